@@ -1,0 +1,195 @@
+//! Allocations: the grant of virtual cards to an attempt, and the moves of jobs between cards.
+
+use std::sync::Arc;
+
+use crate::card::Isolation;
+use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank};
+use crate::units::{BlockCount, BlockIndex, Epoch, LogTime, Mebibytes};
+
+/// What an allocation holds on one card: an extent, memory and an isolation class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slice {
+    /// The card.
+    pub card: CardId,
+    /// First block.
+    pub start: BlockIndex,
+    /// Number of blocks.
+    pub length: BlockCount,
+    /// Memory on that card.
+    pub memory: Mebibytes,
+    /// Isolation granted.
+    pub isolation: Isolation,
+}
+
+/// A worker as a plan names it: a process group on one node. A virtual card that spans nodes has one on each of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PlannedWorker {
+    /// Which virtual card of the gang it backs, from 0.
+    pub member: u32,
+    /// Where it runs.
+    pub node: NodeId,
+    /// Its slices, all on that node; at least one.
+    pub slices: Vec<Slice>,
+}
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkerState {
+    /// Granted; not confirmed to run.
+    Held,
+    /// Confirmed to run.
+    Running,
+    /// Told to stop.
+    Draining,
+    /// Its node is unreachable, or its stop could not be confirmed (law L2).
+    Lost,
+    /// Confirmed to be over; it holds nothing.
+    Stopped,
+}
+
+/// Why a worker stopped, as its agent reported or as followed from the end of its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StopCause {
+    /// It ended by itself.
+    Exited,
+    /// It could not be started.
+    StartFailed,
+    /// It was told to.
+    Ordered,
+    /// Its lease ended.
+    LeaseExpired,
+    /// It ran longer than its time limit.
+    TimeLimit,
+    /// Its agent found it running without a grant.
+    NotGranted,
+    /// It used more memory than it was granted.
+    OutOfMemory,
+    /// Its node has no trace of it.
+    Vanished,
+}
+
+/// How a worker ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkerExit {
+    /// Why.
+    pub cause: StopCause,
+    /// Exit code, when it exited.
+    pub code: Option<i32>,
+    /// Signal, when one ended it.
+    pub signal: Option<i32>,
+    /// Whether it wrote a checkpoint on the way out.
+    pub checkpointed: bool,
+    /// One sentence for people.
+    pub message: String,
+}
+
+impl WorkerExit {
+    /// Whether the program itself said that all is well.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.cause == StopCause::Exited && self.code == Some(0)
+    }
+}
+
+/// A worker of an allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Worker {
+    /// Its place among the allocation's workers.
+    pub rank: Rank,
+    /// Which virtual card of the gang it backs.
+    pub member: u32,
+    /// Where it runs.
+    pub node: NodeId,
+    /// Its slices, all on that node.
+    pub slices: Vec<Slice>,
+    /// Where it stands.
+    pub state: WorkerState,
+    /// How it ended, once it did.
+    pub exit: Option<WorkerExit>,
+}
+
+/// Whether a grant is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AllocationPhase {
+    /// Some of its blocks are still held by workers that were told to stop for it; nothing is started yet.
+    Waiting,
+    /// Its workers run or are to be started.
+    Active,
+    /// The target of a move: its blocks are reserved, nothing is started until the source has stopped.
+    Reserved,
+    /// Its workers are told to stop.
+    Ending,
+}
+
+/// A grant of virtual cards to an attempt, with the epoch that fences older ones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Allocation {
+    /// Its number.
+    pub id: AllocationId,
+    /// Index of the log entry that made it.
+    pub epoch: Epoch,
+    /// The job.
+    pub job: JobId,
+    /// Which try.
+    pub attempt: u32,
+    /// Whether it is in force.
+    pub phase: AllocationPhase,
+    /// Its workers, by rank.
+    pub workers: Arc<Vec<Worker>>,
+    /// Port on the node of rank 0 where the workers meet (MASTER_PORT); unique among the allocations that meet there.
+    pub master_port: u16,
+    /// When it was granted.
+    pub granted_at: LogTime,
+    /// When all its workers ran.
+    pub started_at: Option<LogTime>,
+}
+
+impl Allocation {
+    /// The name under which a worker holds blocks.
+    #[must_use]
+    pub const fn owner(&self, rank: Rank) -> Owner {
+        Owner { allocation: self.id, epoch: self.epoch, rank }
+    }
+
+    /// A worker by rank.
+    #[must_use]
+    pub fn worker(&self, rank: Rank) -> Option<&Worker> {
+        self.workers.get(usize::try_from(rank.0).ok()?)
+    }
+
+    /// Whether no worker holds anything any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.workers.iter().all(|worker| worker.state == WorkerState::Stopped)
+    }
+}
+
+/// The steps of a move (architecture section 6). Each is a log entry, so that any new leader carries it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MovePhase {
+    /// The target's blocks are reserved; the source runs.
+    Reserved,
+    /// The source is told to stop.
+    Suspending,
+    /// The source has stopped; its checkpoint is being brought to the target.
+    Transferring,
+    /// The target is being started.
+    Resuming,
+}
+
+/// A move of a job to other cards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Move {
+    /// Its number.
+    pub id: MoveId,
+    /// The job.
+    pub job: JobId,
+    /// Where it comes from.
+    pub source: AllocationId,
+    /// Where it goes.
+    pub target: AllocationId,
+    /// How far it is.
+    pub phase: MovePhase,
+    /// When it began.
+    pub started_at: LogTime,
+}

@@ -1,0 +1,239 @@
+//! Blocks change hands here and only here. Each function keeps the counts by state and the memory of cards right (law L1).
+
+use std::sync::Arc;
+
+use crate::allocation::{Allocation, AllocationPhase, Slice, Worker, WorkerExit, WorkerState};
+use crate::card::{Card, CardHealth};
+use crate::event::{Event, Touched};
+use crate::extent::BlockState;
+use crate::ids::{AllocationId, CardId, NodeId, Owner, Rank};
+use crate::node::Eligibility;
+use crate::queue::QueueAmount;
+use crate::state::State;
+use crate::units::{BlockCount, BlockIndex, Mebibytes, MilliTflops};
+
+impl State {
+    /// Changes a card and keeps the pool's counts.
+    pub(super) fn with_card<R>(&mut self, id: CardId, change: impl FnOnce(&mut Card) -> R) -> Option<R> {
+        let card = Arc::make_mut(self.cards.get_mut_cow(&id)?);
+        let before = card.extents.counts();
+        let result = change(card);
+        self.counts = self.counts.plus(card.extents.counts()).minus(before);
+        self.touched.push(Touched::Card(id));
+        Some(result)
+    }
+
+    /// Changes an allocation.
+    pub(super) fn with_allocation<R>(
+        &mut self,
+        id: AllocationId,
+        change: impl FnOnce(&mut Allocation) -> R,
+    ) -> Option<R> {
+        let allocation = Arc::make_mut(self.allocations.get_mut_cow(&id)?);
+        self.touched.push(Touched::Allocation(id));
+        Some(change(allocation))
+    }
+
+    /// Puts a worker into a state and says so.
+    pub(super) fn set_worker(&mut self, allocation: &Allocation, rank: Rank, state: WorkerState) {
+        let Some(worker) = allocation.worker(rank) else { return };
+        let event = Event::Worker { job: allocation.job, allocation: allocation.id, rank, node: worker.node, state };
+        self.pending_events.push(event);
+        self.with_worker(allocation.id, rank, |worker| worker.state = state);
+    }
+
+    /// Changes a worker of an allocation.
+    pub(super) fn with_worker(&mut self, id: AllocationId, rank: Rank, change: impl FnOnce(&mut Worker)) {
+        self.with_allocation(id, |allocation| {
+            let workers = Arc::make_mut(&mut allocation.workers);
+            if let Some(worker) = workers.get_mut(rank.0 as usize) {
+                change(worker);
+            }
+        });
+    }
+
+    /// Gives blocks that nobody holds the state that node and card call for: free, or offline while the node is drained, the
+    /// card is unhealthy, or the block was shrunk away.
+    pub(super) fn rest_card(&mut self, id: CardId) {
+        let draining = self.nodes.get(&id.node).is_some_and(|node| node.eligibility == Eligibility::Draining);
+        self.with_card(id, |card| {
+            let usable = !draining && card.description.health == CardHealth::Healthy;
+            let resting = if usable { BlockState::Free } else { BlockState::Offline };
+            card.extents.update_all(|state| if state.owner().is_none() { resting } else { state });
+            let surplus = BlockCount(card.extents.length().0.saturating_sub(card.blocks.0));
+            card.extents.update(BlockIndex(card.blocks.0), surplus, |state| {
+                if state.owner().is_none() { BlockState::Offline } else { state }
+            });
+        });
+    }
+
+    /// Gives the blocks of a worker's slices another state.
+    pub(super) fn change_blocks(&mut self, owner: Owner, slices: &[Slice], change: impl Fn(BlockState) -> BlockState) {
+        for slice in slices {
+            self.with_card(slice.card, |card| {
+                card.extents.update(slice.start, slice.length, |state| {
+                    if state.owner() == Some(owner) { change(state) } else { state }
+                });
+            });
+        }
+    }
+
+    /// What a worker counts for in its queue, at the reference precision.
+    pub(super) fn amount_of(&self, slices: &[Slice]) -> QueueAmount {
+        let blocks: u64 = slices.iter().map(|slice| u64::from(slice.length.0)).sum();
+        QueueAmount {
+            compute: MilliTflops(blocks.saturating_mul(self.config.block_size.0)),
+            memory: slices.iter().map(|slice| slice.memory).sum(),
+        }
+    }
+
+    /// Tells the workers of an allocation to stop. Those that never got an order are over at once.
+    pub(super) fn begin_stop(&mut self, id: AllocationId) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        match allocation.phase {
+            AllocationPhase::Waiting | AllocationPhase::Reserved => self.abandon(&allocation),
+            AllocationPhase::Ending => {}
+            AllocationPhase::Active => {
+                self.with_allocation(id, |allocation| allocation.phase = AllocationPhase::Ending);
+                for worker in allocation.workers.iter() {
+                    if matches!(worker.state, WorkerState::Held | WorkerState::Running) {
+                        let owner = allocation.owner(worker.rank);
+                        self.set_worker(&allocation, worker.rank, WorkerState::Draining);
+                        self.change_blocks(owner, &worker.slices, |_| BlockState::Draining { owner, next: None });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a worker's blocks back: its stop is confirmed, or its lease provably over (law L2). Blocks for which another
+    /// worker was preempted go to it at once.
+    pub(super) fn release_worker(&mut self, id: AllocationId, rank: Rank, exit: WorkerExit) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let Some(worker) = allocation.worker(rank) else { return };
+        if worker.state == WorkerState::Stopped {
+            return;
+        }
+        let owner = allocation.owner(rank);
+        let promised = allocation.phase == AllocationPhase::Waiting;
+        let mut successors = Vec::new();
+        for slice in &worker.slices {
+            self.take_back(owner, slice, promised, &mut successors);
+        }
+        self.set_worker(&allocation, rank, WorkerState::Stopped);
+        self.with_worker(id, rank, |worker| worker.exit = Some(exit));
+        let amount = self.amount_of(&worker.slices);
+        self.charge_queue_of(allocation.job, |used| used.minus(amount));
+        successors.sort_unstable();
+        successors.dedup();
+        for successor in successors {
+            self.activate_if_complete(successor);
+        }
+    }
+
+    /// Takes one slice back and collects the allocations that get some of its blocks.
+    fn take_back(&mut self, owner: Owner, slice: &Slice, promised: bool, successors: &mut Vec<AllocationId>) {
+        let heirs = self.with_card(slice.card, |card| {
+            let heirs: Vec<AllocationId> = card
+                .extents
+                .as_slice()
+                .iter()
+                .filter_map(|extent| match extent.state {
+                    BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => {
+                        Some(next.allocation)
+                    }
+                    _ => None,
+                })
+                .collect();
+            // A grant that waits owns some of its blocks already and is only named as the next owner of the others.
+            card.extents.update(slice.start, slice.length, |state| match state {
+                BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => BlockState::Held(next),
+                BlockState::Draining { owner: holder, next: Some(next) } if next == owner => {
+                    BlockState::Draining { owner: holder, next: None }
+                }
+                state if state.owner() == Some(owner) => BlockState::Free,
+                state => state,
+            });
+            let memory = if promised { &mut card.memory_promised } else { &mut card.memory_used };
+            *memory = memory.saturating_sub(slice.memory);
+            card.slices -= 1;
+            heirs
+        });
+        successors.extend(heirs.unwrap_or_default());
+        self.rest_card(slice.card);
+    }
+
+    /// Puts a grant into force once every one of its blocks is held by it: now its workers may be started.
+    fn activate_if_complete(&mut self, id: AllocationId) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let complete = allocation.workers.iter().all(|worker| {
+            let owner = allocation.owner(worker.rank);
+            worker.slices.iter().all(|slice| {
+                self.cards.get(&slice.card).is_some_and(|card| {
+                    card.extents.all(slice.start, slice.length, |state| state == BlockState::Held(owner))
+                })
+            })
+        });
+        if allocation.phase != AllocationPhase::Waiting || !complete {
+            return;
+        }
+        self.with_allocation(id, |allocation| allocation.phase = AllocationPhase::Active);
+        for slice in allocation.workers.iter().flat_map(|worker| &worker.slices) {
+            self.with_card(slice.card, |card| {
+                card.memory_promised = card.memory_promised.saturating_sub(slice.memory);
+                card.memory_used += slice.memory;
+            });
+        }
+        self.note_activated(&allocation);
+    }
+
+    /// Writes a worker off until somebody knows better (law L2). Whoever waited for its blocks waits in vain.
+    pub(super) fn lose_worker(&mut self, id: AllocationId, rank: Rank) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let Some(worker) = allocation.worker(rank) else { return };
+        let owner = allocation.owner(rank);
+        for waiting in self.successors_of(owner, &worker.slices) {
+            self.abandon_waiting(waiting);
+        }
+        self.set_worker(&allocation, rank, WorkerState::Lost);
+        self.change_blocks(owner, &worker.slices, |_| BlockState::Lost(owner));
+    }
+
+    /// The grants that wait for blocks which `owner` was told to give back.
+    fn successors_of(&self, owner: Owner, slices: &[Slice]) -> Vec<AllocationId> {
+        let mut successors: Vec<AllocationId> = slices
+            .iter()
+            .filter_map(|slice| self.cards.get(&slice.card))
+            .flat_map(|card| card.extents.as_slice())
+            .filter_map(|extent| match extent.state {
+                BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => Some(next.allocation),
+                _ => None,
+            })
+            .collect();
+        successors.sort_unstable();
+        successors.dedup();
+        successors
+    }
+
+    /// Holds a worker's slices. `Draining` blocks are held as soon as their owner has stopped.
+    pub(super) fn hold_slices(&mut self, owner: Owner, slices: &[Slice], promised: bool) {
+        for slice in slices {
+            self.with_card(slice.card, |card| {
+                card.extents.update(slice.start, slice.length, |state| match state {
+                    BlockState::Draining { owner: holder, .. } => {
+                        BlockState::Draining { owner: holder, next: Some(owner) }
+                    }
+                    _ => BlockState::Held(owner),
+                });
+                let memory: &mut Mebibytes = if promised { &mut card.memory_promised } else { &mut card.memory_used };
+                *memory += slice.memory;
+                card.slices += 1;
+            });
+        }
+    }
+
+    /// The node's cards.
+    pub(super) fn card_ids(&self, node: NodeId) -> Vec<CardId> {
+        self.cards_of(node).map(|(id, _)| id).collect()
+    }
+}

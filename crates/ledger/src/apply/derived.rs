@@ -1,0 +1,81 @@
+//! What can be computed from the rest of the state: rebuilt after a snapshot was read, and compared by the laws.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::allocation::WorkerState;
+use crate::capacity::Capacity;
+use crate::extent::BlockCounts;
+use crate::job::JobState;
+use crate::queue::QueueAmount;
+use crate::state::{PersistentMap, State, WaitingKey};
+
+impl State {
+    /// Computes every index and sum from scratch. A snapshot holds none of them.
+    pub(crate) fn rebuild_derived(&mut self) {
+        self.node_names = self
+            .nodes()
+            .filter(|node| node.state != crate::node::NodeState::Forgotten)
+            .map(|node| (node.description.name.clone(), node.id))
+            .collect();
+        self.waiting = self
+            .jobs_from(Default::default())
+            .filter(|job| job.is_waiting())
+            .map(|job| (WaitingKey::of(job), ()))
+            .collect();
+        self.ended = self
+            .jobs_from(Default::default())
+            .filter(|job| job.state.is_terminal())
+            .map(|job| ((job.changed_at, job.id), ()))
+            .collect();
+        self.request_times = self.requests.into_iter().map(|(id, answer)| ((answer.at, *id), ())).collect();
+        self.requests_held = self.requests.len() as u64;
+        self.node_workers = self
+            .allocations()
+            .flat_map(|allocation| allocation.workers.iter().map(|worker| ((worker.node, allocation.id), ())))
+            .collect();
+        self.ports = self
+            .allocations()
+            .filter_map(|allocation| Some(((allocation.workers.first()?.node, allocation.master_port), allocation.id)))
+            .collect();
+        self.counts = self.cards().fold(BlockCounts::default(), |sum, (_, card)| sum.plus(card.extents.counts()));
+        let mut capacity = Capacity::default();
+        self.cards().for_each(|(_, card)| capacity.add(card));
+        self.capacity = Arc::new(capacity);
+        let mut job_counts: BTreeMap<JobState, u64> = BTreeMap::new();
+        for job in self.jobs_from(Default::default()) {
+            *job_counts.entry(job.state).or_insert(0) += 1;
+        }
+        self.job_counts = job_counts;
+        self.rebuild_queues();
+    }
+
+    /// What queues hold, from the allocations of their jobs.
+    fn rebuild_queues(&mut self) {
+        let mut used: BTreeMap<String, QueueAmount> = BTreeMap::new();
+        let mut jobs: BTreeMap<String, u64> = BTreeMap::new();
+        for allocation in self.allocations() {
+            let Some(job) = self.jobs.get(&allocation.job) else { continue };
+            let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+            let amount = live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)));
+            for name in self.queue_line(&job.spec.queue) {
+                let sum = used.entry(name).or_default();
+                *sum = sum.plus(amount);
+            }
+        }
+        for job in self.jobs_from(Default::default()).filter(|job| !job.state.is_terminal()) {
+            *jobs.entry(job.spec.queue.clone()).or_insert(0) += 1;
+        }
+        let queues: PersistentMap<String, Arc<crate::queue::Queue>> = self
+            .queues
+            .into_iter()
+            .map(|(name, queue)| {
+                let mut queue = crate::queue::Queue::clone(queue);
+                queue.used = used.get(name).copied().unwrap_or_default();
+                queue.jobs = jobs.get(name).copied().unwrap_or(0);
+                (name.clone(), Arc::new(queue))
+            })
+            .collect();
+        self.queues = queues;
+    }
+}

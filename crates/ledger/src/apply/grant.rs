@@ -1,0 +1,266 @@
+//! Grants: a gang gets its virtual cards, whole and together with the preemptions that make room for it (P5, P6, law L4).
+
+use std::sync::Arc;
+
+use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, Worker, WorkerState};
+use crate::event::{Event, Touched};
+use crate::extent::BlockState;
+use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
+use crate::job::{Attempt, JobState};
+use crate::node::Eligibility;
+use crate::queue::QueueAmount;
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::state::State;
+use crate::units::{BlockIndex, Epoch, LogTime};
+
+/// The time within which preemptions of one job are counted (law L4).
+const PREEMPTION_WINDOW: std::time::Duration = std::time::Duration::from_secs(3600);
+
+impl State {
+    /// Grants virtual cards to a waiting job; `victims` are suspended for it.
+    pub(super) fn grant(
+        &mut self,
+        id: JobId,
+        workers: &[PlannedWorker],
+        victims: &[JobId],
+    ) -> Result<AllocationId, Rejection> {
+        let job = self.known_job(id)?;
+        if !job.is_eligible(self.time) {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "granted blocks now" });
+        }
+        self.validate_workers(&job, workers, victims)?;
+        self.validate_victims(&job, workers, victims)?;
+        self.validate_queue(&job, workers, victims)?;
+        let port = self.free_port(workers[0].node)?;
+        for victim in victims {
+            self.preempt(*victim, id);
+        }
+        let number = job.attempts + 1;
+        let phase = if victims.is_empty() { AllocationPhase::Active } else { AllocationPhase::Waiting };
+        let allocation = self.make_allocation(id, number, workers, phase, port);
+        let attempt = Attempt {
+            number,
+            allocation,
+            epoch: Epoch(self.revision.0),
+            nodes: workers.iter().map(|worker| worker.node).collect(),
+            granted_at: self.time,
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            signal: None,
+            reason: None,
+        };
+        self.with_job(id, |job| {
+            job.attempts = number;
+            job.allocation = Some(allocation);
+            job.history.push(attempt);
+        });
+        let reason = if victims.is_empty() { Reason::Granted } else { Reason::WaitingForPreempted };
+        self.move_job(id, JobState::Starting, reason);
+        Ok(allocation)
+    }
+
+    /// Makes an allocation and holds its blocks.
+    pub(super) fn make_allocation(
+        &mut self,
+        job: JobId,
+        attempt: u32,
+        planned: &[PlannedWorker],
+        phase: AllocationPhase,
+        master_port: u16,
+    ) -> AllocationId {
+        let id = self.next_allocation;
+        self.next_allocation = AllocationId(id.0 + 1);
+        let epoch = Epoch(self.revision.0);
+        let mut amount = QueueAmount::default();
+        let mut workers = Vec::with_capacity(planned.len());
+        for (rank, plan) in (0u32..).zip(planned) {
+            let rank = Rank(rank);
+            let owner = Owner { allocation: id, epoch, rank };
+            self.hold_slices(owner, &plan.slices, phase == AllocationPhase::Waiting);
+            amount = amount.plus(self.amount_of(&plan.slices));
+            self.node_workers.insert_cow((plan.node, id), ());
+            workers.push(Worker {
+                rank,
+                member: plan.member,
+                node: plan.node,
+                slices: plan.slices.clone(),
+                state: WorkerState::Held,
+                exit: None,
+            });
+            self.pending_events.push(Event::Worker {
+                job,
+                allocation: id,
+                rank,
+                node: plan.node,
+                state: WorkerState::Held,
+            });
+        }
+        self.charge_queue_of(job, |used| used.plus(amount));
+        self.ports.insert_cow((planned[0].node, master_port), id);
+        let allocation = Allocation {
+            id,
+            epoch,
+            job,
+            attempt,
+            phase,
+            workers: Arc::new(workers),
+            master_port,
+            granted_at: self.time,
+            started_at: None,
+        };
+        self.allocations.insert_cow(id, Arc::new(allocation));
+        self.touched.push(Touched::Allocation(id));
+        id
+    }
+
+    /// The lowest port of a node that no allocation meets at.
+    pub(super) fn free_port(&self, node: NodeId) -> Result<u16, Rejection> {
+        let first = self.config.first_master_port;
+        let mut candidate = first;
+        for ((_, used), _) in self.ports.range((node, 0)..=(node, u16::MAX)) {
+            if *used == candidate {
+                candidate = candidate.saturating_add(1);
+            }
+        }
+        if candidate.saturating_sub(first) < self.config.master_ports {
+            Ok(candidate)
+        } else {
+            Err(Rejection::NoMasterPort(node))
+        }
+    }
+
+    /// Suspends a job for another one (law L4); it resumes by itself.
+    fn preempt(&mut self, victim: JobId, beneficiary: JobId) {
+        let now = self.time;
+        self.with_job(victim, |job| {
+            job.preempted_at.retain(|at| now.since(*at) < PREEMPTION_WINDOW);
+            job.preempted_at.push(now);
+        });
+        self.begin_suspension(victim, Reason::Preempted { beneficiary });
+    }
+
+    /// Preemptions of a job within the last hour.
+    pub(super) fn recent_preemptions(&self, preempted_at: &[LogTime]) -> usize {
+        preempted_at.iter().filter(|at| self.time.since(**at) < PREEMPTION_WINDOW).count()
+    }
+
+    /// The grant that waited has all its blocks.
+    pub(super) fn note_activated(&mut self, allocation: &Allocation) {
+        if self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id)) {
+            self.move_job(allocation.job, JobState::Starting, Reason::Granted);
+        }
+    }
+
+    /// Gives up a grant whose workers never got an order.
+    pub(super) fn abandon(&mut self, allocation: &Allocation) {
+        for worker in allocation.workers.iter() {
+            let exit = crate::allocation::WorkerExit {
+                cause: crate::allocation::StopCause::Ordered,
+                code: None,
+                signal: None,
+                checkpointed: false,
+                message: "given up before it was started".to_owned(),
+            };
+            self.release_worker(allocation.id, worker.rank, exit);
+        }
+        let Some(allocation) = self.allocations.get(&allocation.id).cloned() else { return };
+        if self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id)) {
+            self.close_attempt(&allocation, &Reason::Queued);
+        }
+        self.remove_allocation(&allocation);
+    }
+
+    /// Gives up a grant that waits for blocks which will not come; its job waits as before.
+    pub(super) fn abandon_waiting(&mut self, id: AllocationId) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        if allocation.phase == AllocationPhase::Waiting {
+            self.abandon(&allocation);
+            self.move_job(allocation.job, JobState::Pending, Reason::Queued);
+        }
+    }
+
+    /// Takes an allocation that holds nothing out of the ledger.
+    pub(super) fn remove_allocation(&mut self, allocation: &Allocation) {
+        for worker in allocation.workers.iter() {
+            self.node_workers.remove_cow(&(worker.node, allocation.id));
+        }
+        if let Some(first) = allocation.workers.first() {
+            self.ports.remove_cow(&(first.node, allocation.master_port));
+        }
+        self.allocations.remove_cow(&allocation.id);
+        self.touched.push(Touched::Allocation(allocation.id));
+        self.pending_events.push(Event::AllocationReleased { job: allocation.job, allocation: allocation.id });
+    }
+
+    /// Asks a job to leave a node that is being drained.
+    pub(super) fn evict(&mut self, id: JobId, node: NodeId) -> Result<(), Rejection> {
+        let job = self.known_job(id)?;
+        let known = self.nodes.get(&node).ok_or(Rejection::UnknownNode(node))?;
+        let there = job
+            .allocation
+            .and_then(|id| self.allocations.get(&id))
+            .is_some_and(|allocation| allocation.workers.iter().any(|worker| worker.node == node));
+        if known.eligibility != Eligibility::Draining || !there {
+            return Err(Rejection::GrantMismatch { job: id, problem: format!("it need not leave {node}") });
+        }
+        if !matches!(job.state, JobState::Starting | JobState::Running) {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "evicted" });
+        }
+        self.begin_suspension(id, Reason::Drained { node });
+        Ok(())
+    }
+
+    /// Moves the extents in use of a card together to its front, in their order (P7, P10). Only numbers change.
+    pub(super) fn renumber(&mut self, id: CardId) -> Result<(), Rejection> {
+        let card = self.cards.get(&id).cloned().ok_or(Rejection::UnknownCard(id))?;
+        let movable = card.extents.as_slice().iter().all(|extent| match extent.state {
+            BlockState::Held(_) | BlockState::Running(_) | BlockState::Free => true,
+            BlockState::Draining { next, .. } => next.is_none(),
+            // Offline blocks at the end were shrunk away and stay there.
+            BlockState::Offline => extent.end() == card.extents.length().0,
+            BlockState::Lost(_) => false,
+        });
+        let promised = card.memory_promised.0 > 0;
+        if !movable || promised {
+            return Err(Rejection::CardPinned(id));
+        }
+        // Slices, not extents, are what moves: neighbouring slices of one worker form a single extent.
+        let mut slices: Vec<(BlockIndex, AllocationId, Rank, usize)> = Vec::new();
+        for allocation in self.allocations_on(id.node) {
+            for worker in allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped) {
+                for (place, slice) in worker.slices.iter().enumerate().filter(|(_, slice)| slice.card == id) {
+                    slices.push((slice.start, allocation.id, worker.rank, place));
+                }
+            }
+        }
+        slices.sort_unstable();
+        let mut moved = Vec::with_capacity(slices.len());
+        let mut next = 0u32;
+        for (start, allocation, rank, place) in slices {
+            let Some(slice) = self
+                .allocations
+                .get(&allocation)
+                .and_then(|allocation| allocation.worker(rank))
+                .and_then(|worker| worker.slices.get(place))
+                .copied()
+            else {
+                continue;
+            };
+            let state = card.extents.as_slice().iter().find(|extent| extent.end() > start.0).map(|extent| extent.state);
+            moved.push((BlockIndex(next), slice.length, state.unwrap_or(BlockState::Free)));
+            self.with_worker(allocation, rank, |worker| worker.slices[place].start = BlockIndex(next));
+            next += slice.length.0;
+        }
+        self.with_card(id, |card| {
+            card.extents.update_all(|state| if state.owner().is_some() { BlockState::Free } else { state });
+            for (start, length, state) in moved {
+                card.extents.update(start, length, |_| state);
+            }
+        });
+        self.rest_card(id);
+        self.pending_events.push(Event::Card { card: id });
+        Ok(())
+    }
+}

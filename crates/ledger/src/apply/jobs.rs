@@ -1,0 +1,264 @@
+//! Jobs: submission, the wishes of people, and the one function that moves a job from state to state.
+
+use std::sync::Arc;
+
+use super::Applied;
+use crate::allocation::{Allocation, MovePhase};
+use crate::command::{Outcome, Request};
+use crate::event::{Event, Touched};
+use crate::ids::JobId;
+use crate::job::{Ending, Job, JobSpec, JobState};
+use crate::queue::QueueAmount;
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::state::{State, WaitingKey};
+use crate::units::LogTime;
+
+/// Most attempts kept in a job's history; older ones go.
+const HISTORY_LIMIT: usize = 8;
+
+impl State {
+    /// Changes a job and keeps every index over jobs right.
+    pub(super) fn with_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> Option<R> {
+        let revision = self.revision;
+        let job = Arc::make_mut(self.jobs.get_mut_cow(&id)?);
+        let (state, waiting) = (job.state, job.is_waiting());
+        let result = change(job);
+        job.revision = revision;
+        let (key, queue) = (WaitingKey::of(job), job.spec.queue.clone());
+        let (new_state, now_waiting, changed_at) = (job.state, job.is_waiting(), job.changed_at);
+        if waiting && !now_waiting {
+            self.waiting.remove_cow(&key);
+        } else if now_waiting && !waiting {
+            self.waiting.insert_cow(key, ());
+        }
+        if state != new_state {
+            self.count_job(state, false);
+            self.count_job(new_state, true);
+            if new_state.is_terminal() {
+                self.ended.insert_cow((changed_at, id), ());
+                self.with_queue(&queue, |queue| queue.jobs -= 1);
+            }
+        }
+        self.touched.push(Touched::Job(id));
+        Some(result)
+    }
+
+    pub(super) fn count_job(&mut self, state: JobState, add: bool) {
+        let count = self.job_counts.entry(state).or_insert(0);
+        *count = if add { *count + 1 } else { count.saturating_sub(1) };
+    }
+
+    /// Moves a job to a state of the table in [`JobState::successors`], or only gives it another reason.
+    pub(super) fn move_job(&mut self, id: JobId, to: JobState, reason: Reason) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let (from, allocation) = (job.state, job.allocation);
+        debug_assert!(from == to || from.can_become(to), "job {id}: {from:?} -> {to:?} is not in the table");
+        let now = self.time;
+        self.with_job(id, |job| {
+            if job.state != to {
+                job.changed_at = now;
+            }
+            job.state = to;
+            job.reason = reason.clone();
+        });
+        self.pending_events.push(Event::Job { job: id, from: Some(from), to, reason, allocation });
+    }
+
+    pub(super) fn submit_job(&mut self, request: &Request, spec: &Arc<JobSpec>, traceparent: &str) -> Applied {
+        spec.check()?;
+        if self.queues.get(&spec.queue).is_none() {
+            return Err(Rejection::UnknownQueue(spec.queue.clone()));
+        }
+        self.capacity.admit(spec, self.config.reference_precision)?;
+        let live: u64 =
+            JobState::ALL.iter().filter(|state| !state.is_terminal()).map(|state| self.job_count(*state)).sum();
+        if live >= self.config.job_limit {
+            return Err(Rejection::TooManyJobs { limit: self.config.job_limit });
+        }
+        let id = self.next_job;
+        self.next_job = JobId(id.0 + 1);
+        let reason = if spec.held { Reason::Held } else { Reason::Submitted };
+        let job = Job {
+            id,
+            spec: spec.clone(),
+            submitter: request.actor.clone(),
+            request: request.key.map(|key| key.id),
+            traceparent: traceparent.to_owned(),
+            state: JobState::Pending,
+            reason: reason.clone(),
+            held: spec.held,
+            parked: false,
+            submitted_at: self.time,
+            changed_at: self.time,
+            revision: self.revision,
+            not_before: LogTime(0),
+            allocation: None,
+            moving: None,
+            ending: None,
+            attempts: 0,
+            retries: 0,
+            history: Vec::new(),
+            preempted_at: Vec::new(),
+        };
+        if job.is_waiting() {
+            self.waiting.insert_cow(WaitingKey::of(&job), ());
+        }
+        self.jobs.insert_cow(id, Arc::new(job));
+        self.count_job(JobState::Pending, true);
+        self.with_queue(&spec.queue, |queue| queue.jobs += 1);
+        self.touched.push(Touched::Job(id));
+        self.pending_events.push(Event::Job { job: id, from: None, to: JobState::Pending, reason, allocation: None });
+        Ok(Outcome::Submitted(id))
+    }
+
+    pub(super) fn cancel_job(&mut self, id: JobId, actor: &str) -> Applied {
+        let job = self.known_job(id)?;
+        let reason = Reason::Cancelled { by: if actor.is_empty() { "somebody".to_owned() } else { actor.to_owned() } };
+        match job.state {
+            JobState::Pending | JobState::Suspended => self.move_job(id, JobState::Cancelled, reason),
+            JobState::Completing if matches!(job.ending, Some(Ending::Retry | Ending::Requeue)) => {
+                self.with_job(id, |job| job.ending = Some(Ending::Cancelled));
+                self.move_job(id, JobState::Completing, reason);
+            }
+            JobState::Completing if job.ending == Some(Ending::Cancelled) => {}
+            JobState::Starting | JobState::Running | JobState::Suspending | JobState::Moving => {
+                self.wind_up(id, Ending::Cancelled, reason);
+            }
+            _ => return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "cancelled" }),
+        }
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn hold_job(&mut self, id: JobId) -> Applied {
+        let job = self.known_job(id)?;
+        if !matches!(job.state, JobState::Pending | JobState::Suspended) {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "held; suspend it instead" });
+        }
+        if !job.held {
+            self.with_job(id, |job| job.held = true);
+            self.move_job(id, job.state, Reason::Held);
+        }
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn release_job(&mut self, id: JobId) -> Applied {
+        let job = self.known_job(id)?;
+        if !matches!(job.state, JobState::Pending | JobState::Suspended) {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "released" });
+        }
+        if job.held {
+            self.with_job(id, |job| job.held = false);
+            self.move_job(id, job.state, if job.parked { Reason::SuspendedByUser } else { Reason::Queued });
+        }
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn suspend_job(&mut self, id: JobId) -> Applied {
+        let job = self.known_job(id)?;
+        match job.state {
+            JobState::Starting | JobState::Running => {
+                self.with_job(id, |job| job.parked = true);
+                self.begin_suspension(id, Reason::SuspendedByUser);
+            }
+            JobState::Suspending | JobState::Suspended => {
+                self.with_job(id, |job| job.parked = true);
+                self.move_job(id, job.state, Reason::SuspendedByUser);
+            }
+            _ => return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "suspended" }),
+        }
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn resume_job(&mut self, id: JobId) -> Applied {
+        let job = self.known_job(id)?;
+        if !matches!(job.state, JobState::Suspending | JobState::Suspended) {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "resumed" });
+        }
+        if job.parked {
+            self.with_job(id, |job| job.parked = false);
+            self.move_job(id, job.state, if job.held { Reason::Held } else { Reason::Queued });
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Tells a job to give its blocks back so that it can be resumed (law L5). A grant that never got its blocks is given up
+    /// and the job waits as before.
+    pub(super) fn begin_suspension(&mut self, id: JobId, reason: Reason) {
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        let Some(allocation) = job.allocation else { return };
+        self.move_job(id, JobState::Suspending, reason.clone());
+        self.begin_stop(allocation);
+        self.settle_if_over(id, allocation, reason);
+    }
+
+    /// Ends the present attempt: workers are told to stop, and the job ends as `ending` says when all have.
+    pub(super) fn wind_up(&mut self, id: JobId, ending: Ending, reason: Reason) {
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        self.with_job(id, |job| job.ending = Some(ending));
+        self.move_job(id, JobState::Completing, reason.clone());
+        if let Some(movement) = job.moving.and_then(|id| self.moves.get(&id)).cloned() {
+            if movement.phase != MovePhase::Resuming {
+                self.begin_stop(movement.target);
+            }
+            self.end_move(movement.id);
+        }
+        match job.allocation {
+            Some(allocation) => {
+                self.begin_stop(allocation);
+                self.settle_if_over(id, allocation, reason);
+            }
+            None => self.end_attempt(id, reason),
+        }
+    }
+
+    /// Writes the end of an attempt into the job's history.
+    pub(super) fn close_attempt(&mut self, allocation: &Allocation, reason: &Reason) {
+        let now = self.time;
+        let decisive =
+            allocation.workers.iter().find(|worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded()));
+        let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
+        self.with_job(allocation.job, |job| {
+            job.allocation = None;
+            if let Some(attempt) = job.history.iter_mut().rev().find(|attempt| attempt.number == allocation.attempt) {
+                attempt.ended_at = Some(now);
+                attempt.exit_code = exit.as_ref().and_then(|exit| exit.code);
+                attempt.signal = exit.as_ref().and_then(|exit| exit.signal);
+                attempt.reason = Some(reason.clone());
+            }
+            let surplus = job.history.len().saturating_sub(HISTORY_LIMIT);
+            job.history.drain(..surplus);
+        });
+    }
+
+    /// Moves a job whose attempt is over to where its ending leads.
+    pub(super) fn end_attempt(&mut self, id: JobId, reason: Reason) {
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        let (state, not_before, reason) = match job.ending {
+            Some(Ending::Completed) => (JobState::Completed, LogTime(0), reason),
+            Some(Ending::Cancelled) => (JobState::Cancelled, LogTime(0), job.reason.clone()),
+            Some(Ending::Timeout) => (JobState::Timeout, LogTime(0), reason),
+            Some(Ending::Failed) | None => (JobState::Failed, LogTime(0), reason),
+            Some(Ending::Retry) => {
+                let wait = job.spec.retry.wait_before(job.retries + 1);
+                self.with_job(id, |job| job.retries += 1);
+                (JobState::Pending, self.time.after(wait), Reason::Backoff)
+            }
+            // A node that keeps losing work must not be asked again at once, and for ever.
+            Some(Ending::Requeue) => (JobState::Pending, self.time.after(job.spec.retry.wait_before(1)), reason),
+        };
+        self.with_job(id, |job| {
+            job.ending = None;
+            job.not_before = not_before;
+        });
+        self.move_job(id, state, reason);
+    }
+
+    /// Adds to, or takes from, what the queue of a job and the queues above it hold.
+    pub(super) fn charge_queue_of(&mut self, job: JobId, change: impl Fn(QueueAmount) -> QueueAmount) {
+        let Some(queue) = self.jobs.get(&job).map(|job| job.spec.queue.clone()) else { return };
+        for name in self.queue_line(&queue) {
+            self.with_queue(&name, |queue| queue.used = change(queue.used));
+        }
+    }
+}

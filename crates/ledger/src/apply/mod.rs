@@ -1,0 +1,163 @@
+//! Applying log entries: the only place where the ledger changes.
+//!
+//! Each command is first checked against the state and then carried out; a refused command changes nothing. What an entry
+//! changed is collected as events on the way, becomes part of the history, and goes into the digest (law L8).
+
+mod blocks;
+mod derived;
+mod grant;
+mod jobs;
+mod moves;
+mod nodes;
+mod queues;
+mod reports;
+mod retention;
+mod validate;
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::command::{Command, Outcome, Plan, PlanPart, Request};
+use crate::event::{EntryEvents, Event};
+use crate::ids::{JobId, RequestKey};
+use crate::rejection::Rejection;
+use crate::state::{AnsweredRequest, State};
+use crate::units::{LogTime, Revision};
+
+/// Where and when an entry was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPosition {
+    /// Its log index.
+    pub revision: Revision,
+    /// The leader's clock when it wrote the entry; a time before that of an earlier entry is read as that one.
+    pub time: LogTime,
+}
+
+/// What a command answers, or why it changed nothing.
+type Applied = Result<Outcome, Rejection>;
+
+impl State {
+    /// Applies one log entry and answers one outcome per request, in order. A refused request changes nothing and is answered
+    /// [`Outcome::Rejected`]. In debug builds every law is checked afterwards.
+    pub fn apply(&mut self, at: EntryPosition, requests: &[Request]) -> Vec<Outcome> {
+        self.begin(at);
+        let outcomes: Vec<Outcome> = requests.iter().map(|request| self.answer(request)).collect();
+        self.remove_expired(requests.len());
+        self.finish(&outcomes);
+        #[cfg(debug_assertions)]
+        if self.revision.0.is_multiple_of(crate::laws::DEBUG_INTERVAL) || crate::laws::is_small(self) {
+            let broken = crate::laws::check(self);
+            assert!(broken.is_empty(), "laws broken at revision {}: {broken:#?}", self.revision);
+        }
+        outcomes
+    }
+
+    /// Notes an entry without commands, so that the revision follows the log.
+    pub fn observe(&mut self, at: EntryPosition) {
+        self.begin(at);
+        self.finish(&[]);
+    }
+
+    fn begin(&mut self, at: EntryPosition) {
+        self.revision = at.revision;
+        self.time = self.time.max(at.time);
+    }
+
+    /// Closes the entry: history and digest.
+    fn finish(&mut self, outcomes: &[Outcome]) {
+        let mut hasher = Xxh3::new();
+        (self.digest, self.revision, self.time).hash(&mut hasher);
+        outcomes.hash(&mut hasher);
+        self.pending_events.hash(&mut hasher);
+        hasher.write_u8(0);
+        self.digest = hasher.digest128();
+        if self.pending_events.is_empty() {
+            return;
+        }
+        let events: Arc<[Event]> = std::mem::take(&mut self.pending_events).into();
+        let entry = EntryEvents { revision: self.revision, time: self.time, events };
+        self.history.insert_cow(self.revision, entry);
+        while self.history.len() as u64 > self.config.event_limit {
+            let Some(oldest) = self.history.into_iter().next().map(|(revision, _)| *revision) else { break };
+            self.history.remove_cow(&oldest);
+            self.compacted = oldest;
+        }
+    }
+
+    /// Answers a request once (law L3): a request id seen before gets its first answer again.
+    fn answer(&mut self, request: &Request) -> Outcome {
+        if let Some(key) = request.key
+            && let Some(answered) = self.requests.get(&key.id)
+        {
+            return if answered.fingerprint == key.fingerprint {
+                answered.job.map_or(Outcome::Done, Outcome::Submitted)
+            } else {
+                Outcome::Rejected(Rejection::RequestIdReused)
+            };
+        }
+        match self.carry_out(request) {
+            Ok(outcome) => {
+                if let Some(key) = request.key {
+                    self.remember(key, &outcome);
+                }
+                outcome
+            }
+            Err(rejection) => Outcome::Rejected(rejection),
+        }
+    }
+
+    /// Remembers the answer to a request. Refusals are not remembered: sent again, the request may succeed.
+    fn remember(&mut self, key: RequestKey, outcome: &Outcome) {
+        let job = match outcome {
+            Outcome::Submitted(job) => Some(*job),
+            _ => None,
+        };
+        let answer = AnsweredRequest { fingerprint: key.fingerprint, at: self.time, revision: self.revision, job };
+        self.requests.insert_cow(key.id, answer);
+        self.request_times.insert_cow((self.time, key.id), ());
+        self.requests_held += 1;
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Applied {
+        match &request.command {
+            Command::RegisterNode { node, cards } => self.register_node(node, cards),
+            Command::UpdateCards { node, cards } => self.update_cards(*node, cards),
+            Command::SetEligibility { node, eligibility, reason } => self.set_eligibility(*node, *eligibility, reason),
+            Command::NodeLost { node, epoch } => self.node_lost(*node, *epoch),
+            Command::NodeReturned { node, incarnation } => self.node_returned(*node, *incarnation),
+            Command::ForgetNode { node } => self.forget_node(*node),
+            Command::ConfirmStopped { node } => self.confirm_stopped(*node),
+            Command::SubmitJob { spec, traceparent } => self.submit_job(request, spec, traceparent),
+            Command::CancelJob { job } => self.cancel_job(*job, &request.actor),
+            Command::HoldJob { job } => self.hold_job(*job),
+            Command::ReleaseJob { job } => self.release_job(*job),
+            Command::SuspendJob { job } => self.suspend_job(*job),
+            Command::ResumeJob { job } => self.resume_job(*job),
+            Command::SetQueue { queue } => self.set_queue(queue),
+            Command::RemoveQueue { name } => self.remove_queue(name),
+            Command::SetConfig { config } => self.set_config(config),
+            Command::CommitPlan { plan } => Ok(self.commit_plan(plan)),
+            Command::ReportWorkers { node, reports } => self.report_workers(*node, reports),
+            Command::AdvanceMove { id, from, proceed } => self.advance_move(*id, *from, *proceed),
+            Command::Tick => Ok(Outcome::Done),
+        }
+    }
+
+    /// Carries out a plan part by part. Each is validated against the state as it is now: a stale plan can do no harm.
+    fn commit_plan(&mut self, plan: &Plan) -> Outcome {
+        let parts = plan.parts.iter().map(|part| match part {
+            PlanPart::Grant { job, workers, victims } => self.grant(*job, workers, victims).map(Some),
+            PlanPart::Evict { job, node } => self.evict(*job, *node).map(|()| None),
+            PlanPart::Renumber { card } => self.renumber(*card).map(|()| None),
+            PlanPart::Move { job, workers } => self.begin_move(*job, workers).map(Some),
+        });
+        Outcome::Planned(parts.collect())
+    }
+
+    /// The job, or the refusal that says that there is none.
+    fn known_job(&self, id: JobId) -> Result<Arc<crate::job::Job>, Rejection> {
+        self.jobs.get(&id).cloned().ok_or(Rejection::UnknownJob(id))
+    }
+}

@@ -1,0 +1,134 @@
+//! Moves of jobs between cards: reserve target, suspend, transfer, resume (architecture section 6). Each step is a log
+//! entry; whoever leads next finds the move where it stands and carries it on.
+
+use std::sync::Arc;
+
+use super::Applied;
+use crate::allocation::{Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, WorkerExit};
+use crate::command::Outcome;
+use crate::event::Event;
+use crate::ids::{AllocationId, JobId, MoveId};
+use crate::job::{Ending, Job, JobState};
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::state::State;
+
+impl State {
+    /// Reserves the target of a move; the job runs on at its source for now.
+    pub(super) fn begin_move(&mut self, id: JobId, workers: &[PlannedWorker]) -> Result<AllocationId, Rejection> {
+        let job = self.known_job(id)?;
+        let source = job.allocation.filter(|_| job.state == JobState::Running);
+        let Some(source) = source.and_then(|id| self.allocations.get(&id)).cloned() else {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "moved" });
+        };
+        if workers.len() != source.workers.len() {
+            return Err(Rejection::GrantMismatch { job: id, problem: "a move keeps the number of workers".to_owned() });
+        }
+        self.validate_workers(&job, workers, &[])?;
+        let port = self.free_port(workers[0].node)?;
+        let target = self.make_allocation(id, source.attempt, workers, AllocationPhase::Reserved, port);
+        let movement = self.next_move;
+        self.next_move = MoveId(movement.0 + 1);
+        let record = Move {
+            id: movement,
+            job: id,
+            source: source.id,
+            target,
+            phase: MovePhase::Reserved,
+            started_at: self.time,
+        };
+        self.moves.insert_cow(movement, Arc::new(record));
+        self.with_job(id, |job| job.moving = Some(movement));
+        self.move_job(id, JobState::Moving, Reason::Moving);
+        self.pending_events.push(Event::Move { id: movement, job: id, in_progress: true });
+        Ok(target)
+    }
+
+    /// Takes a move to its next step, or gives it up.
+    pub(super) fn advance_move(&mut self, id: MoveId, from: MovePhase, proceed: bool) -> Applied {
+        let movement = self.moves.get(&id).cloned().ok_or(Rejection::UnknownMove(id))?;
+        if movement.phase != from {
+            return Err(Rejection::MoveStale(id));
+        }
+        match (from, proceed) {
+            (MovePhase::Reserved, true) => {
+                self.set_move_phase(id, MovePhase::Suspending);
+                self.begin_stop(movement.source);
+                self.settle_if_over(movement.job, movement.source, Reason::Moving);
+            }
+            (MovePhase::Reserved, false) => {
+                self.begin_stop(movement.target);
+                self.end_move(id);
+                self.move_job(movement.job, JobState::Running, Reason::MoveFailed);
+            }
+            (MovePhase::Transferring, true) => {
+                let target = movement.target;
+                self.with_allocation(target, |target| target.phase = AllocationPhase::Active);
+                let grant = self.allocations.get(&target).cloned();
+                self.with_job(movement.job, |job| {
+                    job.allocation = Some(target);
+                    // The attempt goes on elsewhere: its output is found there from now on.
+                    if let (Some(attempt), Some(grant)) = (job.history.last_mut(), grant) {
+                        attempt.allocation = target;
+                        attempt.epoch = grant.epoch;
+                        attempt.nodes = grant.workers.iter().map(|worker| worker.node).collect();
+                    }
+                });
+                self.set_move_phase(id, MovePhase::Resuming);
+            }
+            (MovePhase::Transferring, false) => {
+                self.begin_stop(movement.target);
+                self.end_move(id);
+                self.move_job(movement.job, JobState::Suspended, Reason::MoveFailed);
+            }
+            // The source is stopping, or the target starting: both end by themselves.
+            (MovePhase::Suspending | MovePhase::Resuming, _) => return Err(Rejection::MoveStale(id)),
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The source of a move has stopped and given its blocks back.
+    pub(super) fn source_stopped(&mut self, job: &Job, source: &Allocation) {
+        let Some(id) = job.moving else { return };
+        let target = self.moves.get(&id).map(|movement| movement.target);
+        let ended_well = source.workers.iter().all(|worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded));
+        if ended_well {
+            // It ended by itself before it could be asked to stop: nothing is left to move.
+            if let Some(target) = target {
+                self.begin_stop(target);
+            }
+            self.end_move(id);
+            self.with_job(job.id, |job| job.ending = Some(Ending::Completed));
+            self.move_job(job.id, JobState::Completing, Reason::Exited);
+            self.close_attempt(source, &Reason::Exited);
+            self.remove_allocation(source);
+            self.end_attempt(job.id, Reason::Exited);
+            return;
+        }
+        self.with_job(job.id, |job| job.allocation = None);
+        self.remove_allocation(source);
+        self.set_move_phase(id, MovePhase::Transferring);
+    }
+
+    /// The step of a job's move, if it is being moved.
+    pub(super) fn move_phase(&self, job: &Job) -> Option<MovePhase> {
+        self.moves.get(&job.moving?).map(|movement| movement.phase)
+    }
+
+    fn set_move_phase(&mut self, id: MoveId, phase: MovePhase) {
+        if let Some(movement) = self.moves.get_mut_cow(&id) {
+            let movement = Arc::make_mut(movement);
+            movement.phase = phase;
+            let job = movement.job;
+            self.pending_events.push(Event::Move { id, job, in_progress: true });
+        }
+    }
+
+    /// Takes a move out of the ledger.
+    pub(super) fn end_move(&mut self, id: MoveId) {
+        if let Some(movement) = self.moves.remove_cow(&id) {
+            self.with_job(movement.job, |job| job.moving = None);
+            self.pending_events.push(Event::Move { id, job: movement.job, in_progress: false });
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Nodes and cards: registration and numbering (P2, P3), health and ratings (law L6), loss and return (law L2).
+
+use std::sync::Arc;
+
+use super::Applied;
+use crate::allocation::{AllocationPhase, StopCause, WorkerExit, WorkerState};
+use crate::card::{Card, CardDescription, CardHealth};
+use crate::command::Outcome;
+use crate::event::{Event, Touched};
+use crate::extent::{BlockState, ExtentMap};
+use crate::ids::{AllocationId, CardId, NodeId, Rank};
+use crate::job::{JobState, OnDisconnect};
+use crate::node::{Eligibility, Node, NodeDescription, NodeState};
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::spec::{check_cards, check_node};
+use crate::state::State;
+use crate::units::{BlockNumber, Epoch, Mebibytes};
+
+impl State {
+    /// A node registers: a new one gets the next number and the next block numbers (P2); a known one brings its news.
+    pub(super) fn register_node(&mut self, description: &NodeDescription, cards: &[CardDescription]) -> Applied {
+        check_node(description)?;
+        check_cards(cards)?;
+        let Some(known) = self.node_by_name(&description.name).cloned() else {
+            return Ok(self.add_node(description, cards));
+        };
+        if known.description.uid != description.uid {
+            return Err(Rejection::NodeNameTaken {
+                name: description.name.clone(),
+                owner: known.description.uid.clone(),
+            });
+        }
+        if description.incarnation < known.description.incarnation {
+            return Err(Rejection::NodeChanged { node: known.id });
+        }
+        let epoch = Epoch(self.revision.0);
+        self.with_node(known.id, |node| {
+            node.description = description.clone();
+            node.epoch = epoch;
+        });
+        self.declare_cards(known.id, cards, true);
+        Ok(Outcome::Registered { node: known.id, epoch })
+    }
+
+    fn add_node(&mut self, description: &NodeDescription, cards: &[CardDescription]) -> Outcome {
+        let (id, epoch) = (self.next_node, Epoch(self.revision.0));
+        self.next_node = NodeId(id.0 + 1);
+        let node = Node {
+            id,
+            description: description.clone(),
+            state: NodeState::Ready,
+            eligibility: Eligibility::Eligible,
+            eligibility_reason: String::new(),
+            base: self.next_block,
+            cards: 0,
+            epoch,
+            changed_at: self.time,
+        };
+        self.node_names.insert_cow(description.name.clone(), id);
+        self.nodes.insert_cow(id, Arc::new(node));
+        self.note_node(id);
+        self.declare_cards(id, cards, true);
+        Outcome::Registered { node: id, epoch }
+    }
+
+    pub(super) fn update_cards(&mut self, node: NodeId, cards: &[CardDescription]) -> Applied {
+        let known = self.known_node(node)?;
+        for card in cards {
+            check_cards(&[CardDescription { index: 0, ..card.clone() }])?;
+            let id = CardId { node, index: card.index };
+            if card.index >= known.cards {
+                return Err(Rejection::UnknownCard(id));
+            }
+        }
+        self.declare_cards(node, cards, false);
+        Ok(Outcome::Done)
+    }
+
+    /// Takes over what an agent says of its cards. With `all`, cards that it no longer names are gone.
+    fn declare_cards(&mut self, node: NodeId, cards: &[CardDescription], all: bool) {
+        let blocks_before = self.numbered_blocks(node);
+        for description in cards {
+            self.declare_card(CardId { node, index: description.index }, description);
+        }
+        if all {
+            let named = u32::try_from(cards.len()).unwrap_or(u32::MAX);
+            for id in self.card_ids(node).into_iter().rev().filter(|id| id.index >= named) {
+                self.withdraw_card(id);
+            }
+        }
+        let count = u32::try_from(self.card_ids(node).len()).unwrap_or(u32::MAX);
+        self.with_node(node, |node| node.cards = count);
+        self.number_blocks(node, blocks_before);
+    }
+
+    fn declare_card(&mut self, id: CardId, description: &CardDescription) {
+        let blocks = description.block_count(self.config.reference_precision, self.config.block_size);
+        let known = self.cards.get(&id).cloned();
+        let same_card = known.as_ref().is_some_and(|card| is_same_card(&card.description, description));
+        let busy = known.as_ref().is_some_and(|card| card.slices > 0);
+        match known {
+            Some(card) if same_card => {
+                if card.description == *description && card.blocks == blocks {
+                    return;
+                }
+                Arc::make_mut(&mut self.capacity).remove(&card);
+                self.with_card(id, |card| {
+                    card.description = description.clone();
+                    card.blocks = blocks;
+                    let missing = blocks.saturating_sub(card.extents.length());
+                    card.extents.grow(missing, BlockState::Free);
+                });
+            }
+            Some(card) if busy => {
+                // Another card in the place of one that is still held: the old one stays, unusable, until it is given back
+                // and the agent declares its cards again.
+                Arc::make_mut(&mut self.capacity).remove(&card);
+                self.with_card(id, |card| card.description.health = CardHealth::Unhealthy);
+            }
+            known => {
+                if let Some(card) = known {
+                    Arc::make_mut(&mut self.capacity).remove(&card);
+                    self.counts = self.counts.minus(card.extents.counts());
+                }
+                let extents = ExtentMap::new(blocks, BlockState::Free);
+                self.counts = self.counts.plus(extents.counts());
+                let card = Card {
+                    description: description.clone(),
+                    blocks,
+                    offset: 0,
+                    extents,
+                    memory_used: Mebibytes::ZERO,
+                    memory_promised: Mebibytes::ZERO,
+                    slices: 0,
+                };
+                self.cards.insert_cow(id, Arc::new(card));
+                self.touched.push(Touched::Card(id));
+            }
+        }
+        if let Some(card) = self.cards.get(&id) {
+            Arc::make_mut(&mut self.capacity).add(card);
+        }
+        self.rest_card(id);
+        self.pending_events.push(Event::Card { card: id });
+    }
+
+    /// A card that its agent no longer names: gone when nobody holds it, else unusable until it is given back.
+    fn withdraw_card(&mut self, id: CardId) {
+        let Some(card) = self.cards.get(&id).cloned() else { return };
+        if card.slices > 0 {
+            Arc::make_mut(&mut self.capacity).remove(&card);
+            self.with_card(id, |card| card.description.health = CardHealth::Unhealthy);
+            if let Some(card) = self.cards.get(&id) {
+                Arc::make_mut(&mut self.capacity).add(card);
+            }
+            self.rest_card(id);
+        } else {
+            Arc::make_mut(&mut self.capacity).remove(&card);
+            self.counts = self.counts.minus(card.extents.counts());
+            self.cards.remove_cow(&id);
+            self.touched.push(Touched::Card(id));
+        }
+        self.pending_events.push(Event::Card { card: id });
+    }
+
+    fn numbered_blocks(&self, node: NodeId) -> u64 {
+        self.cards_of(node).map(|(_, card)| u64::from(card.extents.length().0)).sum()
+    }
+
+    /// Numbers the blocks of a node: card after card from its base (P2). A node that has grown gets a new base, so that its
+    /// numbers stay contiguous and no two blocks of the pool have the same.
+    fn number_blocks(&mut self, node: NodeId, blocks_before: u64) {
+        let mut offset = 0u32;
+        for id in self.card_ids(node) {
+            let (old, length) = self.cards.get(&id).map_or((0, 0), |card| (card.offset, card.extents.length().0));
+            if old != offset {
+                self.with_card(id, |card| card.offset = offset);
+            }
+            offset = offset.saturating_add(length);
+        }
+        let blocks = self.numbered_blocks(node);
+        if blocks > blocks_before {
+            let base = self.next_block;
+            self.next_block = BlockNumber(base.0 + blocks);
+            self.with_node(node, |node| node.base = base);
+        }
+    }
+
+    pub(super) fn set_eligibility(&mut self, node: NodeId, eligibility: Eligibility, reason: &str) -> Applied {
+        self.known_node(node)?;
+        let now = self.time;
+        self.with_node(node, |node| {
+            node.eligibility = eligibility;
+            reason.clone_into(&mut node.eligibility_reason);
+            node.changed_at = now;
+        });
+        for id in self.card_ids(node) {
+            self.rest_card(id);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The node's lease is provably over: its workers are, too, except those that may go on without one.
+    pub(super) fn node_lost(&mut self, node: NodeId, epoch: Epoch) -> Applied {
+        let known = self.known_node(node)?;
+        if known.epoch != epoch || known.state == NodeState::Forgotten {
+            return Err(Rejection::NodeChanged { node });
+        }
+        if known.state == NodeState::Lost {
+            return Ok(Outcome::Done);
+        }
+        self.set_node_state(node, NodeState::Lost);
+        for (id, rank) in self.live_workers_on(node) {
+            self.lose_node_of(node, id, rank);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn lose_node_of(&mut self, node: NodeId, id: AllocationId, rank: Rank) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
+        match allocation.phase {
+            AllocationPhase::Waiting => self.abandon_waiting(id),
+            AllocationPhase::Reserved => {
+                // The target of a move is gone before anything was started there.
+                if let Some(movement) = job.moving.and_then(|id| self.moves.get(&id)).cloned() {
+                    let from = movement.phase;
+                    if self.advance_move(movement.id, from, false).is_err() {
+                        self.begin_stop(id);
+                        self.end_move(movement.id);
+                        self.move_job(job.id, JobState::Suspending, Reason::MoveFailed);
+                    }
+                }
+            }
+            AllocationPhase::Active | AllocationPhase::Ending => {
+                if job.spec.on_disconnect == OnDisconnect::Keep {
+                    self.lose_worker(id, rank);
+                    if job.state == JobState::Running {
+                        self.move_job(job.id, JobState::Running, Reason::NodeDisconnected { node });
+                    }
+                } else {
+                    self.settle_worker(id, rank, exit_without_word(StopCause::LeaseExpired, "its node was lost"));
+                }
+            }
+        }
+    }
+
+    pub(super) fn node_returned(&mut self, node: NodeId, incarnation: u64) -> Applied {
+        let known = self.known_node(node)?;
+        if known.description.incarnation != incarnation || known.state == NodeState::Forgotten {
+            return Err(Rejection::NodeChanged { node });
+        }
+        if known.state == NodeState::Lost {
+            self.set_node_state(node, NodeState::Ready);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// An operator declares a node dead (law L2). A node that is heard from can only be forgotten when it holds nothing.
+    pub(super) fn forget_node(&mut self, node: NodeId) -> Applied {
+        let known = self.known_node(node)?;
+        if known.state == NodeState::Forgotten {
+            return Ok(Outcome::Done);
+        }
+        let held = self.live_workers_on(node);
+        if known.state == NodeState::Ready
+            && let Some((id, _)) = held.first()
+        {
+            let job = self.allocations.get(id).map(|allocation| allocation.job).unwrap_or_default();
+            return Err(Rejection::NodeBusy { node, job });
+        }
+        for (id, rank) in held {
+            self.settle_worker(id, rank, exit_without_word(StopCause::LeaseExpired, "its node was declared dead"));
+        }
+        for id in self.card_ids(node) {
+            if let Some(card) = self.cards.remove_cow(&id) {
+                Arc::make_mut(&mut self.capacity).remove(&card);
+                self.counts = self.counts.minus(card.extents.counts());
+                self.touched.push(Touched::Card(id));
+            }
+        }
+        self.node_names.remove_cow(&known.description.name);
+        self.with_node(node, |node| node.cards = 0);
+        self.set_node_state(node, NodeState::Forgotten);
+        Ok(Outcome::Done)
+    }
+
+    /// An operator gives their word that the workers of a node whose stop could not be confirmed are gone.
+    pub(super) fn confirm_stopped(&mut self, node: NodeId) -> Applied {
+        self.known_node(node)?;
+        for (id, rank) in self.live_workers_on(node) {
+            let lost = self
+                .allocations
+                .get(&id)
+                .and_then(|allocation| allocation.worker(rank))
+                .is_some_and(|worker| worker.state == WorkerState::Lost);
+            if lost {
+                self.settle_worker(
+                    id,
+                    rank,
+                    exit_without_word(StopCause::LeaseExpired, "an operator declared it gone"),
+                );
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The workers on a node that still hold blocks.
+    fn live_workers_on(&self, node: NodeId) -> Vec<(AllocationId, Rank)> {
+        self.allocations_on(node)
+            .flat_map(|allocation| {
+                let live = allocation.workers.iter();
+                live.filter(|worker| worker.node == node && worker.state != WorkerState::Stopped)
+                    .map(|worker| (allocation.id, worker.rank))
+            })
+            .collect()
+    }
+
+    fn known_node(&self, id: NodeId) -> Result<Arc<Node>, Rejection> {
+        self.nodes.get(&id).cloned().ok_or(Rejection::UnknownNode(id))
+    }
+
+    fn with_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        if let Some(node) = self.nodes.get_mut_cow(&id) {
+            change(Arc::make_mut(node));
+        }
+        self.note_node(id);
+    }
+
+    fn set_node_state(&mut self, id: NodeId, state: NodeState) {
+        let (epoch, now) = (Epoch(self.revision.0), self.time);
+        self.with_node(id, |node| {
+            node.state = state;
+            node.epoch = epoch;
+            node.changed_at = now;
+        });
+    }
+
+    fn note_node(&mut self, id: NodeId) {
+        self.touched.push(Touched::Node(id));
+        if let Some(node) = self.nodes.get(&id) {
+            let event = Event::Node { node: id, state: node.state, eligibility: node.eligibility };
+            if self.pending_events.last() != Some(&event) {
+                self.pending_events.push(event);
+            }
+        }
+    }
+}
+
+/// Whether two declarations are of the same piece of hardware.
+fn is_same_card(one: &CardDescription, other: &CardDescription) -> bool {
+    one.uuid == other.uuid && one.kind == other.kind && one.vendor == other.vendor && one.model == other.model
+}
+
+/// The end of a worker that could not report it.
+fn exit_without_word(cause: StopCause, message: &str) -> WorkerExit {
+    WorkerExit { cause, code: None, signal: None, checkpointed: false, message: message.to_owned() }
+}

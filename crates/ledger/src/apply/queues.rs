@@ -1,0 +1,98 @@
+//! Queues and settings.
+
+use std::sync::Arc;
+
+use super::Applied;
+use crate::command::Outcome;
+use crate::config::PoolConfig;
+use crate::event::{Event, Touched};
+use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+use crate::rejection::Rejection;
+use crate::spec::{check_config, check_name};
+use crate::state::State;
+
+/// Most queues above one another.
+const DEPTH_LIMIT: usize = 16;
+
+impl State {
+    /// The queue and those above it, lowest first.
+    pub(super) fn queue_line(&self, name: &str) -> Vec<String> {
+        let mut line = Vec::new();
+        let mut next = name.to_owned();
+        while line.len() < DEPTH_LIMIT
+            && let Some(queue) = self.queues.get(&next)
+        {
+            line.push(next);
+            next = queue.settings.parent.clone();
+        }
+        line
+    }
+
+    pub(super) fn with_queue(&mut self, name: &str, change: impl FnOnce(&mut Queue)) {
+        if let Some(queue) = self.queues.get_mut_cow(name) {
+            change(Arc::make_mut(queue));
+            self.touched.push(Touched::Queues);
+        }
+    }
+
+    pub(super) fn set_queue(&mut self, settings: &QueueSettings) -> Applied {
+        check_name("queue.name", &settings.name)?;
+        if settings.weight == 0 {
+            return Err(Rejection::invalid("queue.weight", "must be at least 1"));
+        }
+        if settings.maximum.is_some_and(|maximum| !settings.guaranteed.within(maximum)) {
+            return Err(Rejection::invalid("queue.guaranteed", "must not be above queue.maximum"));
+        }
+        if !settings.parent.is_empty() {
+            if self.queues.get(&settings.parent).is_none() {
+                return Err(Rejection::UnknownQueue(settings.parent.clone()));
+            }
+            let above = self.queue_line(&settings.parent);
+            if above.contains(&settings.name) || above.len() + 1 >= DEPTH_LIMIT {
+                return Err(Rejection::invalid("queue.parent", "makes a circle, or a line of more than 15 queues"));
+            }
+        }
+        match self.queues.get(&settings.name).cloned() {
+            Some(known) if known.settings.parent != settings.parent && known.used != QueueAmount::default() => {
+                return Err(Rejection::invalid("queue.parent", "cannot change while jobs of the queue hold blocks"));
+            }
+            Some(_) => self.with_queue(&settings.name, |queue| queue.settings = settings.clone()),
+            None => {
+                let queue = Queue { settings: settings.clone(), used: QueueAmount::default(), jobs: 0 };
+                self.queues.insert_cow(settings.name.clone(), Arc::new(queue));
+                self.touched.push(Touched::Queues);
+            }
+        }
+        self.pending_events.push(Event::Queue { name: settings.name.clone() });
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn remove_queue(&mut self, name: &str) -> Applied {
+        let queue = self.queues.get(name).ok_or_else(|| Rejection::UnknownQueue(name.to_owned()))?;
+        let has_children = self.queues().any(|other| other.settings.parent == name);
+        if name == DEFAULT_QUEUE || queue.jobs > 0 || has_children {
+            return Err(Rejection::QueueBusy(name.to_owned()));
+        }
+        self.queues.remove_cow(&name.to_owned());
+        self.touched.push(Touched::Queues);
+        self.pending_events.push(Event::Queue { name: name.to_owned() });
+        Ok(Outcome::Done)
+    }
+
+    /// Changes the settings (law L6). The size of a block is fixed once a card is counted in it.
+    pub(super) fn set_config(&mut self, config: &PoolConfig) -> Applied {
+        check_config(config)?;
+        let same_blocks = config.block_size == self.config.block_size
+            && config.reference_precision == self.config.reference_precision;
+        if !same_blocks && self.cards().next().is_some() {
+            return Err(Rejection::invalid(
+                "config.block_size",
+                "and the reference precision cannot change once cards are registered",
+            ));
+        }
+        self.config = Arc::new(config.clone());
+        self.touched.push(Touched::Config);
+        self.pending_events.push(Event::Config);
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,199 @@
+//! What agents report of workers, and what follows from it for the attempt and the job.
+
+use std::sync::Arc;
+
+use super::Applied;
+use crate::allocation::{Allocation, AllocationPhase, MovePhase, StopCause, WorkerExit, WorkerState};
+use crate::command::{Observation, Outcome, WorkerReport};
+use crate::event::Event;
+use crate::extent::BlockState;
+use crate::ids::{AllocationId, JobId, NodeId, Rank};
+use crate::job::{Ending, Job, JobState};
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::state::State;
+
+impl State {
+    /// Takes reports from a node. A report of a grant that is not known, of another epoch, or of another node changes
+    /// nothing: it is out of date and need not be sent again.
+    pub(super) fn report_workers(&mut self, node: NodeId, reports: &[WorkerReport]) -> Applied {
+        if self.nodes.get(&node).is_none() {
+            return Err(Rejection::UnknownNode(node));
+        }
+        for report in reports {
+            let Some(allocation) = self.allocations.get(&report.worker.allocation).cloned() else { continue };
+            let here = allocation.worker(report.worker.rank).is_some_and(|worker| worker.node == node);
+            if here && allocation.epoch == report.worker.epoch {
+                self.take_report(&allocation, report.worker.rank, &report.observation);
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn take_report(&mut self, allocation: &Arc<Allocation>, rank: Rank, observation: &Observation) {
+        let Some(worker) = allocation.worker(rank) else { return };
+        if matches!(allocation.phase, AllocationPhase::Waiting | AllocationPhase::Reserved) {
+            return; // No order was ever given for it: whatever is meant, it is not this worker.
+        }
+        match observation {
+            Observation::Running => self.worker_runs(allocation, rank),
+            Observation::Stopped(exit) => {
+                self.settle_worker(allocation.id, rank, exit.clone());
+            }
+            Observation::Unconfirmed { message } => {
+                if !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost) {
+                    self.pending_events.push(Event::Quarantined {
+                        node: worker.node,
+                        job: allocation.job,
+                        allocation: allocation.id,
+                        rank,
+                        message: message.clone(),
+                    });
+                    self.lose_worker(allocation.id, rank);
+                }
+            }
+        }
+    }
+
+    /// A worker runs: for the first time, or again after its node was away.
+    fn worker_runs(&mut self, allocation: &Arc<Allocation>, rank: Rank) {
+        let Some(worker) = allocation.worker(rank) else { return };
+        let owner = allocation.owner(rank);
+        let (state, blocks) = match (worker.state, allocation.phase) {
+            (WorkerState::Held | WorkerState::Lost, AllocationPhase::Active) => {
+                (WorkerState::Running, BlockState::Running(owner))
+            }
+            (WorkerState::Lost, AllocationPhase::Ending) => {
+                (WorkerState::Draining, BlockState::Draining { owner, next: None })
+            }
+            _ => return,
+        };
+        self.set_worker(allocation, rank, state);
+        self.change_blocks(owner, &worker.slices, |_| blocks);
+        self.start_if_all_run(allocation.id);
+    }
+
+    /// Once every worker of a grant runs (or has ended well already), the job runs.
+    fn start_if_all_run(&mut self, id: AllocationId) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let all = allocation.workers.iter().all(|worker| {
+            worker.state == WorkerState::Running || worker.exit.as_ref().is_some_and(WorkerExit::succeeded)
+        });
+        let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
+        if !all || job.allocation != Some(id) {
+            return;
+        }
+        let now = self.time;
+        match job.state {
+            // The source of a move that has not begun to stop.
+            JobState::Moving if self.move_phase(&job) != Some(MovePhase::Resuming) => {}
+            JobState::Starting | JobState::Moving => {
+                self.with_allocation(id, |allocation| allocation.started_at = Some(now));
+                self.with_job(job.id, |job| {
+                    if let Some(attempt) = job.history.last_mut() {
+                        attempt.started_at.get_or_insert(now);
+                    }
+                });
+                if let Some(movement) = job.moving {
+                    self.end_move(movement);
+                }
+                self.move_job(job.id, JobState::Running, Reason::Started);
+            }
+            JobState::Running if matches!(job.reason, Reason::NodeDisconnected { .. }) => {
+                self.move_job(job.id, JobState::Running, Reason::Started);
+            }
+            _ => {}
+        }
+    }
+
+    /// A worker is over: its blocks go back, and the job goes where that leads.
+    pub(super) fn settle_worker(&mut self, id: AllocationId, rank: Rank, exit: WorkerExit) {
+        let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let stopped = allocation.worker(rank).is_none_or(|worker| worker.state == WorkerState::Stopped);
+        if stopped || matches!(allocation.phase, AllocationPhase::Waiting | AllocationPhase::Reserved) {
+            return;
+        }
+        let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
+        let node = allocation.worker(rank).map_or(NodeId(0), |worker| worker.node);
+        let (ending, reason) = verdict(&job, node, &exit);
+        self.release_worker(id, rank, exit);
+        let runs = match job.state {
+            JobState::Starting | JobState::Running => true,
+            JobState::Moving => self.move_phase(&job) != Some(MovePhase::Suspending),
+            _ => false,
+        };
+        if !runs {
+            self.settle_if_over(job.id, id, job.reason.clone());
+        } else if ending != Ending::Completed {
+            self.wind_up(job.id, ending, reason);
+        } else if self.allocations.get(&id).is_some_and(|allocation| allocation.is_over()) {
+            self.wind_up(job.id, Ending::Completed, reason);
+        } else {
+            self.start_if_all_run(id);
+        }
+    }
+
+    /// Once no worker of a grant holds anything any more, the grant leaves the ledger and its job goes on.
+    pub(super) fn settle_if_over(&mut self, id: JobId, allocation: AllocationId, reason: Reason) {
+        let Some(grant) = self.allocations.get(&allocation).cloned() else {
+            return self.settle_abandoned(id, reason);
+        };
+        if !grant.is_over() {
+            return;
+        }
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        match job.state {
+            JobState::Suspending => {
+                let ended_well =
+                    grant.workers.iter().all(|worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded));
+                if ended_well {
+                    // It ended by itself before it could be asked to stop.
+                    self.with_job(id, |job| job.ending = Some(Ending::Completed));
+                    self.move_job(id, JobState::Completing, Reason::Exited);
+                    self.close_attempt(&grant, &Reason::Exited);
+                    self.remove_allocation(&grant);
+                    self.end_attempt(id, Reason::Exited);
+                } else {
+                    self.close_attempt(&grant, &reason);
+                    self.remove_allocation(&grant);
+                    self.move_job(id, JobState::Suspended, reason);
+                }
+            }
+            JobState::Moving => self.source_stopped(&job, &grant),
+            JobState::Completing => {
+                self.close_attempt(&grant, &job.reason);
+                self.remove_allocation(&grant);
+                self.end_attempt(id, job.reason.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on with a job whose grant was given up before any worker had been started.
+    fn settle_abandoned(&mut self, id: JobId, reason: Reason) {
+        match self.jobs.get(&id).map(|job| job.state) {
+            Some(JobState::Suspending) => self.move_job(id, JobState::Suspended, reason),
+            Some(JobState::Completing) => self.end_attempt(id, reason),
+            _ => {}
+        }
+    }
+}
+
+/// How an attempt ends when one of its workers ended like this, and why.
+fn verdict(job: &Job, node: NodeId, exit: &WorkerExit) -> (Ending, Reason) {
+    if exit.succeeded() {
+        return (Ending::Completed, Reason::Exited);
+    }
+    let failed = if job.retries < job.spec.retry.max_retries { Ending::Retry } else { Ending::Failed };
+    match exit.cause {
+        StopCause::Exited => match (exit.code, exit.signal) {
+            (_, Some(signal)) => (failed, Reason::Signalled { signal }),
+            (code, None) => (failed, Reason::NonZeroExit { code: code.unwrap_or(-1) }),
+        },
+        StopCause::StartFailed => (failed, Reason::StartFailed { message: exit.message.clone() }),
+        StopCause::OutOfMemory => (failed, Reason::OutOfMemory),
+        StopCause::TimeLimit => (Ending::Timeout, Reason::TimeLimit),
+        StopCause::LeaseExpired => (Ending::Requeue, Reason::NodeLost { node }),
+        StopCause::Vanished | StopCause::NotGranted | StopCause::Ordered => (Ending::Requeue, Reason::WorkerVanished),
+    }
+}

@@ -1,0 +1,55 @@
+//! Forgetting: ended jobs and answered requests leave the ledger after a bounded time, by log time and in log order, so
+//! that every member forgets the same at the same index.
+
+use crate::event::{Event, Touched};
+use crate::ids::{JobId, RequestId};
+use crate::job::JobState;
+use crate::state::State;
+use crate::units::LogTime;
+
+/// What one entry forgets at most, beside twice as much as it may have added.
+const BASE_BATCH: usize = 64;
+
+impl State {
+    /// Removes what is due, at most in proportion to what an entry adds: forgetting never stalls applying.
+    pub(super) fn remove_expired(&mut self, commands: usize) {
+        let batch = BASE_BATCH + 2 * commands;
+        for _ in 0..batch {
+            let Some(((at, id), ())) = self.request_times.into_iter().next().map(|(key, ())| (*key, ())) else { break };
+            if !self.is_due(at, self.config.request_retention, self.requests_held, self.config.request_limit) {
+                break;
+            }
+            self.forget_request(at, id);
+        }
+        for _ in 0..batch {
+            let Some((at, id)) = self.ended.into_iter().next().map(|(key, ())| *key) else { break };
+            if !self.is_due(at, self.config.job_retention, self.ended_jobs(), self.config.ended_job_limit) {
+                break;
+            }
+            self.forget_job(at, id);
+        }
+    }
+
+    fn is_due(&self, at: LogTime, retention: std::time::Duration, held: u64, limit: u64) -> bool {
+        held > limit || self.time.since(at) > retention
+    }
+
+    fn ended_jobs(&self) -> u64 {
+        JobState::ALL.iter().filter(|state| state.is_terminal()).map(|state| self.job_count(*state)).sum()
+    }
+
+    fn forget_request(&mut self, at: LogTime, id: RequestId) {
+        self.request_times.remove_cow(&(at, id));
+        self.requests.remove_cow(&id);
+        self.requests_held -= 1;
+    }
+
+    fn forget_job(&mut self, at: LogTime, id: JobId) {
+        self.ended.remove_cow(&(at, id));
+        if let Some(job) = self.jobs.remove_cow(&id) {
+            self.count_job(job.state, false);
+            self.touched.push(Touched::Job(id));
+            self.pending_events.push(Event::JobRemoved { job: id });
+        }
+    }
+}

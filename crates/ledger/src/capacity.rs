@@ -1,0 +1,115 @@
+//! What the pool's cards offer in all, by class: the few sums that tell at once that a demand can never be met (P5b).
+
+use std::collections::BTreeMap;
+
+use crate::card::{Card, CardKind, Isolation, Precision};
+use crate::job::{JobSpec, Span};
+use crate::rejection::Rejection;
+use crate::units::{Mebibytes, MilliTflops};
+
+/// Cards that a request cannot tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CardClass {
+    /// Kind.
+    pub kind: CardKind,
+    /// Maker.
+    pub vendor: String,
+    /// Model.
+    pub model: String,
+    /// Strongest isolation.
+    pub isolation: Isolation,
+    /// Rates of one card, by precision.
+    pub rates: Vec<(Precision, MilliTflops)>,
+    /// Memory of one card.
+    pub memory: Mebibytes,
+}
+
+impl CardClass {
+    /// The class of a card.
+    #[must_use]
+    pub fn of(card: &Card) -> Self {
+        let description = &card.description;
+        Self {
+            kind: description.kind,
+            vendor: description.vendor.clone(),
+            model: description.model.clone(),
+            isolation: description.isolation,
+            rates: Precision::ALL
+                .into_iter()
+                .filter_map(|precision| Some((precision, description.rate(precision)?)))
+                .collect(),
+            memory: description.memory,
+        }
+    }
+
+    /// Whether a job takes such a card.
+    #[must_use]
+    pub fn is_accepted_by(&self, spec: &JobSpec) -> bool {
+        spec.virtual_card.accepts(self.kind, &self.vendor, &self.model, self.isolation)
+    }
+
+    /// The rate of one card; zero when it cannot compute in that precision.
+    #[must_use]
+    pub fn rate(&self, precision: Precision) -> MilliTflops {
+        self.rates.iter().find(|(known, _)| *known == precision).map_or(MilliTflops::ZERO, |(_, rate)| *rate)
+    }
+}
+
+/// Number of cards by class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    classes: BTreeMap<CardClass, u64>,
+}
+
+impl Capacity {
+    /// The classes and how many cards each has.
+    pub fn classes(&self) -> impl Iterator<Item = (&CardClass, u64)> {
+        self.classes.iter().map(|(class, cards)| (class, *cards))
+    }
+
+    pub(crate) fn add(&mut self, card: &Card) {
+        *self.classes.entry(CardClass::of(card)).or_insert(0) += 1;
+    }
+
+    pub(crate) fn remove(&mut self, card: &Card) {
+        let class = CardClass::of(card);
+        if let Some(cards) = self.classes.get_mut(&class) {
+            *cards -= 1;
+            if *cards == 0 {
+                self.classes.remove(&class);
+            }
+        }
+    }
+
+    /// Refuses a job that the whole pool could not run even if it were empty (P5b), naming the total.
+    ///
+    /// # Errors
+    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`] or [`Rejection::ExceedsCard`].
+    pub fn admit(&self, spec: &JobSpec, reference: Precision) -> Result<(), Rejection> {
+        let request = &spec.virtual_card;
+        let precision = request.precision.unwrap_or(reference);
+        let (mut total, mut total_memory, mut largest) = (0u128, 0u128, MilliTflops::ZERO);
+        for (class, cards) in self.classes.iter().filter(|(class, _)| class.is_accepted_by(spec)) {
+            let rate = class.rate(precision);
+            if rate == MilliTflops::ZERO {
+                continue;
+            }
+            total += u128::from(rate.0) * u128::from(*cards);
+            total_memory += u128::from(class.memory.0) * u128::from(*cards);
+            largest = largest.max(rate);
+        }
+        let saturate = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+        let demand = request.compute.saturating_mul(spec.gang);
+        if u128::from(demand.0) > total {
+            return Err(Rejection::ExceedsPool { demand, total: MilliTflops(saturate(total)) });
+        }
+        let memory = request.memory.saturating_mul(spec.gang);
+        if u128::from(memory.0) > total_memory {
+            return Err(Rejection::ExceedsMemory { demand_mib: memory.0, total_mib: saturate(total_memory) });
+        }
+        if request.span == Span::Card && request.compute > largest {
+            return Err(Rejection::ExceedsCard { demand: request.compute, largest });
+        }
+        Ok(())
+    }
+}

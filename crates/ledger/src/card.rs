@@ -1,0 +1,211 @@
+//! Cards: what they are, what they compute, and which worker holds which of their blocks.
+
+use std::collections::BTreeMap;
+
+use crate::extent::ExtentMap;
+use crate::units::{BlockCount, Mebibytes, MilliTflops};
+
+/// The kind of an accelerator, in the order in which a node's blocks are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CardKind {
+    /// A graphics processor.
+    Gpu,
+    /// A neural processor.
+    Npu,
+    /// A field-programmable gate array.
+    Fpga,
+    /// The processors of the host: the accelerator of last resort.
+    Cpu,
+}
+
+impl CardKind {
+    /// Every kind, in numbering order.
+    pub const ALL: [Self; 4] = [Self::Gpu, Self::Npu, Self::Fpga, Self::Cpu];
+
+    /// The word used in files, labels and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Npu => "npu",
+            Self::Fpga => "fpga",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// A number format; rates are dense, without sparsity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Precision {
+    /// 32-bit floating point.
+    Fp32,
+    /// TF32 tensor operations.
+    Tf32,
+    /// 16-bit floating point.
+    Fp16,
+    /// bfloat16.
+    Bf16,
+    /// 8-bit floating point.
+    Fp8,
+    /// 8-bit integers (TOPS).
+    Int8,
+}
+
+impl Precision {
+    /// Every precision.
+    pub const ALL: [Self; 6] = [Self::Fp32, Self::Tf32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Int8];
+
+    /// The word used in files, labels and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Tf32 => "tf32",
+            Self::Fp16 => "fp16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::Int8 => "int8",
+        }
+    }
+}
+
+/// How well tenants of one card are kept apart; a later one is stronger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isolation {
+    /// Several tenants without enforcement.
+    #[default]
+    Shared,
+    /// Enforced by software on the host.
+    Soft,
+    /// Enforced by hardware, or the card is held whole.
+    Hard,
+}
+
+/// Health of a card as its agent sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CardHealth {
+    /// Usable.
+    #[default]
+    Healthy,
+    /// Not usable: blocks that nobody holds are offline.
+    Unhealthy,
+}
+
+/// Closeness of two cards of a node; an earlier one is closer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LinkKind {
+    /// A direct fabric between cards: NVLink, XGMI, HCCS, Xe Link.
+    Fabric,
+    /// Under one PCIe switch.
+    PcieSwitch,
+    /// Under one NUMA node.
+    Numa,
+    /// Elsewhere in the node.
+    Node,
+}
+
+/// A link to another card of the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Link {
+    /// Index of the other card.
+    pub peer_index: u32,
+    /// Closeness.
+    pub kind: LinkKind,
+    /// Bandwidth in megabytes per second; 0 when unknown.
+    pub megabytes_per_second: u64,
+}
+
+/// Computing rates by precision.
+pub type Ratings = BTreeMap<Precision, MilliTflops>;
+
+/// A card as its agent declares it (P3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CardDescription {
+    /// Position on the node.
+    pub index: u32,
+    /// The kind.
+    pub kind: CardKind,
+    /// The maker.
+    pub vendor: String,
+    /// The model as its maker names it.
+    pub model: String,
+    /// Identity of this very card.
+    pub uuid: String,
+    /// Memory.
+    pub memory: Mebibytes,
+    /// What the maker or the inventory file says that it computes.
+    pub rated: Ratings,
+    /// What a benchmark on the node measured; it goes before `rated`.
+    pub measured: Ratings,
+    /// Links to other cards of the node.
+    pub links: Vec<Link>,
+    /// The strongest isolation that can be enforced between tenants.
+    pub isolation: Isolation,
+    /// Whether the hardware is simulated.
+    pub simulated: bool,
+    /// PCI address; empty when there is none.
+    pub pci_address: String,
+    /// Most slices at once; 0 when only the blocks limit it.
+    pub max_slices: u32,
+    /// Health.
+    pub health: CardHealth,
+}
+
+impl CardDescription {
+    /// The rate at a precision, measured before rated; `None` when the card cannot compute in it.
+    #[must_use]
+    pub fn rate(&self, precision: Precision) -> Option<MilliTflops> {
+        self.measured.get(&precision).or_else(|| self.rated.get(&precision)).copied().filter(|rate| rate.0 > 0)
+    }
+
+    /// How many whole blocks the card holds at the pool's reference (P2).
+    #[must_use]
+    pub fn block_count(&self, reference: Precision, block_size: MilliTflops) -> BlockCount {
+        let rate = self.rate(reference).unwrap_or_default().0;
+        BlockCount(u32::try_from(rate / block_size.0.max(1)).unwrap_or(u32::MAX))
+    }
+}
+
+/// A card in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Card {
+    /// What the agent declared last.
+    pub description: CardDescription,
+    /// Blocks that the card offers now; fewer than its extents cover while it is being shrunk (law L6).
+    pub blocks: BlockCount,
+    /// Blocks of the node's cards before this one: with the node's base it gives block numbers (P2).
+    pub offset: u32,
+    /// Every block, in exactly one state (law L1).
+    pub extents: ExtentMap,
+    /// Memory of all slices in force.
+    pub memory_used: Mebibytes,
+    /// Memory promised to grants that wait for preempted workers to stop.
+    pub memory_promised: Mebibytes,
+    /// Slices in force.
+    pub slices: u32,
+}
+
+impl Card {
+    /// Memory that nobody holds or was promised.
+    #[must_use]
+    pub fn memory_free(&self) -> Mebibytes {
+        self.description.memory.saturating_sub(self.memory_used.saturating_add(self.memory_promised))
+    }
+
+    /// How many blocks give `amount` at `precision` on this card: a card that computes twice as fast in that precision
+    /// needs half as many. `None` when it cannot compute in it.
+    #[must_use]
+    pub fn blocks_for(&self, amount: MilliTflops, precision: Precision) -> Option<BlockCount> {
+        let rate = self.description.rate(precision)?;
+        let blocks = (u128::from(amount.0) * u128::from(self.blocks.0)).div_ceil(u128::from(rate.0));
+        Some(BlockCount(u32::try_from(blocks).unwrap_or(u32::MAX)))
+    }
+
+    /// What `blocks` of this card compute at `precision`.
+    #[must_use]
+    pub fn rate_of(&self, blocks: BlockCount, precision: Precision) -> MilliTflops {
+        let rate = self.description.rate(precision).unwrap_or_default();
+        let share = u128::from(rate.0) * u128::from(blocks.0) / u128::from(self.blocks.0.max(1));
+        MilliTflops(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+}

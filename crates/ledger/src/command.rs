@@ -1,0 +1,243 @@
+//! Commands: everything that can change the ledger. Coarse and few (architecture section 3).
+
+use std::sync::Arc;
+
+use crate::allocation::{MovePhase, PlannedWorker, StopCause, WorkerExit};
+use crate::card::CardDescription;
+use crate::config::PoolConfig;
+use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, RequestKey};
+use crate::job::JobSpec;
+use crate::node::{Eligibility, NodeDescription};
+use crate::queue::QueueSettings;
+use crate::units::{Epoch, Revision};
+
+/// One command with the name under which it is not applied twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's name for this mutation; absent for commands that are idempotent by themselves.
+    pub key: Option<RequestKey>,
+    /// Who asks, for the history.
+    pub actor: String,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// A change of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A node registers, or tells its news at the start of a session (P3).
+    RegisterNode {
+        /// The node.
+        node: NodeDescription,
+        /// Its cards in order of index.
+        cards: Vec<CardDescription>,
+    },
+    /// Health or ratings of cards changed (law L6).
+    UpdateCards {
+        /// The node.
+        node: NodeId,
+        /// The cards that changed.
+        cards: Vec<CardDescription>,
+    },
+    /// Whether new work may go to a node.
+    SetEligibility {
+        /// The node.
+        node: NodeId,
+        /// The new eligibility.
+        eligibility: Eligibility,
+        /// Why, for people.
+        reason: String,
+    },
+    /// The node's lease is provably over (architecture section 5).
+    NodeLost {
+        /// The node.
+        node: NodeId,
+        /// The node's epoch that the leader judged: a node that returned since is not lost.
+        epoch: Epoch,
+    },
+    /// The node is back and runs nothing that was not granted.
+    NodeReturned {
+        /// The node.
+        node: NodeId,
+        /// The incarnation of its agent that reconciled.
+        incarnation: u64,
+    },
+    /// An operator declares the node dead: whatever ran there is over, by their word (law L2).
+    ForgetNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// An operator declares that a worker whose stop could not be confirmed is gone (law L2).
+    ConfirmStopped {
+        /// The node.
+        node: NodeId,
+    },
+    /// A job is submitted (P5).
+    SubmitJob {
+        /// The job.
+        spec: Arc<JobSpec>,
+        /// W3C trace context; may be empty.
+        traceparent: String,
+    },
+    /// A job is cancelled.
+    CancelJob {
+        /// The job.
+        job: JobId,
+    },
+    /// A waiting job is not considered until it is released.
+    HoldJob {
+        /// The job.
+        job: JobId,
+    },
+    /// A held job is considered again.
+    ReleaseJob {
+        /// The job.
+        job: JobId,
+    },
+    /// A running job gives its blocks back until a person resumes it (law L5).
+    SuspendJob {
+        /// The job.
+        job: JobId,
+    },
+    /// A job that a person suspended is considered again.
+    ResumeJob {
+        /// The job.
+        job: JobId,
+    },
+    /// A queue is made or changed.
+    SetQueue {
+        /// Its settings.
+        queue: QueueSettings,
+    },
+    /// A queue without jobs and queues below is removed.
+    RemoveQueue {
+        /// Its name.
+        name: String,
+    },
+    /// The pool's settings are changed.
+    SetConfig {
+        /// All settings.
+        config: PoolConfig,
+    },
+    /// What the placement actor decided against a known revision. Each part is validated again and accepted or refused.
+    CommitPlan {
+        /// The plan.
+        plan: Plan,
+    },
+    /// What an agent says of workers.
+    ReportWorkers {
+        /// The node.
+        node: NodeId,
+        /// The reports.
+        reports: Vec<WorkerReport>,
+    },
+    /// A move goes on to its next step, or is given up.
+    AdvanceMove {
+        /// The move.
+        id: MoveId,
+        /// The step it is at; a stale one is refused.
+        from: MovePhase,
+        /// Whether it goes on; otherwise it is given up.
+        proceed: bool,
+    },
+    /// Lets time pass in the ledger: what is due for removal is removed.
+    Tick,
+}
+
+/// A plan of the placement actor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The revision it was made against.
+    pub revision: Revision,
+    /// Its parts, applied in order.
+    pub parts: Vec<PlanPart>,
+}
+
+/// A part of a plan, accepted or refused whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanPart {
+    /// A gang gets its virtual cards; `victims` are suspended for it. One part carries both, so that nothing is preempted
+    /// unless the beneficiary then fits (law L4).
+    Grant {
+        /// The job.
+        job: JobId,
+        /// Its workers in order of rank.
+        workers: Vec<PlannedWorker>,
+        /// The jobs that are suspended for it; their blocks may be among those granted.
+        victims: Vec<JobId>,
+    },
+    /// A job leaves a node that is being drained; it resumes by itself elsewhere.
+    Evict {
+        /// The job.
+        job: JobId,
+        /// The node that is being drained.
+        node: NodeId,
+    },
+    /// The extents in use of a card are moved together to its front, in their order: block numbers change, the work does not
+    /// notice (P7, P10).
+    Renumber {
+        /// The card.
+        card: CardId,
+    },
+    /// A job is moved to other cards.
+    Move {
+        /// The job.
+        job: JobId,
+        /// Its workers at the target, in order of rank.
+        workers: Vec<PlannedWorker>,
+    },
+}
+
+/// What an agent says of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Which worker of which grant; the epoch fences older grants.
+    pub worker: Owner,
+    /// What it says.
+    pub observation: Observation,
+}
+
+/// Where an agent sees a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// Its process runs.
+    Running,
+    /// It is over, and its control group is empty.
+    Stopped(WorkerExit),
+    /// It was killed, but is not confirmed to be gone.
+    Unconfirmed {
+        /// What went wrong.
+        message: String,
+    },
+}
+
+impl Observation {
+    /// The cause of the stop, if it is one.
+    #[must_use]
+    pub const fn cause(&self) -> Option<StopCause> {
+        match self {
+            Self::Stopped(exit) => Some(exit.cause),
+            Self::Running | Self::Unconfirmed { .. } => None,
+        }
+    }
+}
+
+/// What applying a command answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Done; nothing more to say.
+    Done,
+    /// The job is in the ledger under this number.
+    Submitted(JobId),
+    /// The node has this number and, until the next registration, this epoch.
+    Registered {
+        /// Its number.
+        node: NodeId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Each part of the plan: the allocation it made, if any, or why it was refused.
+    Planned(Vec<Result<Option<AllocationId>, crate::rejection::Rejection>>),
+    /// The command changed nothing, for this reason.
+    Rejected(crate::rejection::Rejection),
+}

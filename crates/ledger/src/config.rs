@@ -1,0 +1,54 @@
+//! The pool's settings. They are part of the replicated state: a change is a log entry (law L6).
+
+use std::time::Duration;
+
+use crate::card::Precision;
+use crate::units::MilliTflops;
+
+/// The pool's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolConfig {
+    /// Precision in which blocks are counted.
+    pub reference_precision: Precision,
+    /// Size of a block at that precision: 1 TFLOPS unless the pool was created with another size (P2).
+    pub block_size: MilliTflops,
+    /// How long an answered request id is remembered (law L3).
+    pub request_retention: Duration,
+    /// Most request ids remembered; the oldest go first.
+    pub request_limit: u64,
+    /// How long an ended job stays in the ledger.
+    pub job_retention: Duration,
+    /// Most ended jobs kept; the oldest go first.
+    pub ended_job_limit: u64,
+    /// Most jobs that are not over; further submissions are refused.
+    pub job_limit: u64,
+    /// How long output is kept on nodes when a job does not say.
+    pub output_retention: Duration,
+    /// Most log entries' events that a watch can go back.
+    pub event_limit: u64,
+    /// Most times that one job is preempted within an hour (law L4).
+    pub preemptions_per_hour: u32,
+    /// First port that workers meet at.
+    pub first_master_port: u16,
+    /// Number of ports that workers may meet at, on each node.
+    pub master_ports: u16,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            reference_precision: Precision::Fp16,
+            block_size: MilliTflops::from_tflops(1),
+            request_retention: Duration::from_secs(3600),
+            request_limit: 1_000_000,
+            job_retention: Duration::from_secs(24 * 3600),
+            ended_job_limit: 100_000,
+            job_limit: 1_000_000,
+            output_retention: Duration::from_secs(7 * 24 * 3600),
+            event_limit: 50_000,
+            preemptions_per_hour: 4,
+            first_master_port: 20_000,
+            master_ports: 10_000,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Names of things. All are handed out by the ledger itself, in log order, and never used twice.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A node, numbered from 0 in the order of registration (P3, P8).
+    NodeId(u32), "node-"
+);
+id!(
+    /// A job, numbered from 1 in the order of submission.
+    JobId(u64), ""
+);
+id!(
+    /// A grant of virtual cards to an attempt.
+    AllocationId(u64), "allocation-"
+);
+id!(
+    /// A move of a job in progress.
+    MoveId(u64), "move-"
+);
+id!(
+    /// The rank of a worker within its allocation, from 0.
+    Rank(u32), ""
+);
+
+/// A card: the node and the position on it. (card, index) is the identity of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CardId {
+    /// The node that owns the card.
+    pub node: NodeId,
+    /// Position on the node, from 0, in the order gpu, npu, fpga, cpu.
+    pub index: u32,
+}
+
+impl fmt::Display for CardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/card-{}", self.node, self.index)
+    }
+}
+
+/// Who holds blocks: one worker of one grant. The epoch fences older grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The grant.
+    pub allocation: AllocationId,
+    /// The log index that made it.
+    pub epoch: crate::units::Epoch,
+    /// The worker.
+    pub rank: Rank,
+}
+
+/// A caller's name for one mutation: sent again, it gives the same answer once (law L3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u128);
+
+/// A request id with a hash of the request's body, so that the same id with another body is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestKey {
+    /// The id that the caller chose.
+    pub id: RequestId,
+    /// Hash of the request's content, made by the member that took the request.
+    pub fingerprint: u64,
+}

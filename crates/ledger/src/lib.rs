@@ -1,0 +1,64 @@
+//! The ledger: what the pool is, who holds what, and the one function that changes it.
+//!
+//! [`State`] is the replicated state of a pool. [`State::apply`] takes the state, the position of a log entry and its
+//! [`Request`]s, and answers one [`Outcome`] per request; it reads no clock, does no input or output and draws no random
+//! number, so that every member that applies the same log has the same state, bit for bit (law L8).
+//!
+//! What the system promises is written here as laws:
+//!
+//! * **L1 Conservation.** Every block of every card is in exactly one [`BlockState`], and every block that is not free or
+//!   offline has exactly one [`Owner`]. [`ExtentMap`] makes anything else impossible to write down.
+//! * **L2 One owner at a time.** A block is granted again only after its owner confirmed its stop, or its lease is provably
+//!   over, or an operator gave their word.
+//! * **L3 Nothing acknowledged is lost.** A request id gives the same answer once.
+//! * **L4 Preemption terminates and helps.** Only a strictly lower priority is preempted, in the same plan part that grants
+//!   its blocks, and only so often in an hour.
+//! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
+//! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live grants.
+//! * **L8 Determinism**, watched by [`State::digest`].
+//!
+//! [`laws::check`] recomputes from scratch everything that is kept incrementally, and says which law is broken where.
+//!
+//! Start reading at [`job::JobState::successors`] (the table of transitions), then [`command::Command`], then the modules
+//! under `apply`.
+
+pub mod allocation;
+mod apply;
+pub mod capacity;
+pub mod card;
+pub mod command;
+pub mod config;
+pub mod event;
+pub mod extent;
+pub mod ids;
+pub mod job;
+pub mod laws;
+pub mod node;
+pub mod queue;
+pub mod reason;
+pub mod rejection;
+mod spec;
+pub mod state;
+pub mod units;
+pub mod wire;
+
+pub use allocation::{
+    Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, Slice, StopCause, Worker, WorkerExit, WorkerState,
+};
+pub use apply::EntryPosition;
+pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
+pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
+pub use config::PoolConfig;
+pub use event::{EntryEvents, Event, Touched};
+pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};
+pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank, RequestId, RequestKey};
+pub use job::{
+    Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, RetryPolicy, Span,
+    VirtualCardRequest,
+};
+pub use node::{Eligibility, Node, NodeDescription, NodeState};
+pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+pub use reason::Reason;
+pub use rejection::Rejection;
+pub use state::State;
+pub use units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliTflops, Revision};

@@ -1,0 +1,79 @@
+//! Nodes: hosts with an agent and zero or more cards.
+
+use std::collections::BTreeMap;
+
+use crate::ids::NodeId;
+use crate::units::{BlockNumber, Epoch, LogTime};
+
+/// Whether the pool trusts that it hears from the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeState {
+    /// Its agent has a session, or lost it so recently that its lease may still run.
+    Ready,
+    /// Its lease is provably over; nothing is granted on it until it returns and has reconciled.
+    Lost,
+    /// Declared dead by an operator; its name may be used by another machine.
+    Forgotten,
+}
+
+/// Whether new work may go to the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Eligibility {
+    /// Yes.
+    #[default]
+    Eligible,
+    /// No new grants; what runs goes on.
+    Cordoned,
+    /// No new grants; what runs is asked to leave; blocks go offline as they become free.
+    Draining,
+}
+
+/// What an agent says of its node when it registers (P3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeDescription {
+    /// Unique name in the pool.
+    pub name: String,
+    /// Identity of the agent's data folder: the name belongs to the first identity that used it.
+    pub uid: String,
+    /// Raised at every start of the agent.
+    pub incarnation: u64,
+    /// Release of the agent.
+    pub agent_version: String,
+    /// Where members read logs, as `host:port`.
+    pub address: String,
+    /// How workers of other nodes reach this one.
+    pub worker_host: String,
+    /// Labels that jobs can ask for.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A node in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// Its number.
+    pub id: NodeId,
+    /// What the agent said last.
+    pub description: NodeDescription,
+    /// Whether it is heard from.
+    pub state: NodeState,
+    /// Whether new work may go to it.
+    pub eligibility: Eligibility,
+    /// Why an operator changed the eligibility; empty when none did.
+    pub eligibility_reason: String,
+    /// Number of its first block (P2): handed out in registration order.
+    pub base: BlockNumber,
+    /// Number of cards.
+    pub cards: u32,
+    /// Index of the entry of the last registration, loss or return: fences reports of older sessions.
+    pub epoch: Epoch,
+    /// When it last changed state.
+    pub changed_at: LogTime,
+}
+
+impl Node {
+    /// Whether blocks of the node may be granted.
+    #[must_use]
+    pub fn grantable(&self) -> bool {
+        self.state == NodeState::Ready && self.eligibility == Eligibility::Eligible
+    }
+}

@@ -1,0 +1,138 @@
+//! Why a job stands where it stands: a machine-readable code and a sentence for people.
+
+use crate::ids::{JobId, NodeId};
+
+/// The reason of a job's state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It has not been considered yet.
+    Submitted,
+    /// It was submitted or put on hold.
+    Held,
+    /// It waits for the end of its backoff after a failed attempt.
+    Backoff,
+    /// It waits for a grant.
+    Queued,
+    /// It has a grant.
+    Granted,
+    /// Its blocks are still held by jobs that were told to stop for it.
+    WaitingForPreempted,
+    /// All its workers run.
+    Started,
+    /// A person suspended it.
+    SuspendedByUser,
+    /// A job of higher priority needed its blocks.
+    Preempted {
+        /// For whom.
+        beneficiary: JobId,
+    },
+    /// Its node is being drained.
+    Drained {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A worker's node was lost.
+    NodeLost {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node is unreachable and the job is allowed to go on there.
+    NodeDisconnected {
+        /// Which node.
+        node: NodeId,
+    },
+    /// It is being moved to other cards.
+    Moving,
+    /// A move did not succeed.
+    MoveFailed,
+    /// All workers ended with exit code 0.
+    Exited,
+    /// A worker ended with another exit code.
+    NonZeroExit {
+        /// The code.
+        code: i32,
+    },
+    /// A signal ended a worker.
+    Signalled {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// A worker could not be started.
+    StartFailed {
+        /// What its agent said.
+        message: String,
+    },
+    /// A worker used more memory than it was granted.
+    OutOfMemory,
+    /// A worker's node has no trace of it.
+    WorkerVanished,
+    /// It ran longer than its time limit.
+    TimeLimit,
+    /// Somebody cancelled it.
+    Cancelled {
+        /// Who.
+        by: String,
+    },
+}
+
+impl Reason {
+    /// The machine-readable code; documented in docs/reasons.md.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Submitted => "SUBMITTED",
+            Self::Held => "HELD",
+            Self::Backoff => "BACKOFF",
+            Self::Queued => "QUEUED",
+            Self::Granted => "GRANTED",
+            Self::WaitingForPreempted => "WAITING_FOR_PREEMPTED",
+            Self::Started => "STARTED",
+            Self::SuspendedByUser => "SUSPENDED_BY_USER",
+            Self::Preempted { .. } => "PREEMPTED",
+            Self::Drained { .. } => "DRAINED",
+            Self::NodeLost { .. } => "NODE_LOST",
+            Self::NodeDisconnected { .. } => "NODE_DISCONNECTED",
+            Self::Moving => "MOVING",
+            Self::MoveFailed => "MOVE_FAILED",
+            Self::Exited => "EXITED",
+            Self::NonZeroExit { .. } => "NON_ZERO_EXIT",
+            Self::Signalled { .. } => "SIGNALLED",
+            Self::StartFailed { .. } => "START_FAILED",
+            Self::OutOfMemory => "OUT_OF_MEMORY",
+            Self::WorkerVanished => "WORKER_VANISHED",
+            Self::TimeLimit => "TIME_LIMIT",
+            Self::Cancelled { .. } => "CANCELLED",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Submitted => write!(f, "submitted; not considered yet"),
+            Self::Held => write!(f, "on hold; release it to have it considered"),
+            Self::Backoff => write!(f, "waits before the next attempt after a failure"),
+            Self::Queued => write!(f, "waits for blocks"),
+            Self::Granted => write!(f, "blocks are granted; workers are being started"),
+            Self::WaitingForPreempted => write!(f, "waits until preempted jobs have given their blocks back"),
+            Self::Started => write!(f, "all workers run"),
+            Self::SuspendedByUser => write!(f, "suspended by a person; resume it to have it considered"),
+            Self::Preempted { beneficiary } => write!(f, "preempted for job {beneficiary}; it resumes by itself"),
+            Self::Drained { node } => write!(f, "{node} is being drained; it resumes elsewhere by itself"),
+            Self::NodeLost { node } => write!(f, "{node} was lost; another attempt follows"),
+            Self::NodeDisconnected { node } => {
+                write!(f, "{node} is unreachable; the job may go on there until the node is back or forgotten")
+            }
+            Self::Moving => write!(f, "is being moved to other cards"),
+            Self::MoveFailed => write!(f, "a move to other cards did not succeed; it resumes by itself"),
+            Self::Exited => write!(f, "all workers ended with exit code 0"),
+            Self::NonZeroExit { code } => write!(f, "a worker ended with exit code {code}"),
+            Self::Signalled { signal } => write!(f, "signal {signal} ended a worker"),
+            Self::StartFailed { message } => write!(f, "a worker could not be started: {message}"),
+            Self::OutOfMemory => write!(f, "a worker used more memory than it was granted"),
+            Self::WorkerVanished => write!(f, "the node has no trace of a worker that it was told to run"),
+            Self::TimeLimit => write!(f, "ran longer than its time limit"),
+            Self::Cancelled { by } => write!(f, "cancelled by {by}"),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Why a command changed nothing. Every refusal has a code for machines and a sentence for people that says what to do.
+
+use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId};
+use crate::job::JobState;
+use crate::units::MilliTflops;
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Rejection {
+    /// A field of a job, queue, card or setting is not acceptable.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// Path of the field.
+        field: String,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+    /// The request id was used for another request.
+    #[error("this request id was already used for a request with another content; choose a new request id")]
+    RequestIdReused,
+    /// No such job.
+    #[error("job {0} is not known; it may have ended and been removed")]
+    UnknownJob(JobId),
+    /// No such node.
+    #[error("{0} is not known; list the nodes to see their names")]
+    UnknownNode(NodeId),
+    /// No such card.
+    #[error("{0} is not known; list the cards to see their names")]
+    UnknownCard(CardId),
+    /// No such queue.
+    #[error("queue {0:?} does not exist; list the queues, or make it first")]
+    UnknownQueue(String),
+    /// No such move.
+    #[error("{0} is not in progress")]
+    UnknownMove(MoveId),
+    /// The job is in a state in which this cannot be done.
+    #[error("job {job} is {} and cannot be {action}", state.name())]
+    IllegalTransition {
+        /// The job.
+        job: JobId,
+        /// Its state.
+        state: JobState,
+        /// What was asked.
+        action: &'static str,
+    },
+    /// The demand is above what the whole pool has (P5b).
+    #[error(
+        "the job asks for {demand} in all, and the pool has {total} in all on cards that it accepts; ask for less or add cards"
+    )]
+    ExceedsPool {
+        /// What it asks for.
+        demand: MilliTflops,
+        /// What the pool has.
+        total: MilliTflops,
+    },
+    /// The demand for one card is above the largest card.
+    #[error(
+        "one virtual card on one card asks for {demand}, and the largest card that it accepts has {largest}; ask for less or allow span: node or pool"
+    )]
+    ExceedsCard {
+        /// What it asks for.
+        demand: MilliTflops,
+        /// What the largest card has.
+        largest: MilliTflops,
+    },
+    /// The memory asked for is above what the whole pool has.
+    #[error(
+        "the job asks for {demand_mib} MiB of card memory in all, and the pool has {total_mib} MiB in all on cards that it accepts; ask for less or add cards"
+    )]
+    ExceedsMemory {
+        /// What it asks for.
+        demand_mib: u64,
+        /// What the pool has.
+        total_mib: u64,
+    },
+    /// Too many jobs.
+    #[error("the pool holds {limit} jobs that are not over, its limit; wait or raise job_limit")]
+    TooManyJobs {
+        /// The limit.
+        limit: u64,
+    },
+    /// The name of the node belongs to another machine.
+    #[error(
+        "the node name {name:?} belongs to another machine (identity {owner}); choose another name, or forget that node if it is dead"
+    )]
+    NodeNameTaken {
+        /// The name.
+        name: String,
+        /// Identity that has it.
+        owner: String,
+    },
+    /// The node still holds workers.
+    #[error("{node} still holds blocks of job {job}; drain it, or wait until it is lost")]
+    NodeBusy {
+        /// The node.
+        node: NodeId,
+        /// A job there.
+        job: JobId,
+    },
+    /// What was judged has changed since.
+    #[error("{node} has registered or returned since; judge it again")]
+    NodeChanged {
+        /// The node.
+        node: NodeId,
+    },
+    /// A grant to a node that takes none.
+    #[error("{0} takes no new work now")]
+    NodeNotGrantable(NodeId),
+    /// Blocks are not free.
+    #[error("blocks {start} to {end} of {card} are not all free")]
+    BlocksNotFree {
+        /// The card.
+        card: CardId,
+        /// First block.
+        start: u32,
+        /// Block after the last.
+        end: u32,
+    },
+    /// A card has too little memory left.
+    #[error("{card} has not enough memory left")]
+    MemoryNotFree {
+        /// The card.
+        card: CardId,
+    },
+    /// A grant does not give the job what it asked for.
+    #[error("the grant for job {job} does not fit what it asked for: {problem}")]
+    GrantMismatch {
+        /// The job.
+        job: JobId,
+        /// In what way.
+        problem: String,
+    },
+    /// A job cannot be preempted for another.
+    #[error("job {victim} cannot be preempted for job {beneficiary}: {problem}")]
+    NotPreemptible {
+        /// Whom it was to hit.
+        victim: JobId,
+        /// For whom.
+        beneficiary: JobId,
+        /// Why not.
+        problem: &'static str,
+    },
+    /// A queue would exceed its maximum.
+    #[error("queue {queue:?} would exceed its maximum")]
+    QueueLimit {
+        /// The queue.
+        queue: String,
+    },
+    /// A queue cannot be removed.
+    #[error("queue {0:?} still has jobs or queues below it")]
+    QueueBusy(String),
+    /// A move is at another step.
+    #[error("{0} is at another step; read its state again")]
+    MoveStale(MoveId),
+    /// No port is left on the node of rank 0.
+    #[error("{0} has no free port left for workers to meet at")]
+    NoMasterPort(NodeId),
+    /// Blocks of a card cannot be renumbered now.
+    #[error("{0} has blocks that wait for their owner to stop; renumber it when they are given back")]
+    CardPinned(CardId),
+    /// The grant is not known or of another epoch.
+    #[error("{0} is not in force")]
+    StaleAllocation(AllocationId),
+}
+
+impl Rejection {
+    /// The machine-readable code; documented in docs/reasons.md.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "INVALID_FIELD",
+            Self::RequestIdReused => "REQUEST_ID_REUSED",
+            Self::UnknownJob(_) => "JOB_UNKNOWN",
+            Self::UnknownNode(_) => "NODE_UNKNOWN",
+            Self::UnknownCard(_) => "CARD_UNKNOWN",
+            Self::UnknownQueue(_) => "QUEUE_UNKNOWN",
+            Self::UnknownMove(_) => "MOVE_UNKNOWN",
+            Self::IllegalTransition { .. } => "ILLEGAL_TRANSITION",
+            Self::ExceedsPool { .. } => "EXCEEDS_POOL",
+            Self::ExceedsCard { .. } => "EXCEEDS_CARD",
+            Self::ExceedsMemory { .. } => "EXCEEDS_MEMORY",
+            Self::TooManyJobs { .. } => "TOO_MANY_JOBS",
+            Self::NodeNameTaken { .. } => "NODE_NAME_TAKEN",
+            Self::NodeBusy { .. } => "NODE_BUSY",
+            Self::NodeChanged { .. } => "NODE_CHANGED",
+            Self::NodeNotGrantable(_) => "NODE_NOT_GRANTABLE",
+            Self::BlocksNotFree { .. } => "BLOCKS_NOT_FREE",
+            Self::MemoryNotFree { .. } => "MEMORY_NOT_FREE",
+            Self::GrantMismatch { .. } => "GRANT_MISMATCH",
+            Self::NotPreemptible { .. } => "NOT_PREEMPTIBLE",
+            Self::QueueLimit { .. } => "QUEUE_LIMIT",
+            Self::QueueBusy(_) => "QUEUE_BUSY",
+            Self::MoveStale(_) => "MOVE_STALE",
+            Self::NoMasterPort(_) => "NO_MASTER_PORT",
+            Self::CardPinned(_) => "CARD_PINNED",
+            Self::StaleAllocation(_) => "STALE_ALLOCATION",
+        }
+    }
+
+    /// A field that is not acceptable.
+    #[must_use]
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), problem: problem.into() }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the ledger accepts: the last line of checks, independent of whoever built the command. Services check the same and
+//! more beforehand, with the names of their own fields.
+
+use std::time::Duration;
+
+use crate::card::{CardDescription, CardKind, Isolation};
+use crate::config::PoolConfig;
+use crate::job::{JobSpec, VirtualCardRequest};
+use crate::node::NodeDescription;
+use crate::rejection::Rejection;
+use crate::units::MilliTflops;
+
+/// Most virtual cards in a gang.
+pub const GANG_LIMIT: u32 = 4096;
+/// Highest priority.
+pub const PRIORITY_LIMIT: u32 = 100;
+/// Longest name in bytes.
+pub const NAME_LIMIT: usize = 253;
+/// Most cards of one node.
+pub const CARD_LIMIT: usize = 1024;
+/// Most blocks of one card.
+pub const BLOCK_LIMIT: u32 = 1_000_000;
+/// Longest time that any setting can hold.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+impl VirtualCardRequest {
+    /// Whether such a card may back the virtual card.
+    #[must_use]
+    pub fn accepts(&self, kind: CardKind, vendor: &str, model: &str, isolation: Isolation) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&kind))
+            && (self.vendors.is_empty() || self.vendors.contains(vendor))
+            && (self.models.is_empty() || self.models.contains(model))
+            && self.isolation <= isolation
+    }
+}
+
+impl JobSpec {
+    /// Refuses a job that no ledger may hold.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`] with the path of the first field that is not acceptable.
+    pub fn check(&self) -> Result<(), Rejection> {
+        check_name("spec.queue", &self.queue)?;
+        if self.name.len() > NAME_LIMIT {
+            return Err(Rejection::invalid("spec.name", format!("must have at most {NAME_LIMIT} bytes")));
+        }
+        if self.command.first().is_none_or(String::is_empty) && self.script.is_empty() {
+            return Err(Rejection::invalid("spec.command", "must name a program, or a script must be given"));
+        }
+        if self.gang == 0 || self.gang > GANG_LIMIT {
+            return Err(Rejection::invalid("spec.gang", format!("must be 1 to {GANG_LIMIT}")));
+        }
+        if self.priority > PRIORITY_LIMIT {
+            return Err(Rejection::invalid("spec.priority", format!("must be 0 to {PRIORITY_LIMIT}")));
+        }
+        if self.virtual_card.compute == MilliTflops::ZERO {
+            return Err(Rejection::invalid("spec.virtual_card.tflops", "must be more than zero"));
+        }
+        let times = [
+            ("spec.checkpoint.grace", self.checkpoint.grace),
+            ("spec.time_limit", self.time_limit.unwrap_or_default()),
+            ("spec.retry.backoff", self.retry.backoff),
+            ("spec.retry.max_backoff", self.retry.max_backoff),
+            ("spec.output_retention", self.output_retention.unwrap_or_default()),
+        ];
+        for (field, time) in times {
+            if time > LONGEST {
+                return Err(Rejection::invalid(field, "must be at most ten years"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses names that could not be written in a path, a label or a command line.
+pub(crate) fn check_name(field: &str, name: &str) -> Result<(), Rejection> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    if name.is_empty() || name.len() > NAME_LIMIT || !name.chars().all(allowed) {
+        let problem = format!("must be 1 to {NAME_LIMIT} letters, digits, '-', '_', '.' or '/', not {name:?}");
+        return Err(Rejection::invalid(field, problem));
+    }
+    Ok(())
+}
+
+/// Refuses a node that cannot be named or told apart.
+pub(crate) fn check_node(node: &NodeDescription) -> Result<(), Rejection> {
+    check_name("node.name", &node.name)?;
+    if node.uid.is_empty() || node.uid.len() > NAME_LIMIT {
+        return Err(Rejection::invalid("node.uid", format!("must have 1 to {NAME_LIMIT} bytes")));
+    }
+    Ok(())
+}
+
+/// Refuses cards that are not numbered from 0 in the order of kinds (P2), or whose sizes are absurd.
+pub(crate) fn check_cards(cards: &[CardDescription]) -> Result<(), Rejection> {
+    if cards.len() > CARD_LIMIT {
+        return Err(Rejection::invalid("node.cards", format!("must be at most {CARD_LIMIT}")));
+    }
+    for (place, card) in cards.iter().enumerate() {
+        let field = |name: &str| format!("node.cards[{place}].{name}");
+        if card.index as usize != place {
+            return Err(Rejection::invalid(field("index"), "must count up from 0"));
+        }
+        if place > 0 && cards[place - 1].kind > card.kind {
+            return Err(Rejection::invalid(field("kind"), "must be in the order gpu, npu, fpga, cpu"));
+        }
+        let limit = MilliTflops::from_tflops(u64::from(BLOCK_LIMIT));
+        if card.rated.values().chain(card.measured.values()).any(|rate| *rate > limit) {
+            return Err(Rejection::invalid(field("rated"), format!("must be at most {limit}")));
+        }
+        if card.memory.0 > 1 << 32 {
+            return Err(Rejection::invalid(field("memory_mib"), "must be at most 4 PiB"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses settings with which a pool could not work.
+pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
+    if config.block_size == MilliTflops::ZERO {
+        return Err(Rejection::invalid("config.block_size", "must be more than zero"));
+    }
+    if config.event_limit == 0 || config.job_limit == 0 || config.request_limit == 0 {
+        return Err(Rejection::invalid("config.limits", "must be at least 1"));
+    }
+    if config.master_ports == 0 || config.first_master_port.checked_add(config.master_ports - 1).is_none() {
+        return Err(Rejection::invalid("config.master_ports", "must be a range of ports below 65536"));
+    }
+    if config.first_master_port < 1024 {
+        return Err(Rejection::invalid("config.first_master_port", "must be at least 1024"));
+    }
+    for (field, time) in [
+        ("config.request_retention", config.request_retention),
+        ("config.job_retention", config.job_retention),
+        ("config.output_retention", config.output_retention),
+    ] {
+        if time > LONGEST {
+            return Err(Rejection::invalid(field, "must be at most ten years"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! The replicated state. Copying it is cheap (persistent maps share their structure), so that snapshots and readers never
+//! stall applying; changing it happens in [`State::apply`] and nowhere else.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use immutable_chunkmap::map::Map;
+
+use crate::allocation::{Allocation, Move};
+use crate::capacity::Capacity;
+use crate::card::Card;
+use crate::config::PoolConfig;
+use crate::event::{EntryEvents, Event, Touched};
+use crate::extent::BlockCounts;
+use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
+use crate::job::{Job, JobState};
+use crate::node::{Node, NodeState};
+use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+use crate::units::{BlockNumber, LogTime, Revision};
+
+/// A persistent ordered map; small chunks keep the copying after a snapshot small.
+pub type PersistentMap<K, V> = Map<K, V, 32>;
+
+/// Place of a waiting job in the line: priority first, then order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaitingKey {
+    /// 100 minus the priority, so that a higher priority sorts first.
+    pub inverse_priority: u32,
+    /// The job.
+    pub job: JobId,
+}
+
+impl WaitingKey {
+    /// The key of a job.
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        Self { inverse_priority: 100u32.saturating_sub(job.spec.priority), job: job.id }
+    }
+}
+
+/// An answered request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AnsweredRequest {
+    /// Hash of its content.
+    pub fingerprint: u64,
+    /// When it was answered.
+    pub at: LogTime,
+    /// Revision of the answer.
+    pub revision: Revision,
+    /// The job that it made, if any; every other answer was "done".
+    pub job: Option<JobId>,
+}
+
+/// The whole replicated state of a pool.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) revision: Revision,
+    pub(crate) time: LogTime,
+    pub(crate) digest: u128,
+    pub(crate) config: Arc<PoolConfig>,
+    pub(crate) nodes: PersistentMap<NodeId, Arc<Node>>,
+    pub(crate) node_names: PersistentMap<String, NodeId>,
+    pub(crate) cards: PersistentMap<CardId, Arc<Card>>,
+    pub(crate) queues: PersistentMap<String, Arc<Queue>>,
+    pub(crate) jobs: PersistentMap<JobId, Arc<Job>>,
+    pub(crate) allocations: PersistentMap<AllocationId, Arc<Allocation>>,
+    pub(crate) moves: PersistentMap<MoveId, Arc<Move>>,
+    pub(crate) requests: PersistentMap<RequestId, AnsweredRequest>,
+    pub(crate) next_node: NodeId,
+    pub(crate) next_block: BlockNumber,
+    pub(crate) next_job: JobId,
+    pub(crate) next_allocation: AllocationId,
+    pub(crate) next_move: MoveId,
+    pub(crate) history: PersistentMap<Revision, EntryEvents>,
+    /// Watches that want events of this revision or an older one must start anew.
+    pub(crate) compacted: Revision,
+    // What follows can be computed from the above; `crate::laws` does so and compares.
+    pub(crate) waiting: PersistentMap<WaitingKey, ()>,
+    pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
+    pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
+    pub(crate) node_workers: PersistentMap<(NodeId, AllocationId), ()>,
+    pub(crate) ports: PersistentMap<(NodeId, u16), AllocationId>,
+    pub(crate) counts: BlockCounts,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) job_counts: BTreeMap<JobState, u64>,
+    pub(crate) requests_held: u64,
+    // What the entry being applied has changed so far; empty between entries.
+    pub(crate) pending_events: Vec<Event>,
+    pub(crate) touched: Vec<Touched>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    /// An empty pool with the queue `default`.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut queues = PersistentMap::new();
+        let settings = QueueSettings {
+            name: DEFAULT_QUEUE.to_owned(),
+            parent: String::new(),
+            guaranteed: QueueAmount::default(),
+            maximum: None,
+            weight: 1,
+        };
+        queues
+            .insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue { settings, used: QueueAmount::default(), jobs: 0 }));
+        Self {
+            revision: Revision(0),
+            time: LogTime(0),
+            digest: 0,
+            config: Arc::new(PoolConfig::default()),
+            nodes: PersistentMap::new(),
+            node_names: PersistentMap::new(),
+            cards: PersistentMap::new(),
+            queues,
+            jobs: PersistentMap::new(),
+            allocations: PersistentMap::new(),
+            moves: PersistentMap::new(),
+            requests: PersistentMap::new(),
+            next_node: NodeId(0),
+            next_block: BlockNumber(1),
+            next_job: JobId(1),
+            next_allocation: AllocationId(1),
+            next_move: MoveId(1),
+            history: PersistentMap::new(),
+            compacted: Revision(0),
+            waiting: PersistentMap::new(),
+            ended: PersistentMap::new(),
+            request_times: PersistentMap::new(),
+            node_workers: PersistentMap::new(),
+            ports: PersistentMap::new(),
+            counts: BlockCounts::default(),
+            capacity: Arc::default(),
+            job_counts: BTreeMap::new(),
+            requests_held: 0,
+            pending_events: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// Index of the last applied entry.
+    #[must_use]
+    pub const fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Log time of the last applied entry; it never goes back.
+    #[must_use]
+    pub const fn time(&self) -> LogTime {
+        self.time
+    }
+
+    /// A hash over everything that every entry so far has answered and changed: equal logs give equal digests (law L8).
+    #[must_use]
+    pub const fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// A node.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&Arc<Node>> {
+        self.nodes.get(&id)
+    }
+
+    /// A node that is not forgotten, by name.
+    #[must_use]
+    pub fn node_by_name(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(self.node_names.get(name)?)
+    }
+
+    /// All nodes, forgotten ones included, in order of registration.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.into_iter().map(|(_, node)| node)
+    }
+
+    /// A card.
+    #[must_use]
+    pub fn card(&self, id: CardId) -> Option<&Arc<Card>> {
+        self.cards.get(&id)
+    }
+
+    /// The cards of a node in order of index.
+    pub fn cards_of(&self, node: NodeId) -> impl Iterator<Item = (CardId, &Arc<Card>)> {
+        let (first, last) = (CardId { node, index: 0 }, CardId { node, index: u32::MAX });
+        self.cards.range(first..=last).map(|(id, card)| (*id, card))
+    }
+
+    /// All cards by node and index.
+    pub fn cards(&self) -> impl Iterator<Item = (CardId, &Arc<Card>)> {
+        self.cards.into_iter().map(|(id, card)| (*id, card))
+    }
+
+    /// A queue.
+    #[must_use]
+    pub fn queue(&self, name: &str) -> Option<&Arc<Queue>> {
+        self.queues.get(name)
+    }
+
+    /// All queues by name.
+    pub fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.queues.into_iter().map(|(_, queue)| queue)
+    }
+
+    /// A job.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.jobs.get(&id)
+    }
+
+    /// The jobs whose number is at least `first`, in order of number.
+    pub fn jobs_from(&self, first: JobId) -> impl Iterator<Item = &Arc<Job>> {
+        self.jobs.range(first..).map(|(_, job)| job)
+    }
+
+    /// The jobs whose number is at most `last`, newest first.
+    pub fn jobs_back_from(&self, last: JobId) -> impl Iterator<Item = &Arc<Job>> {
+        self.jobs.range(..=last).rev().map(|(_, job)| job)
+    }
+
+    /// The jobs that wait for a grant, now or after their backoff: by priority, then in order of submission.
+    pub fn waiting(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.waiting.into_iter().filter_map(|(key, ())| self.jobs.get(&key.job))
+    }
+
+    /// Number of jobs by state.
+    #[must_use]
+    pub fn job_count(&self, state: JobState) -> u64 {
+        self.job_counts.get(&state).copied().unwrap_or(0)
+    }
+
+    /// An allocation.
+    #[must_use]
+    pub fn allocation(&self, id: AllocationId) -> Option<&Arc<Allocation>> {
+        self.allocations.get(&id)
+    }
+
+    /// All allocations.
+    pub fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.allocations.into_iter().map(|(_, allocation)| allocation)
+    }
+
+    /// The allocations that have a worker on a node, over or not.
+    pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
+        let (first, last) = ((node, AllocationId(0)), (node, AllocationId(u64::MAX)));
+        self.node_workers.range(first..=last).filter_map(|((_, id), ())| self.allocations.get(id))
+    }
+
+    /// A move in progress.
+    #[must_use]
+    pub fn move_in_progress(&self, id: MoveId) -> Option<&Arc<Move>> {
+        self.moves.get(&id)
+    }
+
+    /// All moves in progress.
+    pub fn moves(&self) -> impl Iterator<Item = &Arc<Move>> {
+        self.moves.into_iter().map(|(_, movement)| movement)
+    }
+
+    /// The answer that a request was given, while it is remembered.
+    #[must_use]
+    pub fn answered(&self, id: RequestId) -> Option<&AnsweredRequest> {
+        self.requests.get(&id)
+    }
+
+    /// Blocks of the whole pool by state (law L1).
+    #[must_use]
+    pub const fn block_counts(&self) -> BlockCounts {
+        self.counts
+    }
+
+    /// What the pool's cards offer in all, by class of card.
+    #[must_use]
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// The pool-wide number of a block (P2): an address for people.
+    #[must_use]
+    pub fn block_number(&self, card: CardId, index: u32) -> Option<BlockNumber> {
+        let node = self.nodes.get(&card.node)?;
+        let offset = self.cards.get(&card)?.offset;
+        Some(BlockNumber(node.base.0 + u64::from(offset) + u64::from(index)))
+    }
+
+    /// The events of the entries after `revision`, oldest first; `None` when they are no longer all remembered.
+    #[must_use]
+    pub fn events_after(&self, revision: Revision) -> Option<impl Iterator<Item = &EntryEvents>> {
+        if revision < self.compacted {
+            return None;
+        }
+        let later = (Bound::Excluded(revision), Bound::Unbounded);
+        Some(self.history.range(later).map(|(_, entry)| entry))
+    }
+
+    /// Watches must start after this revision or anew.
+    #[must_use]
+    pub const fn compacted(&self) -> Revision {
+        self.compacted
+    }
+
+    /// What has been touched since this was asked last. Only the owner of the state asks; copies keep their own list.
+    pub fn take_touched(&mut self) -> Vec<Touched> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    /// Whether the node is known and heard from.
+    #[must_use]
+    pub fn is_ready(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.state == NodeState::Ready)
+    }
+}

@@ -1,0 +1,75 @@
+//! Why something written down cannot be read.
+
+use super::FORMAT;
+use super::field::{FieldError, FieldProblem};
+
+/// Why a command or a snapshot cannot be read. The member that meets it stops (law L7).
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// It was written in a format that this release does not know.
+    #[error(
+        "{what} is in format {found}, and this release reads formats up to {FORMAT}; it was written by a newer release of \
+         Tessera: start that release or a newer one"
+    )]
+    UnknownFormat {
+        /// What was being read.
+        what: &'static str,
+        /// The format found.
+        found: u32,
+    },
+    /// It holds something that this release has no name for.
+    #[error(
+        "{what} holds something that this release does not know; it was written by a newer release of Tessera: start that \
+         release or a newer one"
+    )]
+    UnknownContent {
+        /// What was being read.
+        what: &'static str,
+    },
+    /// A value of an enumeration is not known to this release.
+    #[error(
+        "{what} holds a value that this release does not know; it was written by a newer release of Tessera: start that \
+         release or a newer one"
+    )]
+    UnknownValue {
+        /// What was being read.
+        what: &'static str,
+        /// The field with its value.
+        #[source]
+        field: FieldError,
+    },
+    /// A field contradicts the others, or what any release writes.
+    #[error("{what} is damaged, although its checksum may be right: restore the member from a snapshot or a backup")]
+    Damaged {
+        /// What was being read.
+        what: &'static str,
+        /// The field.
+        #[source]
+        field: FieldError,
+    },
+    /// The bytes are no protobuf message of that kind.
+    #[error("{what} is damaged: restore the member from a snapshot or a backup")]
+    Malformed {
+        /// What was being read.
+        what: &'static str,
+        /// What the decoder says.
+        #[source]
+        source: prost::DecodeError,
+    },
+    /// A snapshot ends before its last record, or its records are not those that it announces.
+    #[error("the snapshot is not whole: {problem}; fetch it again")]
+    NotWhole {
+        /// What is missing or out of order.
+        problem: String,
+    },
+}
+
+impl WireError {
+    /// The error of a field of `what`.
+    pub(super) fn of(what: &'static str, field: FieldError) -> Self {
+        match field.problem {
+            FieldProblem::UnknownValue { .. } => Self::UnknownValue { what, field },
+            FieldProblem::Missing | FieldProblem::Invalid(_) => Self::Damaged { what, field },
+        }
+    }
+}

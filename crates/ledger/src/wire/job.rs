@@ -1,0 +1,174 @@
+//! Jobs, grants and moves as snapshots keep them.
+
+use std::sync::Arc;
+
+use super::card::slice_to_wire;
+use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire};
+use super::plan::{exit_from_wire, exit_to_wire};
+use super::pool::port_from_wire;
+use super::reason::{reason_from_wire, reason_to_wire};
+use super::spec::{slices_from_wire, spec_from_wire, spec_to_wire};
+use super::stored;
+use crate::allocation::{Allocation, Move, Worker};
+use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank, RequestId};
+use crate::job::{Attempt, Job};
+use crate::units::{Epoch, LogTime, Revision};
+
+pub(super) fn job_to_wire(job: &Job) -> stored::Job {
+    stored::Job {
+        id: job.id.0,
+        spec: Some(spec_to_wire(&job.spec)),
+        submitter: job.submitter.clone(),
+        request_id: job.request.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec()),
+        traceparent: job.traceparent.clone(),
+        state: job.state.to_wire(),
+        reason: Some(reason_to_wire(&job.reason)),
+        held: job.held,
+        parked: job.parked,
+        submitted_at_ms: job.submitted_at.0,
+        changed_at_ms: job.changed_at.0,
+        revision: job.revision.0,
+        not_before_ms: job.not_before.0,
+        allocation_id: job.allocation.map(|id| id.0),
+        move_id: job.moving.map(|id| id.0),
+        ending: job.ending.map_or(0, WireEnum::to_wire),
+        attempts: job.attempts,
+        retries: job.retries,
+        history: job.history.iter().map(attempt_to_wire).collect(),
+        preempted_at_ms: job.preempted_at.iter().map(|time| time.0).collect(),
+    }
+}
+
+pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
+    let request = (!job.request_id.is_empty()).then(|| wide_from_wire("request_id", &job.request_id)).transpose()?;
+    let reason = required("reason", job.reason)?;
+    Ok(Job {
+        id: JobId(job.id),
+        spec: Arc::new(spec_from_wire(required("spec", job.spec)?).map_err(|error| error.under("spec"))?),
+        submitter: job.submitter,
+        request: request.map(RequestId),
+        traceparent: job.traceparent,
+        state: required_enum("state", job.state)?,
+        reason: reason_from_wire(reason).map_err(|error| error.under("reason"))?,
+        held: job.held,
+        parked: job.parked,
+        submitted_at: LogTime(job.submitted_at_ms),
+        changed_at: LogTime(job.changed_at_ms),
+        revision: Revision(job.revision),
+        not_before: LogTime(job.not_before_ms),
+        allocation: job.allocation_id.map(AllocationId),
+        moving: job.move_id.map(MoveId),
+        ending: enum_from_wire("ending", job.ending)?,
+        attempts: job.attempts,
+        retries: job.retries,
+        history: each("history", job.history, attempt_from_wire)?,
+        preempted_at: job.preempted_at_ms.into_iter().map(LogTime).collect(),
+    })
+}
+
+fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
+    stored::Attempt {
+        number: attempt.number,
+        allocation_id: attempt.allocation.0,
+        granted_at_ms: attempt.granted_at.0,
+        started_at_ms: attempt.started_at.map(|time| time.0),
+        ended_at_ms: attempt.ended_at.map(|time| time.0),
+        exit_code: attempt.exit_code,
+        signal: attempt.signal,
+        reason: attempt.reason.as_ref().map(reason_to_wire),
+        epoch: attempt.epoch.0,
+        node_ids: attempt.nodes.iter().map(|node| node.0).collect(),
+    }
+}
+
+fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
+    let reason = attempt.reason.map(reason_from_wire).transpose();
+    Ok(Attempt {
+        number: attempt.number,
+        allocation: AllocationId(attempt.allocation_id),
+        epoch: Epoch(attempt.epoch),
+        nodes: attempt.node_ids.into_iter().map(NodeId).collect(),
+        granted_at: LogTime(attempt.granted_at_ms),
+        started_at: attempt.started_at_ms.map(LogTime),
+        ended_at: attempt.ended_at_ms.map(LogTime),
+        exit_code: attempt.exit_code,
+        signal: attempt.signal,
+        reason: reason.map_err(|error| error.under("reason"))?,
+    })
+}
+
+pub(super) fn allocation_to_wire(allocation: &Allocation) -> stored::Allocation {
+    stored::Allocation {
+        id: allocation.id.0,
+        epoch: allocation.epoch.0,
+        job_id: allocation.job.0,
+        attempt: allocation.attempt,
+        phase: allocation.phase.to_wire(),
+        workers: allocation.workers.iter().map(worker_to_wire).collect(),
+        master_port: u32::from(allocation.master_port),
+        granted_at_ms: allocation.granted_at.0,
+        started_at_ms: allocation.started_at.map(|time| time.0),
+    }
+}
+
+pub(super) fn allocation_from_wire(allocation: stored::Allocation) -> Result<Allocation, FieldError> {
+    let mut workers = each("workers", allocation.workers, worker_from_wire)?;
+    for (rank, worker) in (0..).zip(&mut workers) {
+        worker.rank = Rank(rank);
+    }
+    Ok(Allocation {
+        id: AllocationId(allocation.id),
+        epoch: Epoch(allocation.epoch),
+        job: JobId(allocation.job_id),
+        attempt: allocation.attempt,
+        phase: required_enum("phase", allocation.phase)?,
+        workers: Arc::new(workers),
+        master_port: port_from_wire("master_port", allocation.master_port)?,
+        granted_at: LogTime(allocation.granted_at_ms),
+        started_at: allocation.started_at_ms.map(LogTime),
+    })
+}
+
+fn worker_to_wire(worker: &Worker) -> stored::Worker {
+    stored::Worker {
+        member: worker.member,
+        node_id: worker.node.0,
+        slices: worker.slices.iter().map(slice_to_wire).collect(),
+        state: worker.state.to_wire(),
+        exit: worker.exit.as_ref().map(exit_to_wire),
+    }
+}
+
+/// Reads a worker; its rank is its place, which the caller knows.
+fn worker_from_wire(worker: stored::Worker) -> Result<Worker, FieldError> {
+    Ok(Worker {
+        rank: Rank(0),
+        member: worker.member,
+        node: NodeId(worker.node_id),
+        slices: slices_from_wire(worker.slices)?,
+        state: required_enum("state", worker.state)?,
+        exit: worker.exit.map(exit_from_wire).transpose().map_err(|error| error.under("exit"))?,
+    })
+}
+
+pub(super) fn move_to_wire(movement: &Move) -> stored::Move {
+    stored::Move {
+        id: movement.id.0,
+        job_id: movement.job.0,
+        source: movement.source.0,
+        target: movement.target.0,
+        phase: movement.phase.to_wire(),
+        started_at_ms: movement.started_at.0,
+    }
+}
+
+pub(super) fn move_from_wire(movement: &stored::Move) -> Result<Move, FieldError> {
+    Ok(Move {
+        id: MoveId(movement.id),
+        job: JobId(movement.job_id),
+        source: AllocationId(movement.source),
+        target: AllocationId(movement.target),
+        phase: required_enum("phase", movement.phase)?,
+        started_at: LogTime(movement.started_at_ms),
+    })
+}

@@ -1,0 +1,159 @@
+//! Commands of the log.
+
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::card::{card_from_wire, card_to_wire};
+use super::field::{FieldError, WireEnum, each, required, required_enum, wide_from_wire};
+use super::plan::{plan_from_wire, plan_to_wire, report_from_wire, report_to_wire};
+use super::pool::{config_from_wire, config_to_wire, node_from_wire, node_to_wire, queue_from_wire, queue_to_wire};
+use super::spec::{spec_from_wire, spec_to_wire};
+use super::stored::{self, request::Command as Stored};
+use super::{FORMAT, WireError};
+use crate::command::{Command, Request};
+use crate::ids::{JobId, MoveId, NodeId, RequestId, RequestKey};
+use crate::units::Epoch;
+
+/// What errors call a command.
+const WHAT: &str = "a command of the log";
+
+/// The command as the log keeps it.
+#[must_use]
+pub fn encode_request(request: &Request) -> Vec<u8> {
+    let message = stored::Request {
+        format: FORMAT,
+        key: request
+            .key
+            .as_ref()
+            .map(|key| stored::RequestKey { id: key.id.0.to_be_bytes().to_vec(), fingerprint: key.fingerprint }),
+        actor: request.actor.clone(),
+        command: Some(command_to_wire(&request.command)),
+    };
+    message.encode_to_vec()
+}
+
+/// Reads a command that [`encode_request`] of this or an older release wrote.
+///
+/// # Errors
+/// [`WireError`] when it comes from a newer release or is damaged; it is never taken in part (law L7).
+pub fn decode_request(bytes: &[u8]) -> Result<Request, WireError> {
+    let message = stored::Request::decode(bytes).map_err(|source| WireError::Malformed { what: WHAT, source })?;
+    if message.format > FORMAT {
+        return Err(WireError::UnknownFormat { what: WHAT, found: message.format });
+    }
+    // The decoder drops fields that it does not know; what it kept is then shorter than what it was given.
+    if message.encoded_len() != bytes.len() {
+        return Err(WireError::UnknownContent { what: WHAT });
+    }
+    request_from_wire(message).map_err(|field| WireError::of(WHAT, field))
+}
+
+fn request_from_wire(message: stored::Request) -> Result<Request, FieldError> {
+    if message.format == 0 {
+        return Err(FieldError::missing("format"));
+    }
+    let key = message
+        .key
+        .map(|key| {
+            let id = RequestId(wide_from_wire("key.id", &key.id)?);
+            Ok(RequestKey { id, fingerprint: key.fingerprint })
+        })
+        .transpose()?;
+    let command = command_from_wire(required("command", message.command)?).map_err(|error| error.under("command"))?;
+    Ok(Request { key, actor: message.actor, command })
+}
+
+fn command_to_wire(command: &Command) -> Stored {
+    match command {
+        Command::RegisterNode { node, cards } => Stored::RegisterNode(stored::RegisterNode {
+            node: Some(node_to_wire(node)),
+            cards: cards.iter().map(card_to_wire).collect(),
+        }),
+        Command::UpdateCards { node, cards } => Stored::UpdateCards(stored::UpdateCards {
+            node_id: node.0,
+            cards: cards.iter().map(card_to_wire).collect(),
+        }),
+        Command::SetEligibility { node, eligibility, reason } => Stored::SetEligibility(stored::SetEligibility {
+            node_id: node.0,
+            eligibility: eligibility.to_wire(),
+            reason: reason.clone(),
+        }),
+        Command::NodeLost { node, epoch } => Stored::NodeLost(stored::NodeLost { node_id: node.0, epoch: epoch.0 }),
+        Command::NodeReturned { node, incarnation } => {
+            Stored::NodeReturned(stored::NodeReturned { node_id: node.0, incarnation: *incarnation })
+        }
+        Command::ForgetNode { node } => Stored::ForgetNode(stored::ForgetNode { node_id: node.0 }),
+        Command::ConfirmStopped { node } => Stored::ConfirmStopped(stored::ConfirmStopped { node_id: node.0 }),
+        Command::SubmitJob { spec, traceparent } => {
+            Stored::SubmitJob(stored::SubmitJob { spec: Some(spec_to_wire(spec)), traceparent: traceparent.clone() })
+        }
+        Command::CancelJob { job } => Stored::CancelJob(stored::CancelJob { job_id: job.0 }),
+        Command::HoldJob { job } => Stored::HoldJob(stored::HoldJob { job_id: job.0 }),
+        Command::ReleaseJob { job } => Stored::ReleaseJob(stored::ReleaseJob { job_id: job.0 }),
+        Command::SuspendJob { job } => Stored::SuspendJob(stored::SuspendJob { job_id: job.0 }),
+        Command::ResumeJob { job } => Stored::ResumeJob(stored::ResumeJob { job_id: job.0 }),
+        Command::SetQueue { queue } => Stored::SetQueue(stored::SetQueue { queue: Some(queue_to_wire(queue)) }),
+        Command::RemoveQueue { name } => Stored::RemoveQueue(stored::RemoveQueue { name: name.clone() }),
+        Command::SetConfig { config } => Stored::SetConfig(stored::SetConfig { config: Some(config_to_wire(config)) }),
+        Command::CommitPlan { plan } => Stored::CommitPlan(plan_to_wire(plan)),
+        Command::ReportWorkers { node, reports } => Stored::ReportWorkers(stored::ReportWorkers {
+            node_id: node.0,
+            reports: reports.iter().map(report_to_wire).collect(),
+        }),
+        Command::AdvanceMove { id, from, proceed } => {
+            Stored::AdvanceMove(stored::AdvanceMove { move_id: id.0, from: from.to_wire(), proceed: *proceed })
+        }
+        Command::Tick => Stored::Tick(stored::Tick {}),
+    }
+}
+
+fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
+    Ok(match command {
+        Stored::RegisterNode(register) => Command::RegisterNode {
+            node: node_from_wire(required("node", register.node)?),
+            cards: each("cards", register.cards, card_from_wire)?,
+        },
+        Stored::UpdateCards(update) => {
+            Command::UpdateCards { node: NodeId(update.node_id), cards: each("cards", update.cards, card_from_wire)? }
+        }
+        Stored::SetEligibility(set) => Command::SetEligibility {
+            node: NodeId(set.node_id),
+            eligibility: required_enum("eligibility", set.eligibility)?,
+            reason: set.reason,
+        },
+        Stored::NodeLost(lost) => Command::NodeLost { node: NodeId(lost.node_id), epoch: Epoch(lost.epoch) },
+        Stored::NodeReturned(returned) => {
+            Command::NodeReturned { node: NodeId(returned.node_id), incarnation: returned.incarnation }
+        }
+        Stored::ForgetNode(forget) => Command::ForgetNode { node: NodeId(forget.node_id) },
+        Stored::ConfirmStopped(confirm) => Command::ConfirmStopped { node: NodeId(confirm.node_id) },
+        Stored::SubmitJob(submit) => Command::SubmitJob {
+            spec: Arc::new(spec_from_wire(required("spec", submit.spec)?).map_err(|error| error.under("spec"))?),
+            traceparent: submit.traceparent,
+        },
+        Stored::CancelJob(cancel) => Command::CancelJob { job: JobId(cancel.job_id) },
+        Stored::HoldJob(hold) => Command::HoldJob { job: JobId(hold.job_id) },
+        Stored::ReleaseJob(release) => Command::ReleaseJob { job: JobId(release.job_id) },
+        Stored::SuspendJob(suspend) => Command::SuspendJob { job: JobId(suspend.job_id) },
+        Stored::ResumeJob(resume) => Command::ResumeJob { job: JobId(resume.job_id) },
+        Stored::SetQueue(set) => Command::SetQueue {
+            queue: queue_from_wire(required("queue", set.queue)?).map_err(|error| error.under("queue"))?,
+        },
+        Stored::RemoveQueue(remove) => Command::RemoveQueue { name: remove.name },
+        Stored::SetConfig(set) => Command::SetConfig {
+            config: config_from_wire(&required("config", set.config)?).map_err(|error| error.under("config"))?,
+        },
+        Stored::CommitPlan(plan) => Command::CommitPlan { plan: plan_from_wire(plan)? },
+        Stored::ReportWorkers(report) => Command::ReportWorkers {
+            node: NodeId(report.node_id),
+            reports: each("reports", report.reports, report_from_wire)?,
+        },
+        Stored::AdvanceMove(advance) => Command::AdvanceMove {
+            id: MoveId(advance.move_id),
+            from: required_enum("from", advance.from)?,
+            proceed: advance.proceed,
+        },
+        Stored::Tick(stored::Tick {}) => Command::Tick,
+    })
+}

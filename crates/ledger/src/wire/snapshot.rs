@@ -1,0 +1,159 @@
+//! Snapshots: the whole state as a stream of length-delimited records, cut into chunks of about a mebibyte wherever a chunk
+//! is full; a record may go on in the next chunk.
+
+use std::ops::Bound;
+
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::FORMAT;
+use super::events::entry_to_wire;
+use super::job::{allocation_to_wire, job_to_wire, move_to_wire};
+use super::pool::{config_to_wire, queue_to_wire};
+use super::record::{answer_record, card_record, node_record};
+use super::stored::{self, snapshot_record::Record};
+use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
+use crate::state::{PersistentMap, State};
+use crate::units::Revision;
+
+/// Size from which a chunk is handed out.
+const CHUNK: usize = 1 << 20;
+
+/// Writes the state as chunks of about a mebibyte. The state is copied, which is cheap, so that the chunks can be made on
+/// another thread while the ledger goes on. The same state gives the same bytes on every member.
+#[must_use]
+pub fn encode_snapshot(state: &State) -> SnapshotChunks {
+    SnapshotChunks { state: state.clone(), next: Section::Header, records: 0, buffer: Vec::new() }
+}
+
+/// The chunks of a snapshot, in order.
+pub struct SnapshotChunks {
+    state: State,
+    next: Section,
+    records: u64,
+    buffer: Vec<u8>,
+}
+
+/// What is written next: within a section of things, those after the named one.
+enum Section {
+    Header,
+    Nodes(Option<NodeId>),
+    Cards(Option<CardId>),
+    Queues(Option<String>),
+    Jobs(Option<JobId>),
+    Allocations(Option<AllocationId>),
+    Moves(Option<MoveId>),
+    Requests(Option<RequestId>),
+    History(Option<Revision>),
+    Trailer,
+    End,
+}
+
+impl Iterator for SnapshotChunks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        while self.buffer.len() < CHUNK && !matches!(self.next, Section::End) {
+            self.write_section();
+        }
+        (!self.buffer.is_empty()).then(|| Bytes::from(std::mem::take(&mut self.buffer)))
+    }
+}
+
+impl SnapshotChunks {
+    /// Writes the rest of the present section, or as much of it as fills the chunk, and notes what comes next.
+    fn write_section(&mut self) {
+        let mut writer = Writer { buffer: &mut self.buffer, records: &mut self.records };
+        let state = &self.state;
+        let now = std::mem::replace(&mut self.next, Section::End);
+        self.next = match now {
+            Section::Header => {
+                writer.put(Record::Header(header(state)));
+                Section::Nodes(None)
+            }
+            Section::Nodes(after) => writer
+                .put_map(&state.nodes, after, |_, node| Record::Node(node_record(node)))
+                .map_or(Section::Cards(None), |last| Section::Nodes(Some(last))),
+            Section::Cards(after) => writer
+                .put_map(&state.cards, after, |id, card| Record::Card(card_record(*id, card)))
+                .map_or(Section::Queues(None), |last| Section::Cards(Some(last))),
+            Section::Queues(after) => writer
+                .put_map(&state.queues, after, |_, queue| Record::Queue(queue_to_wire(&queue.settings)))
+                .map_or(Section::Jobs(None), |last| Section::Queues(Some(last))),
+            Section::Jobs(after) => writer
+                .put_map(&state.jobs, after, |_, job| Record::Job(job_to_wire(job)))
+                .map_or(Section::Allocations(None), |last| Section::Jobs(Some(last))),
+            Section::Allocations(after) => writer
+                .put_map(&state.allocations, after, |_, grant| Record::Allocation(allocation_to_wire(grant)))
+                .map_or(Section::Moves(None), |last| Section::Allocations(Some(last))),
+            Section::Moves(after) => writer
+                .put_map(&state.moves, after, |_, movement| Record::Move(move_to_wire(movement)))
+                .map_or(Section::Requests(None), |last| Section::Moves(Some(last))),
+            Section::Requests(after) => writer
+                .put_map(&state.requests, after, |id, answer| Record::Request(answer_record(*id, answer)))
+                .map_or(Section::History(None), |last| Section::Requests(Some(last))),
+            Section::History(after) => writer
+                .put_map(&state.history, after, |_, entry| Record::Entry(entry_to_wire(entry)))
+                .map_or(Section::Trailer, |last| Section::History(Some(last))),
+            Section::Trailer => {
+                let records = *writer.records;
+                writer.put(Record::Trailer(stored::SnapshotTrailer { records }));
+                Section::End
+            }
+            Section::End => Section::End,
+        };
+    }
+}
+
+/// Appends records to the chunk being made.
+struct Writer<'a> {
+    buffer: &'a mut Vec<u8>,
+    records: &'a mut u64,
+}
+
+impl Writer<'_> {
+    fn is_full(&self) -> bool {
+        self.buffer.len() >= CHUNK
+    }
+
+    fn put(&mut self, record: Record) {
+        let record = stored::SnapshotRecord { record: Some(record) };
+        self.buffer.extend_from_slice(&record.encode_length_delimited_to_vec());
+        *self.records += 1;
+    }
+
+    /// Writes what is behind `after` until the chunk is full; answers the last key when something may be left.
+    fn put_map<K: Ord + Clone, V: Clone>(
+        &mut self,
+        map: &PersistentMap<K, V>,
+        after: Option<K>,
+        record: impl Fn(&K, &V) -> Record,
+    ) -> Option<K> {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last = None;
+        for (key, value) in map.range((from, Bound::Unbounded)) {
+            self.put(record(key, value));
+            if self.is_full() {
+                last = Some(key.clone());
+                break;
+            }
+        }
+        last
+    }
+}
+
+fn header(state: &State) -> stored::SnapshotHeader {
+    stored::SnapshotHeader {
+        format: FORMAT,
+        revision: state.revision.0,
+        time_ms: state.time.0,
+        digest: state.digest.to_be_bytes().to_vec(),
+        config: Some(config_to_wire(&state.config)),
+        next_node: state.next_node.0,
+        next_block: state.next_block.0,
+        next_job: state.next_job.0,
+        next_allocation: state.next_allocation.0,
+        next_move: state.next_move.0,
+        compacted: state.compacted.0,
+    }
+}

@@ -1,0 +1,138 @@
+//! Jobs as they are submitted. What is absent gets its default here, and nowhere else.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::field::{
+    FieldError, WireEnum, duration_from_wire, duration_to_wire, each, enum_from_wire, required, required_enum,
+};
+use super::v1;
+use crate::job::{CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
+use crate::queue::DEFAULT_QUEUE;
+use crate::units::{Mebibytes, MilliTflops};
+
+/// Priority of a job that names none.
+pub const DEFAULT_PRIORITY: u32 = 50;
+
+/// A job as it was submitted, with the defaults of `types.proto` filled in. Limits are not checked here.
+///
+/// # Errors
+/// [`FieldError`] when the virtual card is missing, an enumeration has no value that this release knows, or a duration is
+/// negative.
+pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
+    let virtual_card = required("virtual_card", spec.virtual_card)?;
+    Ok(JobSpec {
+        name: spec.name,
+        queue: if spec.queue.is_empty() { DEFAULT_QUEUE.to_owned() } else { spec.queue },
+        command: spec.command,
+        environment: spec.environment,
+        working_directory: spec.working_directory,
+        script: spec.script,
+        gang: spec.gang.max(1),
+        virtual_card: request_from_wire(virtual_card).map_err(|error| error.under("virtual_card"))?,
+        priority: spec.priority.unwrap_or(DEFAULT_PRIORITY),
+        preemptible: spec.preemptible.unwrap_or(true),
+        checkpoint: checkpoint_from_wire(spec.checkpoint).map_err(|error| error.under("checkpoint"))?,
+        on_disconnect: enum_from_wire("on_disconnect", spec.on_disconnect)?.unwrap_or_default(),
+        time_limit: optional_duration("time_limit", spec.time_limit)?,
+        retry: retry_from_wire(spec.retry).map_err(|error| error.under("retry"))?,
+        labels: spec.labels,
+        node_labels: spec.node_labels,
+        output_retention: optional_duration("output_retention", spec.output_retention)?,
+        held: spec.held,
+    })
+}
+
+/// The job as a message, every default spelled out.
+#[must_use]
+pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
+    v1::JobSpec {
+        name: spec.name.clone(),
+        queue: spec.queue.clone(),
+        command: spec.command.clone(),
+        environment: spec.environment.clone(),
+        working_directory: spec.working_directory.clone(),
+        script: spec.script.clone(),
+        gang: spec.gang,
+        virtual_card: Some(request_to_wire(&spec.virtual_card)),
+        priority: Some(spec.priority),
+        preemptible: Some(spec.preemptible),
+        checkpoint: Some(v1::CheckpointPolicy {
+            mode: spec.checkpoint.mode.to_wire(),
+            signal: spec.checkpoint.signal.clone(),
+            grace: Some(duration_to_wire(spec.checkpoint.grace)),
+        }),
+        on_disconnect: spec.on_disconnect.to_wire(),
+        time_limit: spec.time_limit.map(duration_to_wire),
+        retry: Some(v1::RetryPolicy {
+            max_retries: spec.retry.max_retries,
+            backoff: Some(duration_to_wire(spec.retry.backoff)),
+            max_backoff: Some(duration_to_wire(spec.retry.max_backoff)),
+        }),
+        labels: spec.labels.clone(),
+        node_labels: spec.node_labels.clone(),
+        output_retention: spec.output_retention.map(duration_to_wire),
+        held: spec.held,
+    }
+}
+
+fn request_from_wire(request: v1::VirtualCardRequest) -> Result<VirtualCardRequest, FieldError> {
+    let mut kinds = BTreeSet::new();
+    for (index, kind) in request.kinds.iter().enumerate() {
+        kinds.insert(required_enum(&format!("kinds[{index}]"), *kind)?);
+    }
+    Ok(VirtualCardRequest {
+        compute: MilliTflops(request.milli_tflops),
+        memory: Mebibytes(request.memory_mib),
+        precision: enum_from_wire("precision", request.precision)?,
+        span: enum_from_wire("span", request.span)?.unwrap_or_default(),
+        kinds,
+        mixed: request.mixed,
+        isolation: enum_from_wire("isolation", request.isolation)?.unwrap_or_default(),
+        vendors: request.vendors.into_iter().collect(),
+        models: request.models.into_iter().collect(),
+    })
+}
+
+fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
+    v1::VirtualCardRequest {
+        milli_tflops: request.compute.0,
+        memory_mib: request.memory.0,
+        precision: request.precision.map_or(0, WireEnum::to_wire),
+        span: request.span.to_wire(),
+        kinds: request.kinds.iter().map(|kind| kind.to_wire()).collect(),
+        mixed: request.mixed,
+        isolation: request.isolation.to_wire(),
+        vendors: request.vendors.iter().cloned().collect(),
+        models: request.models.iter().cloned().collect(),
+    }
+}
+
+fn checkpoint_from_wire(policy: Option<v1::CheckpointPolicy>) -> Result<CheckpointPolicy, FieldError> {
+    let default = CheckpointPolicy::default();
+    let Some(policy) = policy else { return Ok(default) };
+    Ok(CheckpointPolicy {
+        mode: enum_from_wire("mode", policy.mode)?.unwrap_or_default(),
+        signal: if policy.signal.is_empty() { default.signal } else { policy.signal },
+        grace: optional_duration("grace", policy.grace)?.unwrap_or(default.grace),
+    })
+}
+
+fn retry_from_wire(policy: Option<v1::RetryPolicy>) -> Result<RetryPolicy, FieldError> {
+    let default = RetryPolicy::default();
+    let Some(policy) = policy else { return Ok(default) };
+    Ok(RetryPolicy {
+        max_retries: policy.max_retries,
+        backoff: optional_duration("backoff", policy.backoff)?.unwrap_or(default.backoff),
+        max_backoff: optional_duration("max_backoff", policy.max_backoff)?.unwrap_or(default.max_backoff),
+    })
+}
+
+fn optional_duration(field: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    duration.map(|duration| duration_from_wire(field, &duration)).transpose()
+}
+
+/// Converts the slices of a worker.
+pub(super) fn slices_from_wire(slices: Vec<v1::Slice>) -> Result<Vec<crate::allocation::Slice>, FieldError> {
+    each("slices", slices, super::card::slice_from_wire)
+}

@@ -1,0 +1,128 @@
+//! Law L7: what this release has written must be read by it and by later ones, and mean the same.
+//!
+//! The files under `golden/v1` are what release 0.1 wrote. They never change; a release with a new format adds a folder and
+//! keeps reading the old ones. Only while a format is not released may its files be written again, with
+//! `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-ledger --test golden`.
+
+mod pool;
+mod samples;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pool::{Pool, card, slice};
+use tessera_ledger::wire::{decode_request, decode_snapshot, encode_request, encode_snapshot};
+use tessera_ledger::{
+    BlockCounts, CardKind, Command, Eligibility, JobId, JobState, MovePhase, NodeId, NodeState, Observation, PlanPart,
+    PlannedWorker, Reason, Request, RequestId, RequestKey, State, laws,
+};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
+}
+
+/// The golden file of that name; written first when the environment says so.
+fn golden(name: &str, written_now: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    let path = folder().join(name);
+    if std::env::var_os("TESSERA_WRITE_GOLDEN").is_some() {
+        std::fs::create_dir_all(folder()).unwrap();
+        std::fs::write(&path, written_now()).unwrap();
+    }
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn commands_mean_what_they_meant() {
+    for command in samples::commands() {
+        let name = samples::name(&command);
+        let request = samples::request(command);
+        let bytes = golden(&format!("{name}.command"), || encode_request(&request));
+        assert_eq!(decode_request(&bytes).unwrap(), request, "{name}");
+        assert_eq!(encode_request(&request), bytes, "{name} is written differently now: that needs a new format");
+    }
+}
+
+/// A pool in which something of every kind is kept.
+fn eventful_pool() -> Pool {
+    let mut pool =
+        Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Npu, 20)], &[card(CardKind::Gpu, 10)], &[]]);
+    pool.run(Command::SetQueue { queue: samples::queue() });
+    let running = pool.submit(|spec| spec.name = "running".to_owned());
+    let failing = pool.submit(|spec| spec.name = "failing".to_owned());
+    let moving = pool.submit(|spec| spec.name = "moving".to_owned());
+    let victim = pool.submit(|spec| spec.priority = 10);
+    pool.grant(running, vec![slice(0, 0, 0, 4)]);
+    pool.grant(failing, vec![slice(0, 0, 4, 2)]);
+    pool.grant(moving, vec![slice(0, 1, 0, 5)]);
+    pool.grant(victim, vec![slice(1, 0, 0, 8)]);
+    for job in [running, failing, moving, victim] {
+        pool.report_all(job, &Observation::Running);
+    }
+    pool.report_all(failing, &pool::exited(3));
+    let urgent = pool.submit(|spec| spec.priority = 90);
+    pool.grant_over(urgent, vec![slice(1, 0, 2, 3)], vec![victim]);
+    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 10, 5)] };
+    pool.accept(PlanPart::Move { job: moving, workers: vec![worker] });
+    pool.submit(|spec| *spec = tessera_ledger::JobSpec { gang: 1, ..samples_spec() });
+    let key = Some(RequestKey { id: RequestId(0xfeed), fingerprint: 7 });
+    let spec = Arc::new(pool::spec());
+    let submit = Command::SubmitJob { spec, traceparent: "00-aa-bb-01".to_owned() };
+    let outcomes = pool.apply(&[Request { key, actor: "ada".to_owned(), command: submit }]);
+    let tessera_ledger::Outcome::Submitted(cancelled) = outcomes[0] else { panic!("{outcomes:?}") };
+    pool.run(Command::CancelJob { job: cancelled });
+    let eligibility = Eligibility::Cordoned;
+    pool.run(Command::SetEligibility { node: NodeId(2), eligibility, reason: "new disk".to_owned() });
+    pool
+}
+
+/// The sample job, changed so that the eventful pool could run it.
+fn samples_spec() -> tessera_ledger::JobSpec {
+    let mut spec = samples::spec();
+    spec.virtual_card = pool::spec().virtual_card;
+    spec
+}
+
+fn snapshot(state: &State) -> Vec<u8> {
+    encode_snapshot(state).flat_map(|chunk| chunk.to_vec()).collect()
+}
+
+#[test]
+fn a_snapshot_means_what_it_meant() {
+    let bytes = golden("eventful.snapshot", || snapshot(&eventful_pool().state));
+    let state = decode_snapshot([bytes.clone().into()]).unwrap();
+    assert_eq!(laws::check(&state), vec![]);
+    assert_eq!(snapshot(&state), bytes, "the same state is written differently now: that needs a new format");
+
+    let standing: Vec<(u64, JobState, &str)> =
+        state.jobs_from(JobId(0)).map(|job| (job.id.0, job.state, job.reason.code())).collect();
+    assert_eq!(
+        standing,
+        [
+            (1, JobState::Running, "STARTED"),
+            (2, JobState::Pending, "BACKOFF"),
+            (3, JobState::Moving, "MOVING"),
+            (4, JobState::Suspending, "PREEMPTED"),
+            (5, JobState::Starting, "WAITING_FOR_PREEMPTED"),
+            (6, JobState::Pending, "HELD"),
+            (7, JobState::Cancelled, "CANCELLED"),
+        ]
+    );
+    assert_eq!(*state.job(JobId(6)).unwrap().spec, tessera_ledger::JobSpec { gang: 1, ..samples_spec() });
+    let failed = &state.job(JobId(2)).unwrap().history[0];
+    assert_eq!((failed.exit_code, &failed.reason), (Some(3), &Some(Reason::NonZeroExit { code: 3 })));
+    assert_eq!(state.job(JobId(7)).unwrap().traceparent, "00-aa-bb-01");
+    assert_eq!(state.moves().map(|movement| movement.phase).collect::<Vec<_>>(), [MovePhase::Reserved]);
+    assert_eq!(state.block_counts(), BlockCounts { free: 18, held: 5, running: 9, draining: 8, lost: 0, offline: 0 });
+    let nodes: Vec<_> = state.nodes().map(|node| (node.state, node.eligibility, node.base.0)).collect();
+    assert_eq!(
+        nodes,
+        [
+            (NodeState::Ready, Eligibility::Eligible, 1),
+            (NodeState::Ready, Eligibility::Eligible, 31),
+            (NodeState::Ready, Eligibility::Cordoned, 41),
+        ]
+    );
+    assert_eq!(state.queue("vision").unwrap().settings, samples::queue());
+    assert_eq!(state.answered(RequestId(0xfeed)).unwrap().job, Some(JobId(7)));
+    assert_eq!(state.events_after(tessera_ledger::Revision(0)).unwrap().count(), 24);
+}

@@ -1,0 +1,186 @@
+//! A pool for tests: commands in, state out, with every law checked after each entry.
+#![allow(dead_code, missing_docs)] // each test file uses its part
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_ledger::{
+    Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command,
+    EntryPosition, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId, Observation,
+    OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RetryPolicy, Revision, Slice, Span,
+    State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
+};
+
+pub struct Pool {
+    pub state: State,
+    pub time: u64,
+}
+
+pub fn card(kind: CardKind, tflops: u64) -> CardDescription {
+    CardDescription {
+        index: 0,
+        kind,
+        vendor: "acme".to_owned(),
+        model: format!("{}-{tflops}", kind.name()),
+        uuid: String::new(),
+        memory: Mebibytes(64 * 1024),
+        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
+        measured: BTreeMap::new(),
+        links: vec![],
+        isolation: Isolation::Soft,
+        simulated: true,
+        pci_address: String::new(),
+        max_slices: 0,
+        health: CardHealth::Healthy,
+    }
+}
+
+pub fn node(name: &str) -> NodeDescription {
+    NodeDescription {
+        name: name.to_owned(),
+        uid: format!("uid-of-{name}"),
+        incarnation: 1,
+        agent_version: "0.1.0".to_owned(),
+        address: "127.0.0.1:7000".to_owned(),
+        worker_host: "127.0.0.1".to_owned(),
+        labels: BTreeMap::new(),
+    }
+}
+
+pub fn numbered(cards: &[CardDescription]) -> Vec<CardDescription> {
+    (0u32..)
+        .zip(cards)
+        .map(|(index, card)| CardDescription { index, uuid: format!("card-{index}"), ..card.clone() })
+        .collect()
+}
+
+pub fn slice(node: u32, card: u32, start: u32, blocks: u32) -> Slice {
+    Slice {
+        card: CardId { node: NodeId(node), index: card },
+        start: BlockIndex(start),
+        length: BlockCount(blocks),
+        memory: Mebibytes(1024),
+        isolation: Isolation::Soft,
+    }
+}
+
+pub fn spec() -> JobSpec {
+    JobSpec {
+        name: "job".to_owned(),
+        queue: "default".to_owned(),
+        command: vec!["true".to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: String::new(),
+        script: String::new(),
+        gang: 1,
+        virtual_card: VirtualCardRequest {
+            compute: MilliTflops::from_tflops(1),
+            memory: Mebibytes(512),
+            precision: None,
+            span: Span::Card,
+            kinds: Default::default(),
+            mixed: false,
+            isolation: Isolation::Shared,
+            vendors: Default::default(),
+            models: Default::default(),
+        },
+        priority: 50,
+        preemptible: true,
+        checkpoint: CheckpointPolicy::default(),
+        on_disconnect: OnDisconnect::Stop,
+        time_limit: None,
+        retry: RetryPolicy { max_retries: 1, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) },
+        labels: BTreeMap::new(),
+        node_labels: BTreeMap::new(),
+        output_retention: None,
+        held: false,
+    }
+}
+
+pub fn exited(code: i32) -> Observation {
+    stopped(StopCause::Exited, Some(code))
+}
+
+pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
+    Observation::Stopped(WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new() })
+}
+
+impl Pool {
+    pub fn with_nodes(nodes: &[&[CardDescription]]) -> Self {
+        let mut pool = Self { state: State::new(), time: 1_000 };
+        for (index, cards) in nodes.iter().enumerate() {
+            let outcome = pool.run(Command::RegisterNode { node: node(&format!("n{index}")), cards: numbered(cards) });
+            assert!(matches!(outcome, Outcome::Registered { .. }), "{outcome:?}");
+        }
+        pool
+    }
+
+    /// The patent's reference pool (P8).
+    pub fn reference() -> Self {
+        use CardKind::{Fpga, Gpu, Npu};
+        Self::with_nodes(&[
+            &[card(Gpu, 9), card(Gpu, 9), card(Npu, 20), card(Fpga, 25)],
+            &[card(Gpu, 10), card(Gpu, 10), card(Npu, 18), card(Npu, 18)],
+            &[card(Npu, 3), card(Fpga, 8), card(Fpga, 8), card(Fpga, 7)],
+            &[card(Gpu, 14), card(Gpu, 14), card(Npu, 15), card(Fpga, 12)],
+        ])
+    }
+
+    pub fn apply(&mut self, requests: &[Request]) -> Vec<Outcome> {
+        let revision = Revision(self.state.revision().0 + 1);
+        self.time += 10;
+        let outcomes = self.state.apply(EntryPosition { revision, time: LogTime(self.time) }, requests);
+        let broken = laws::check(&self.state);
+        assert!(broken.is_empty(), "after {requests:#?}: {broken:#?}");
+        outcomes
+    }
+
+    pub fn run(&mut self, command: Command) -> Outcome {
+        let request = Request { key: None, actor: "tester".to_owned(), command };
+        self.apply(&[request]).remove(0)
+    }
+
+    pub fn submit(&mut self, change: impl FnOnce(&mut JobSpec)) -> JobId {
+        let mut spec = spec();
+        change(&mut spec);
+        match self.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }) {
+            Outcome::Submitted(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn plan(&mut self, parts: Vec<PlanPart>) -> Outcome {
+        let revision = self.state.revision();
+        self.run(Command::CommitPlan { plan: Plan { revision, parts } })
+    }
+
+    pub fn accept(&mut self, part: PlanPart) {
+        let outcome = self.plan(vec![part]);
+        assert!(matches!(&outcome, Outcome::Planned(parts) if parts[0].is_ok()), "{outcome:?}");
+    }
+
+    /// Grants one worker with these slices, all of one node.
+    pub fn grant(&mut self, job: JobId, slices: Vec<Slice>) {
+        self.grant_over(job, slices, vec![]);
+    }
+
+    pub fn grant_over(&mut self, job: JobId, slices: Vec<Slice>, victims: Vec<JobId>) {
+        let worker = PlannedWorker { member: 0, node: slices[0].card.node, slices };
+        self.accept(PlanPart::Grant { job, workers: vec![worker], victims });
+    }
+
+    pub fn allocation_of(&self, job: JobId) -> Arc<Allocation> {
+        let id = self.state.job(job).unwrap().allocation.expect("the job has a grant");
+        self.state.allocation(id).unwrap().clone()
+    }
+
+    /// Every worker of the job says the same.
+    pub fn report_all(&mut self, job: JobId, observation: &Observation) {
+        let grant = self.allocation_of(job);
+        for worker in grant.workers.iter() {
+            let report = WorkerReport { worker: grant.owner(worker.rank), observation: observation.clone() };
+            self.run(Command::ReportWorkers { node: worker.node, reports: vec![report] });
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One command of each kind with every field set to something that is not its default, for golden files.
+#![allow(dead_code, missing_docs)] // each test file uses its part
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_ledger::{
+    AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
+    CheckpointPolicy, Command, Eligibility, Epoch, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliTflops,
+    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Plan, PlanPart, PlannedWorker,
+    PoolConfig, Precision, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision,
+    Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+};
+
+/// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
+pub fn name(command: &Command) -> &'static str {
+    match command {
+        Command::RegisterNode { .. } => "register_node",
+        Command::UpdateCards { .. } => "update_cards",
+        Command::SetEligibility { .. } => "set_eligibility",
+        Command::NodeLost { .. } => "node_lost",
+        Command::NodeReturned { .. } => "node_returned",
+        Command::ForgetNode { .. } => "forget_node",
+        Command::ConfirmStopped { .. } => "confirm_stopped",
+        Command::SubmitJob { .. } => "submit_job",
+        Command::CancelJob { .. } => "cancel_job",
+        Command::HoldJob { .. } => "hold_job",
+        Command::ReleaseJob { .. } => "release_job",
+        Command::SuspendJob { .. } => "suspend_job",
+        Command::ResumeJob { .. } => "resume_job",
+        Command::SetQueue { .. } => "set_queue",
+        Command::RemoveQueue { .. } => "remove_queue",
+        Command::SetConfig { .. } => "set_config",
+        Command::CommitPlan { .. } => "commit_plan",
+        Command::ReportWorkers { .. } => "report_workers",
+        Command::AdvanceMove { .. } => "advance_move",
+        Command::Tick => "tick",
+    }
+}
+
+/// Number of kinds of commands.
+pub const KINDS: usize = 20;
+
+pub fn commands() -> Vec<Command> {
+    let (node, job) = (NodeId(3), JobId(41));
+    vec![
+        Command::RegisterNode { node: node_description(), cards: vec![card()] },
+        Command::UpdateCards { node, cards: vec![card()] },
+        Command::SetEligibility { node, eligibility: Eligibility::Draining, reason: "fan 2 is dying".to_owned() },
+        Command::NodeLost { node, epoch: Epoch(77) },
+        Command::NodeReturned { node, incarnation: 5 },
+        Command::ForgetNode { node },
+        Command::ConfirmStopped { node },
+        Command::SubmitJob { spec: Arc::new(spec()), traceparent: "00-4bf92f-00f067-01".to_owned() },
+        Command::CancelJob { job },
+        Command::HoldJob { job },
+        Command::ReleaseJob { job },
+        Command::SuspendJob { job },
+        Command::ResumeJob { job },
+        Command::SetQueue { queue: queue() },
+        Command::RemoveQueue { name: "vision".to_owned() },
+        Command::SetConfig { config: config() },
+        Command::CommitPlan { plan: plan() },
+        Command::ReportWorkers { node, reports: reports() },
+        Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
+        Command::Tick,
+    ]
+}
+
+pub fn request(command: Command) -> Request {
+    let key = RequestKey { id: RequestId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff), fingerprint: u64::MAX - 1 };
+    Request { key: Some(key), actor: "ada".to_owned(), command }
+}
+
+fn words<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+pub fn node_description() -> NodeDescription {
+    NodeDescription {
+        name: "rack1-n3".to_owned(),
+        uid: "8c6f".to_owned(),
+        incarnation: 5,
+        agent_version: "0.1.0".to_owned(),
+        address: "10.0.0.3:7201".to_owned(),
+        worker_host: "10.0.0.3".to_owned(),
+        labels: words([("rack", "r1"), ("zone", "a")]),
+    }
+}
+
+pub fn card() -> CardDescription {
+    CardDescription {
+        index: 0,
+        kind: CardKind::Npu,
+        vendor: "acme".to_owned(),
+        model: "Axon 9".to_owned(),
+        uuid: "AX-0001".to_owned(),
+        memory: Mebibytes(65_536),
+        rated: BTreeMap::from([(Precision::Fp32, MilliTflops(80_000)), (Precision::Int8, MilliTflops(640_000))]),
+        measured: BTreeMap::from([(Precision::Fp16, MilliTflops(311_500))]),
+        links: vec![Link { peer_index: 1, kind: LinkKind::PcieSwitch, megabytes_per_second: 31_500 }],
+        isolation: Isolation::Hard,
+        simulated: true,
+        pci_address: "0000:3b:00.0".to_owned(),
+        max_slices: 7,
+        health: CardHealth::Unhealthy,
+    }
+}
+
+pub fn spec() -> JobSpec {
+    JobSpec {
+        name: "train".to_owned(),
+        queue: "vision".to_owned(),
+        command: vec!["python3".to_owned(), "train.py".to_owned()],
+        environment: words([("EPOCHS", "3")]),
+        working_directory: "/data".to_owned(),
+        script: "#!/bin/sh\ntrue\n".to_owned(),
+        gang: 3,
+        virtual_card: VirtualCardRequest {
+            compute: MilliTflops(12_500),
+            memory: Mebibytes(16_384),
+            precision: Some(Precision::Bf16),
+            span: Span::Pool,
+            kinds: BTreeSet::from([CardKind::Gpu, CardKind::Fpga]),
+            mixed: true,
+            isolation: Isolation::Soft,
+            vendors: BTreeSet::from(["acme".to_owned()]),
+            models: BTreeSet::from(["Axon 9".to_owned()]),
+        },
+        priority: 70,
+        preemptible: false,
+        checkpoint: CheckpointPolicy {
+            mode: CheckpointMode::Cooperative,
+            signal: "SIGUSR1".to_owned(),
+            grace: Duration::from_millis(2500),
+        },
+        on_disconnect: OnDisconnect::Keep,
+        time_limit: Some(Duration::from_secs(3600)),
+        retry: RetryPolicy { max_retries: 4, backoff: Duration::from_secs(2), max_backoff: Duration::from_secs(60) },
+        labels: words([("team", "vision")]),
+        node_labels: words([("zone", "a")]),
+        output_retention: Some(Duration::from_secs(86_400)),
+        held: true,
+    }
+}
+
+pub fn queue() -> QueueSettings {
+    QueueSettings {
+        name: "vision".to_owned(),
+        parent: "default".to_owned(),
+        guaranteed: QueueAmount { compute: MilliTflops(10_000), memory: Mebibytes(4096) },
+        maximum: Some(QueueAmount { compute: MilliTflops(90_000), memory: Mebibytes(65_536) }),
+        weight: 3,
+    }
+}
+
+pub fn config() -> PoolConfig {
+    PoolConfig {
+        reference_precision: Precision::Fp32,
+        block_size: MilliTflops(500),
+        request_retention: Duration::from_secs(7200),
+        request_limit: 1000,
+        job_retention: Duration::from_secs(3600),
+        ended_job_limit: 2000,
+        job_limit: 3000,
+        output_retention: Duration::from_secs(86_400),
+        event_limit: 4000,
+        preemptions_per_hour: 2,
+        first_master_port: 30_000,
+        master_ports: 100,
+    }
+}
+
+fn worker() -> PlannedWorker {
+    let slice = Slice {
+        card: CardId { node: NodeId(3), index: 1 },
+        start: BlockIndex(5),
+        length: BlockCount(9),
+        memory: Mebibytes(2048),
+        isolation: Isolation::Soft,
+    };
+    PlannedWorker { member: 1, node: NodeId(3), slices: vec![slice] }
+}
+
+fn plan() -> Plan {
+    Plan {
+        revision: Revision(901),
+        parts: vec![
+            PlanPart::Grant { job: JobId(7), workers: vec![worker(), worker()], victims: vec![JobId(5), JobId(6)] },
+            PlanPart::Evict { job: JobId(8), node: NodeId(2) },
+            PlanPart::Renumber { card: CardId { node: NodeId(1), index: 2 } },
+            PlanPart::Move { job: JobId(9), workers: vec![worker()] },
+        ],
+    }
+}
+
+fn reports() -> Vec<WorkerReport> {
+    let worker = |rank| Owner { allocation: AllocationId(12), epoch: Epoch(880), rank: Rank(rank) };
+    let exit = WorkerExit {
+        cause: StopCause::OutOfMemory,
+        code: Some(-1),
+        signal: Some(9),
+        checkpointed: true,
+        message: "killed".to_owned(),
+    };
+    let observations = [
+        Observation::Running,
+        Observation::Stopped(exit),
+        Observation::Unconfirmed { message: "stuck in D".to_owned() },
+    ];
+    (0..).zip(observations).map(|(rank, observation)| WorkerReport { worker: worker(rank), observation }).collect()
+}
