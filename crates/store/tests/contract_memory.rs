@@ -1,0 +1,26 @@
+//! The in-memory twin keeps the contract, flushed at once and flushed by a hook.
+
+mod contract;
+
+use std::sync::Arc;
+
+use contract::Bed;
+use tessera_store::memory::Flushing;
+use tessera_store::{MemoryDisk, Store, StoreError};
+
+impl Bed for MemoryDisk {
+    fn try_open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        self.open()
+    }
+}
+
+fn hooked() -> MemoryDisk {
+    let disk = MemoryDisk::new(Flushing::WhenTold);
+    disk.on_pending(|disk| {
+        disk.flush();
+    });
+    disk
+}
+
+contract!(at_once, MemoryDisk::new(Flushing::AtOnce));
+contract!(by_hook, hooked());
