@@ -1,0 +1,161 @@
+//! What agents say and are told, between the messages of their session and the ledger's types.
+
+use std::collections::BTreeMap;
+
+use tessera_ledger::wire::{FieldError, WireEnum, card_from_wire, enum_from_wire, slice_to_wire};
+use tessera_ledger::{
+    Allocation, AllocationId, CardDescription, Epoch, MilliTflops, NodeDescription, Observation, Owner, Precision,
+    Rank, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
+};
+
+use crate::error::Refusal;
+use crate::job_spec::Check;
+use crate::job_view::node_name;
+use crate::limits;
+use crate::v1::{self, ErrorReason, WorkerPhase};
+
+/// Takes what a hello says of the node.
+///
+/// # Errors
+/// A [`Refusal`] with the fields that are not acceptable.
+pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
+    let mut check = Check::default();
+    check.name("hello.node_name", &hello.node_name);
+    check.name("hello.node_uid", &hello.node_uid);
+    check.text("hello.agent_version", &hello.agent_version, limits::NAME);
+    check.text("hello.address", &hello.address, limits::NAME);
+    check.text("hello.worker_host", &hello.worker_host, limits::NAME);
+    check.that(!hello.worker_host.is_empty(), "hello.worker_host", || {
+        "must be set: workers of other nodes reach this one there".to_owned()
+    });
+    check_labels(&mut check, &hello.labels);
+    if !check.problems.is_empty() {
+        return Err(Refusal::invalid(check.problems));
+    }
+    Ok(NodeDescription {
+        name: hello.node_name.clone(),
+        uid: hello.node_uid.clone(),
+        incarnation: hello.incarnation,
+        agent_version: hello.agent_version.clone(),
+        address: hello.address.clone(),
+        worker_host: hello.worker_host.clone(),
+        labels: hello.labels.clone(),
+    })
+}
+
+fn check_labels(check: &mut Check, labels: &BTreeMap<String, String>) {
+    check.that(labels.len() <= limits::LABELS, "hello.labels", || format!("must be at most {}", limits::LABELS));
+    for (key, value) in labels {
+        let place = format!("hello.labels[{}]", crate::job_spec::quoted(key));
+        check.name(&place, key);
+        check.text(&place, value, limits::NAME);
+    }
+}
+
+/// Takes cards as an agent declares them (P3). The ledger checks their order.
+///
+/// # Errors
+/// A [`Refusal`] with CARD_INVALID that names the card and its field.
+pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Refusal> {
+    let read = |(place, card)| {
+        card_from_wire(card).map_err(|error| {
+            let field = error.under(format_args!("cards[{place}]"));
+            Refusal::new(ErrorReason::CardInvalid, field.to_string())
+        })
+    };
+    cards.into_iter().enumerate().map(read).collect()
+}
+
+/// The name of a worker in messages.
+#[must_use]
+pub fn worker_ref(owner: Owner) -> v1::WorkerRef {
+    v1::WorkerRef { allocation_id: owner.allocation.0, epoch: owner.epoch.0, rank: owner.rank.0 }
+}
+
+/// The worker that a message names.
+#[must_use]
+pub fn owner(worker: &v1::WorkerRef) -> Owner {
+    Owner { allocation: AllocationId(worker.allocation_id), epoch: Epoch(worker.epoch), rank: Rank(worker.rank) }
+}
+
+/// Takes what an agent reports of a worker; `None` for phases that the ledger does not follow (being prepared, being
+/// stopped).
+///
+/// # Errors
+/// A [`Refusal`] with PROTOCOL_VIOLATION when the worker, the phase or the cause is missing or not known.
+pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal> {
+    let violation =
+        |error: FieldError| Refusal::new(ErrorReason::ProtocolViolation, error.under("worker_report").to_string());
+    let worker = owner(&report.worker.ok_or_else(|| violation(FieldError::missing("worker")))?);
+    let phase = WorkerPhase::try_from(report.phase).unwrap_or(WorkerPhase::Unspecified);
+    let observation = match phase {
+        WorkerPhase::Unspecified => {
+            let problem = format!("must be a phase that this release knows, is {}", report.phase);
+            return Err(violation(FieldError::invalid("phase", problem)));
+        }
+        WorkerPhase::Starting | WorkerPhase::Stopping => return Ok(None),
+        WorkerPhase::Running => Observation::Running,
+        WorkerPhase::Unconfirmed => Observation::Unconfirmed { message: report.message },
+        WorkerPhase::Stopped => {
+            let cause: Option<StopCause> = enum_from_wire("cause", report.cause).map_err(violation)?;
+            Observation::Stopped(WorkerExit {
+                cause: cause.ok_or_else(|| violation(FieldError::missing("cause")))?,
+                code: report.exit_code,
+                signal: report.signal,
+                checkpointed: report.checkpointed,
+                message: report.message,
+            })
+        }
+    };
+    Ok(Some(WorkerReport { worker, observation }))
+}
+
+/// The slices of the virtual card that a worker backs, over all its nodes, with their addresses for people (P6) and their
+/// shares of its compute.
+#[must_use]
+pub fn placed_slices(state: &State, grant: &Allocation, worker: &Worker) -> Vec<v1::PlacedSlice> {
+    let precision = state
+        .job(grant.job)
+        .and_then(|job| job.spec.virtual_card.precision)
+        .unwrap_or(state.config().reference_precision);
+    let rate = |slice: &Slice| rate_of(state, slice, precision).0;
+    let backing = grant.workers.iter().filter(|other| other.member == worker.member);
+    let slices: Vec<(Rank, &Slice)> =
+        backing.flat_map(|worker| worker.slices.iter().map(|slice| (worker.rank, slice))).collect();
+    let total = slices.iter().map(|(_, slice)| rate(slice)).sum::<u64>().max(1);
+    slices.into_iter().map(|(rank, slice)| placed_slice(state, slice, rank, ratio(rate(slice), total))).collect()
+}
+
+fn placed_slice(state: &State, slice: &Slice, rank: Rank, weight: f64) -> v1::PlacedSlice {
+    let card = state.card(slice.card).map(|card| &card.description);
+    v1::PlacedSlice {
+        slice: Some(slice_to_wire(slice)),
+        node_name: node_name(state, slice.card.node),
+        kind: card.map_or(0, |card| card.kind.to_wire()),
+        vendor: card.map(|card| card.vendor.clone()).unwrap_or_default(),
+        model: card.map(|card| card.model.clone()).unwrap_or_default(),
+        card_uuid: card.map(|card| card.uuid.clone()).unwrap_or_default(),
+        first_block_number: state.block_number(slice.card, slice.start.0).map_or(0, |number| number.0),
+        rank: rank.0,
+        weight,
+    }
+}
+
+fn rate_of(state: &State, slice: &Slice, precision: Precision) -> MilliTflops {
+    state.card(slice.card).map_or(MilliTflops::ZERO, |card| card.rate_of(slice.length, precision))
+}
+
+/// A share of a total, both far below what a double holds exactly.
+#[allow(clippy::cast_precision_loss)]
+fn ratio(part: u64, total: u64) -> f64 {
+    part as f64 / total as f64
+}
+
+/// How a job's workers are stopped.
+#[must_use]
+pub fn stop_policy(job: &tessera_ledger::JobSpec) -> v1::StopPolicy {
+    v1::StopPolicy {
+        signal: job.checkpoint.signal.clone(),
+        grace: Some(tessera_ledger::wire::duration_to_wire(job.checkpoint.grace)),
+    }
+}

@@ -1,0 +1,90 @@
+//! Which jobs a list or a watch is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::wire::{FieldError, enum_from_wire};
+use tessera_ledger::{Job, JobId, JobState, State};
+
+use crate::error::Refusal;
+use crate::{limits, v1};
+
+/// Which jobs are meant; a job must meet everything that is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// One of these jobs; empty: any.
+    pub jobs: BTreeSet<JobId>,
+    /// In one of these states; empty: any.
+    pub states: BTreeSet<JobState>,
+    /// Of this queue; empty: any.
+    pub queue: String,
+    /// Submitted by this person; empty: anybody.
+    pub submitter: String,
+    /// Carrying all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// With a worker on the node of this name now; empty: any.
+    pub node_name: String,
+}
+
+impl JobFilter {
+    /// Reads a filter; an absent one takes every job.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with the fields that are not acceptable.
+    pub fn of_list(filter: Option<&v1::JobFilter>) -> Result<Self, Refusal> {
+        let Some(filter) = filter else { return Ok(Self::default()) };
+        if filter.job_ids.len() > limits::FILTER {
+            let problem = format!("must be at most {}, are {}", limits::FILTER, filter.job_ids.len());
+            return Err(FieldError::invalid("filter.job_ids", problem).into());
+        }
+        let mut states = BTreeSet::new();
+        for (place, number) in filter.states.iter().enumerate() {
+            let field = format!("filter.states[{place}]");
+            states.insert(enum_from_wire(&field, *number)?.ok_or_else(|| FieldError::missing(field))?);
+        }
+        Ok(Self {
+            jobs: filter.job_ids.iter().copied().map(JobId).collect(),
+            states,
+            queue: filter.queue.clone(),
+            submitter: filter.submitter.clone(),
+            labels: filter.labels.clone(),
+            node_name: filter.node_name.clone(),
+        })
+    }
+
+    /// Reads the filter of a watch, which cannot ask for a node: jobs come and go there without an event of their own.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with the fields that are not acceptable.
+    pub fn of_watch(filter: Option<&v1::JobFilter>) -> Result<Self, Refusal> {
+        let filter = Self::of_list(filter)?;
+        if filter.node_name.is_empty() {
+            return Ok(filter);
+        }
+        Err(FieldError::invalid("filter.node_name", "must not be set in a watch; list the jobs of a node instead")
+            .into())
+    }
+
+    /// Whether a job is meant.
+    #[must_use]
+    pub fn takes(&self, state: &State, job: &Job) -> bool {
+        (self.jobs.is_empty() || self.jobs.contains(&job.id))
+            && (self.states.is_empty() || self.states.contains(&job.state))
+            && (self.queue.is_empty() || self.queue == job.spec.queue)
+            && (self.submitter.is_empty() || self.submitter == job.submitter)
+            && self.labels.iter().all(|(key, value)| job.spec.labels.get(key) == Some(value))
+            && (self.node_name.is_empty() || self.is_on_node(state, job))
+    }
+
+    /// Whether a job that has left the ledger may have been meant: only its number is known any more.
+    #[must_use]
+    pub fn takes_removed(&self, job: JobId) -> bool {
+        let by_number_alone = Self { jobs: self.jobs.clone(), ..Self::default() };
+        *self == by_number_alone && (self.jobs.is_empty() || self.jobs.contains(&job))
+    }
+
+    fn is_on_node(&self, state: &State, job: &Job) -> bool {
+        let grant = job.allocation.and_then(|id| state.allocation(id));
+        let node = state.node_by_name(&self.node_name);
+        matches!((grant, node), (Some(grant), Some(node)) if grant.workers.iter().any(|worker| worker.node == node.id))
+    }
+}

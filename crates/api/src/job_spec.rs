@@ -1,0 +1,198 @@
+//! Jobs as they come in: turned into the ledger's own type and checked, field by field, against [`limits`](crate::limits).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tessera_ledger::wire::{FieldError, spec_from_wire};
+use tessera_ledger::{CheckpointMode, JobSpec, MilliTflops, RetryPolicy, VirtualCardRequest};
+
+use crate::error::Refusal;
+use crate::{limits, v1};
+
+/// Takes the job of a request: defaults are filled in, every field is checked.
+///
+/// # Errors
+/// A [`Refusal`] that names every field that is not acceptable, with its path from the request on (`spec.gang`).
+pub fn job_of_request(spec: Option<v1::JobSpec>) -> Result<JobSpec, Refusal> {
+    let under_spec = |error: FieldError| error.under("spec");
+    let spec = spec.ok_or_else(|| Refusal::from(FieldError::missing("spec")))?;
+    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?;
+    let problems = problems_of(&job);
+    if problems.is_empty() { Ok(job) } else { Err(Refusal::invalid(problems.into_iter().map(under_spec).collect())) }
+}
+
+/// Every field of a job that is not acceptable; paths are those of the message `JobSpec`.
+#[must_use]
+pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
+    let mut check = Check::default();
+    check.text("name", &job.name, limits::NAME);
+    check.name("queue", &job.queue);
+    check_program(&mut check, job);
+    check_environment(&mut check, &job.environment);
+    check.that((1..=limits::GANG).contains(&job.gang), "gang", || {
+        format!("must be 1 to {}, is {}", limits::GANG, job.gang)
+    });
+    check_virtual_card(&mut check, &job.virtual_card);
+    check.that(job.priority <= limits::PRIORITY, "priority", || {
+        format!("must be 0 to {}, is {}", limits::PRIORITY, job.priority)
+    });
+    check.that(limits::SIGNALS.contains(&job.checkpoint.signal.as_str()), "checkpoint.signal", || {
+        format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(&job.checkpoint.signal))
+    });
+    check.time("checkpoint.grace", job.checkpoint.grace, limits::GRACE);
+    let waits = job.checkpoint.mode != CheckpointMode::Cooperative || !job.checkpoint.grace.is_zero();
+    check.that(waits, "checkpoint.grace", || {
+        "must be more than zero when mode is cooperative: the program writes its checkpoint in this time".to_owned()
+    });
+    if let Some(limit) = job.time_limit {
+        check.time("time_limit", limit, limits::TIME);
+        check.that(!limit.is_zero(), "time_limit", || "must be more than zero; leave it out for no limit".to_owned());
+    }
+    check_retry(&mut check, &job.retry);
+    check.labels("labels", &job.labels);
+    check.labels("node_labels", &job.node_labels);
+    check.time("output_retention", job.output_retention.unwrap_or_default(), limits::TIME);
+    check.problems
+}
+
+fn check_program(check: &mut Check, job: &JobSpec) {
+    let program = job.command.first();
+    let says_what = if job.script.is_empty() { program.is_some() } else { true };
+    check.that(says_what, "command", || {
+        "must name a program; or give a script, which is run when there is no command".to_owned()
+    });
+    check.that(program.is_none_or(|program| !program.trim().is_empty()), "command[0]", || {
+        "must name a program, and is empty".to_owned()
+    });
+    check.that(job.command.len() <= limits::COMMAND_WORDS, "command", || {
+        format!("must have at most {} words, has {}", limits::COMMAND_WORDS, job.command.len())
+    });
+    let length: usize = job.command.iter().map(String::len).sum();
+    check.that(length <= limits::COMMAND, "command", || {
+        format!("must have at most {} bytes, has {length}; put long input into a file or a script", limits::COMMAND)
+    });
+    for (place, word) in job.command.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
+        check.refuse(format!("command[{place}]"), format!("must not contain a NUL byte, is {}", quoted(word)));
+    }
+    check.that(job.script.len() <= limits::SCRIPT, "script", || {
+        format!("must have at most {} bytes, has {}", limits::SCRIPT, job.script.len())
+    });
+    let path = &job.working_directory;
+    check.that(path.len() <= limits::PATH && !path.contains('\0'), "working_directory", || {
+        format!("must have at most {} bytes and no NUL byte", limits::PATH)
+    });
+    check.that(path.is_empty() || path.starts_with('/'), "working_directory", || {
+        format!("must be an absolute path, is {}; leave it out for a fresh folder", quoted(path))
+    });
+}
+
+fn check_environment(check: &mut Check, environment: &BTreeMap<String, String>) {
+    check.that(environment.len() <= limits::VARIABLES, "environment", || {
+        format!("must have at most {} variables, has {}", limits::VARIABLES, environment.len())
+    });
+    let length: usize = environment.iter().map(|(name, value)| name.len() + value.len()).sum();
+    check.that(length <= limits::ENVIRONMENT, "environment", || {
+        format!("must have at most {} bytes in all, has {length}", limits::ENVIRONMENT)
+    });
+    for (name, value) in environment {
+        let field = || format!("environment[{}]", quoted(name));
+        if name.is_empty() || name.len() > limits::NAME || name.contains(['=', '\0']) {
+            check.refuse(field(), format!("a name must have 1 to {} bytes, without '=' and NUL", limits::NAME));
+        } else if limits::OWN_VARIABLES.contains(&name.as_str()) || name.starts_with(limits::OWN_PREFIX) {
+            check.refuse(field(), "is set by Tessera itself; choose another name");
+        }
+        if value.contains('\0') {
+            check.refuse(field(), "a value must not contain a NUL byte");
+        }
+    }
+}
+
+fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
+    check.that(card.compute > MilliTflops::ZERO, "virtual_card.milli_tflops", || {
+        "must be more than zero: it is what the job is given a share of".to_owned()
+    });
+    check.that(card.compute.0 <= limits::MILLI_TFLOPS, "virtual_card.milli_tflops", || {
+        format!("must be at most {}, is {}", MilliTflops(limits::MILLI_TFLOPS), card.compute)
+    });
+    check.that(card.memory.0 <= limits::MEMORY_MIB, "virtual_card.memory_mib", || {
+        format!("must be at most {} MiB, is {}", limits::MEMORY_MIB, card.memory)
+    });
+    check.names("virtual_card.vendors", &card.vendors);
+    check.names("virtual_card.models", &card.models);
+}
+
+fn check_retry(check: &mut Check, retry: &RetryPolicy) {
+    check.that(retry.max_retries <= limits::RETRIES, "retry.max_retries", || {
+        format!("must be at most {}, is {}", limits::RETRIES, retry.max_retries)
+    });
+    check.time("retry.max_backoff", retry.max_backoff, limits::TIME);
+    check.that(retry.backoff <= retry.max_backoff, "retry.backoff", || {
+        "must not be longer than retry.max_backoff".to_owned()
+    });
+}
+
+/// Collects what is wrong.
+#[derive(Default)]
+pub(crate) struct Check {
+    pub(crate) problems: Vec<FieldError>,
+}
+
+impl Check {
+    pub(crate) fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        self.problems.push(FieldError::invalid(field, problem));
+    }
+
+    pub(crate) fn that(&mut self, holds: bool, field: &str, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.refuse(field, problem());
+        }
+    }
+
+    /// A name for machines: it must fit into a path, a label and a command line.
+    pub(crate) fn name(&mut self, field: &str, name: &str) {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+        let right = (1..=limits::NAME).contains(&name.len()) && name.chars().all(allowed);
+        self.that(right, field, || {
+            format!("must be 1 to {} letters, digits, '-', '_', '.' or '/', is {}", limits::NAME, quoted(name))
+        });
+    }
+
+    /// A text for people: one line that can be printed.
+    pub(crate) fn text(&mut self, field: &str, text: &str, limit: usize) {
+        self.that(text.len() <= limit && !text.contains(char::is_control), field, || {
+            format!("must have at most {limit} bytes in one line, is {}", quoted(text))
+        });
+    }
+
+    fn time(&mut self, field: &str, time: Duration, limit: Duration) {
+        self.that(time <= limit, field, || format!("must be at most {}", humantime::format_duration(limit)));
+    }
+
+    fn names(&mut self, field: &str, names: &BTreeSet<String>) {
+        self.that(names.len() <= limits::LABELS, field, || format!("must be at most {}", limits::LABELS));
+        if names.contains("") {
+            self.refuse(field, "must not contain an empty name");
+        }
+        for name in names {
+            self.text(field, name, limits::NAME);
+        }
+    }
+
+    fn labels(&mut self, field: &str, labels: &BTreeMap<String, String>) {
+        self.that(labels.len() <= limits::LABELS, field, || format!("must be at most {}", limits::LABELS));
+        for (key, value) in labels {
+            let place = format!("{field}[{}]", quoted(key));
+            self.name(&place, key);
+            self.text(&place, value, limits::NAME);
+        }
+    }
+}
+
+/// A value for an error message: quoted, escaped, and cut when it is long.
+pub(crate) fn quoted(value: &str) -> String {
+    const SHOWN: usize = 40;
+    match value.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}...", &value[..end]),
+        None => format!("{value:?}"),
+    }
+}

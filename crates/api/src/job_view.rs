@@ -1,0 +1,156 @@
+//! Jobs of the ledger as the API shows them, with what they hold and where that is.
+
+use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
+use tessera_ledger::{
+    Allocation, Attempt, Job, Move, NodeId, PlannedWorker, Reason, Rejection, Slice, State, Worker, WorkerExit,
+    WorkerState,
+};
+
+use crate::request_id::request_id_text;
+use crate::time::timestamp;
+use crate::v1;
+
+/// A job with its grant and its move.
+#[must_use]
+pub fn job(state: &State, job: &Job) -> v1::Job {
+    let grant = job.allocation.and_then(|id| state.allocation(id));
+    let movement = job.moving.and_then(|id| state.move_in_progress(id));
+    v1::Job {
+        id: job.id.0,
+        spec: Some(spec_to_wire(&job.spec)),
+        state: job.state.to_wire(),
+        reason: Some(reason(&job.reason)),
+        submitter: job.submitter.clone(),
+        request_id: job.request.map(request_id_text).unwrap_or_default(),
+        held: job.held,
+        parked: job.parked,
+        submitted_at: Some(timestamp(job.submitted_at)),
+        changed_at: Some(timestamp(job.changed_at)),
+        started_at: job.history.last().and_then(|attempt| attempt.started_at).map(timestamp),
+        ended_at: job.state.is_terminal().then(|| timestamp(job.changed_at)),
+        not_before: (job.not_before > job.changed_at).then(|| timestamp(job.not_before)),
+        revision: job.revision.0,
+        attempts: job.attempts,
+        retries: job.retries,
+        history: job.history.iter().map(|attempt| self::attempt(state, attempt)).collect(),
+        allocation: grant.map(|grant| allocation(state, grant)),
+        r#move: movement.map(|movement| self::movement(movement)),
+        preempted_at: job.preempted_at.iter().copied().map(timestamp).collect(),
+        traceparent: job.traceparent.clone(),
+    }
+}
+
+/// A reason as code and sentence.
+#[must_use]
+pub fn reason(reason: &Reason) -> v1::Reason {
+    v1::Reason { code: reason.code().to_owned(), sentence: reason.to_string() }
+}
+
+/// A refusal by the ledger as code and sentence, for answers that tell of a refusal without being one.
+#[must_use]
+pub fn refusal(rejection: &Rejection) -> v1::Reason {
+    v1::Reason { code: rejection.code().to_owned(), sentence: rejection.to_string() }
+}
+
+fn attempt(state: &State, attempt: &Attempt) -> v1::Attempt {
+    v1::Attempt {
+        number: attempt.number,
+        allocation_id: attempt.allocation.0,
+        granted_at: Some(timestamp(attempt.granted_at)),
+        started_at: attempt.started_at.map(timestamp),
+        ended_at: attempt.ended_at.map(timestamp),
+        exit_code: attempt.exit_code,
+        signal: attempt.signal,
+        reason: attempt.reason.as_ref().map(reason),
+        epoch: attempt.epoch.0,
+        nodes: attempt.nodes.iter().map(|node| node_name(state, *node)).collect(),
+    }
+}
+
+/// A grant with its workers, and where rank 0 listens.
+#[must_use]
+pub fn allocation(state: &State, allocation: &Allocation) -> v1::Allocation {
+    let master = allocation.workers.first().and_then(|worker| state.node(worker.node));
+    v1::Allocation {
+        id: allocation.id.0,
+        epoch: allocation.epoch.0,
+        job_id: allocation.job.0,
+        attempt: allocation.attempt,
+        phase: allocation.phase.to_wire(),
+        workers: allocation.workers.iter().map(|worker| self::worker(state, worker)).collect(),
+        master_address: master.map(|node| node.description.worker_host.clone()).unwrap_or_default(),
+        master_port: u32::from(allocation.master_port),
+        granted_at: Some(timestamp(allocation.granted_at)),
+        started_at: allocation.started_at.map(timestamp),
+    }
+}
+
+fn worker(state: &State, worker: &Worker) -> v1::Worker {
+    v1::Worker {
+        rank: worker.rank.0,
+        member: worker.member,
+        node_id: worker.node.0,
+        node_name: node_name(state, worker.node),
+        state: worker.state.to_wire(),
+        slices: worker.slices.iter().map(|slice| self::slice(state, slice)).collect(),
+        exit: worker.exit.as_ref().map(exit),
+    }
+}
+
+/// Workers that a plan would grant, as if they were granted.
+#[must_use]
+pub fn planned_workers(state: &State, workers: &[PlannedWorker]) -> Vec<v1::Worker> {
+    let planned = |(rank, worker): (u32, &PlannedWorker)| v1::Worker {
+        rank,
+        member: worker.member,
+        node_id: worker.node.0,
+        node_name: node_name(state, worker.node),
+        state: WorkerState::Held.to_wire(),
+        slices: worker.slices.iter().map(|slice| self::slice(state, slice)).collect(),
+        exit: None,
+    };
+    (0..).zip(workers).map(planned).collect()
+}
+
+/// A slice with its card and its block numbers (P6). The numbers are zero when the card is gone.
+#[must_use]
+pub fn slice(state: &State, slice: &Slice) -> v1::SliceView {
+    let card = state.card(slice.card).map(|card| &card.description);
+    let number = |index: u32| state.block_number(slice.card, index).map_or(0, |number| number.0);
+    v1::SliceView {
+        slice: Some(slice_to_wire(slice)),
+        kind: card.map_or(0, |card| card.kind.to_wire()),
+        vendor: card.map(|card| card.vendor.clone()).unwrap_or_default(),
+        model: card.map(|card| card.model.clone()).unwrap_or_default(),
+        first_block_number: number(slice.start.0),
+        last_block_number: number(slice.start.0.saturating_add(slice.length.0).saturating_sub(1)),
+    }
+}
+
+/// How a worker ended.
+#[must_use]
+pub fn exit(exit: &WorkerExit) -> v1::WorkerExit {
+    v1::WorkerExit {
+        cause: exit.cause.to_wire(),
+        code: exit.code,
+        signal: exit.signal,
+        checkpointed: exit.checkpointed,
+        message: exit.message.clone(),
+    }
+}
+
+fn movement(movement: &Move) -> v1::Move {
+    v1::Move {
+        id: movement.id.0,
+        source_allocation_id: movement.source.0,
+        target_allocation_id: movement.target.0,
+        phase: movement.phase.to_wire(),
+        started_at: Some(timestamp(movement.started_at)),
+    }
+}
+
+/// The name of a node; its number when it is not in the ledger.
+#[must_use]
+pub fn node_name(state: &State, id: NodeId) -> String {
+    state.node(id).map_or_else(|| id.to_string(), |node| node.description.name.clone())
+}

@@ -1,0 +1,52 @@
+//! What the API accepts at most. Everything is refused at the door, with the field and the limit, before it costs anything.
+
+use std::time::Duration;
+
+/// Longest job file in bytes.
+pub const JOB_FILE: usize = 4 << 20;
+/// Longest script in bytes.
+pub const SCRIPT: usize = 1 << 20;
+/// Largest request that a member reads, in bytes; everything smaller is judged field by field.
+pub const REQUEST: usize = 4 << 20;
+/// Most words of a command.
+pub const COMMAND_WORDS: usize = 4096;
+/// Longest command in bytes, all words together.
+pub const COMMAND: usize = 512 << 10;
+/// Most environment variables.
+pub const VARIABLES: usize = 1024;
+/// Longest environment in bytes, names and values together.
+pub const ENVIRONMENT: usize = 512 << 10;
+/// Longest path in bytes.
+pub const PATH: usize = 4096;
+/// Longest name of anything, and longest value of a label, in bytes.
+pub const NAME: usize = 253;
+/// Most labels of a job, and most vendors or models that it names.
+pub const LABELS: usize = 64;
+/// Most virtual cards of a gang.
+pub const GANG: u32 = 4096;
+/// Highest priority.
+pub const PRIORITY: u32 = 100;
+/// Largest virtual card, in thousandths of a TFLOPS: a million TFLOPS.
+pub const MILLI_TFLOPS: u64 = 1_000_000_000;
+/// Largest memory of a virtual card in MiB: 4 PiB.
+pub const MEMORY_MIB: u64 = 1 << 32;
+/// Longest time that a program may take to write its checkpoint.
+pub const GRACE: Duration = Duration::from_secs(3600);
+/// Longest time that anything else may take or be kept: a year.
+pub const TIME: Duration = Duration::from_secs(31_557_600);
+/// Most retries.
+pub const RETRIES: u32 = 1000;
+/// Things on a page when the caller does not say.
+pub const PAGE: u32 = 100;
+/// Most things on a page.
+pub const LARGEST_PAGE: u32 = 1000;
+/// Most things that a filter may name.
+pub const FILTER: usize = 1000;
+
+/// Signals that a program can be asked to stop with.
+pub const SIGNALS: [&str; 6] = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"];
+/// Environment variables that Tessera sets itself.
+pub const OWN_VARIABLES: [&str; 6] =
+    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+/// Beginning of further names that Tessera sets itself.
+pub const OWN_PREFIX: &str = "TESSERA_";

@@ -1,0 +1,10 @@
+//! Names of the gRPC metadata (HTTP headers) that calls carry beside their messages.
+
+/// Who calls, for the history of jobs: a name for people. Tessera does not check it.
+pub const ACTOR: &str = "tessera-actor";
+/// Set by a member that passes a call on to the leader: its own id. A call that carries it is never passed on again.
+pub const FORWARDED_BY: &str = "tessera-forwarded-by";
+/// W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+/// Longest actor that is taken, in bytes.
+pub const ACTOR_LIMIT: usize = crate::limits::NAME;

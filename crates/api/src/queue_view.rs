@@ -1,0 +1,57 @@
+//! Queues as the API shows them and takes them.
+
+use tessera_ledger::wire::FieldError;
+use tessera_ledger::{Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings};
+
+use crate::error::Refusal;
+use crate::job_spec::Check;
+use crate::v1;
+
+/// A queue.
+#[must_use]
+pub fn queue(queue: &Queue) -> v1::Queue {
+    v1::Queue { settings: Some(settings(&queue.settings)), used: Some(amount(queue.used)), jobs: queue.jobs }
+}
+
+fn settings(settings: &QueueSettings) -> v1::QueueSettings {
+    v1::QueueSettings {
+        name: settings.name.clone(),
+        parent: settings.parent.clone(),
+        guaranteed: Some(amount(settings.guaranteed)),
+        maximum: settings.maximum.map(amount),
+        weight: settings.weight,
+    }
+}
+
+fn amount(amount: QueueAmount) -> v1::QueueAmount {
+    v1::QueueAmount { milli_tflops: amount.compute.0, memory_mib: amount.memory.0 }
+}
+
+fn amount_of(amount: v1::QueueAmount) -> QueueAmount {
+    QueueAmount { compute: MilliTflops(amount.milli_tflops), memory: Mebibytes(amount.memory_mib) }
+}
+
+/// Takes the settings of a request.
+///
+/// # Errors
+/// A [`Refusal`] with the fields that are not acceptable.
+pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSettings, Refusal> {
+    let queue = queue.ok_or_else(|| Refusal::from(FieldError::missing("queue")))?;
+    let settings = QueueSettings {
+        name: queue.name,
+        parent: queue.parent,
+        guaranteed: queue.guaranteed.map(amount_of).unwrap_or_default(),
+        maximum: queue.maximum.map(amount_of),
+        weight: queue.weight.max(1),
+    };
+    let mut check = Check::default();
+    check.name("queue.name", &settings.name);
+    if !settings.parent.is_empty() {
+        check.name("queue.parent", &settings.parent);
+    }
+    check.that(settings.parent != settings.name, "queue.parent", || "must be another queue".to_owned());
+    let within = settings.maximum.is_none_or(|maximum| settings.guaranteed.within(maximum));
+    check.that(within, "queue.guaranteed", || "must not be more than queue.maximum".to_owned());
+    check.that(settings.weight <= 1_000_000, "queue.weight", || "must be at most 1000000".to_owned());
+    if check.problems.is_empty() { Ok(settings) } else { Err(Refusal::invalid(check.problems)) }
+}

@@ -1,0 +1,178 @@
+//! What comes over the wire and is not acceptable: each answered with a reason, the path of the field and what would be
+//! right.
+
+#[path = "../../ledger/tests/arbitrary/mod.rs"]
+mod arbitrary;
+
+use proptest::prelude::*;
+use prost::Message;
+use tessera_api::job_spec::{job_of_request, problems_of};
+use tessera_api::v1::{self, ErrorReason};
+use tessera_api::{agent, limits, pool_view, queue_view};
+use tessera_ledger::State;
+use tessera_ledger::wire::{spec_from_wire, spec_to_wire};
+
+fn good() -> v1::JobSpec {
+    v1::JobSpec {
+        command: vec!["true".to_owned()],
+        virtual_card: Some(v1::VirtualCardRequest { milli_tflops: 1000, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// The message with which a job is refused.
+fn refused(change: impl FnOnce(&mut v1::JobSpec)) -> String {
+    let mut spec = good();
+    change(&mut spec);
+    let refusal = job_of_request(Some(spec)).expect_err("this job is bad");
+    assert_eq!(refusal.reason(), ErrorReason::InvalidField);
+    assert!(refusal.fields().iter().all(|field| field.field.starts_with("spec.")), "{refusal}");
+    refusal.message().to_owned()
+}
+
+fn card(spec: &mut v1::JobSpec) -> &mut v1::VirtualCardRequest {
+    spec.virtual_card.as_mut().expect("a good job has one")
+}
+
+#[test]
+fn a_short_job_gets_its_defaults() {
+    let job = job_of_request(Some(good())).expect("a good job");
+    assert_eq!((job.queue.as_str(), job.gang, job.priority, job.preemptible), ("default", 1, 50, true));
+    assert_eq!(job.checkpoint, tessera_ledger::CheckpointPolicy::default());
+    assert_eq!(job.retry, tessera_ledger::RetryPolicy::default());
+}
+
+#[test]
+fn sizes_must_be_sensible() {
+    insta::assert_snapshot!(refused(|spec| card(spec).milli_tflops = 0), @"spec.virtual_card.milli_tflops: must be more than zero: it is what the job is given a share of");
+    insta::assert_snapshot!(refused(|spec| card(spec).milli_tflops = u64::MAX), @"spec.virtual_card.milli_tflops: must be at most 1000000 TFLOPS, is 18446744073709551.615 TFLOPS");
+    insta::assert_snapshot!(refused(|spec| card(spec).memory_mib = u64::MAX), @"spec.virtual_card.memory_mib: must be at most 4294967296 MiB, is 18446744073709551615 MiB");
+    insta::assert_snapshot!(refused(|spec| spec.gang = 4097), @"spec.gang: must be 1 to 4096, is 4097");
+    insta::assert_snapshot!(refused(|spec| spec.priority = Some(101)), @"spec.priority: must be 0 to 100, is 101");
+    insta::assert_snapshot!(refused(|spec| spec.virtual_card = None), @"spec.virtual_card: must be set");
+    assert_eq!(job_of_request(None).expect_err("no job at all").message(), "spec: must be set");
+}
+
+#[test]
+fn a_program_must_be_named() {
+    insta::assert_snapshot!(refused(|spec| spec.command.clear()), @"spec.command: must name a program; or give a script, which is run when there is no command");
+    insta::assert_snapshot!(refused(|spec| spec.command = vec![" ".to_owned()]), @"spec.command[0]: must name a program, and is empty");
+    insta::assert_snapshot!(refused(|spec| spec.command.push("a\0b".to_owned())), @r##"spec.command[1]: must not contain a NUL byte, is "a\0b""##);
+    insta::assert_snapshot!(refused(|spec| spec.command = vec!["x".to_owned(); 5000]), @"spec.command: must have at most 4096 words, has 5000");
+    insta::assert_snapshot!(refused(|spec| spec.command.push("x".repeat(limits::COMMAND))), @"spec.command: must have at most 524288 bytes, has 524292; put long input into a file or a script");
+    insta::assert_snapshot!(refused(|spec| spec.script = "x".repeat(10 << 20)), @"spec.script: must have at most 1048576 bytes, has 10485760");
+    insta::assert_snapshot!(refused(|spec| spec.working_directory = "../up".to_owned()), @r##"spec.working_directory: must be an absolute path, is "../up"; leave it out for a fresh folder"##);
+    let script_alone = v1::JobSpec { command: vec![], script: "#!/bin/sh\n".to_owned(), ..good() };
+    assert!(job_of_request(Some(script_alone)).is_ok());
+}
+
+#[test]
+fn names_and_labels_must_fit_everywhere() {
+    insta::assert_snapshot!(refused(|spec| spec.queue = "a b".to_owned()), @r##"spec.queue: must be 1 to 253 letters, digits, '-', '_', '.' or '/', is "a b""##);
+    insta::assert_snapshot!(refused(|spec| spec.name = "two\nlines".to_owned()), @r##"spec.name: must have at most 253 bytes in one line, is "two\nlines""##);
+    insta::assert_snapshot!(refused(|spec| spec.name = "n".repeat(1 << 20)), @r##"spec.name: must have at most 253 bytes in one line, is "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"..."##);
+    insta::assert_snapshot!(refused(|spec| { spec.labels.insert(String::new(), String::new()); }), @r##"spec.labels[""]: must be 1 to 253 letters, digits, '-', '_', '.' or '/', is """##);
+    insta::assert_snapshot!(refused(|spec| { spec.environment.insert("A=B".to_owned(), String::new()); }), @r##"spec.environment["A=B"]: a name must have 1 to 253 bytes, without '=' and NUL"##);
+    insta::assert_snapshot!(refused(|spec| { spec.environment.insert("TESSERA_X".to_owned(), String::new()); }), @r##"spec.environment["TESSERA_X"]: is set by Tessera itself; choose another name"##);
+    insta::assert_snapshot!(refused(|spec| card(spec).vendors = vec![String::new()]), @"spec.virtual_card.vendors: must not contain an empty name");
+}
+
+#[test]
+fn words_and_times_must_be_known() {
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    insta::assert_snapshot!(refused(|spec| card(spec).span = 77), @"spec.virtual_card.span: 77 is not a value that this release knows; it knows Card, Node, Pool");
+    insta::assert_snapshot!(refused(|spec| card(spec).kinds = vec![1, 0]), @"spec.virtual_card.kinds[1]: must be set");
+    insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(-1)), @"spec.time_limit: must not be negative, and its nanos must be 0 to 999999999");
+    insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(0)), @"spec.time_limit: must be more than zero; leave it out for no limit");
+    insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(i64::MAX)), @"spec.time_limit: must be at most 1year");
+    let checkpoint = |signal: &str, grace| {
+        let mode = v1::CheckpointMode::Cooperative.into();
+        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace })
+    };
+    insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("SIGKILL", None)), @r##"spec.checkpoint.signal: must be one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, is "SIGKILL""##);
+    insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(0))), @"spec.checkpoint.grace: must be more than zero when mode is cooperative: the program writes its checkpoint in this time");
+    insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(7200))), @"spec.checkpoint.grace: must be at most 1h");
+    insta::assert_snapshot!(refused(|spec| spec.retry = Some(v1::RetryPolicy { max_retries: 1_000_000, ..Default::default() })), @"spec.retry.max_retries: must be at most 1000, is 1000000");
+}
+
+#[test]
+fn every_bad_field_is_named_at_once() {
+    let spec = v1::JobSpec { gang: 9999, priority: Some(1000), command: vec![], ..good() };
+    let refusal = job_of_request(Some(spec)).expect_err("three bad fields");
+    let fields: Vec<&str> = refusal.fields().iter().map(|field| field.field.as_str()).collect();
+    assert_eq!(fields, ["spec.command", "spec.gang", "spec.priority"]);
+}
+
+#[test]
+fn settings_and_queues_are_checked() {
+    let settings = pool_view::config(State::new().config());
+    assert_eq!(pool_view::config_of_request(Some(&settings)).as_ref(), Ok(State::new().config()));
+    let refused = |change: fn(&mut v1::PoolConfig)| {
+        let mut settings = settings;
+        change(&mut settings);
+        pool_view::config_of_request(Some(&settings)).expect_err("bad settings").message().to_owned()
+    };
+    insta::assert_snapshot!(refused(|config| config.block_milli_tflops = 0), @"config.block_milli_tflops: must be at least 1");
+    insta::assert_snapshot!(refused(|config| config.job_retention = None), @"config.job_retention: must be set");
+    insta::assert_snapshot!(refused(|config| config.first_master_port = 80), @"config.first_master_port: must be at least 1024");
+    insta::assert_snapshot!(refused(|config| config.master_ports = 60_000), @"config.master_ports: must be at least 1, and the last port at most 65535");
+    insta::assert_snapshot!(refused(|config| config.reference_precision = 99), @"config.reference_precision: 99 is not a value that this release knows; it knows Fp32, Tf32, Fp16, Bf16, Fp8, Int8");
+
+    let amount = |milli_tflops| Some(v1::QueueAmount { milli_tflops, memory_mib: 0 });
+    let queue = |name: &str, maximum| {
+        let name = name.to_owned();
+        Some(v1::QueueSettings { name, parent: "a".to_owned(), guaranteed: amount(5), maximum, weight: 0 })
+    };
+    let settings = queue_view::settings_of_request(queue("b", amount(9))).expect("a good queue");
+    assert_eq!(settings.weight, 1);
+    let refused = |queue| queue_view::settings_of_request(queue).expect_err("a bad queue").message().to_owned();
+    insta::assert_snapshot!(refused(queue("a", None)), @"queue.parent: must be another queue");
+    insta::assert_snapshot!(refused(queue("", None)), @r##"queue.name: must be 1 to 253 letters, digits, '-', '_', '.' or '/', is """##);
+    insta::assert_snapshot!(refused(queue("b", amount(1))), @"queue.guaranteed: must not be more than queue.maximum");
+}
+
+#[test]
+fn agents_are_checked_too() {
+    let hello = v1::Hello {
+        node_name: "n0".to_owned(),
+        node_uid: "u0".to_owned(),
+        worker_host: "10.0.0.1".to_owned(),
+        ..Default::default()
+    };
+    assert!(agent::node_of_hello(&hello).is_ok());
+    let nameless = v1::Hello { node_name: "a node".to_owned(), worker_host: String::new(), ..hello };
+    let refusal = agent::node_of_hello(&nameless).expect_err("two bad fields");
+    assert_eq!(refusal.fields().len(), 2);
+
+    let refusal = agent::cards(vec![v1::CardDescription::default()]).expect_err("a card without a kind");
+    assert_eq!((refusal.reason(), refusal.message()), (ErrorReason::CardInvalid, "cards[0].kind: must be set"));
+
+    let report = |phase: i32, worker| v1::WorkerReport { phase, worker, ..Default::default() };
+    let worker = Some(v1::WorkerRef { allocation_id: 1, epoch: 2, rank: 0 });
+    for bad in [report(2, None), report(0, worker), report(99, worker), report(4, worker)] {
+        assert_eq!(agent::report(bad).expect_err("a bad report").reason(), ErrorReason::ProtocolViolation);
+    }
+    assert_eq!(agent::report(report(3, worker)), Ok(None), "being stopped is nothing that the ledger follows");
+}
+
+proptest! {
+    /// Whatever decodes as a job is either taken or refused with fields; taken twice, it is the same.
+    #[test]
+    fn any_message_is_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let Ok(spec) = v1::JobSpec::decode(bytes.as_slice()) else { return Ok(()) };
+        match job_of_request(Some(spec)) {
+            Ok(job) => prop_assert_eq!(job_of_request(Some(spec_to_wire(&job))), Ok(job)),
+            Err(refusal) => prop_assert!(!refusal.fields().is_empty()),
+        }
+    }
+
+    #[test]
+    fn a_job_goes_over_the_wire_unchanged(job in arbitrary::spec()) {
+        let bytes = spec_to_wire(&job).encode_to_vec();
+        let there = v1::JobSpec::decode(bytes.as_slice()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let taken = spec_from_wire(there).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(spec_to_wire(&taken).encode_to_vec(), bytes);
+        prop_assert_eq!(problems_of(&taken), problems_of(&job));
+        prop_assert_eq!(taken, job);
+    }
+}
