@@ -1,0 +1,256 @@
+//! An agent from its configuration to its end: it makes everything ready, finds what an earlier agent left, and starts
+//! the tasks around the node's loop.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::join_all;
+use nix::fcntl::{Flock, FlockArg};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tessera_actor::{ActorMeters, Supervisor, WhenFull, mailbox};
+use tessera_api::v1 as wire;
+use tessera_client::{BadAddress, ClientError, SessionConnector, Settings};
+use tessera_devices::{DeviceError, HostRoot, NodeDevices};
+use tessera_ledger::wire::card_to_wire;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::boot::boot_id;
+use crate::cards::watch_cards;
+use crate::config::{AgentConfig, CardSource, ConfigError};
+use crate::http::serve_http;
+use crate::identity::{Identity, IdentityError, TermKeeper};
+use crate::logs::serve_logs;
+use crate::node::{Node, NodeFacts, WorkerRecord};
+use crate::retention::remove_expired_output;
+use crate::session::keep_session;
+use crate::shell::Shell;
+use crate::supervisor::status::Status;
+use crate::worker::Fence;
+use crate::worker::folder::{FoundWorker, WorkerFolders};
+use crate::worker::launch::Launcher;
+use crate::worker::link::ask_status;
+
+/// Events that may wait for the node.
+const MAILBOX: usize = 1024;
+
+/// An agent cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A member's address cannot be used.
+    #[error(transparent)]
+    Member(#[from] BadAddress),
+    /// No client can be made.
+    #[error("the members cannot be spoken to")]
+    Client(#[source] ClientError),
+    /// The identity cannot be had.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The cards cannot be had.
+    #[error(transparent)]
+    Devices(#[from] DeviceError),
+    /// A folder cannot be used.
+    #[error("the data folder {} cannot be used; the agent must be able to write there", path.display())]
+    DataFolder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another agent uses the data folder.
+    #[error("another agent uses the data folder {}; one folder belongs to one agent", .0.display())]
+    Taken(PathBuf),
+    /// A port cannot be had.
+    #[error("cannot listen on {address}; is something else there?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// An agent that has everything and listens, and has not said hello yet.
+pub struct Agent {
+    config: AgentConfig,
+    identity: Identity,
+    devices: Arc<Mutex<NodeDevices>>,
+    folders: WorkerFolders,
+    connector: SessionConnector,
+    logs: TcpListener,
+    http: Option<TcpListener>,
+    boot_id: String,
+    _lock: Flock<File>,
+}
+
+impl Agent {
+    /// Makes everything ready: checks the configuration, takes the data folder, measures the cards, listens.
+    ///
+    /// # Errors
+    /// What cannot be had, and what to do about it.
+    pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
+        config.validate()?;
+        let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
+        std::fs::create_dir_all(&config.data_dir).map_err(unusable)?;
+        // Relative paths would mean something else to supervisors, which start in other folders.
+        let config = AgentConfig { data_dir: config.data_dir.canonicalize().map_err(unusable)?, ..config };
+        let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
+        let lock = lock(&config)?;
+        let identity = Identity::begin(&config.data_dir)?;
+        let folders = WorkerFolders::open(&config.data_dir).map_err(unusable)?;
+        let devices = find_devices(&config).await?;
+        let members = config.members.iter().map(|member| member.parse()).collect::<Result<Vec<_>, BadAddress>>()?;
+        let connector = SessionConnector::new(&members, Settings::default()).map_err(AgentError::Client)?;
+        let logs = listen(config.listen).await?;
+        let http = match config.http_listen {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let boot_id = boot_id().map_err(unusable)?;
+        Ok(Self {
+            devices: Arc::new(Mutex::new(devices)),
+            config,
+            identity,
+            folders,
+            connector,
+            logs,
+            http,
+            boot_id,
+            _lock: lock,
+        })
+    }
+
+    /// Where members read logs.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn logs_address(&self) -> io::Result<SocketAddr> {
+        self.logs.local_addr()
+    }
+
+    /// Where metrics are served, if they are.
+    #[must_use]
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Runs until `shutdown` is cancelled. Workers go on then; the next agent on this data folder adopts them.
+    ///
+    /// # Errors
+    /// When what earlier agents left cannot be read.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), AgentError> {
+        let end = shutdown.child_token();
+        let meters = ActorMeters::default();
+        let tasks = Supervisor::new(meters.clone());
+        let (address, inbox) = mailbox("node", MAILBOX, WhenFull::Wait, &meters);
+        let unusable = |source| AgentError::DataFolder { path: self.config.data_dir.clone(), source };
+        let found = self.folders.search().map_err(unusable)?;
+        for (path, reason) in &found.damaged {
+            tracing::error!(folder = %path.display(), reason, "a worker's folder is damaged and was left as it is");
+        }
+        let facts = self.facts().map_err(unusable)?;
+        let records = self.records(found.workers).await;
+        let cards = cards_of(&self.devices);
+        let node = Node::new(
+            facts,
+            cards,
+            self.identity.highest_term,
+            self.identity.cluster_id.clone(),
+            records.iter().cloned(),
+        );
+
+        let launcher = Launcher {
+            node: self.config.node_name.clone(),
+            folders: self.folders.clone(),
+            devices: Arc::clone(&self.devices),
+            cgroup_root: self.config.effective_cgroup_root(),
+            bounds: self.config.limits.clone(),
+            supervisor: self.config.supervisor.clone(),
+            inherited: crate::worker::inherited_environment(),
+        };
+        let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
+        let mut shell = Shell::new(node, launcher, keeper, address.clone(), tasks.clone(), end.clone(), self.boot_id);
+        for record in records {
+            shell.adopt(record);
+        }
+        tasks.critical("session", keep_session(self.connector, address.clone(), StdRng::from_os_rng(), end.clone()));
+        tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));
+        tasks.once("logs", serve_logs(self.logs, self.folders.clone(), end.clone()));
+        if let Some(listener) = self.http {
+            tasks.once("http", serve_http(listener, address, meters, end.clone()));
+        }
+        tasks.once("cleaning", remove_expired_output(self.folders, end.clone()));
+        shell.run(inbox).await;
+        end.cancel();
+        tasks.ended().await;
+        Ok(())
+    }
+
+    /// What was found, brought up to date by those supervisors that are at work.
+    async fn records(&self, found: Vec<FoundWorker>) -> Vec<WorkerRecord> {
+        let record = async |found: FoundWorker| {
+            let fence = Fence { term: self.identity.highest_term, epoch: found.worker.epoch };
+            let unknown = || Status::new(found.worker, found.order.job_id, fence, self.boot_id.clone());
+            let kept = found.status.unwrap_or_else(unknown);
+            let newest = if kept.is_final() { None } else { ask_status(&self.folders.of(found.worker)).await };
+            WorkerRecord::found(newest.unwrap_or(kept), Some(Arc::new(found.order)))
+        };
+        join_all(found.into_iter().map(record)).await
+    }
+
+    fn facts(&self) -> io::Result<NodeFacts> {
+        let port = self.logs_address()?.port();
+        let advertised = self.config.advertise.clone();
+        Ok(NodeFacts {
+            name: self.config.node_name.clone(),
+            uid: self.identity.uid.clone(),
+            incarnation: self.identity.incarnation,
+            address: advertised.unwrap_or_else(|| format!("{}:{port}", self.config.worker_host)),
+            worker_host: self.config.worker_host.clone(),
+            labels: self.config.labels.clone(),
+            boot_id: self.boot_id.clone(),
+        })
+    }
+}
+
+fn lock(config: &AgentConfig) -> Result<Flock<File>, AgentError> {
+    let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
+    let file =
+        OpenOptions::new().create(true).append(true).open(config.data_dir.join("agent.lock")).map_err(unusable)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        nix::errno::Errno::EWOULDBLOCK => AgentError::Taken(config.data_dir.clone()),
+        other => unusable(other.into()),
+    })
+}
+
+async fn find_devices(config: &AgentConfig) -> Result<NodeDevices, AgentError> {
+    let host = HostRoot::new(config.node_name.clone(), config.data_dir.clone());
+    let source = config.cards.clone();
+    let found = tokio::task::spawn_blocking(move || match source {
+        CardSource::Local => NodeDevices::local(host),
+        CardSource::Inventory(path) => NodeDevices::declared(&path, &host),
+        CardSource::None => Ok(NodeDevices::none()),
+    });
+    let joined = found
+        .await
+        .map_err(|source| AgentError::DataFolder { path: config.data_dir.clone(), source: source.into() })?;
+    Ok(joined?)
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, AgentError> {
+    TcpListener::bind(address).await.map_err(|source| AgentError::Listen { address, source })
+}
+
+/// The cards as they are declared to the leader.
+pub(crate) fn cards_of(devices: &Mutex<NodeDevices>) -> Vec<wire::CardDescription> {
+    devices.lock().unwrap_or_else(PoisonError::into_inner).cards().iter().map(card_to_wire).collect()
+}

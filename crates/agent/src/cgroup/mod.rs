@@ -1,0 +1,27 @@
+//! Control groups of workers: what a worker may use, and the proof that nothing of it is left.
+//!
+//! Linux offers them in two versions, often side by side ("hybrid"). [`Hierarchies`] finds out what this machine has;
+//! [`WorkerGroup`] is the group of one worker over all hierarchies that it needs: one that *tracks* its processes (version 2
+//! where there is any, else a version 1 freezer) and those that limit CPU and memory. What cannot be had is never passed
+//! over in silence: it is written into [`GroupRecord::missing`], which goes into the worker's status.
+
+mod group;
+mod mounts;
+
+pub use group::{GroupRecord, Limits, WorkerGroup};
+pub use mounts::{Hierarchies, leave_service_groups};
+
+use std::path::PathBuf;
+
+/// What cannot be done with a control group.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} control group file {}; check that the agent may write there (root, or a delegated subtree)", path.display())]
+pub struct CgroupError {
+    /// What was tried.
+    pub action: &'static str,
+    /// Where.
+    pub path: PathBuf,
+    /// What the kernel said.
+    #[source]
+    pub source: std::io::Error,
+}

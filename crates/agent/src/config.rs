@@ -1,0 +1,254 @@
+//! What an agent is told before it starts: who it is, where its files lie, whom it talks to, what it may use.
+//!
+//! A configuration is checked once, by [`AgentConfig::validate`]; everything behind it trusts what it holds.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest name of a node, as for a host name.
+const MAX_NAME_LENGTH: usize = 253;
+
+/// Where the cards of the node come from.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum CardSource {
+    /// The processors of this host.
+    #[default]
+    Local,
+    /// Declared, simulated cards: the section of this node in an inventory file (see `tessera_devices::inventory`).
+    Inventory(PathBuf),
+    /// None: the node runs work on the cards of others only.
+    None,
+}
+
+/// How a supervisor process is started: a program, its first arguments, and then the worker's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SupervisorCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Arguments before the folder.
+    pub arguments: Vec<OsString>,
+}
+
+impl Default for SupervisorCommand {
+    /// This very program, even when its file has been replaced by a newer release, with the hidden word `supervise`.
+    fn default() -> Self {
+        Self { program: PathBuf::from("/proc/self/exe"), arguments: vec![OsString::from("supervise")] }
+    }
+}
+
+/// Bounds on what workers may leave on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one file of output before the next one is begun.
+    pub output_file_bytes: u64,
+    /// Files kept of each output; the oldest are removed first.
+    pub output_files: u32,
+    /// How long output is kept after the end where the job does not say.
+    pub output_retention: Duration,
+    /// How long a kill may take before it is reported as unconfirmed (it is tried further).
+    pub kill_confirmation: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            output_file_bytes: 16 << 20,
+            output_files: 4,
+            output_retention: Duration::from_secs(7 * 24 * 3600),
+            kill_confirmation: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Everything an agent needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// Name of the node, unique in the pool.
+    pub node_name: String,
+    /// Folder for the agent's identity, the workers and their output. Must outlive reboots.
+    pub data_dir: PathBuf,
+    /// `host:port` of members; one that answers is enough.
+    pub members: Vec<String>,
+    /// Where members read logs from this agent (gRPC). Port 0 takes any.
+    pub listen: SocketAddr,
+    /// `host:port` under which members reach `listen`; `None`: `worker_host` and the port that `listen` got.
+    pub advertise: Option<String>,
+    /// Where `/metrics`, `/livez` and `/readyz` are served (HTTP); `None`: nowhere.
+    pub http_listen: Option<SocketAddr>,
+    /// Host name or address by which workers of other nodes reach this one (`MASTER_ADDR`).
+    pub worker_host: String,
+    /// Labels of the node.
+    pub labels: BTreeMap<String, String>,
+    /// The node's cards.
+    pub cards: CardSource,
+    /// Control group under which workers run, relative to each hierarchy's root; `None`: `tessera/<node name>`.
+    pub cgroup_root: Option<String>,
+    /// Bounds.
+    pub limits: Limits,
+    /// How supervisors are started.
+    pub supervisor: SupervisorCommand,
+}
+
+impl AgentConfig {
+    /// A configuration with defaults for everything but the node's name, its data folder and the members.
+    #[must_use]
+    pub fn new(node_name: impl Into<String>, data_dir: impl Into<PathBuf>, members: Vec<String>) -> Self {
+        Self {
+            node_name: node_name.into(),
+            data_dir: data_dir.into(),
+            members,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            http_listen: None,
+            worker_host: "127.0.0.1".to_owned(),
+            labels: BTreeMap::new(),
+            cards: CardSource::default(),
+            cgroup_root: None,
+            limits: Limits::default(),
+            supervisor: SupervisorCommand::default(),
+        }
+    }
+
+    /// The control group under which this node's workers run.
+    #[must_use]
+    pub fn effective_cgroup_root(&self) -> String {
+        self.cgroup_root.clone().unwrap_or_else(|| format!("tessera/{}", self.node_name))
+    }
+
+    /// Checks everything that can be checked without starting.
+    ///
+    /// # Errors
+    /// The first field that cannot work, with what to write instead.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_name(&self.node_name)?;
+        if self.data_dir.as_os_str().is_empty() {
+            return Err(ConfigError::new("data_dir", "it is empty", "name a folder that outlives reboots"));
+        }
+        if self.members.is_empty() {
+            return Err(ConfigError::new("members", "no member is named", "give at least one `host:port`"));
+        }
+        for member in &self.members {
+            check_address("members", member)?;
+        }
+        if let Some(address) = &self.advertise {
+            check_address("advertise", address)?;
+        }
+        if self.worker_host.trim().is_empty() {
+            return Err(ConfigError::new("worker_host", "it is empty", "name the host as other nodes reach it"));
+        }
+        if self.labels.keys().any(|key| key.trim().is_empty()) {
+            return Err(ConfigError::new("labels", "a label has no name", "write labels as `name=value`"));
+        }
+        check_cgroup_root(&self.effective_cgroup_root())?;
+        self.limits.validate()
+    }
+}
+
+impl Limits {
+    fn validate(&self) -> Result<(), ConfigError> {
+        if self.output_file_bytes < 4096 {
+            return Err(ConfigError::new("output_file_bytes", "it is below 4096", "give at least 4096 bytes"));
+        }
+        if self.output_files == 0 {
+            return Err(ConfigError::new("output_files", "it is zero", "keep at least one file"));
+        }
+        if self.kill_confirmation.is_zero() {
+            return Err(ConfigError::new("kill_confirmation", "it is zero", "give a kill at least some milliseconds"));
+        }
+        Ok(())
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ConfigError> {
+    let fits = !name.is_empty()
+        && name.len() <= MAX_NAME_LENGTH
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if fits {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        "node_name",
+        format!("`{name}` is not a node name"),
+        "use letters, digits, `-`, `_` and `.`, beginning with a letter or digit, 253 at most",
+    ))
+}
+
+fn check_address(field: &'static str, address: &str) -> Result<(), ConfigError> {
+    let bare = address.strip_prefix("http://").unwrap_or(address);
+    let port = bare.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    if port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Ok(());
+    }
+    Err(ConfigError::new(field, format!("`{address}` is not an address"), "write it as `host:port`"))
+}
+
+fn check_cgroup_root(root: &str) -> Result<(), ConfigError> {
+    let fits = !root.is_empty() && root.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+    if fits {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        "cgroup_root",
+        format!("`{root}` is not a path below the root of the control groups"),
+        "write it as `name/name`, without a leading `/` and without `..`",
+    ))
+}
+
+/// A field of a configuration that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` of the agent's configuration cannot be used: {problem}; {remedy}")]
+pub struct ConfigError {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl ConfigError {
+    fn new(field: &'static str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { field, problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> AgentConfig {
+        AgentConfig::new("node-a", "/var/lib/tessera", vec!["127.0.0.1:7400".to_owned()])
+    }
+
+    fn refused_field(change: impl FnOnce(&mut AgentConfig)) -> Option<&'static str> {
+        let mut config = config();
+        change(&mut config);
+        config.validate().err().map(|error| error.field)
+    }
+
+    #[test]
+    fn defaults_are_usable() {
+        assert_eq!(config().validate(), Ok(()));
+        assert_eq!(config().effective_cgroup_root(), "tessera/node-a");
+    }
+
+    #[test]
+    fn every_unusable_field_is_named() {
+        assert_eq!(refused_field(|c| c.node_name.clear()), Some("node_name"));
+        assert_eq!(refused_field(|c| c.node_name = "../up".to_owned()), Some("node_name"));
+        assert_eq!(refused_field(|c| c.data_dir = PathBuf::new()), Some("data_dir"));
+        assert_eq!(refused_field(|c| c.members.clear()), Some("members"));
+        assert_eq!(refused_field(|c| c.members = vec!["nowhere".to_owned()]), Some("members"));
+        assert_eq!(refused_field(|c| c.members = vec!["host:0".to_owned()]), Some("members"));
+        assert_eq!(refused_field(|c| c.advertise = Some(":1".to_owned())), Some("advertise"));
+        assert_eq!(refused_field(|c| c.worker_host = " ".to_owned()), Some("worker_host"));
+        assert_eq!(refused_field(|c| c.cgroup_root = Some("/abs".to_owned())), Some("cgroup_root"));
+        assert_eq!(refused_field(|c| c.cgroup_root = Some("a/../b".to_owned())), Some("cgroup_root"));
+        assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));
+        assert_eq!(refused_field(|c| c.limits.output_file_bytes = 1), Some("output_file_bytes"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Metrics and health over HTTP.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tessera_actor::{ActorMeters, Address};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{View, page};
+use crate::shell::Input;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// How long the node may take to answer; longer means that it is not alive.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+struct Context {
+    node: Address<Input>,
+    meters: ActorMeters,
+}
+
+/// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`.
+pub async fn serve_http(listener: TcpListener, node: Address<Input>, meters: ActorMeters, end: CancellationToken) {
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .with_state(Context { node, meters });
+    let served = axum::serve(listener, router).with_graceful_shutdown(end.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!(%error, "metrics cannot be served any more");
+    }
+}
+
+async fn look(context: &Context) -> Result<View, (StatusCode, String)> {
+    let asked = context.node.ask(Input::Look, Instant::now() + PATIENCE).await;
+    asked.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
+}
+
+async fn metrics(State(context): State<Context>) -> Response {
+    match look(&context).await {
+        Ok(view) => ([(header::CONTENT_TYPE, OPEN_METRICS)], page(&view, &context.meters)).into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn livez(State(context): State<Context>) -> Response {
+    look(&context).await.map(|_| "alive\n").into_response()
+}
+
+async fn readyz(State(context): State<Context>) -> Response {
+    match look(&context).await {
+        Ok(view) if view.welcome => "ready\n".into_response(),
+        Ok(_) => (StatusCode::SERVICE_UNAVAILABLE, "no leader has welcomed this node\n").into_response(),
+        Err(error) => error.into_response(),
+    }
+}

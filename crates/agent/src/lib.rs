@@ -1,0 +1,46 @@
+//! The agent of a node: it registers the node's cards, keeps a session with the leader, and makes real processes follow
+//! what the ledger says (architecture section 5).
+//!
+//! Two kinds of processes belong to it.
+//!
+//! * **The agent** ([`run`]): one per node. It keeps the session, prepares workers, reports what happened until it is
+//!   acknowledged, serves output and metrics. It may be killed, stopped or replaced at any time without harm: workers go
+//!   on, and the next agent adopts them. SIGTERM of the agent therefore leaves workers running; to empty a node, drain it.
+//! * **A supervisor per worker** ([`supervisor::main`]): a small process that outlives the agent, holds the worker's lease
+//!   deadline on `CLOCK_BOOTTIME` by itself, and kills the worker when the lease is not renewed, even while the agent is
+//!   stopped or dead (law L2). Killing the supervisor kills the worker.
+//!
+//! Where to begin reading: [`node`] is the whole behaviour of an agent as plain state and a synchronous `on(event)`;
+//! [`supervisor`] is the same for one worker; everything else performs what these two decide.
+
+mod agent;
+pub mod boot;
+mod cards;
+pub mod cgroup;
+pub mod config;
+mod durable;
+mod http;
+mod identity;
+mod logs;
+mod metrics;
+pub mod node;
+pub mod process;
+mod retention;
+mod session;
+mod shell;
+pub mod supervisor;
+pub mod worker;
+
+use tokio_util::sync::CancellationToken;
+
+pub use agent::{Agent, AgentError};
+pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
+pub use identity::IdentityError;
+
+/// Runs an agent until `shutdown` is cancelled: [`Agent::start`] and [`Agent::run`]. Workers go on afterwards.
+///
+/// # Errors
+/// What cannot be had, and what to do about it.
+pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
+    Agent::start(config).await?.run(shutdown).await
+}

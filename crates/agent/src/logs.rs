@@ -1,0 +1,222 @@
+//! Workers' output over gRPC: from an offset, over rotated files, and on as it is written.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::unfold;
+use tessera_api::Refusal;
+use tessera_api::v1 as wire;
+use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status as Answer};
+
+use crate::node::from_ref;
+use crate::supervisor::output::Stream as Output;
+use crate::supervisor::status::Status;
+use crate::worker::WorkerId;
+use crate::worker::folder::{WorkerFolder, WorkerFolders};
+
+/// Bytes of one piece.
+const PIECE: usize = 64 * 1024;
+/// How often a followed output is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Serves workers' output until `end`.
+pub async fn serve_logs(listener: TcpListener, folders: WorkerFolders, end: CancellationToken) {
+    let service = WorkerServiceServer::new(LogService { folders, end: end.clone() });
+    let server = tonic::transport::Server::builder().tcp_nodelay(true).add_service(service);
+    let served = server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), end.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!(%error, "output cannot be served any more");
+    }
+}
+
+struct LogService {
+    folders: WorkerFolders,
+    end: CancellationToken,
+}
+
+#[tonic::async_trait]
+impl WorkerService for LogService {
+    type ReadLogsStream = Pin<Box<dyn Stream<Item = Result<wire::ReadLogsResponse, Answer>> + Send>>;
+
+    async fn read_logs(
+        &self,
+        request: Request<wire::ReadLogsRequest>,
+    ) -> Result<Response<Self::ReadLogsStream>, Answer> {
+        let request = request.into_inner();
+        let worker = from_ref(&request.worker.unwrap_or_default());
+        let output = match request.stream() {
+            wire::LogStream::Stderr => Output::Stderr,
+            wire::LogStream::Stdout | wire::LogStream::Unspecified => Output::Stdout,
+        };
+        let folder = self.folders.of(worker);
+        let opened = tokio::task::spawn_blocking(move || open(worker, folder, output, request.offset)).await;
+        let reader = opened.map_err(|error| unreadable(io::Error::other(error)))??;
+        let following = Following { reader, follow: request.follow, end: self.end.clone() };
+        let pieces = unfold(Some(following), |following| async move { following?.piece().await });
+        Ok(Response::new(Box::pin(pieces)))
+    }
+}
+
+/// Finds the place in a worker's output where reading begins.
+fn open(worker: WorkerId, folder: WorkerFolder, output: Output, offset: u64) -> Result<LogReader, Answer> {
+    if !folder.path().exists() {
+        let message = format!("worker {worker} was never on this node, or its output is long gone");
+        return Err(Refusal::new(wire::ErrorReason::WorkerUnknown, message).into());
+    }
+    if folder.is_expired() {
+        let message = format!("the output of worker {worker} was kept as long as the job asked and is removed");
+        return Err(Refusal::new(wire::ErrorReason::OutputExpired, message).into());
+    }
+    let reader = LogReader { folder, output, offset };
+    let length = reader.length().map_err(unreadable)?;
+    if offset > length {
+        let message = format!("offset {offset} is beyond the end of the output, which is {length}");
+        return Err(Refusal::new(wire::ErrorReason::OffsetBeyondEnd, message).into());
+    }
+    Ok(reader)
+}
+
+fn unreadable(error: io::Error) -> Answer {
+    Refusal::new(wire::ErrorReason::Internal, format!("the output cannot be read: {error}")).into()
+}
+
+/// Reading that goes on: the reader, and whether the end of the worker is waited for.
+struct Following {
+    reader: LogReader,
+    follow: bool,
+    end: CancellationToken,
+}
+
+impl Following {
+    /// The next piece, waited for if need be; `None` at the end, or after an error.
+    async fn piece(self) -> Option<(Result<wire::ReadLogsResponse, Answer>, Option<Self>)> {
+        let Self { mut reader, follow, end } = self;
+        loop {
+            let read = move || {
+                // Looked at before reading: what was written before the end is read after it.
+                let over = !follow || reader.is_over();
+                let piece = reader.next_piece();
+                (reader, over, piece)
+            };
+            let (back, over, piece) = tokio::task::spawn_blocking(read).await.ok()?;
+            reader = back;
+            match piece {
+                Ok(Some((offset, data))) => {
+                    return Some((Ok(wire::ReadLogsResponse { offset, data }), Some(Self { reader, follow, end })));
+                }
+                Ok(None) if over => return None,
+                Ok(None) => {
+                    tokio::select! {
+                        () = end.cancelled() => return None,
+                        () = sleep(LOOK) => {}
+                    }
+                }
+                Err(error) => return Some((Err(unreadable(error)), None)),
+            }
+        }
+    }
+}
+
+/// A place in a worker's output.
+#[derive(Debug)]
+struct LogReader {
+    folder: WorkerFolder,
+    output: Output,
+    offset: u64,
+}
+
+impl LogReader {
+    /// Whether nothing will be written any more.
+    fn is_over(&self) -> bool {
+        matches!(Status::load(self.folder.path()), Ok(Some(status)) if status.is_final())
+    }
+
+    /// Offset behind the last byte.
+    fn length(&self) -> io::Result<u64> {
+        let Some(last) = self.output.offsets(self.folder.path())?.pop() else { return Ok(0) };
+        Ok(last + self.output.file(self.folder.path(), last).metadata()?.len())
+    }
+
+    /// The next piece with its offset, which is larger than expected when rotation has dropped what was there; `None` when
+    /// there is nothing yet.
+    fn next_piece(&mut self) -> io::Result<Option<(u64, Bytes)>> {
+        let offsets = self.output.offsets(self.folder.path())?;
+        let holding = offsets.iter().rposition(|first| *first <= self.offset);
+        let candidates = offsets.get(holding.unwrap_or(0)..).unwrap_or_default();
+        for first in candidates {
+            let from = self.offset.max(*first);
+            let mut file = match File::open(self.output.file(self.folder.path(), *first)) {
+                Ok(file) => file,
+                // Rotated away since the folder was read; the next file has what is left.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            file.seek(SeekFrom::Start(from - first))?;
+            let mut piece = Vec::with_capacity(PIECE);
+            file.take(PIECE as u64).read_to_end(&mut piece)?;
+            if !piece.is_empty() {
+                self.offset = from + piece.len() as u64;
+                return Ok(Some((from, Bytes::from(piece))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_ledger::{AllocationId, Epoch, Rank};
+
+    fn reader(offset: u64) -> (tempfile::TempDir, LogReader) {
+        let data = tempfile::tempdir().expect("a temporary folder");
+        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+        let folder = WorkerFolders::open(data.path()).expect("writable").of(worker);
+        folder.create().expect("new");
+        for (first, text) in [(20, "abcde"), (25, "fghij"), (30, "kl")] {
+            std::fs::write(Output::Stdout.file(folder.path(), first), text).expect("writable");
+        }
+        (data, LogReader { folder, output: Output::Stdout, offset })
+    }
+
+    fn rest(reader: &mut LogReader) -> Vec<(u64, String)> {
+        let mut pieces = Vec::new();
+        while let Some((offset, data)) = reader.next_piece().expect("readable") {
+            pieces.push((offset, String::from_utf8_lossy(&data).into_owned()));
+        }
+        pieces
+    }
+
+    fn piece(offset: u64, text: &str) -> (u64, String) {
+        (offset, text.to_owned())
+    }
+
+    #[test]
+    fn reading_goes_on_over_rotated_files() {
+        let (_data, mut reader) = reader(22);
+        assert_eq!(rest(&mut reader), [piece(22, "cde"), piece(25, "fghij"), piece(30, "kl")]);
+        assert_eq!(reader.length().expect("readable"), 32);
+        let newest = Output::Stdout.file(reader.folder.path(), 30);
+        std::fs::write(newest, "klm").expect("writable");
+        assert_eq!(rest(&mut reader), [piece(32, "m")]);
+    }
+
+    #[test]
+    fn what_was_dropped_shows_as_a_larger_offset() {
+        let (_data, mut reader) = reader(0);
+        assert_eq!(rest(&mut reader)[0], piece(20, "abcde"));
+        let (_data, mut at_border) = self::reader(25);
+        assert_eq!(rest(&mut at_border)[0], piece(25, "fghij"));
+        let (_data, mut at_end) = self::reader(32);
+        assert_eq!(rest(&mut at_end), []);
+    }
+}

@@ -1,0 +1,109 @@
+//! Everything that can happen to a node, and everything that it can want done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_api::v1 as wire;
+
+use crate::boot::BootTime;
+use crate::supervisor::status::{Cause, Status};
+use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
+
+/// Everything that can happen.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The leader is about to be looked for: what is to be said to it?
+    HelloWanted,
+    /// A message of the leader.
+    FromLeader(Box<wire::SessionResponse>),
+    /// The search was in vain, or the session ended, for whatever reason.
+    SessionClosed,
+    /// It is time for a heartbeat.
+    HeartbeatDue,
+    /// [`Effect::KeepTerm`] is on disk.
+    TermKept(Term),
+    /// What a worker's supervisor, or the search for what it left, says of it.
+    WorkerStatus(Box<Status>),
+    /// Newest readings of the cards.
+    Samples(Vec<wire::CardSample>),
+    /// Cards whose health changed, all cards given.
+    CardsChanged(Vec<wire::CardDescription>),
+}
+
+/// What the pool said about itself when the node was welcomed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolTerms {
+    /// Number of this node.
+    pub node_id: u32,
+    /// Precision in which blocks are counted.
+    pub reference: wire::Precision,
+    /// Size of a block at that precision, in thousandths of a TFLOPS.
+    pub block_milli_tflops: u64,
+}
+
+/// A worker that is to be started.
+#[derive(Clone, Debug)]
+pub struct LaunchOrder {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The order as received.
+    pub order: Arc<wire::WorkerOrder>,
+    /// Fence of the order.
+    pub fence: Fence,
+    /// Until when it may run; `None`: it needs no lease.
+    pub lease: Option<Lease>,
+    /// What is needed to turn blocks into shares of cards.
+    pub pool: PoolTerms,
+}
+
+/// What is to be done, in order.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Say this to the leader, once it is found.
+    SayHello(Box<wire::Hello>),
+    /// Send this on the session.
+    Send(Box<wire::SessionRequest>),
+    /// End the session, for this reason, and look for the leader again.
+    CloseSession(String),
+    /// Put the term and the pool's id on disk, then say so.
+    KeepTerm {
+        /// The term.
+        term: Term,
+        /// The pool.
+        cluster_id: String,
+    },
+    /// Send heartbeats that often.
+    HeartbeatEvery(Duration),
+    /// Start a worker.
+    Launch(Box<LaunchOrder>),
+    /// Let a worker run on.
+    Renew {
+        /// Which.
+        worker: WorkerId,
+        /// By whose word.
+        fence: Fence,
+        /// Until when.
+        lease: Lease,
+    },
+    /// Stop a worker.
+    Stop {
+        /// Which.
+        worker: WorkerId,
+        /// By whose word.
+        fence: Fence,
+        /// How.
+        policy: StopPolicy,
+        /// Why.
+        cause: Cause,
+    },
+    /// Keep a worker's output that long, then remove it; nothing else of it is needed any more.
+    Forget {
+        /// Which.
+        worker: WorkerId,
+        /// How long; `None`: as long as the node's configuration says.
+        retention: Option<Duration>,
+    },
+}
+
+/// Present time as events are taken.
+pub type Now = BootTime;

@@ -1,0 +1,209 @@
+//! What a node knows of one worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost_types::Timestamp;
+use tessera_api::v1 as wire;
+use tessera_ledger::{AllocationId, Epoch, Rank};
+
+use crate::supervisor::status::{Cause, Exit, Phase, Status};
+use crate::worker::{StopPolicy, StopSignal, WorkerId};
+
+/// How a worker is stopped when its order does not say.
+const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+
+/// How far a worker has come on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Accepted; waits for a lease, or for an older grant to be gone.
+    Waiting,
+    /// Handed to the launcher: from here on it exists once and for all.
+    Launched,
+    /// Over.
+    Over,
+}
+
+/// What a node knows of one worker.
+#[derive(Clone, Debug)]
+pub struct WorkerRecord {
+    /// How it stands.
+    pub status: Status,
+    /// The newest order; `None` for a worker that was found and not yet ordered.
+    pub order: Option<Arc<wire::WorkerOrder>>,
+    /// How far it has come.
+    pub stage: Stage,
+    /// The leader's newest word: it should be here.
+    pub granted: bool,
+    /// The leader's word that it is settled in the ledger.
+    pub settled: bool,
+    /// How and why it is to be stopped, once that was decided.
+    pub stop: Option<(StopPolicy, Cause)>,
+    /// Counts changes of what is reported.
+    pub version: u64,
+    /// Highest version that was acknowledged.
+    pub acknowledged: u64,
+    /// Highest version that was sent on the present session.
+    pub sent: u64,
+    reported: wire::WorkerReport,
+}
+
+impl WorkerRecord {
+    /// A worker that was ordered just now.
+    #[must_use]
+    pub fn ordered(status: Status, order: Arc<wire::WorkerOrder>) -> Self {
+        Self::new(status, Some(order), Stage::Waiting)
+    }
+
+    /// A worker that was found after a start of the agent.
+    #[must_use]
+    pub fn found(status: Status, order: Option<Arc<wire::WorkerOrder>>) -> Self {
+        let stage = if status.is_final() { Stage::Over } else { Stage::Launched };
+        Self::new(status, order, stage)
+    }
+
+    fn new(status: Status, order: Option<Arc<wire::WorkerOrder>>, stage: Stage) -> Self {
+        let mut record = Self {
+            status,
+            order,
+            stage,
+            granted: true,
+            settled: false,
+            stop: None,
+            version: 1,
+            acknowledged: 0,
+            sent: 0,
+            reported: wire::WorkerReport::default(),
+        };
+        record.reported = record.report();
+        record
+    }
+
+    /// Notes that something may have changed; what is reported differently is reported anew.
+    pub fn touch(&mut self) {
+        if self.status.is_final() {
+            self.stage = Stage::Over;
+        }
+        let report = self.report();
+        if report != self.reported {
+            self.reported = report;
+            self.version += 1;
+        }
+    }
+
+    /// Reports it again, although nothing changed: the leader seems not to know.
+    pub const fn report_again(&mut self) {
+        self.version += 1;
+    }
+
+    /// Whether its newest state was acknowledged.
+    #[must_use]
+    pub const fn is_acknowledged(&self) -> bool {
+        self.acknowledged >= self.version
+    }
+
+    /// Ends a worker of which no process was ever made.
+    pub fn end_unstarted(&mut self, cause: Cause, message: &str) {
+        self.status.phase = Phase::Stopped;
+        self.status.cause = Some(cause);
+        self.status.message = message.to_owned();
+        self.touch();
+    }
+
+    /// How its order wants it stopped.
+    #[must_use]
+    pub fn stop_policy(&self) -> StopPolicy {
+        policy_of(self.order.as_ref().and_then(|order| order.stop.as_ref()))
+    }
+
+    /// Whether its order lets it run without a lease.
+    #[must_use]
+    pub fn keeps_on_disconnect(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.keep_on_disconnect)
+    }
+
+    /// What is said of it.
+    #[must_use]
+    pub fn report(&self) -> wire::WorkerReport {
+        let status = &self.status;
+        let (exit_code, signal) = match status.exit {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(number)) => (None, Some(number)),
+            None => (None, None),
+        };
+        wire::WorkerReport {
+            worker: Some(to_ref(status.worker)),
+            job_id: status.job,
+            phase: phase_of(status.phase).into(),
+            cause: status.cause.map_or(wire::StopCause::Unspecified, cause_of).into(),
+            exit_code,
+            signal,
+            message: status.message.clone(),
+            started_at: status.started_unix_ms.map(timestamp),
+            stopped_at: status.stopped_unix_ms.map(timestamp),
+            checkpointed: self.wrote_checkpoint(),
+        }
+    }
+
+    /// A cooperative job that was told to stop and ended with code 0 in its grace time has saved itself.
+    fn wrote_checkpoint(&self) -> bool {
+        let mode =
+            self.order.as_ref().and_then(|order| order.spec.as_ref()?.checkpoint.as_ref()).map(|policy| policy.mode());
+        let status = &self.status;
+        mode == Some(wire::CheckpointMode::Cooperative)
+            && status.is_final()
+            && status.cause == Some(Cause::Ordered)
+            && status.exit == Some(Exit::Code(0))
+            && status.within_grace
+    }
+}
+
+/// A stop policy as ordered, or SIGTERM and some seconds where nothing was ordered. An unknown signal becomes SIGTERM, which
+/// every program understands.
+#[must_use]
+pub fn policy_of(policy: Option<&wire::StopPolicy>) -> StopPolicy {
+    let Some(policy) = policy else { return StopPolicy { signal: StopSignal::default(), grace: DEFAULT_GRACE } };
+    let grace = policy.grace.and_then(|grace| Duration::try_from(grace).ok()).unwrap_or_default();
+    StopPolicy { signal: policy.signal.parse().unwrap_or_default(), grace }
+}
+
+/// The name of a worker as the wire writes it.
+#[must_use]
+pub const fn to_ref(worker: WorkerId) -> wire::WorkerRef {
+    wire::WorkerRef { allocation_id: worker.allocation.0, epoch: worker.epoch.0, rank: worker.rank.0 }
+}
+
+/// The name of a worker as this crate writes it.
+#[must_use]
+pub const fn from_ref(worker: &wire::WorkerRef) -> WorkerId {
+    WorkerId { allocation: AllocationId(worker.allocation_id), epoch: Epoch(worker.epoch), rank: Rank(worker.rank) }
+}
+
+const fn phase_of(phase: Phase) -> wire::WorkerPhase {
+    match phase {
+        Phase::Preparing => wire::WorkerPhase::Starting,
+        Phase::Running => wire::WorkerPhase::Running,
+        Phase::Stopping => wire::WorkerPhase::Stopping,
+        Phase::Unconfirmed => wire::WorkerPhase::Unconfirmed,
+        Phase::Stopped => wire::WorkerPhase::Stopped,
+    }
+}
+
+const fn cause_of(cause: Cause) -> wire::StopCause {
+    match cause {
+        Cause::Exited => wire::StopCause::Exited,
+        Cause::StartFailed => wire::StopCause::StartFailed,
+        Cause::Ordered => wire::StopCause::Ordered,
+        Cause::LeaseExpired => wire::StopCause::LeaseExpired,
+        Cause::TimeLimit => wire::StopCause::TimeLimit,
+        Cause::NotGranted => wire::StopCause::NotGranted,
+        Cause::OutOfMemory => wire::StopCause::OutOfMemory,
+        Cause::Vanished => wire::StopCause::Vanished,
+    }
+}
+
+fn timestamp(unix_ms: u64) -> Timestamp {
+    let seconds = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(unix_ms % 1000).unwrap_or(0) * 1_000_000;
+    Timestamp { seconds, nanos }
+}

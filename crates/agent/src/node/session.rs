@@ -1,0 +1,217 @@
+//! The session with the leader: hello, welcome, heartbeats, leases, and whose word counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tessera_api::v1 as wire;
+use wire::session_request::Message as ToLeader;
+use wire::session_response::Message as FromLeader;
+
+use super::event::{Effect, Now, PoolTerms};
+use super::record::Stage;
+use super::reports::Reports;
+use super::state::Node;
+use crate::boot::BootTime;
+use crate::worker::{Lease, Term};
+
+/// Heartbeats whose answers are still waited for; older ones are given up.
+const MAX_UNANSWERED: usize = 64;
+/// Bounds of the heartbeat interval that a leader may ask for.
+const HEARTBEAT_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
+
+/// Where the session stands.
+#[derive(Debug)]
+pub enum Session {
+    /// There is none.
+    Closed,
+    /// Hello was said.
+    Greeting,
+    /// The leader has welcomed the node.
+    Open(OpenSession),
+}
+
+/// A session that works.
+#[derive(Debug)]
+pub struct OpenSession {
+    /// Orders that wait until the term is on disk.
+    held: Vec<wire::Orders>,
+    /// Number of the last heartbeat.
+    sequence: u64,
+    /// When unanswered heartbeats were sent.
+    sent: BTreeMap<u64, BootTime>,
+    /// What was reported and not yet acknowledged.
+    pub(super) reports: Reports,
+}
+
+impl Session {
+    /// Notes that the cards have to be reported.
+    pub fn report_cards(&mut self) {
+        if let Self::Open(open) = self {
+            open.reports.cards_changed();
+        }
+    }
+}
+
+pub(super) fn send(message: ToLeader) -> Effect {
+    Effect::Send(Box::new(wire::SessionRequest { message: Some(message) }))
+}
+
+impl Node {
+    pub(super) fn hello(&mut self) -> Vec<Effect> {
+        self.session = Session::Greeting;
+        for record in self.workers.values_mut() {
+            record.sent = 0;
+        }
+        let known = self.workers.values().filter(|record| record.stage != Stage::Over || !record.is_acknowledged());
+        vec![Effect::SayHello(Box::new(wire::Hello {
+            node_name: self.facts.name.clone(),
+            node_uid: self.facts.uid.clone(),
+            incarnation: self.facts.incarnation,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            address: self.facts.address.clone(),
+            worker_host: self.facts.worker_host.clone(),
+            labels: self.facts.labels.clone(),
+            cards: self.cards.clone(),
+            workers: known.map(super::record::WorkerRecord::report).collect(),
+            highest_term: self.highest_term.0,
+            cluster_id: self.cluster_id.clone(),
+        }))]
+    }
+
+    pub(super) fn session_closed(&mut self) -> Vec<Effect> {
+        self.session = Session::Closed;
+        Vec::new()
+    }
+
+    /// Ends the session: nothing that it brings is listened to any more.
+    fn end_session(&mut self, reason: String) -> Vec<Effect> {
+        self.session = Session::Closed;
+        vec![Effect::CloseSession(reason)]
+    }
+
+    pub(super) fn heard(&mut self, now: Now, message: wire::SessionResponse) -> Vec<Effect> {
+        match (&self.session, message.message) {
+            (Session::Closed, _) => Vec::new(),
+            (Session::Greeting, Some(FromLeader::Welcome(welcome))) => self.welcomed(now, &welcome),
+            (Session::Open(_), Some(FromLeader::LeaseGrant(grant))) => self.granted(&grant),
+            (Session::Open(_), Some(FromLeader::Orders(orders))) => self.ordered(now, orders),
+            (Session::Open(_), Some(FromLeader::ReportAcknowledged(report))) => self.acknowledged(report.report_id),
+            (Session::Greeting | Session::Open(_), _) => {
+                self.end_session("the leader sent a message that has no place at this point of a session".to_owned())
+            }
+        }
+    }
+
+    fn welcomed(&mut self, now: Now, welcome: &wire::Welcome) -> Vec<Effect> {
+        let term = Term(welcome.term);
+        if term < self.highest_term {
+            return self.end_session(self.older_term(term));
+        }
+        if !self.cluster_id.is_empty() && self.cluster_id != welcome.cluster_id {
+            let reason =
+                format!("this node belongs to pool {}, the member to pool {}", self.cluster_id, welcome.cluster_id);
+            return self.end_session(reason);
+        }
+        self.pool = Some(PoolTerms {
+            node_id: welcome.node_id,
+            reference: welcome.reference_precision(),
+            block_milli_tflops: welcome.block_milli_tflops,
+        });
+        let news = term > self.highest_term || self.cluster_id != welcome.cluster_id;
+        self.highest_term = term;
+        self.cluster_id.clone_from(&welcome.cluster_id);
+        let held = if news { Some(Vec::new()) } else { None };
+        self.session = Session::Open(OpenSession {
+            held: held.unwrap_or_default(),
+            sequence: 0,
+            sent: BTreeMap::new(),
+            reports: Reports::new(!news),
+        });
+        let interval =
+            welcome.heartbeat_interval.and_then(|interval| Duration::try_from(interval).ok()).unwrap_or_default();
+        let mut effects = vec![Effect::HeartbeatEvery(interval.clamp(HEARTBEAT_BOUNDS.0, HEARTBEAT_BOUNDS.1))];
+        if news {
+            effects.push(self.keep_term());
+        }
+        effects.extend(self.heartbeat(now));
+        effects
+    }
+
+    fn keep_term(&self) -> Effect {
+        Effect::KeepTerm { term: self.highest_term, cluster_id: self.cluster_id.clone() }
+    }
+
+    fn older_term(&self, term: Term) -> String {
+        format!("term {term} is older than term {}, which was seen before: its leader is deposed", self.highest_term)
+    }
+
+    pub(super) fn term_kept(&mut self, now: Now, term: Term) -> Vec<Effect> {
+        if term != self.highest_term {
+            return Vec::new();
+        }
+        let Session::Open(open) = &mut self.session else { return Vec::new() };
+        open.reports.term_is_kept();
+        let held = std::mem::take(&mut open.held);
+        held.into_iter().flat_map(|orders| self.obey(now, orders)).collect()
+    }
+
+    pub(super) fn heartbeat(&mut self, now: Now) -> Vec<Effect> {
+        let Session::Open(open) = &mut self.session else { return Vec::new() };
+        open.sequence += 1;
+        open.sent.insert(open.sequence, now);
+        while open.sent.len() > MAX_UNANSWERED {
+            open.sent.pop_first();
+        }
+        let again = open.reports.overdue(now);
+        for (worker, version) in again {
+            if let Some(record) = self.workers.get_mut(&worker) {
+                record.sent = record.sent.min(version.saturating_sub(1));
+            }
+        }
+        let heartbeat =
+            wire::Heartbeat { sequence: open.sequence, sent_at_boottime_ms: now.0, samples: self.samples.clone() };
+        vec![send(ToLeader::Heartbeat(heartbeat))]
+    }
+
+    /// A lease is counted from this agent's own record of when it sent the heartbeat.
+    fn granted(&mut self, grant: &wire::LeaseGrant) -> Vec<Effect> {
+        if Term(grant.term) < self.highest_term {
+            return self.end_session(self.older_term(Term(grant.term)));
+        }
+        let Session::Open(open) = &mut self.session else { return Vec::new() };
+        let Some(sent_at) = open.sent.get(&grant.heartbeat_sequence).copied() else { return Vec::new() };
+        open.sent.retain(|sequence, _| *sequence > grant.heartbeat_sequence);
+        let lease = Lease {
+            stop_at: sent_at.after(Duration::from_millis(grant.stop_after_ms)),
+            kill_at: sent_at.after(Duration::from_millis(grant.kill_after_ms.max(grant.stop_after_ms))),
+        };
+        let lease = self.lease.map_or(lease, |before| before.extended_by(lease));
+        self.lease = Some(lease);
+        let leased =
+            self.workers.values().filter(|record| record.stage == Stage::Launched && !record.keeps_on_disconnect());
+        leased
+            .map(|record| {
+                let worker = record.status.worker;
+                Effect::Renew { worker, fence: self.fence(worker), lease }
+            })
+            .collect()
+    }
+
+    fn ordered(&mut self, now: Now, orders: wire::Orders) -> Vec<Effect> {
+        let term = Term(orders.term);
+        if term < self.highest_term {
+            return self.end_session(self.older_term(term));
+        }
+        let raised = term > self.highest_term;
+        self.highest_term = term;
+        let Session::Open(open) = &mut self.session else { return Vec::new() };
+        if raised {
+            open.reports.wait_for_term();
+        }
+        if open.reports.is_term_kept() {
+            return self.obey(now, orders);
+        }
+        open.held.push(orders);
+        if raised { vec![self.keep_term()] } else { Vec::new() }
+    }
+}

@@ -1,0 +1,223 @@
+//! The state of a node and the one place where events enter.
+
+use std::collections::BTreeMap;
+
+use tessera_api::v1 as wire;
+
+use super::event::{Effect, Event, LaunchOrder, Now, PoolTerms};
+use super::record::{Stage, WorkerRecord};
+use super::session::Session;
+use crate::boot::BootTime;
+use crate::supervisor::status::{Phase, Status};
+use crate::worker::{Fence, Lease, Term, WorkerId};
+
+/// What does not change while an agent runs.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFacts {
+    /// Name of the node.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+    /// Which start of the agent this is.
+    pub incarnation: u64,
+    /// Where members read logs.
+    pub address: String,
+    /// Where workers of other nodes reach this one.
+    pub worker_host: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// The present boot.
+    pub boot_id: String,
+}
+
+/// The state of a node.
+#[derive(Debug)]
+pub struct Node {
+    pub(super) facts: NodeFacts,
+    pub(super) cards: Vec<wire::CardDescription>,
+    pub(super) samples: Vec<wire::CardSample>,
+    pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
+    pub(super) highest_term: Term,
+    pub(super) cluster_id: String,
+    pub(super) session: Session,
+    pub(super) lease: Option<Lease>,
+    pub(super) pool: Option<PoolTerms>,
+}
+
+impl Node {
+    /// A node as it was left by the agent before: its cards, the highest term that was kept, the pool it belongs to (empty
+    /// before the first welcome), and the workers that were found.
+    #[must_use]
+    pub fn new(
+        facts: NodeFacts,
+        cards: Vec<wire::CardDescription>,
+        highest_term: Term,
+        cluster_id: String,
+        workers: impl IntoIterator<Item = WorkerRecord>,
+    ) -> Self {
+        Self {
+            facts,
+            cards,
+            samples: Vec::new(),
+            workers: workers.into_iter().map(|record| (record.status.worker, record)).collect(),
+            highest_term,
+            cluster_id,
+            session: Session::Closed,
+            lease: None,
+            pool: None,
+        }
+    }
+
+    /// Takes what happened and answers with what is to be done, in order.
+    pub fn on(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let mut effects = match event {
+            Event::HelloWanted => self.hello(),
+            Event::FromLeader(message) => self.heard(now, *message),
+            Event::SessionClosed => self.session_closed(),
+            Event::HeartbeatDue => self.heartbeat(now),
+            Event::TermKept(term) => self.term_kept(now, term),
+            Event::WorkerStatus(status) => self.worker_status(*status),
+            Event::Samples(samples) => {
+                self.samples = samples;
+                Vec::new()
+            }
+            Event::CardsChanged(cards) => self.cards_changed(cards),
+        };
+        effects.extend(self.launch_waiting(now));
+        effects.extend(self.forget_settled());
+        effects.extend(self.send_reports(now));
+        effects
+    }
+
+    /// The workers, for metrics and for whoever reads logs.
+    pub fn workers(&self) -> impl Iterator<Item = &WorkerRecord> {
+        self.workers.values()
+    }
+
+    /// The cards as declared.
+    #[must_use]
+    pub fn cards(&self) -> &[wire::CardDescription] {
+        &self.cards
+    }
+
+    /// Newest readings of the cards.
+    #[must_use]
+    pub fn samples(&self) -> &[wire::CardSample] {
+        &self.samples
+    }
+
+    /// Until when work may run, if a leader ever said.
+    #[must_use]
+    pub const fn lease(&self) -> Option<Lease> {
+        self.lease
+    }
+
+    /// Whether the leader knows this node and answers.
+    #[must_use]
+    pub const fn is_welcome(&self) -> bool {
+        matches!(self.session, Session::Open(_))
+    }
+
+    /// Highest term seen.
+    #[must_use]
+    pub const fn highest_term(&self) -> Term {
+        self.highest_term
+    }
+
+    /// The fence under which this node speaks to a worker.
+    pub(super) const fn fence(&self, worker: WorkerId) -> Fence {
+        Fence { term: self.highest_term, epoch: worker.epoch }
+    }
+
+    fn worker_status(&mut self, status: Status) -> Vec<Effect> {
+        let Some(record) = self.workers.get_mut(&status.worker) else { return Vec::new() };
+        // What is over stays over, and a late word of a slow channel cannot bring it back.
+        if record.stage == Stage::Over {
+            return Vec::new();
+        }
+        record.status = status;
+        record.touch();
+        Vec::new()
+    }
+
+    fn cards_changed(&mut self, cards: Vec<wire::CardDescription>) -> Vec<Effect> {
+        self.cards = cards;
+        self.session.report_cards();
+        Vec::new()
+    }
+
+    /// Starts what waits and may start: the lease must be valid, and no older grant of the same rank alive.
+    fn launch_waiting(&mut self, now: Now) -> Vec<Effect> {
+        let Some(pool) = self.pool else { return Vec::new() };
+        let Some(lease) = self.lease.filter(|lease| now < lease.stop_at) else { return Vec::new() };
+        let ready: Vec<WorkerId> = self
+            .workers
+            .values()
+            .filter(|record| record.stage == Stage::Waiting && !self.has_older_alive(record.status.worker))
+            .map(|record| record.status.worker)
+            .collect();
+        ready.into_iter().filter_map(|worker| self.launch(worker, lease, pool)).collect()
+    }
+
+    fn has_older_alive(&self, worker: WorkerId) -> bool {
+        let first = WorkerId { epoch: tessera_ledger::Epoch(0), rank: tessera_ledger::Rank(0), ..worker };
+        let mut older = self.workers.range(first..worker);
+        older.any(|(other, record)| {
+            other.rank == worker.rank && other.epoch < worker.epoch && record.stage == Stage::Launched
+        })
+    }
+
+    fn launch(&mut self, worker: WorkerId, lease: Lease, pool: PoolTerms) -> Option<Effect> {
+        let fence = self.fence(worker);
+        let record = self.workers.get_mut(&worker)?;
+        let order = record.order.clone()?;
+        record.stage = Stage::Launched;
+        let lease = (!order.keep_on_disconnect).then_some(lease);
+        Some(Effect::Launch(Box::new(LaunchOrder { worker, order, fence, lease, pool })))
+    }
+
+    /// Forgets what is over, acknowledged, and settled or not granted any more.
+    fn forget_settled(&mut self) -> Vec<Effect> {
+        let over: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, record)| record.stage == Stage::Over)
+            .filter(|(_, record)| record.settled || (!record.granted && record.is_acknowledged()))
+            .map(|(worker, _)| *worker)
+            .collect();
+        let forget = |worker| {
+            let record = self.workers.remove(&worker)?;
+            let spec = record.order.as_ref().and_then(|order| order.spec.as_ref());
+            let retention = spec.and_then(|spec| spec.output_retention).and_then(|kept| kept.try_into().ok());
+            Some(Effect::Forget { worker, retention })
+        };
+        over.into_iter().filter_map(forget).collect()
+    }
+
+    /// How many workers are in each phase, for metrics.
+    #[must_use]
+    pub fn phase_counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        for record in self.workers.values() {
+            let name = match record.status.phase {
+                Phase::Preparing => "starting",
+                Phase::Running => "running",
+                Phase::Stopping => "stopping",
+                Phase::Unconfirmed => "unconfirmed",
+                Phase::Stopped => "stopped",
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Time left of the lease.
+    #[must_use]
+    pub fn lease_remaining(&self, now: BootTime) -> std::time::Duration {
+        self.lease.map_or(std::time::Duration::ZERO, |lease| now.until(lease.stop_at))
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/mod.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! Reports reach the leader, however often it takes.
+
+use wire::{StopCause, WorkerDesire, WorkerPhase};
+
+use super::*;
+
+/// A worker that has exited, with the effects that reported it.
+fn with_report() -> (Bench, WorkerId, Vec<Effect>) {
+    let mut bench = Bench::leased();
+    let one = worker(1, 10, 0);
+    let effects = bench.order(one, WorkerDesire::Run);
+    bench.acknowledge(&effects);
+    let effects = bench.told(exited(one, 0));
+    (bench, one, effects)
+}
+
+const OVER: (u64, WorkerPhase, StopCause) = (10, WorkerPhase::Stopped, StopCause::Exited);
+
+#[test]
+fn a_change_is_reported_at_once_and_only_once() {
+    let (mut bench, one, effects) = with_report();
+    assert_eq!(reported(&effects), [OVER]);
+    assert!(reported(&bench.told(exited(one, 0))).is_empty());
+    bench.acknowledge(&effects);
+    bench.pass(Duration::from_secs(60));
+    assert!(reported(&bench.on(Event::HeartbeatDue)).is_empty());
+}
+
+#[test]
+fn a_lost_acknowledgement_means_the_report_is_sent_again() {
+    let (mut bench, _, effects) = with_report();
+    bench.pass(Duration::from_secs(4));
+    assert!(reported(&bench.on(Event::HeartbeatDue)).is_empty(), "patience");
+    bench.pass(Duration::from_secs(2));
+    let again = bench.on(Event::HeartbeatDue);
+    assert_eq!(reported(&again), [OVER]);
+    assert!(reports(&again)[0].report_id > reports(&effects)[0].report_id);
+    bench.acknowledge(&again);
+    bench.pass(Duration::from_secs(60));
+    assert!(reported(&bench.on(Event::HeartbeatDue)).is_empty());
+}
+
+#[test]
+fn a_new_session_repeats_what_was_not_acknowledged() {
+    let (mut bench, _, _) = with_report();
+    bench.on(Event::SessionClosed);
+    assert!(bench.on(Event::HeartbeatDue).is_empty(), "nobody to talk to");
+    let hello = bench.hello();
+    assert_eq!(hello.workers.len(), 1);
+    let effects = bench.hear(welcome(5));
+    assert_eq!(reported(&effects), [OVER]);
+    bench.acknowledge(&effects);
+    bench.on(Event::SessionClosed);
+    assert!(bench.hello().workers.is_empty(), "stopped and acknowledged");
+}
+
+#[test]
+fn acknowledging_an_old_state_does_not_settle_the_new_one() {
+    let mut bench = Bench::leased();
+    let one = worker(1, 10, 0);
+    let starting = bench.order(one, WorkerDesire::Run);
+    let running = bench.told(status(one, Phase::Running));
+    let over = bench.told(exited(one, 0));
+    bench.acknowledge(&starting);
+    bench.acknowledge(&running);
+    assert!(forgotten(&bench.hear(orders(5, true, Vec::new()))).is_empty(), "its end is not acknowledged");
+    assert_eq!(forgotten(&bench.acknowledge(&over)), [one]);
+}
+
+#[test]
+fn an_unconfirmed_kill_is_reported_and_later_its_confirmation() {
+    let mut bench = Bench::leased();
+    let one = worker(1, 10, 0);
+    bench.order(one, WorkerDesire::Run);
+    let mut stuck = status(one, Phase::Unconfirmed);
+    stuck.cause = Some(Cause::LeaseExpired);
+    assert_eq!(reported(&bench.told(stuck.clone())), [(10, WorkerPhase::Unconfirmed, StopCause::LeaseExpired)]);
+    stuck.phase = Phase::Stopped;
+    assert_eq!(reported(&bench.told(stuck)), [(10, WorkerPhase::Stopped, StopCause::LeaseExpired)]);
+}
+
+#[test]
+fn a_late_word_does_not_bring_the_dead_back() {
+    let (mut bench, one, effects) = with_report();
+    bench.acknowledge(&effects);
+    assert!(reported(&bench.told(status(one, Phase::Running))).is_empty());
+    assert_eq!(bench.node.workers().next().map(|record| record.status.phase), Some(Phase::Stopped));
+}
+
+#[test]
+fn only_a_cooperative_job_that_ended_in_time_has_saved_itself() {
+    let checkpointed = |mode: wire::CheckpointMode, change: fn(&mut Status)| {
+        let mut bench = Bench::leased();
+        let one = worker(1, 10, 0);
+        let mut run = order(one, WorkerDesire::Run);
+        let policy = wire::CheckpointPolicy { mode: mode.into(), ..Default::default() };
+        run.spec.as_mut().expect("made above").checkpoint = Some(policy);
+        bench.hear(orders(5, false, vec![run]));
+        let mut over = exited(one, 0);
+        over.cause = Some(Cause::Ordered);
+        change(&mut over);
+        reports(&bench.told(over))[0].workers[0].checkpointed
+    };
+    let cooperative = wire::CheckpointMode::Cooperative;
+    assert!(checkpointed(cooperative, |_| {}));
+    assert!(!checkpointed(wire::CheckpointMode::Requeue, |_| {}));
+    assert!(!checkpointed(cooperative, |status| status.exit = Some(Exit::Code(1))));
+    assert!(!checkpointed(cooperative, |status| status.within_grace = false));
+    assert!(!checkpointed(cooperative, |status| status.cause = Some(Cause::Exited)));
+}
+
+#[test]
+fn cards_are_reported_when_their_health_changes() {
+    let mut bench = Bench::leased();
+    let card = wire::CardDescription { index: 1, health: wire::CardHealth::Unhealthy.into(), ..Default::default() };
+    let effects = bench.on(Event::CardsChanged(vec![card.clone()]));
+    assert_eq!(reports(&effects)[0].cards, [card]);
+    bench.pass(Duration::from_secs(6));
+    assert_eq!(reports(&bench.on(Event::HeartbeatDue)).len(), 1, "until it is acknowledged");
+}
+
+#[test]
+fn many_workers_are_reported_in_several_messages() {
+    let mut bench = Bench::leased();
+    let run = |number| order(worker(number, 10, 0), WorkerDesire::Run);
+    let effects = bench.hear(orders(5, true, (0..600).map(run).collect()));
+    let sizes: Vec<usize> = reports(&effects).iter().map(|report| report.workers.len()).collect();
+    assert_eq!(sizes, [256, 256, 88]);
+}

@@ -1,0 +1,160 @@
+//! Whose word counts, and for how long.
+
+use super::*;
+
+#[test]
+fn hello_says_who_it_is_and_what_runs() {
+    let (running, ended) = (worker(1, 10, 0), worker(2, 11, 0));
+    let found =
+        vec![WorkerRecord::found(status(running, Phase::Running), None), WorkerRecord::found(exited(ended, 3), None)];
+    let mut bench = Bench::with(5, found);
+    let hello = bench.hello();
+    assert_eq!((hello.node_name.as_str(), hello.incarnation, hello.highest_term), ("node-a", 4, 5));
+    assert_eq!(hello.cluster_id, "pool");
+    let phases: Vec<_> = hello.workers.iter().map(wire::WorkerReport::phase).collect();
+    assert_eq!(phases, [wire::WorkerPhase::Running, wire::WorkerPhase::Stopped]);
+    assert_eq!(hello.workers[1].exit_code, Some(3));
+}
+
+#[test]
+fn a_new_term_is_kept_before_orders_are_obeyed() {
+    let mut bench = Bench::with(0, Vec::new());
+    bench.hello();
+    let effects = bench.hear(welcome(5));
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::KeepTerm { term: Term(5), cluster_id } if cluster_id == "pool"))
+    );
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::HeartbeatEvery(every) if *every == Duration::from_secs(2)))
+    );
+    bench.lease(9_000);
+    let run = order(worker(1, 10, 0), wire::WorkerDesire::Run);
+    assert!(launched(&bench.hear(orders(5, true, vec![run]))).is_empty(), "not yet on disk");
+    assert!(launched(&bench.on(Event::TermKept(Term(4)))).is_empty(), "another term");
+    assert_eq!(launched(&bench.on(Event::TermKept(Term(5)))), [worker(1, 10, 0)]);
+}
+
+#[test]
+fn heartbeats_do_not_wait_for_the_disk() {
+    let mut bench = Bench::with(0, Vec::new());
+    bench.hello();
+    bench.hear(welcome(5));
+    assert!(bench.heartbeat().sequence > 0);
+}
+
+#[test]
+fn an_older_leader_is_not_listened_to() {
+    let mut bench = Bench::with(5, Vec::new());
+    bench.hello();
+    let effects = bench.hear(welcome(4));
+    assert!(closes(&effects).expect("closed").contains("deposed"));
+    assert!(!bench.node.is_welcome());
+
+    let mut bench = Bench::leased();
+    let run = order(worker(1, 10, 0), wire::WorkerDesire::Run);
+    let effects = bench.hear(orders(4, true, vec![run]));
+    assert!(closes(&effects).is_some() && launched(&effects).is_empty());
+
+    let mut bench = Bench::leased();
+    let lease = bench.node.lease();
+    let sequence = bench.heartbeat().sequence;
+    let grant = wire::LeaseGrant {
+        heartbeat_sequence: sequence,
+        stop_after_ms: 99_000,
+        kill_after_ms: 99_000,
+        term: 4,
+        ..Default::default()
+    };
+    assert!(closes(&bench.hear(FromLeader::LeaseGrant(grant))).is_some());
+    assert_eq!(bench.node.lease(), lease);
+}
+
+#[test]
+fn a_term_that_rises_within_a_session_is_kept_too() {
+    let mut bench = Bench::leased();
+    let run = order(worker(1, 10, 0), wire::WorkerDesire::Run);
+    let effects = bench.hear(orders(6, false, vec![run]));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::KeepTerm { term: Term(6), .. })));
+    assert!(launched(&effects).is_empty());
+    assert_eq!(launched(&bench.on(Event::TermKept(Term(6)))), [worker(1, 10, 0)]);
+}
+
+#[test]
+fn another_pool_s_leader_is_not_listened_to() {
+    let mut bench = Bench::leased();
+    bench.on(Event::SessionClosed);
+    bench.hello();
+    let FromLeader::Welcome(mut other) = welcome(9) else { unreachable!("made above") };
+    other.cluster_id = "other".to_owned();
+    assert!(closes(&bench.hear(FromLeader::Welcome(other))).expect("closed").contains("other"));
+    assert_eq!(bench.node.highest_term(), Term(5), "its term means nothing here");
+}
+
+#[test]
+fn messages_out_of_place_end_the_session() {
+    let mut bench = Bench::with(0, Vec::new());
+    bench.hello();
+    assert!(closes(&bench.hear(orders(5, true, Vec::new()))).is_some(), "orders before the welcome");
+    let mut bench = Bench::leased();
+    assert!(closes(&bench.hear(welcome(5))).is_some(), "welcomed twice");
+    assert!(
+        bench.hear(orders(5, true, vec![order(worker(1, 1, 0), wire::WorkerDesire::Run)])).is_empty(),
+        "nothing counts after it"
+    );
+}
+
+#[test]
+fn a_lease_counts_from_when_the_heartbeat_was_sent() {
+    let mut bench = Bench::leased();
+    bench.order(worker(1, 10, 0), wire::WorkerDesire::Run);
+    let sent = bench.now;
+    let sequence = bench.heartbeat().sequence;
+    bench.pass(Duration::from_secs(4));
+    // The echo is not trusted: the agent has its own record.
+    let grant = |heartbeat_sequence| {
+        FromLeader::LeaseGrant(wire::LeaseGrant {
+            heartbeat_sequence,
+            sent_at_boottime_ms: u64::MAX,
+            stop_after_ms: 9_000,
+            kill_after_ms: 12_000,
+            term: 5,
+        })
+    };
+    let effects = bench.hear(grant(sequence));
+    let renewed = effects.iter().find_map(|effect| {
+        if let Effect::Renew { worker, lease, fence } = effect { Some((*worker, *lease, *fence)) } else { None }
+    });
+    let (renewed, lease, fence) = renewed.expect("forwarded");
+    assert_eq!((renewed, fence), (worker(1, 10, 0), Fence { term: Term(5), epoch: Epoch(10) }));
+    assert_eq!(lease.stop_at, sent.after(Duration::from_secs(9)));
+    assert_eq!(lease.kill_at, sent.after(Duration::from_secs(12)));
+    assert!(bench.hear(grant(sequence)).is_empty(), "an answer counts once");
+    assert!(bench.hear(grant(999)).is_empty(), "an answer to nothing");
+}
+
+#[test]
+fn a_lease_is_not_forwarded_to_those_that_need_none() {
+    let mut bench = Bench::leased();
+    let mut keep = order(worker(1, 10, 0), wire::WorkerDesire::Run);
+    keep.keep_on_disconnect = true;
+    let effects = bench.hear(orders(5, false, vec![keep]));
+    let lease =
+        effects.iter().find_map(|effect| if let Effect::Launch(order) = effect { Some(order.lease) } else { None });
+    assert_eq!(lease, Some(None), "started without a deadline");
+    assert!(!bench.lease(9_000).iter().any(|effect| matches!(effect, Effect::Renew { .. })));
+}
+
+#[test]
+fn nothing_starts_without_a_valid_lease() {
+    let mut bench = Bench::with(0, Vec::new());
+    bench.welcome_in(5);
+    assert!(launched(&bench.order(worker(1, 10, 0), wire::WorkerDesire::Run)).is_empty(), "none was ever granted");
+    assert_eq!(launched(&bench.lease(9_000)), [worker(1, 10, 0)]);
+    bench.pass(Duration::from_secs(9));
+    assert!(launched(&bench.order(worker(2, 11, 0), wire::WorkerDesire::Run)).is_empty(), "it has run out");
+    assert_eq!(launched(&bench.lease(9_000)), [worker(2, 11, 0)]);
+}

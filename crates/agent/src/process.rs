@@ -1,0 +1,145 @@
+//! Processes by pid *and* start time, so that a reused pid is never mistaken for the process that had it before.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A process: its pid and when it started (field 22 of `/proc/PID/stat`, in ticks since boot).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// The pid.
+    pub pid: i32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// The process that has the pid at present; `None` when there is none.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<Self> {
+        let stat = ProcessStat::read(pid)?;
+        Some(Self { pid, start_ticks: stat.start_ticks })
+    }
+
+    /// Whether this very process exists and is more than a zombie.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        ProcessStat::read(self.pid).is_some_and(|stat| stat.start_ticks == self.start_ticks)
+            && has_live_thread(self.pid)
+    }
+
+    /// Sends a signal to the process group of this process, if it is still this very process (a zombie keeps its pid and
+    /// its group's number from being used again).
+    pub fn signal_group(self, signal: Signal) -> bool {
+        Self::of(self.pid) == Some(self) && kill(Pid::from_raw(-self.pid), signal).is_ok()
+    }
+}
+
+/// What `/proc/PID/stat` says, as far as it is used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// `R`, `S`, `D`, `T`, `Z`, ...
+    pub state: char,
+    /// The parent's pid.
+    pub parent: i32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessStat {
+    /// Reads it for a pid; `None` when there is no such process.
+    #[must_use]
+    pub fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name in parentheses may hold spaces and parentheses itself, so fields are counted from the last one.
+    fn parse(line: &str) -> Option<Self> {
+        let (_, rest) = line.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let start_ticks = fields.nth(17)?.parse().ok()?;
+        Some(Self { state, parent, start_ticks })
+    }
+
+    /// Whether nothing but the exit status is left of it.
+    #[must_use]
+    pub const fn is_dead(self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// Whether any thread of the process still exists: the first thread may be a zombie while others run on.
+#[must_use]
+pub fn has_live_thread(pid: i32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        fs::read_to_string(thread.path().join("stat"))
+            .ok()
+            .and_then(|line| ProcessStat::parse(&line))
+            .is_some_and(|stat| !stat.is_dead())
+    })
+}
+
+/// The live descendants of a process, found by walking `/proc`. For a subreaper these are all that it ever caused.
+#[must_use]
+pub fn live_descendants(ancestor: i32) -> Vec<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for pid in all_pids() {
+        if let Some(stat) = ProcessStat::read(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    let mut found = Vec::new();
+    let mut open = vec![ancestor];
+    while let Some(pid) = open.pop() {
+        for child in children.remove(&pid).unwrap_or_default() {
+            open.push(child);
+            found.push(child);
+        }
+    }
+    found.retain(|pid| has_live_thread(*pid));
+    found
+}
+
+fn all_pids() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir(Path::new("/proc")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Sends SIGKILL to one pid; a process that is already gone is a success.
+pub fn kill_pid(pid: i32) -> Result<(), Errno> {
+    match kill(Pid::from_raw(pid), Signal::SIGKILL) {
+        Err(Errno::ESRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_fields() {
+        let line = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        assert_eq!(ProcessStat::parse(line), Some(ProcessStat { state: 'S', parent: 1, start_ticks: 4242 }));
+        assert_eq!(ProcessStat::parse("7 (cut"), None);
+        assert_eq!(ProcessStat::parse("7 (cut) S 1"), None);
+    }
+
+    #[test]
+    fn a_reused_pid_is_another_process() {
+        let own = i32::try_from(std::process::id()).expect("pids fit into i32");
+        let me = ProcessId::of(own).expect("this process exists");
+        assert!(me.is_alive());
+        let before = ProcessId { start_ticks: me.start_ticks - 1, ..me };
+        assert!(!before.is_alive());
+        assert!(!before.signal_group(Signal::SIGCONT));
+    }
+}

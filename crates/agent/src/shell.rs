@@ -1,0 +1,265 @@
+//! The loop of a node: it waits for events and performs the effects that the state machine decides.
+//!
+//! It never waits for a disk, a process or the network: each worker has a task of its own, the term is kept by another, and
+//! what the leader should hear goes into a channel that is given up when it is full. So heartbeats are on time whatever
+//! else is slow.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::time::Duration;
+
+use opentelemetry::trace::TraceContextExt;
+use tessera_actor::{Address, Mailbox, Reply, Supervisor};
+use tessera_api::v1 as wire;
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::boot::BootTime;
+use crate::identity::TermKeeper;
+use crate::metrics::View;
+use crate::node::{Effect, Event, LaunchOrder, Node, WorkerRecord};
+use crate::session::Opened;
+use crate::supervisor::status::Status;
+use crate::worker::launch::Launcher;
+use crate::worker::link::{Link, Wanted};
+use crate::worker::{Term, WorkerId};
+
+/// Heartbeats before a leader has said how often it wants them.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long a task waits for room in the node's mailbox.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What reaches the loop of the node.
+#[derive(Debug)]
+pub enum Input {
+    /// Something happened.
+    Event(Event),
+    /// The leader is looked for: what is to be said to it?
+    HelloWanted(Reply<wire::Hello>),
+    /// A session works.
+    Opened(Opened),
+    /// Somebody wants to look at the node.
+    Look(Reply<View>),
+}
+
+/// The shell around the state of a node.
+pub struct Shell {
+    node: Node,
+    launcher: Launcher,
+    keeper: TermKeeper,
+    address: Address<Input>,
+    tasks: Supervisor,
+    end: CancellationToken,
+    links: BTreeMap<WorkerId, watch::Sender<Wanted>>,
+    session: Option<Opened>,
+    greeting: Option<Reply<wire::Hello>>,
+    sessions: u64,
+    boot_id: String,
+}
+
+impl Shell {
+    /// A shell without workers and without a session.
+    pub const fn new(
+        node: Node,
+        launcher: Launcher,
+        keeper: TermKeeper,
+        address: Address<Input>,
+        tasks: Supervisor,
+        end: CancellationToken,
+        boot_id: String,
+    ) -> Self {
+        let links = BTreeMap::new();
+        Self { node, launcher, keeper, address, tasks, end, links, session: None, greeting: None, sessions: 0, boot_id }
+    }
+
+    /// Takes inputs until the end.
+    pub async fn run(&mut self, mut inbox: Mailbox<Input>) {
+        let end = self.end.clone();
+        let mut heartbeat = every(HEARTBEAT);
+        loop {
+            let interval = tokio::select! {
+                () = end.cancelled() => return,
+                _ = heartbeat.tick() => self.happen(Event::HeartbeatDue),
+                delivery = inbox.next() => match delivery {
+                    Some(delivery) => delivery.handle(|input| self.take(input)),
+                    None => return,
+                },
+            };
+            if let Some(interval) = interval.filter(|interval| *interval != heartbeat.period()) {
+                heartbeat = every(interval);
+            }
+        }
+    }
+
+    /// Takes an input; returns the heartbeat interval if it was set.
+    fn take(&mut self, input: Input) -> Option<Duration> {
+        match input {
+            Input::Event(event) => return self.happen(event),
+            Input::HelloWanted(reply) => {
+                self.greeting = Some(reply);
+                return self.happen(Event::HelloWanted);
+            }
+            Input::Opened(opened) => {
+                self.session = Some(opened);
+                self.sessions += 1;
+            }
+            Input::Look(reply) => reply.send(View::of(&self.node, self.sessions)),
+        }
+        None
+    }
+
+    fn happen(&mut self, event: Event) -> Option<Duration> {
+        if matches!(event, Event::SessionClosed) {
+            self.session = None;
+        }
+        let mut interval = None;
+        for effect in self.node.on(BootTime::now(), event) {
+            match effect {
+                Effect::HeartbeatEvery(every) => interval = Some(every),
+                other => self.perform(other),
+            }
+        }
+        interval
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            // Taken by `happen`, which sets the clock of heartbeats.
+            Effect::HeartbeatEvery(_) => {}
+            Effect::SayHello(hello) => {
+                if let Some(reply) = self.greeting.take() {
+                    reply.send(*hello);
+                }
+            }
+            Effect::Send(message) => {
+                let full = self.session.as_ref().is_some_and(|session| session.outgoing.try_send(*message).is_err());
+                if full {
+                    self.close_session("the leader does not read");
+                }
+            }
+            Effect::CloseSession(reason) => self.close_session(&reason),
+            Effect::KeepTerm { term, cluster_id } => self.keep_term(term, cluster_id),
+            Effect::Launch(order) => self.launch(*order),
+            Effect::Renew { worker, fence, lease } => {
+                self.want(worker, |wanted| wanted.renew = Some((fence, lease)));
+            }
+            Effect::Stop { worker, fence, policy, cause } => {
+                tracing::info!(%worker, term = %fence.term, %cause, "stopping a worker");
+                self.want(worker, |wanted| wanted.stop = Some((fence, policy, cause)));
+            }
+            Effect::Forget { worker, retention } => self.forget(worker, retention),
+        }
+    }
+
+    fn close_session(&mut self, reason: &str) {
+        tracing::warn!(reason, "ending the session");
+        if let Some(session) = self.session.take() {
+            session.close.cancel();
+        }
+    }
+
+    fn want(&self, worker: WorkerId, change: impl FnOnce(&mut Wanted)) {
+        if let Some(link) = self.links.get(&worker) {
+            link.send_modify(change);
+        }
+    }
+
+    /// Keeps the term on disk, however long that takes, and says so.
+    fn keep_term(&self, term: Term, cluster_id: String) {
+        let (keeper, address, end) = (self.keeper.clone(), self.address.clone(), self.end.clone());
+        self.tasks.once("term", async move {
+            tokio::select! {
+                () = end.cancelled() => return,
+                () = keeper.keep(term, cluster_id) => {}
+            }
+            // The node is gone only when the agent ends.
+            let _ = address.tell(Input::Event(Event::TermKept(term)), Instant::now() + PATIENCE).await;
+        });
+    }
+
+    fn launch(&mut self, order: LaunchOrder) {
+        let LaunchOrder { worker, fence, .. } = order;
+        let job = order.order.job_id;
+        let status = Status::new(worker, job, fence, self.boot_id.clone());
+        let link = self.link(status);
+        let launcher = self.launcher.clone();
+        let span = tracing::info_span!(
+            "worker",
+            %worker,
+            job,
+            node = launcher.node,
+            term = %fence.term,
+            epoch = fence.epoch.0,
+            rank = worker.rank.0,
+        );
+        follow_trace(&span, &order.order.traceparent);
+        let end = self.end.clone();
+        self.tasks.critical("worker", async move {
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = link.launch(launcher, order).instrument(span) => {}
+            }
+        });
+    }
+
+    /// Takes over a worker of an earlier agent; one that is over needs no task.
+    pub fn adopt(&mut self, record: WorkerRecord) {
+        if record.status.is_final() {
+            return;
+        }
+        tracing::info!(worker = %record.status.worker, job = record.status.job, "adopting a worker");
+        let link = self.link(record.status);
+        let launcher = self.launcher.clone();
+        let end = self.end.clone();
+        self.tasks.critical("worker", async move {
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = link.adopt(launcher) => {}
+            }
+        });
+    }
+
+    fn link(&mut self, status: Status) -> Link {
+        let (sender, wanted) = watch::channel(Wanted::default());
+        let worker = status.worker;
+        self.links.insert(worker, sender);
+        Link {
+            folder: self.launcher.folders.of(worker),
+            status,
+            wanted,
+            node: self.address.clone(),
+            patience: self.launcher.bounds.kill_confirmation,
+        }
+    }
+
+    fn forget(&mut self, worker: WorkerId, retention: Option<Duration>) {
+        self.links.remove(&worker);
+        let folder = self.launcher.folders.of(worker);
+        let retention = retention.unwrap_or(self.launcher.bounds.output_retention);
+        self.tasks.once("forgetting", async move {
+            let settled = tokio::task::spawn_blocking(move || folder.settle(retention)).await;
+            if let Err(error) = settled.map_err(io::Error::other).flatten() {
+                tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
+            }
+        });
+    }
+}
+
+/// Makes a span part of the trace that began with the submission, where there is one.
+fn follow_trace(span: &Span, traceparent: &str) {
+    let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
+    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&carrier));
+    if parent.span().span_context().is_valid() && span.set_parent(parent).is_err() {
+        tracing::debug!(traceparent, "the trace of a submission cannot be followed");
+    }
+}
+
+fn every(interval: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + interval, interval);
+    // A heartbeat that is late is sent once, not made up for.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

@@ -1,0 +1,174 @@
+//! The supervisor's sockets: the one it was born with and those of agents that came later. Nothing here ever waits.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use nix::poll::PollFlags;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+
+use super::message::{Inbox, Notice, Request, encode};
+
+/// Agents at once; more than one only while a new agent replaces an old one.
+const MAX_CONNECTIONS: usize = 8;
+/// Bytes that may wait for a peer that does not read. It is cut off then, and can connect again.
+const MAX_UNSENT: usize = 1 << 20;
+
+/// One agent.
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    inbox: Inbox,
+    unsent: Vec<u8>,
+    open: bool,
+}
+
+/// The sockets of a supervisor.
+#[derive(Debug)]
+pub struct Connections {
+    listener: UnixListener,
+    connections: Vec<Connection>,
+}
+
+/// What a round of reading brought.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Requests, each with the number of the connection to answer on.
+    pub requests: Vec<(usize, Request)>,
+    /// The first connection, of the agent that started this supervisor, has ended.
+    pub starter_gone: bool,
+}
+
+impl Connections {
+    /// Listens at `path` and takes over the socket to the agent that started this process.
+    ///
+    /// # Errors
+    /// When a socket cannot be had.
+    pub fn open(path: &Path, starter: OwnedFd) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        let mut connections = Self { listener, connections: Vec::new() };
+        connections.add(UnixStream::from(starter))?;
+        Ok(connections)
+    }
+
+    /// What to wait for, the listener first.
+    #[must_use]
+    pub fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut list = vec![(self.listener.as_fd(), PollFlags::POLLIN)];
+        list.extend(self.connections.iter().filter(|connection| connection.open).map(|connection| {
+            let output = if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            (connection.stream.as_fd(), PollFlags::POLLIN | output)
+        }));
+        list
+    }
+
+    /// Takes new agents, reads what came, and writes what could not be written before.
+    pub fn turn(&mut self) -> Received {
+        self.accept();
+        let mut received = Received::default();
+        for (number, connection) in self.connections.iter_mut().enumerate() {
+            let was_open = connection.open;
+            connection.flush();
+            received.requests.extend(connection.read().into_iter().map(|request| (number, request)));
+            received.starter_gone |= number == 0 && was_open && !connection.open;
+        }
+        received
+    }
+
+    /// Answers one agent.
+    pub fn answer(&mut self, number: usize, notice: &Notice) {
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.send(notice);
+        }
+    }
+
+    /// Tells every agent.
+    pub fn tell_all(&mut self, notice: &Notice) {
+        for connection in &mut self.connections {
+            connection.send(notice);
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let own = getsockopt(&stream, PeerCredentials)
+                .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw());
+            if !own {
+                eprintln!("a connection of another user was refused");
+            } else if let Err(error) = self.add(stream) {
+                eprintln!("a connection cannot be used: {error}");
+            }
+        }
+    }
+
+    fn add(&mut self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let connection = Connection { stream, inbox: Inbox::default(), unsent: Vec::new(), open: true };
+        // Slot 0 stays the starter's for ever; of the others a closed one is used again.
+        let free = self.connections.iter().skip(1).position(|connection| !connection.open);
+        match free {
+            Some(slot) => self.connections[slot + 1] = connection,
+            None if self.connections.len() < MAX_CONNECTIONS => self.connections.push(connection),
+            None => return Err(io::Error::other("too many agents are connected")),
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    fn read(&mut self) -> Vec<Request> {
+        let mut buffer = [0; 4096];
+        while self.open {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.open = false,
+                Ok(length) => self.inbox.push(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.open = false,
+            }
+        }
+        let mut requests = Vec::new();
+        loop {
+            match self.inbox.take() {
+                Ok(Some(request)) => requests.push(request),
+                Ok(None) => return requests,
+                Err(error) => {
+                    eprintln!("an agent was cut off: {error}");
+                    self.open = false;
+                    return requests;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, notice: &Notice) {
+        match encode(notice) {
+            Ok(frame) if self.open && self.unsent.len() + frame.len() <= MAX_UNSENT => {
+                self.unsent.extend_from_slice(&frame);
+                self.flush();
+            }
+            Ok(_) => self.open = false,
+            Err(error) => eprintln!("a notice cannot be sent: {error}"),
+        }
+    }
+
+    fn flush(&mut self) {
+        while self.open && !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => self.open = false,
+                Ok(length) => drop(self.unsent.drain(..length)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.open = false,
+            }
+        }
+    }
+}

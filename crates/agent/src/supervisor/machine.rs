@@ -1,0 +1,329 @@
+//! The behaviour of a supervisor, as plain state and a synchronous [`Machine::on`]. It decides; the shell performs.
+//!
+//! What it guarantees (law L2):
+//! * a process is started only after the agent said that the order is durable, at most once, and only under a valid lease;
+//! * nothing of the worker computes after the lease's `kill_at`, whatever the agent does or fails to do;
+//! * `Stopped` is said only after a probe found nothing alive; until then a kill is repeated, and called unconfirmed.
+
+use std::time::Duration;
+
+use super::message::Request;
+use super::status::{Cause, Exit, Phase, Status};
+use crate::boot::BootTime;
+use crate::process::ProcessId;
+use crate::worker::{Fence, Lease, StopPolicy, StopSignal};
+
+/// Wait before a kill is tried again, at first and later.
+const KILL_RETRY: Duration = Duration::from_millis(10);
+const KILL_RETRY_LATER: Duration = Duration::from_millis(200);
+/// How long the shorter wait is used.
+const KILL_IMPATIENCE: Duration = Duration::from_millis(500);
+
+/// Both clocks, read by the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// What deadlines are counted on.
+    pub boot: BootTime,
+    /// What people read.
+    pub unix_ms: u64,
+}
+
+/// Everything that can happen to a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The worker's process was started.
+    Started(ProcessId),
+    /// It could not be started, and why.
+    StartFailed(String),
+    /// The worker's first process ended; `memory_killed` tells that the kernel killed for want of memory in its group.
+    Exited {
+        /// How.
+        exit: Exit,
+        /// Whether memory was the reason.
+        memory_killed: bool,
+    },
+    /// What a probe found.
+    Probed {
+        /// Nothing of the worker is alive.
+        empty: bool,
+    },
+    /// The agent went away before it said that the order is durable.
+    Abandoned,
+    /// The supervisor itself was told to end: the host shuts down.
+    Terminated,
+    /// A deadline may have passed.
+    TimePassed,
+}
+
+/// What the shell has to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start the process.
+    Start,
+    /// Send a signal to the worker's process group.
+    Signal(StopSignal),
+    /// Kill everything of the worker, once.
+    Kill,
+    /// Look whether anything of the worker is alive.
+    Probe,
+    /// The status changed: keep it and tell the agents that listen.
+    Publish,
+    /// Everything is done.
+    Finish,
+}
+
+/// What does not change during a worker's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How it is stopped where nobody says.
+    pub stop: StopPolicy,
+    /// Longest run.
+    pub time_limit: Option<Duration>,
+    /// How long a kill may take before it counts as unconfirmed.
+    pub kill_confirmation: Duration,
+}
+
+/// The state of a supervisor.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    rules: Rules,
+    status: Status,
+    begun: bool,
+    time_limit_at: Option<BootTime>,
+    grace_ends_at: Option<BootTime>,
+    killing_since: Option<BootTime>,
+    kill_again_at: Option<BootTime>,
+}
+
+impl Machine {
+    /// A supervisor that has prepared everything and waits for the word to begin.
+    #[must_use]
+    pub const fn new(rules: Rules, status: Status) -> Self {
+        Self {
+            rules,
+            status,
+            begun: false,
+            time_limit_at: None,
+            grace_ends_at: None,
+            killing_since: None,
+            kill_again_at: None,
+        }
+    }
+
+    /// How the worker stands.
+    #[must_use]
+    pub const fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// When [`Event::TimePassed`] is due next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<BootTime> {
+        if self.status.is_final() || self.status.process.is_none() {
+            return None;
+        }
+        let lease = self.status.lease;
+        let deadlines = if self.killing_since.is_some() {
+            [self.kill_again_at, None, None]
+        } else if self.is_stopping() {
+            [self.grace_ends_at, lease.map(|lease| lease.kill_at), None]
+        } else {
+            [self.time_limit_at, lease.map(|lease| lease.stop_at), None]
+        };
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Takes a request of an agent.
+    ///
+    /// # Errors
+    /// The sentence that tells the agent why it is refused; nothing has changed then.
+    pub fn on_request(&mut self, now: Now, request: Request) -> Result<Vec<Effect>, String> {
+        match request {
+            Request::Status => Ok(Vec::new()),
+            Request::Begin => Ok(self.begin(now)),
+            Request::Renew { fence, lease } => {
+                let raised = self.pass(fence)?;
+                self.renew(lease);
+                // The lease itself is not kept on disk: it dies with this process, and so does the worker.
+                Ok(if raised { vec![Effect::Publish] } else { Vec::new() })
+            }
+            Request::Stop { fence, policy, cause } => {
+                self.pass(fence)?;
+                Ok(self.stop(now, policy, cause, &format!("told to stop ({cause})")))
+            }
+        }
+    }
+
+    /// Takes anything else that happened.
+    pub fn on(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        if self.status.is_final() {
+            return Vec::new();
+        }
+        match event {
+            Event::Started(process) => self.started(now, process),
+            Event::StartFailed(message) => self.never_started(now, Cause::StartFailed, message),
+            Event::Exited { exit, memory_killed } => self.exited(exit, memory_killed),
+            Event::Probed { empty } => self.probed(now, empty),
+            Event::Abandoned if !self.begun => {
+                self.never_started(now, Cause::StartFailed, "the agent ended before the order was durable".to_owned())
+            }
+            Event::Abandoned => Vec::new(),
+            Event::Terminated => self.stop(now, self.rules.stop, Cause::Exited, "stopped because the host shuts down"),
+            Event::TimePassed => self.time_passed(now),
+        }
+    }
+
+    /// Refuses an older fence, remembers a newer one; true when it was newer.
+    fn pass(&mut self, fence: Fence) -> Result<bool, String> {
+        let highest = self.status.fence;
+        if highest.refuses(fence) {
+            return Err(format!(
+                "term {} and epoch {} are older than term {} and epoch {}, which were seen before",
+                fence.term, fence.epoch.0, highest.term, highest.epoch.0
+            ));
+        }
+        self.status.fence = highest.raised_to(fence);
+        Ok(self.status.fence != highest)
+    }
+
+    fn begin(&mut self, now: Now) -> Vec<Effect> {
+        if self.begun || self.status.phase != Phase::Preparing {
+            return Vec::new();
+        }
+        self.begun = true;
+        if self.status.lease.is_some_and(|lease| lease.stop_at <= now.boot) {
+            return self.never_started(now, Cause::LeaseExpired, "the lease had run out before the start".to_owned());
+        }
+        vec![Effect::Start]
+    }
+
+    fn renew(&mut self, lease: Lease) {
+        // A worker that needs no lease does not get one by being renewed.
+        self.status.lease = self.status.lease.map(|current| current.extended_by(lease));
+    }
+
+    fn started(&mut self, now: Now, process: ProcessId) -> Vec<Effect> {
+        self.status.process = Some(process);
+        self.status.started_unix_ms = Some(now.unix_ms);
+        self.status.phase = Phase::Running;
+        self.time_limit_at = self.rules.time_limit.map(|limit| now.boot.after(limit));
+        vec![Effect::Publish]
+    }
+
+    fn never_started(&mut self, now: Now, cause: Cause, message: String) -> Vec<Effect> {
+        self.status.cause = Some(cause);
+        self.status.message = message;
+        self.finish(now)
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(self.status.phase, Phase::Stopping | Phase::Unconfirmed)
+    }
+
+    fn stop(&mut self, now: Now, policy: StopPolicy, cause: Cause, message: &str) -> Vec<Effect> {
+        if self.status.is_final() {
+            return Vec::new();
+        }
+        if self.status.process.is_none() {
+            return self.never_started(now, cause, format!("{message} before its process was started"));
+        }
+        if self.is_stopping() {
+            return self.hurry(now, policy);
+        }
+        self.status.cause = Some(cause);
+        self.status.message = message.to_owned();
+        self.status.phase = Phase::Stopping;
+        self.grace_ends_at = Some(now.boot.after(policy.grace));
+        if policy.grace.is_zero() {
+            let mut effects = vec![Effect::Publish];
+            effects.extend(self.kill(now));
+            return effects;
+        }
+        vec![Effect::Signal(policy.signal), Effect::Publish]
+    }
+
+    /// A second stop may only make it sooner.
+    fn hurry(&mut self, now: Now, policy: StopPolicy) -> Vec<Effect> {
+        let ends = now.boot.after(policy.grace);
+        self.grace_ends_at = Some(self.grace_ends_at.map_or(ends, |before| before.min(ends)));
+        self.time_passed(now)
+    }
+
+    fn kill(&mut self, now: Now) -> Vec<Effect> {
+        if self.status.exit.is_none() {
+            self.status.within_grace = false;
+        }
+        self.killing_since.get_or_insert(now.boot);
+        self.kill_again_at = None;
+        vec![Effect::Kill, Effect::Probe]
+    }
+
+    fn exited(&mut self, exit: Exit, memory_killed: bool) -> Vec<Effect> {
+        self.status.exit = Some(exit);
+        if self.status.cause.is_none() {
+            let cause = if memory_killed { Cause::OutOfMemory } else { Cause::Exited };
+            self.status.cause = Some(cause);
+            self.status.message = describe(exit, memory_killed);
+        }
+        vec![Effect::Probe]
+    }
+
+    fn probed(&mut self, now: Now, empty: bool) -> Vec<Effect> {
+        if empty {
+            // Its exit status is still to be fetched, and makes the next probe.
+            return if self.status.exit.is_some() { self.finish(now) } else { Vec::new() };
+        }
+        let Some(since) = self.killing_since else {
+            // The first process is over and has left others behind: they are part of the worker and end with it.
+            return if self.status.exit.is_some() { self.kill(now) } else { Vec::new() };
+        };
+        let waited = since.until(now.boot);
+        let wait = if waited < KILL_IMPATIENCE { KILL_RETRY } else { KILL_RETRY_LATER };
+        self.kill_again_at = Some(now.boot.after(wait));
+        if waited >= self.rules.kill_confirmation && self.status.phase != Phase::Unconfirmed {
+            self.status.phase = Phase::Unconfirmed;
+            self.status.message = format!("killed {} ms ago, but something of it is still there", waited.as_millis());
+            return vec![Effect::Publish];
+        }
+        Vec::new()
+    }
+
+    fn time_passed(&mut self, now: Now) -> Vec<Effect> {
+        let due = |deadline: Option<BootTime>| deadline.is_some_and(|deadline| deadline <= now.boot);
+        let lease = self.status.lease;
+        if self.status.process.is_none() {
+            Vec::new()
+        } else if self.killing_since.is_some() {
+            if due(self.kill_again_at) { self.kill(now) } else { Vec::new() }
+        } else if self.is_stopping() {
+            if due(self.grace_ends_at) || due(lease.map(|lease| lease.kill_at)) { self.kill(now) } else { Vec::new() }
+        } else if let Some(lease) = lease.filter(|lease| lease.stop_at <= now.boot) {
+            let policy = StopPolicy { grace: now.boot.until(lease.kill_at), ..self.rules.stop };
+            self.stop(now, policy, Cause::LeaseExpired, "its lease was not renewed in time")
+        } else if due(self.time_limit_at) {
+            self.stop(now, self.rules.stop, Cause::TimeLimit, "it ran longer than its time limit")
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn finish(&mut self, now: Now) -> Vec<Effect> {
+        self.status.phase = Phase::Stopped;
+        self.status.stopped_unix_ms = Some(now.unix_ms);
+        vec![Effect::Publish, Effect::Finish]
+    }
+}
+
+fn describe(exit: Exit, memory_killed: bool) -> String {
+    if memory_killed {
+        return "killed for using more memory than granted".to_owned();
+    }
+    match exit {
+        Exit::Code(code) => format!("exited with code {code}"),
+        Exit::Signal(number) => format!("ended by signal {number}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! What is said over a supervisor's socket, and the files it begins with and leaves behind.
+//!
+//! Every message is a frame: four bytes of length, most significant first, then JSON. The agent sends [`Request`]s; the
+//! supervisor answers each with a [`Notice`] and sends one by itself whenever the status changes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::status::{Cause, Status};
+use crate::cgroup::Limits;
+use crate::worker::{Fence, Lease, StopPolicy, WorkerId};
+
+/// Longest frame that is taken. A status is about a kilobyte.
+pub const MAX_FRAME: usize = 256 * 1024;
+
+/// Everything a supervisor needs to know, written by the agent into the worker's folder before the supervisor starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its job, for people.
+    pub job: u64,
+    /// Fence of the order.
+    pub fence: Fence,
+    /// Until when it may run; `None`: it may run on without (on_disconnect: keep).
+    pub lease: Option<Lease>,
+    /// Program and arguments; never empty.
+    pub command: Vec<String>,
+    /// The whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// Where the program starts.
+    pub working_directory: PathBuf,
+    /// Limits of its control group.
+    pub limits: Limits,
+    /// Its control group, below each hierarchy's root.
+    pub cgroup: String,
+    /// The group under which all control groups of this node lie.
+    pub cgroup_root: String,
+    /// How it is told to stop where the reason does not say: time limit, shutdown of the host.
+    pub stop: StopPolicy,
+    /// Longest run.
+    pub time_limit: Option<Duration>,
+    /// Bytes of one file of output.
+    pub output_file_bytes: u64,
+    /// Files kept of each output.
+    pub output_files: u32,
+    /// How long a kill may take before it counts as unconfirmed.
+    pub kill_confirmation: Duration,
+}
+
+/// From the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// The order is durable: start the process.
+    Begin,
+    /// The lease goes on.
+    Renew {
+        /// Who says so.
+        fence: Fence,
+        /// Until when.
+        lease: Lease,
+    },
+    /// Stop the worker.
+    Stop {
+        /// Who says so.
+        fence: Fence,
+        /// How.
+        policy: StopPolicy,
+        /// Why.
+        cause: Cause,
+    },
+    /// Only say how things are.
+    Status,
+}
+
+/// From the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Why the request was refused, if it was.
+    pub refused: Option<String>,
+    /// How things are.
+    pub status: Status,
+}
+
+/// A frame that cannot be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than [`MAX_FRAME`].
+    #[error("a frame of {0} bytes is longer than the {MAX_FRAME} that are taken; the connection must be closed")]
+    TooLong(usize),
+    /// Not a message.
+    #[error("a frame does not hold a message of this release; the connection must be closed")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// Makes a frame.
+///
+/// # Errors
+/// When the message is too long.
+pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+    let body = serde_json::to_vec(message).map_err(FrameError::Malformed)?;
+    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_FRAME);
+    let length = length.ok_or(FrameError::TooLong(body.len()))?;
+    let mut frame = Vec::with_capacity(4 + body.len());
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&body);
+    Ok(frame)
+}
+
+/// Bytes received so far, cut into messages.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// Adds what was received.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes the next whole message.
+    ///
+    /// # Errors
+    /// When the peer does not speak this protocol.
+    pub fn take<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+        let Some(header) = self.bytes.first_chunk::<4>() else { return Ok(None) };
+        let length = usize::try_from(u32::from_be_bytes(*header)).unwrap_or(usize::MAX);
+        if length > MAX_FRAME {
+            return Err(FrameError::TooLong(length));
+        }
+        let Some(body) = self.bytes.get(4..4 + length) else { return Ok(None) };
+        let message = serde_json::from_slice(body).map_err(FrameError::Malformed)?;
+        self.bytes.drain(..4 + length);
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_any_cutting() {
+        let mut wire = encode(&Request::Begin).expect("short");
+        wire.extend(encode(&Request::Status).expect("short"));
+        let mut inbox = Inbox::default();
+        let mut seen = Vec::new();
+        for byte in wire {
+            inbox.push(&[byte]);
+            while let Some(request) = inbox.take::<Request>().expect("well formed") {
+                seen.push(request);
+            }
+        }
+        assert_eq!(seen, [Request::Begin, Request::Status]);
+    }
+
+    #[test]
+    fn hostile_frames_are_refused() {
+        let mut inbox = Inbox::default();
+        inbox.push(&u32::MAX.to_be_bytes());
+        assert!(matches!(inbox.take::<Request>(), Err(FrameError::TooLong(_))));
+        let mut inbox = Inbox::default();
+        inbox.push(&[0, 0, 0, 2, b'{', b'x']);
+        assert!(matches!(inbox.take::<Request>(), Err(FrameError::Malformed(_))));
+    }
+}

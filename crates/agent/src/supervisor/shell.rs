@@ -1,0 +1,322 @@
+//! Waits, asks the state machine, does what it says. See the module above for what must hold.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{dup2_stdin, pipe2, setsid};
+
+use super::connections::Connections;
+use super::containment::Containment;
+use super::keeper::Keeper;
+use super::machine::{Effect, Event, Machine, Now, Rules};
+use super::message::{Launch, Notice, Request};
+use super::output::{Bounds, Pump, RotatedFile, Stream};
+use super::program::{Program, Waiting};
+use super::status::{Exit, Status};
+use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
+use crate::boot::{BootTime, boot_id, unix_millis};
+use crate::cgroup::{Hierarchies, WorkerGroup, leave_service_groups};
+use crate::process::ProcessId;
+
+/// Why a supervisor could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// A step of the preparation failed.
+    #[error("cannot {step}: {source}")]
+    Step {
+        /// The step.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is a supervisor already.
+    #[error("another supervisor is at work in this folder")]
+    Taken,
+}
+
+fn step<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> SuperviseError {
+    move |error| SuperviseError::Step { step, source: error.into() }
+}
+
+/// Supervises the worker in `folder` to its end.
+pub fn supervise(folder: &Path) -> Result<(), SuperviseError> {
+    // The agent's session and terminal are left behind; a process that already leads a session has none to leave.
+    let _ = setsid();
+    std::env::set_current_dir(folder).map_err(step("enter the folder"))?;
+    let _lock = lock()?;
+    if Status::load(Path::new(".")).map_err(step("read the status"))?.is_some_and(|status| status.is_final()) {
+        return Ok(());
+    }
+    let launch = fs::read(LAUNCH_FILE).map_err(step("read launch.json"))?;
+    let launch: Launch = serde_json::from_slice(&launch).map_err(step("understand launch.json"))?;
+    let mut shell = Shell::prepare(&launch)?;
+    while !shell.finished {
+        shell.turn()?;
+    }
+    shell.conclude()
+}
+
+fn lock() -> Result<Flock<File>, SuperviseError> {
+    let file = OpenOptions::new().create(true).append(true).open(LOCK_FILE).map_err(step("open the lock"))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        Errno::EWOULDBLOCK => SuperviseError::Taken,
+        other => step("take the lock")(other),
+    })
+}
+
+/// A process that waits to become the worker's program, and where its output goes.
+struct Ready {
+    waiting: Waiting,
+    outputs: [(OwnedFd, RotatedFile); 2],
+}
+
+impl Ready {
+    fn new(launch: &Launch, group: &WorkerGroup) -> Result<Self, String> {
+        let program = Program::new(launch)?;
+        let bounds = Bounds { file_bytes: launch.output_file_bytes, files: launch.output_files };
+        let file = |stream| {
+            let created = RotatedFile::create(Path::new("."), stream, bounds);
+            created.map_err(|error| format!("no file for its output: {error}"))
+        };
+        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| format!("no pipe for its output: {error}"));
+        let (stdout, stderr) = (file(Stream::Stdout)?, file(Stream::Stderr)?);
+        let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
+        let waiting = program.fork(group, [out_end, err_end])?;
+        Ok(Self { waiting, outputs: [(out, stdout), (err, stderr)] })
+    }
+}
+
+struct Shell {
+    machine: Machine,
+    ready: Option<Result<Ready, String>>,
+    containment: Containment,
+    connections: Connections,
+    signals: SignalFd,
+    timer: TimerFd,
+    keeper: Option<Keeper>,
+    pump: Option<Pump>,
+    finished: bool,
+}
+
+impl Shell {
+    fn prepare(launch: &Launch) -> Result<Self, SuperviseError> {
+        let signals = take_signals()?;
+        prctl::set_child_subreaper(true).map_err(step("become the subreaper"))?;
+        let starter = take_stdin()?;
+        let connections = Connections::open(Path::new(SOCKET_FILE), starter).map_err(step("open the socket"))?;
+        let hierarchies = Hierarchies::detect(Path::new("/")).map_err(step("find control groups"))?;
+        if let Err(error) = leave_service_groups(&hierarchies, &launch.cgroup_root) {
+            eprintln!("cannot leave the agent's control group, so stopping the service stops this worker: {error}");
+        }
+        let group = WorkerGroup::create(&hierarchies, &launch.cgroup, launch.limits);
+        let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+        let mut status =
+            Status::new(launch.worker, launch.job, launch.fence, boot_id().map_err(step("read the boot id"))?);
+        status.supervisor = ProcessId::of(own);
+        status.group = group.record().clone();
+        status.lease = launch.lease;
+        let rules =
+            Rules { stop: launch.stop, time_limit: launch.time_limit, kill_confirmation: launch.kill_confirmation };
+        Ok(Self {
+            machine: Machine::new(rules, status),
+            ready: Some(Ready::new(launch, &group)),
+            containment: Containment::new(group, own),
+            connections,
+            signals,
+            timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
+                .map_err(step("make a timer"))?,
+            keeper: None,
+            pump: None,
+            finished: false,
+        })
+    }
+
+    /// Waits for something to happen, and lets it happen.
+    fn turn(&mut self) -> Result<(), SuperviseError> {
+        self.arm_timer()?;
+        self.wait()?;
+        // Deadlines go before everything else: no flood of messages may put off a kill.
+        self.happen(Event::TimePassed);
+        self.take_signal()?;
+        let received = self.connections.turn();
+        for (number, request) in received.requests {
+            self.serve(number, request);
+        }
+        if received.starter_gone {
+            self.happen(Event::Abandoned);
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<(), SuperviseError> {
+        let mut fds = vec![
+            PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+        ];
+        fds.extend(self.connections.interests().into_iter().map(|(fd, flags)| PollFd::new(fd, flags)));
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(step("wait")(error)),
+        }
+    }
+
+    /// A boot-time timer, because the timeouts of `poll` stand still while the machine sleeps.
+    fn arm_timer(&self) -> Result<(), SuperviseError> {
+        let armed = match self.machine.next_deadline() {
+            Some(BootTime(ms)) => {
+                let time = TimeSpec::new((ms / 1000).cast_signed(), ((ms % 1000) * 1_000_000).cast_signed());
+                // A time in the past fires at once; zero would disarm, and no machine has been up for so short.
+                self.timer.set(Expiration::OneShot(time), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            }
+            None => self.timer.unset(),
+        };
+        armed.map_err(step("set the timer"))
+    }
+
+    fn take_signal(&mut self) -> Result<(), SuperviseError> {
+        while let Some(info) = self.signals.read_signal().map_err(step("read a signal"))? {
+            if info.ssi_signo.cast_signed() == Signal::SIGCHLD as i32 {
+                self.reap();
+            } else {
+                self.happen(Event::Terminated);
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects everything that ended: the worker, and what it left to its subreaper.
+    fn reap(&mut self) {
+        while let Ok(ended) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            let (pid, exit) = match ended {
+                WaitStatus::Exited(pid, code) => (pid, Exit::Code(code)),
+                WaitStatus::Signaled(pid, signal, _) => (pid, Exit::Signal(signal as i32)),
+                WaitStatus::StillAlive => return,
+                _ => continue,
+            };
+            let status = self.machine.status();
+            if status.process.is_some_and(|process| process.pid == pid.as_raw()) {
+                let memory_killed = self.containment.group().memory_kills() > 0;
+                self.happen(Event::Exited { exit, memory_killed });
+            } else if status.exit.is_some() {
+                self.perform(vec![Effect::Probe]);
+            }
+        }
+    }
+
+    fn serve(&mut self, number: usize, request: Request) {
+        let (refused, effects) = match self.machine.on_request(now(), request) {
+            Ok(effects) => (None, effects),
+            Err(reason) => (Some(reason), Vec::new()),
+        };
+        self.perform(effects);
+        // The end is told by `conclude`, once it is on disk.
+        if !self.finished {
+            self.connections.answer(number, &Notice { refused, status: self.machine.status().clone() });
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let effects = self.machine.on(now(), event);
+        self.perform(effects);
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Start => {
+                    let event = self.start().map_or_else(Event::StartFailed, Event::Started);
+                    self.happen(event);
+                }
+                Effect::Signal(signal) => {
+                    if let Some(process) = self.machine.status().process {
+                        process.signal_group(signal.0);
+                    }
+                }
+                Effect::Kill => self.containment.kill(),
+                Effect::Probe => {
+                    let empty = self.containment.is_empty();
+                    self.happen(Event::Probed { empty });
+                }
+                Effect::Publish => self.publish(),
+                Effect::Finish => self.finished = true,
+            }
+        }
+    }
+
+    fn start(&mut self) -> Result<ProcessId, String> {
+        let ready = self.ready.take().ok_or("it was started before")??;
+        let process = ready.waiting.release()?;
+        match Pump::start(ready.outputs) {
+            Ok(pump) => self.pump = Some(pump),
+            Err(error) => eprintln!("the worker's output is lost: {error}"),
+        }
+        Ok(process)
+    }
+
+    fn publish(&mut self) {
+        let status = self.machine.status().clone();
+        if status.is_final() {
+            return;
+        }
+        self.connections.tell_all(&Notice { refused: None, status: status.clone() });
+        if self.keeper.is_none() {
+            self.keeper = Keeper::start(PathBuf::from(".")).inspect_err(|error| eprintln!("no thread: {error}")).ok();
+        }
+        if let Some(keeper) = &self.keeper {
+            keeper.keep(status);
+        }
+    }
+
+    /// The end: output first, then the status on disk, then the agents are told, so that what they hear is what a later
+    /// agent will find.
+    fn conclude(mut self) -> Result<(), SuperviseError> {
+        let mut status = self.machine.status().clone();
+        let lost = self.pump.take().map_or(0, Pump::finish);
+        if lost > 0 {
+            status.message = format!("{}; {lost} bytes of its output could not be written", status.message);
+        }
+        drop(self.ready.take());
+        self.containment.group().remove();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.finish();
+        }
+        let stored = status.store(Path::new(".")).map_err(step("keep the last status"));
+        self.connections.tell_all(&Notice { refused: None, status });
+        stored
+    }
+}
+
+fn now() -> Now {
+    Now { boot: BootTime::now(), unix_ms: unix_millis() }
+}
+
+fn take_signals() -> Result<SignalFd, SuperviseError> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block().map_err(step("block signals"))?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(step("watch signals"))
+}
+
+/// Moves the agent's socket away from standard input, which becomes `/dev/null`.
+#[allow(unsafe_code)]
+fn take_stdin() -> Result<OwnedFd, SuperviseError> {
+    let copy = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(3)).map_err(step("take the agent's socket"))?;
+    // SAFETY: `fcntl` has just made this descriptor; nothing else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(copy) };
+    let null = File::open("/dev/null").map_err(step("open /dev/null"))?;
+    dup2_stdin(null).map_err(step("close standard input"))?;
+    Ok(socket)
+}

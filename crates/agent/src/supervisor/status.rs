@@ -1,0 +1,167 @@
+//! How a worker stands, as its supervisor knows it: sent to the agent, and kept in a file that survives both.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::GroupRecord;
+use crate::durable;
+use crate::process::ProcessId;
+use crate::worker::{Fence, Lease, WorkerId};
+
+/// Name of the status file in a worker's folder.
+pub const STATUS_FILE: &str = "status.json";
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Everything is made ready; no process yet.
+    Preparing,
+    /// Its process runs.
+    Running,
+    /// It was told to stop, or is being killed.
+    Stopping,
+    /// Killed, but something of it is still there. It is killed further.
+    Unconfirmed,
+    /// Over, and nothing of it is left.
+    Stopped,
+}
+
+/// Why a worker stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// By itself.
+    Exited,
+    /// It could not be started.
+    StartFailed,
+    /// An order told so.
+    Ordered,
+    /// Its lease was not renewed.
+    LeaseExpired,
+    /// It ran longer than its time limit.
+    TimeLimit,
+    /// Nobody had granted it.
+    NotGranted,
+    /// The kernel killed it for using more memory than granted.
+    OutOfMemory,
+    /// There is no trace of its process.
+    Vanished,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exited => "it ended by itself",
+            Self::StartFailed => "it could not be started",
+            Self::Ordered => "by order",
+            Self::LeaseExpired => "its lease was not renewed",
+            Self::TimeLimit => "its time limit passed",
+            Self::NotGranted => "nobody had granted it",
+            Self::OutOfMemory => "it used more memory than granted",
+            Self::Vanished => "there is no trace of its process",
+        })
+    }
+}
+
+/// How the worker's first process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal of that number.
+    Signal(i32),
+}
+
+/// How a worker stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its job.
+    pub job: u64,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The boot in which the process ids below mean something.
+    pub boot_id: String,
+    /// The supervisor.
+    pub supervisor: Option<ProcessId>,
+    /// The worker's first process; its process group and session have the same number.
+    pub process: Option<ProcessId>,
+    /// Its control group.
+    pub group: GroupRecord,
+    /// Highest fence seen.
+    pub fence: Fence,
+    /// The lease in force; `None`: it needs none.
+    pub lease: Option<Lease>,
+    /// Why it stopped or is being stopped.
+    pub cause: Option<Cause>,
+    /// How its first process ended.
+    pub exit: Option<Exit>,
+    /// Whether it was over before anything had to be killed.
+    pub within_grace: bool,
+    /// One sentence for people.
+    pub message: String,
+    /// When its process started, in milliseconds since the Unix epoch.
+    pub started_unix_ms: Option<u64>,
+    /// When it was over.
+    pub stopped_unix_ms: Option<u64>,
+}
+
+impl Status {
+    /// A worker of which nothing exists yet.
+    #[must_use]
+    pub fn new(worker: WorkerId, job: u64, fence: Fence, boot_id: String) -> Self {
+        Self {
+            worker,
+            job,
+            phase: Phase::Preparing,
+            boot_id,
+            supervisor: None,
+            process: None,
+            group: GroupRecord::default(),
+            fence,
+            lease: None,
+            cause: None,
+            exit: None,
+            within_grace: true,
+            message: String::new(),
+            started_unix_ms: None,
+            stopped_unix_ms: None,
+        }
+    }
+
+    /// Whether nothing will change any more.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.phase == Phase::Stopped
+    }
+
+    /// Reads the status file of a worker's folder; `None` when there is none that can be understood: a status that is not
+    /// the last may be lost with the machine, and then the worker is lost too.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn load(folder: &Path) -> io::Result<Option<Self>> {
+        match fs::read(folder.join(STATUS_FILE)) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the status file. The last status survives a crash of the machine; those before it need not, because the
+    /// worker does not either, and a flush of the disk for each would cost more than many a job.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn store(&self, folder: &Path) -> io::Result<()> {
+        let (path, text) = (folder.join(STATUS_FILE), serde_json::to_vec(self)?);
+        if self.is_final() { durable::replace(&path, &text) } else { durable::replace_soon(&path, &text) }
+    }
+}

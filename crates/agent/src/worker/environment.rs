@@ -1,0 +1,125 @@
+//! The environment of a worker: a few variables of the host, what the cards need, what the job wants, and what Tessera and
+//! the launchers of the field set, each going before those named first.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tessera_api::v1 as wire;
+
+/// Variables taken over from the agent's own environment. Everything else of the agent is none of the worker's business.
+const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+/// Name of the virtual-card file.
+pub const VCARD_FILE: &str = "vcard.json";
+
+/// The variables that every worker inherits, from the agent's environment.
+#[must_use]
+pub fn inherited() -> BTreeMap<String, String> {
+    INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+}
+
+/// The whole environment of a worker whose own files are in `work`.
+#[must_use]
+pub fn of(
+    order: &wire::WorkerOrder,
+    node: &str,
+    work: &Path,
+    inherited: BTreeMap<String, String>,
+    cards: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut environment = inherited;
+    environment.extend(cards);
+    environment.extend(order.spec.iter().flat_map(|spec| spec.environment.clone()));
+    environment.extend(own(order, node, work).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    environment
+}
+
+fn own(order: &wire::WorkerOrder, node: &str, work: &Path) -> Vec<(&'static str, String)> {
+    let worker = order.worker.unwrap_or_default();
+    let rank = worker.rank.to_string();
+    let mut own = vec![
+        ("TESSERA_JOB_ID", order.job_id.to_string()),
+        ("TESSERA_JOB_NAME", order.spec.as_ref().map_or_else(String::new, |spec| spec.name.clone())),
+        ("TESSERA_ATTEMPT", order.attempt.to_string()),
+        ("TESSERA_ALLOCATION_ID", worker.allocation_id.to_string()),
+        ("TESSERA_EPOCH", worker.epoch.to_string()),
+        ("TESSERA_RANK", rank.clone()),
+        ("TESSERA_MEMBER", order.member.to_string()),
+        ("TESSERA_NODE_NAME", node.to_owned()),
+        ("TESSERA_WORKER_DIR", work.display().to_string()),
+        ("TESSERA_VCARD_FILE", work.join(VCARD_FILE).display().to_string()),
+        ("RANK", rank),
+        ("WORLD_SIZE", order.world_size.max(1).to_string()),
+        ("LOCAL_RANK", order.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", order.local_world_size.max(1).to_string()),
+    ];
+    if !order.master_address.is_empty() {
+        own.push(("MASTER_ADDR", order.master_address.clone()));
+    }
+    if order.master_port > 0 {
+        own.push(("MASTER_PORT", order.master_port.to_string()));
+    }
+    if !order.traceparent.is_empty() {
+        own.push(("TRACEPARENT", order.traceparent.clone()));
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_job_goes_before_the_cards_and_tessera_before_the_job() {
+        let spec = wire::JobSpec {
+            environment: map(&[("OMP_NUM_THREADS", "7"), ("RANK", "99"), ("MINE", "yes")]),
+            ..Default::default()
+        };
+        let order = wire::WorkerOrder {
+            worker: Some(wire::WorkerRef { allocation_id: 4, epoch: 5, rank: 2 }),
+            job_id: 9,
+            attempt: 1,
+            spec: Some(spec),
+            world_size: 3,
+            master_address: "host-a".to_owned(),
+            master_port: 29500,
+            traceparent: "00-1-2-01".to_owned(),
+            ..Default::default()
+        };
+        let cards = map(&[("OMP_NUM_THREADS", "2"), ("CUDA_VISIBLE_DEVICES", "")]);
+        let all = of(&order, "node-a", Path::new("/w"), map(&[("PATH", "/bin"), ("MINE", "no")]), cards);
+        let expected = [
+            ("PATH", "/bin"),
+            ("OMP_NUM_THREADS", "7"),
+            ("CUDA_VISIBLE_DEVICES", ""),
+            ("MINE", "yes"),
+            ("RANK", "2"),
+            ("WORLD_SIZE", "3"),
+            ("LOCAL_RANK", "0"),
+            ("LOCAL_WORLD_SIZE", "1"),
+            ("MASTER_ADDR", "host-a"),
+            ("MASTER_PORT", "29500"),
+            ("TRACEPARENT", "00-1-2-01"),
+            ("TESSERA_JOB_ID", "9"),
+            ("TESSERA_ATTEMPT", "1"),
+            ("TESSERA_RANK", "2"),
+            ("TESSERA_WORKER_DIR", "/w"),
+            ("TESSERA_VCARD_FILE", "/w/vcard.json"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_job_alone_gets_no_master() {
+        let all = of(&wire::WorkerOrder::default(), "n", Path::new("/w"), BTreeMap::new(), BTreeMap::new());
+        assert!(
+            !all.contains_key("MASTER_ADDR") && !all.contains_key("MASTER_PORT") && !all.contains_key("TRACEPARENT")
+        );
+        assert_eq!(all["WORLD_SIZE"], "1");
+    }
+}

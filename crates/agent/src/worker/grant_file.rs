@@ -1,0 +1,45 @@
+//! What a worker holds of this node's cards, kept in its folder so that a later agent can tell the cards.
+
+use std::fs;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use tessera_devices::{Grant, GrantedSlice, Share};
+use tessera_ledger::{Mebibytes, Owner};
+
+use super::folder::WorkerFolder;
+
+const FILE: &str = "grant.json";
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    card_index: u32,
+    share_thousandths: u32,
+    memory_mib: u64,
+}
+
+/// Writes a grant into the worker's folder.
+///
+/// # Errors
+/// What the file system says.
+pub fn store(grant: &Grant, folder: &WorkerFolder) -> io::Result<()> {
+    let entry = |slice: &GrantedSlice| Entry {
+        card_index: slice.card_index,
+        share_thousandths: slice.share.0,
+        memory_mib: slice.memory.0,
+    };
+    let entries: Vec<Entry> = grant.slices.iter().map(entry).collect();
+    fs::write(folder.file(FILE), serde_json::to_vec(&entries)?)
+}
+
+/// Reads a grant back; `None` when it is not there or not understood.
+#[must_use]
+pub fn load(owner: Owner, folder: &WorkerFolder) -> Option<Grant> {
+    let entries: Vec<Entry> = serde_json::from_slice(&fs::read(folder.file(FILE)).ok()?).ok()?;
+    let slice = |entry: Entry| GrantedSlice {
+        card_index: entry.card_index,
+        share: Share(entry.share_thousandths),
+        memory: Mebibytes(entry.memory_mib),
+    };
+    Some(Grant { owner, slices: entries.into_iter().map(slice).collect() })
+}

@@ -1,0 +1,249 @@
+//! From an order to a supervisor that waits for the word to begin.
+//!
+//! The supervisor is started, and makes its control groups, while the order is being put on disk; only when that is done
+//! is it told to begin. So the order is durable before the process exists, and neither waits for the other.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tessera_api::v1 as wire;
+use tessera_devices::{Attach, DeviceError, Grant, GrantedSlice, NodeDevices, Share};
+use tessera_ledger::wire::enum_from_wire;
+use tessera_ledger::{BlockCount, Mebibytes, MilliTflops, Owner, Precision};
+use tokio::process::{Child, Command};
+
+use super::environment::{self, VCARD_FILE};
+use super::folder::{WorkerFolder, WorkerFolders};
+use super::grant_file;
+use super::id::WorkerId;
+use super::vcard::VirtualCardFile;
+use crate::cgroup::Limits;
+use crate::config::{Limits as Bounds, SupervisorCommand};
+use crate::node::{LaunchOrder, policy_of};
+use crate::supervisor::LAUNCH_FILE;
+use crate::supervisor::message::Launch;
+
+/// Name of the script in the worker's own folder.
+const SCRIPT_FILE: &str = "script";
+
+/// What every launch on a node needs.
+#[derive(Clone)]
+pub struct Launcher {
+    /// Name of the node.
+    pub node: String,
+    /// Folders of the workers.
+    pub folders: WorkerFolders,
+    /// The cards.
+    pub devices: Arc<Mutex<NodeDevices>>,
+    /// Control group under which workers run.
+    pub cgroup_root: String,
+    /// Bounds on output and kills.
+    pub bounds: Bounds,
+    /// How supervisors are started.
+    pub supervisor: SupervisorCommand,
+    /// Variables that workers inherit.
+    pub inherited: BTreeMap<String, String>,
+}
+
+/// A supervisor that has everything and waits for the word to begin.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The supervisor.
+    pub child: Child,
+    /// This agent's end of its first socket.
+    pub stream: UnixStream,
+}
+
+/// A worker could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is neither a command nor a script.
+    #[error("the job has neither a command nor a script")]
+    NothingToRun,
+    /// The cards cannot be handed out.
+    #[error(transparent)]
+    Devices(#[from] DeviceError),
+    /// The same worker was here before.
+    #[error("the worker was started here before; it is never started twice")]
+    StartedBefore,
+    /// A file cannot be written.
+    #[error("the worker's folder cannot be prepared: {0}")]
+    Folder(#[source] io::Error),
+    /// The supervisor cannot be started.
+    #[error("the supervisor `{}` cannot be started: {source}", program.display())]
+    Supervisor {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Launcher {
+    /// The cards; a panic elsewhere leaves them usable, for every change of them is a single insertion. May wait for a
+    /// reading of the cards, so only blocking tasks call it.
+    fn devices(&self) -> MutexGuard<'_, NodeDevices> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the worker's folder, starts its supervisor, and makes the order durable meanwhile.
+    ///
+    /// # Errors
+    /// When something cannot be prepared; nothing of the worker runs then.
+    pub async fn prepare(&self, order: &LaunchOrder) -> Result<Prepared, LaunchError> {
+        let folder = self.folders.of(order.worker);
+        let (own, order, into) = (self.clone(), order.clone(), folder.clone());
+        let start = move || {
+            own.write(&order, &into)?;
+            own.start_supervisor(&into)
+        };
+        let started = tokio::task::spawn_blocking(start).await;
+        let prepared = started.map_err(|error| LaunchError::Folder(io::Error::other(error)))??;
+        // Without the word to begin, a supervisor whose starter goes away starts nothing.
+        make_durable(folder.essentials()).await.map_err(LaunchError::Folder)?;
+        Ok(prepared)
+    }
+
+    /// Tells the cards what an adopted worker holds of them.
+    pub async fn restore_grant(&self, worker: WorkerId) {
+        let own = self.clone();
+        let restore = move || {
+            let grant = grant_file::load(owner(worker), &own.folders.of(worker))?;
+            own.devices().prepare(&grant).ok()
+        };
+        if !matches!(tokio::task::spawn_blocking(restore).await, Ok(Some(_))) {
+            tracing::warn!(%worker, "it is not known what an adopted worker holds of the cards; readings leave it out");
+        }
+    }
+
+    /// Tells the cards that a worker is over.
+    pub async fn release_grant(&self, worker: WorkerId) {
+        let own = self.clone();
+        // A panic there has been printed; readings are then too high until the next start.
+        let _ = tokio::task::spawn_blocking(move || own.devices().release(owner(worker))).await;
+    }
+
+    fn write(&self, launch: &LaunchOrder, folder: &WorkerFolder) -> Result<(), LaunchError> {
+        let order = &launch.order;
+        folder.create().map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => LaunchError::StartedBefore,
+            _ => LaunchError::Folder(error),
+        })?;
+        let grant = self.grant(launch);
+        let attach = self.devices().prepare(&grant)?;
+        let plan = self.plan(launch, folder, attach)?;
+        let write = || -> io::Result<()> {
+            folder.write_order(order)?;
+            grant_file::store(&grant, folder)?;
+            let vcard = VirtualCardFile::new(order, &self.node);
+            fs::write(folder.work().join(VCARD_FILE), serde_json::to_vec_pretty(&vcard)?)?;
+            let script = order.spec.as_ref().map_or("", |spec| spec.script.as_str());
+            if !script.is_empty() {
+                let path = folder.work().join(SCRIPT_FILE);
+                fs::write(&path, script)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            }
+            fs::write(folder.file(LAUNCH_FILE), serde_json::to_vec(&plan)?)
+        };
+        write().map_err(LaunchError::Folder)
+    }
+
+    /// What the worker holds of this node's cards: the slices of its rank that lie here.
+    fn grant(&self, launch: &LaunchOrder) -> Grant {
+        let reference: Precision = enum_from_wire("reference_precision", launch.pool.reference.into())
+            .ok()
+            .flatten()
+            .unwrap_or(Precision::Fp16);
+        let block = MilliTflops(launch.pool.block_milli_tflops);
+        let devices = self.devices();
+        let own = launch.order.slices.iter().filter(|placed| placed.rank == launch.worker.rank.0);
+        let slices =
+            own.filter_map(|placed| placed.slice.as_ref()).filter(|slice| slice.node_id == launch.pool.node_id);
+        let granted = |slice: &wire::Slice| {
+            let card = devices.cards().get(slice.card_index as usize);
+            let rate = card.and_then(|card| card.rate(reference)).unwrap_or_default();
+            GrantedSlice {
+                card_index: slice.card_index,
+                share: Share::of(BlockCount(slice.blocks), block, rate),
+                memory: Mebibytes(slice.memory_mib),
+            }
+        };
+        Grant { owner: owner(launch.worker), slices: slices.map(granted).collect() }
+    }
+
+    fn plan(&self, launch: &LaunchOrder, folder: &WorkerFolder, attach: Attach) -> Result<Launch, LaunchError> {
+        let order = &launch.order;
+        let work = folder.work();
+        let spec = order.spec.clone().unwrap_or_default();
+        let command = match (spec.command.is_empty(), spec.script.is_empty()) {
+            (false, _) => spec.command,
+            (true, false) => vec![work.join(SCRIPT_FILE).display().to_string()],
+            (true, true) => return Err(LaunchError::NothingToRun),
+        };
+        let folder_of_program = PathBuf::from(&spec.working_directory);
+        Ok(Launch {
+            worker: launch.worker,
+            job: order.job_id,
+            fence: launch.fence,
+            lease: launch.lease,
+            command,
+            environment: environment::of(order, &self.node, &work, self.inherited.clone(), attach.environment),
+            working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
+            limits: Limits {
+                cpu_millicores: attach.limits.cpu_millicores,
+                memory_bytes: attach.limits.memory.map(|memory| memory.0.saturating_mul(1 << 20)),
+            },
+            cgroup: format!("{}/{}", self.cgroup_root, launch.worker),
+            cgroup_root: self.cgroup_root.clone(),
+            stop: policy_of(order.stop.as_ref()),
+            time_limit: spec
+                .time_limit
+                .and_then(|limit| Duration::try_from(limit).ok())
+                .filter(|limit| !limit.is_zero()),
+            output_file_bytes: self.bounds.output_file_bytes,
+            output_files: self.bounds.output_files,
+            kill_confirmation: self.bounds.kill_confirmation,
+        })
+    }
+
+    fn start_supervisor(&self, folder: &WorkerFolder) -> Result<Prepared, LaunchError> {
+        let start = || -> io::Result<Prepared> {
+            let (stream, theirs) = UnixStream::pair()?;
+            let log = fs::OpenOptions::new().create(true).append(true).open(folder.file("supervisor.log"))?;
+            let child = Command::new(&self.supervisor.program)
+                .args(&self.supervisor.arguments)
+                .arg(folder.path())
+                .stdin(Stdio::from(OwnedFd::from(theirs)))
+                .stdout(Stdio::null())
+                .stderr(log)
+                .kill_on_drop(false)
+                .spawn()?;
+            Ok(Prepared { child, stream })
+        };
+        start().map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
+    }
+}
+
+/// Fsyncs all paths at once: the disk flushes once for all of them instead of once for each.
+async fn make_durable(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<()> {
+    let sync = |path: PathBuf| tokio::task::spawn_blocking(move || fs::File::open(path)?.sync_all());
+    for synced in join_all(paths.into_iter().map(sync)).await {
+        synced.map_err(io::Error::other).flatten()?;
+    }
+    Ok(())
+}
+
+/// The owner of blocks that a worker is, as the ledger writes it.
+const fn owner(worker: WorkerId) -> Owner {
+    Owner { allocation: worker.allocation, epoch: worker.epoch, rank: worker.rank }
+}

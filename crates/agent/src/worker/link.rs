@@ -1,0 +1,279 @@
+//! The task beside each worker: it speaks with the supervisor, and searches for what is left when that is gone.
+//!
+//! What is wanted of a worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a node
+//! never waits for a worker, and a worker that was out of reach hears everything that still matters.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use tessera_actor::{Address, TellError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::folder::WorkerFolder;
+use super::launch::{Launcher, Prepared};
+use super::sweep::{Swept, sweep};
+use super::terms::{Fence, Lease, StopPolicy};
+use crate::boot::{BootTime, unix_millis};
+use crate::node::{Event, LaunchOrder};
+use crate::process::kill_pid;
+use crate::shell::Input;
+use crate::supervisor::SOCKET_FILE;
+use crate::supervisor::message::{Inbox, Notice, Request, encode};
+use crate::supervisor::status::{Cause, Phase, Status};
+
+/// Wait before an unconfirmed kill is tried again, or a supervisor that cannot be reached is called again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether the supervisor acts on its deadline.
+const WATCHDOG: Duration = Duration::from_secs(1);
+
+/// What the node wants of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The newest lease, and by whose word.
+    pub renew: Option<(Fence, Lease)>,
+    /// The newest stop.
+    pub stop: Option<(Fence, StopPolicy, Cause)>,
+}
+
+impl Wanted {
+    /// The requests that are new since `told`.
+    fn news(self, told: Self) -> Vec<Request> {
+        let renew = self.renew.filter(|renew| told.renew != Some(*renew));
+        let stop = self.stop.filter(|stop| told.stop != Some(*stop));
+        let renew = renew.map(|(fence, lease)| Request::Renew { fence, lease });
+        let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause });
+        renew.into_iter().chain(stop).collect()
+    }
+}
+
+/// One worker's link.
+pub struct Link {
+    /// Its folder.
+    pub folder: WorkerFolder,
+    /// How it stands as far as is known.
+    pub status: Status,
+    /// What the node wants.
+    pub wanted: watch::Receiver<Wanted>,
+    /// Where to tell how it stands.
+    pub(crate) node: Address<Input>,
+    /// How long one round of killing may take before it is called unconfirmed.
+    pub patience: Duration,
+}
+
+impl Link {
+    /// Launches the worker and stays with it to its end.
+    pub async fn launch(mut self, launcher: Launcher, order: LaunchOrder) {
+        match launcher.prepare(&order).await {
+            Ok(Prepared { child, stream }) => {
+                let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+                self.follow_own(child, stream).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, worker = %self.status.worker, "a worker cannot be started");
+                self.status.phase = Phase::Stopped;
+                self.status.cause = Some(Cause::StartFailed);
+                self.status.message = error.to_string();
+                self.status.stopped_unix_ms = Some(unix_millis());
+                self.tell().await;
+            }
+        }
+        launcher.release_grant(self.status.worker).await;
+    }
+
+    /// Finds the worker of an earlier agent and stays with it to its end.
+    pub async fn adopt(mut self, launcher: Launcher) {
+        launcher.restore_grant(self.status.worker).await;
+        self.follow_by_socket().await;
+        self.conclude().await;
+        launcher.release_grant(self.status.worker).await;
+    }
+
+    async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) {
+        match stream {
+            Ok(mut stream) => {
+                if send(&mut stream, &Request::Begin).await.is_ok() {
+                    self.follow(stream).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, worker = %self.status.worker, "no socket to the supervisor"),
+        }
+        if !self.status.is_final() {
+            // It may have cut this agent off and still be at work.
+            self.follow_by_socket().await;
+        }
+        if let Err(error) = child.wait().await {
+            tracing::warn!(%error, worker = %self.status.worker, "the supervisor cannot be waited for");
+        }
+        self.conclude().await;
+    }
+
+    /// Connects as long as there is someone to connect to.
+    async fn follow_by_socket(&mut self) {
+        while let Ok(stream) = connect(&self.folder).await {
+            self.follow(stream).await;
+            if self.status.is_final() {
+                return;
+            }
+        }
+    }
+
+    /// Speaks with the supervisor until the connection ends.
+    async fn follow(&mut self, mut stream: UnixStream) {
+        let mut told = Wanted::default();
+        let mut inbox = Inbox::default();
+        let mut buffer = [0; 4096];
+        if send(&mut stream, &Request::Status).await.is_err() {
+            return;
+        }
+        self.wanted.mark_changed();
+        let mut watchdog = interval(WATCHDOG);
+        watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                read = stream.read(&mut buffer) => match read {
+                    Ok(length) if length > 0 => {
+                        inbox.push(&buffer[..length]);
+                        if !self.take_notices(&mut inbox).await {
+                            return;
+                        }
+                    }
+                    _ => return,
+                },
+                changed = self.wanted.changed() => {
+                    if changed.is_err() {
+                        // The agent ends. The worker does not.
+                        std::future::pending::<()>().await;
+                    }
+                    let wanted = *self.wanted.borrow_and_update();
+                    for request in wanted.news(told) {
+                        if send(&mut stream, &request).await.is_err() {
+                            return;
+                        }
+                    }
+                    told = wanted;
+                }
+                _ = watchdog.tick() => {
+                    if self.is_overdue(told) {
+                        self.kill_supervisor();
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the supervisor has let the worker's last deadline pass by far without a word: it is itself stopped or stuck.
+    fn is_overdue(&self, told: Wanted) -> bool {
+        let renewed = told.renew.map(|(_, lease)| lease.kill_at);
+        let deadline =
+            self.status.lease.map(|lease| renewed.map_or(lease.kill_at, |renewed| renewed.max(lease.kill_at)));
+        let acts = matches!(self.status.phase, Phase::Unconfirmed | Phase::Stopped);
+        !acts && deadline.is_some_and(|deadline| deadline.after(self.patience) < BootTime::now())
+    }
+
+    /// Its worker dies with it; what else is left is found by the search that follows.
+    fn kill_supervisor(&self) {
+        tracing::error!(worker = %self.status.worker, "the supervisor does not act on its deadline; it is killed");
+        let alive = self.status.supervisor.filter(|supervisor| supervisor.is_alive());
+        if let Some(Err(error)) = alive.map(|supervisor| kill_pid(supervisor.pid)) {
+            tracing::error!(worker = %self.status.worker, %error, "the supervisor cannot be killed");
+        }
+    }
+
+    async fn take_notices(&mut self, inbox: &mut Inbox) -> bool {
+        loop {
+            match inbox.take::<Notice>() {
+                Ok(Some(notice)) => {
+                    if let Some(reason) = notice.refused {
+                        tracing::warn!(worker = %self.status.worker, reason, "the supervisor refused");
+                    }
+                    let news = notice.status != self.status;
+                    self.status = notice.status;
+                    if news {
+                        self.tell().await;
+                    }
+                }
+                Ok(None) => return true,
+                Err(error) => {
+                    tracing::warn!(worker = %self.status.worker, %error, "the supervisor speaks another language");
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The supervisor is gone: what it left on disk counts, or else what a search finds.
+    async fn conclude(&mut self) {
+        while !self.status.is_final() {
+            let (folder, known, patience) = (self.folder.clone(), self.status.clone(), self.patience);
+            let swept = tokio::task::spawn_blocking(move || sweep(&folder, known, patience)).await;
+            match swept.map_err(io::Error::other).flatten() {
+                Ok(Swept::Over(status)) => {
+                    self.status = *status;
+                    self.tell().await;
+                }
+                Ok(Swept::Unconfirmed(status)) => {
+                    if *status != self.status {
+                        tracing::error!(worker = %status.worker, "a kill cannot be confirmed; its blocks must not be granted again");
+                        self.status = *status;
+                        self.tell().await;
+                    }
+                    sleep(AGAIN).await;
+                }
+                Ok(Swept::Supervised) => {
+                    self.follow_by_socket().await;
+                    sleep(AGAIN).await;
+                }
+                Err(error) => {
+                    tracing::error!(worker = %self.status.worker, %error, "the worker's folder cannot be searched");
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn tell(&self) {
+        loop {
+            let event = Event::WorkerStatus(Box::new(self.status.clone()));
+            match self.node.tell(Input::Event(event), Instant::now() + AGAIN).await {
+                Err(TellError::Full { .. }) => {}
+                // The node is gone only when the agent ends.
+                Ok(()) | Err(TellError::Gone { .. }) => return,
+            }
+        }
+    }
+}
+
+async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
+    let frame = encode(request).map_err(io::Error::other)?;
+    stream.write_all(&frame).await
+}
+
+/// Connects through the open folder: the path of a socket may have 107 bytes only, that of a folder any number.
+async fn connect(folder: &WorkerFolder) -> io::Result<UnixStream> {
+    let opened = tokio::fs::File::open(folder.path()).await?;
+    UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET_FILE}", opened.as_raw_fd())).await
+}
+
+/// What the supervisor in a folder says of its worker; `None` when there is none, or it does not answer in time.
+pub async fn ask_status(folder: &WorkerFolder) -> Option<Status> {
+    let ask = async {
+        let mut stream = connect(folder).await.ok()?;
+        send(&mut stream, &Request::Status).await.ok()?;
+        let mut inbox = Inbox::default();
+        let mut buffer = [0; 4096];
+        loop {
+            let length = stream.read(&mut buffer).await.ok().filter(|length| *length > 0)?;
+            inbox.push(&buffer[..length]);
+            if let Some(notice) = inbox.take::<Notice>().ok()? {
+                return Some(notice.status);
+            }
+        }
+    };
+    tokio::time::timeout(AGAIN, ask).await.ok().flatten()
+}

@@ -1,0 +1,16 @@
+//! Workers: their names, the terms on which they run, their folders, how they are launched, watched, and searched for when
+//! their supervisor is gone.
+
+mod environment;
+pub mod folder;
+mod grant_file;
+mod id;
+pub mod launch;
+pub mod link;
+pub mod sweep;
+mod terms;
+mod vcard;
+
+pub(crate) use environment::inherited as inherited_environment;
+pub use id::WorkerId;
+pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};

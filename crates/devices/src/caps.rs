@@ -1,0 +1,64 @@
+//! What can be done with a card. Users see it, and the scheduler never promises what it lacks.
+
+/// How a share of a card's compute is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareControl {
+    /// Not at all: tenants compete.
+    None,
+    /// In time, in steps of so many thousandths of the card.
+    TimeGate {
+        /// Smallest step.
+        step_thousandths: u32,
+    },
+    /// In space: a part of the card's units, in steps of so many thousandths of the card.
+    Spatial {
+        /// Smallest step.
+        step_thousandths: u32,
+    },
+}
+
+/// How a share of a card's memory is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryControl {
+    /// Not at all.
+    None,
+    /// Exceeding it fails or ends the worker.
+    Hard,
+}
+
+/// A way to take compute away from a worker and give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspension {
+    /// Stopped in place; memory stays.
+    Freeze,
+    /// The whole state goes to disk.
+    ToDisk,
+    /// The program saves itself when it is told.
+    Application,
+}
+
+/// How far a worker can be carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    /// Not at all.
+    No,
+    /// To the same model of card.
+    SameModel,
+    /// To any card, because the program carries its own state.
+    Any,
+}
+
+/// What can be done with a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Enforcement of compute.
+    pub share: ShareControl,
+    /// Enforcement of memory.
+    pub memory: MemoryControl,
+    /// Ways to suspend, the cheapest first.
+    pub suspension: Vec<Suspension>,
+    /// How far a worker can be carried.
+    pub migration: Migration,
+    /// Whether work of another host can use it.
+    pub remote: bool,
+}

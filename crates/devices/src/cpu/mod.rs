@@ -1,0 +1,162 @@
+//! The processors of the host as one card: the accelerator of last resort, and the only one that every machine has.
+//!
+//! Its rating is measured in 32-bit floating point. The 16-bit formats and TF32 are computed by processors in 32-bit
+//! registers, so they are given the same rate. Shares are enforced by the CPU quota and memory limit of the worker's control
+//! group. One card stands for the whole host, whatever its sockets.
+
+mod benchmark;
+mod rating;
+mod readings;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tessera_ledger::{
+    CardDescription, CardHealth, CardKind, Isolation, Mebibytes, MilliTflops, Owner, Precision, Ratings,
+};
+
+use crate::backend::{Backend, HealthReport, Probe, Sample};
+use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
+use crate::error::DeviceError;
+use crate::grant::{Attach, Grant, HostLimits, Share};
+use crate::host::{HostRoot, field};
+use readings::Readings;
+
+/// Least memory that is left to the host itself.
+const RESERVE_MIN: Mebibytes = Mebibytes(512);
+/// Share of the host's memory that is left to the host itself: one part of so many.
+const RESERVE_PART: u64 = 10;
+
+/// The host's processors.
+#[derive(Debug)]
+pub struct CpuBackend {
+    host: HostRoot,
+    readings: Readings,
+    cores: u64,
+}
+
+impl CpuBackend {
+    /// The processors of a host.
+    #[must_use]
+    pub fn new(host: HostRoot) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        Self { readings: Readings::new(host.clone()), host, cores }
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn probe(&self) -> Probe {
+        match self.host.read("/proc/cpuinfo").and_then(|_| self.host.read("/proc/meminfo")) {
+            Ok(_) => Probe::Present,
+            Err(error) => Probe::Absent(error.to_string()),
+        }
+    }
+
+    fn discover(&mut self) -> Result<Vec<CardDescription>, DeviceError> {
+        let processor = Processor::of(&self.host)?;
+        let machine = self.host.read("/etc/machine-id").unwrap_or_default();
+        Ok(vec![CardDescription {
+            index: 0,
+            kind: CardKind::Cpu,
+            vendor: processor.vendor,
+            model: format!("{} ({} cores)", processor.model, self.cores),
+            uuid: format!("cpu-{}-{}", self.host.node(), machine.trim().get(..8).unwrap_or("unknown")),
+            memory: offered_memory(&self.host)?,
+            rated: Ratings::new(),
+            measured: Ratings::new(),
+            links: Vec::new(),
+            isolation: Isolation::Soft,
+            simulated: false,
+            pci_address: String::new(),
+            max_slices: 0,
+            health: CardHealth::Healthy,
+        }])
+    }
+
+    fn caps(&self, _card: &CardDescription) -> Caps {
+        Caps {
+            share: ShareControl::TimeGate { step_thousandths: 10 },
+            memory: MemoryControl::Hard,
+            suspension: vec![Suspension::Freeze, Suspension::Application],
+            migration: Migration::Any,
+            remote: false,
+        }
+    }
+
+    fn calibrate(&mut self, card: &CardDescription, precision: Precision) -> Result<Option<MilliTflops>, DeviceError> {
+        match precision {
+            Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => {
+                rating::measured_or_cached(&self.host, &card.model, self.cores).map(Some)
+            }
+            Precision::Fp8 | Precision::Int8 => Ok(None),
+        }
+    }
+
+    fn sample(&mut self, _since_start: Duration) -> Vec<Sample> {
+        self.readings.take().into_iter().collect()
+    }
+
+    fn health(&mut self) -> Vec<HealthReport> {
+        // A host whose processors do not work has no agent that could say so.
+        vec![HealthReport { card_index: 0, health: CardHealth::Healthy, reason: String::new() }]
+    }
+
+    fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
+        let share: u64 = grant.slices.iter().map(|slice| u64::from(slice.share.0)).sum();
+        let millicores = share.min(u64::from(Share::WHOLE.0)) * self.cores;
+        let memory: Mebibytes = grant.slices.iter().map(|slice| slice.memory).sum();
+        // Libraries start a thread per core of the machine otherwise, and are throttled most of the time.
+        let threads = millicores.div_ceil(1000).max(1).to_string();
+        Ok(Attach {
+            environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads)]),
+            device_nodes: Vec::new(),
+            limits: HostLimits {
+                cpu_millicores: Some(millicores),
+                memory: (memory > Mebibytes::ZERO).then_some(memory),
+            },
+        })
+    }
+
+    fn release(&mut self, _owner: Owner) {}
+}
+
+/// Maker and model of the processors.
+struct Processor {
+    vendor: String,
+    model: String,
+}
+
+impl Processor {
+    fn of(host: &HostRoot) -> Result<Self, DeviceError> {
+        let text = host.read("/proc/cpuinfo")?;
+        let value = |name: &str| {
+            let line = text.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+            Some(line.split_once(':')?.1.trim().to_owned()).filter(|value| !value.is_empty())
+        };
+        let vendor = match value("vendor_id").as_deref() {
+            Some("AuthenticAMD") => "AMD".to_owned(),
+            Some("GenuineIntel") => "Intel".to_owned(),
+            Some(other) => other.to_owned(),
+            None => "unknown".to_owned(),
+        };
+        // Other architectures than x86 name no model.
+        let model = value("model name").or_else(|| value("CPU part")).unwrap_or_else(|| "processor".to_owned());
+        Ok(Self { vendor, model })
+    }
+}
+
+/// What the host can offer beside what it needs itself.
+fn offered_memory(host: &HostRoot) -> Result<Mebibytes, DeviceError> {
+    let expected = || DeviceError::Unreadable { path: host.path("/proc/meminfo"), expected: "a line `MemTotal`" };
+    let total = Mebibytes(field(&host.read("/proc/meminfo")?, "MemTotal").ok_or_else(expected)? / 1024);
+    let reserve = RESERVE_MIN.max(Mebibytes(total.0 / RESERVE_PART));
+    Ok(total.saturating_sub(reserve))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

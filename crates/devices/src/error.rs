@@ -1,0 +1,67 @@
+//! What goes wrong between Tessera and hardware.
+
+use std::path::PathBuf;
+
+use tessera_ledger::CardKind;
+
+use crate::inventory::InventoryError;
+
+/// A card could not be found, read or handed out.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// A file of the host cannot be read.
+    #[error("{} cannot be read; is /proc mounted, and may the agent read it?", path.display())]
+    Host {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file of the host does not say what it should.
+    #[error("{} does not hold {expected}; this host cannot offer its processors as a card", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        expected: &'static str,
+    },
+    /// The inventory file cannot be used.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The inventory says nothing of this node.
+    #[error("the inventory {} has no node `{node}`; it declares: {declared}", path.display())]
+    NodeNotDeclared {
+        /// The file.
+        path: PathBuf,
+        /// The node.
+        node: String,
+        /// Names that are declared.
+        declared: String,
+    },
+    /// A grant names a card that the node does not have.
+    #[error("the node has no card {index}; it has {count} cards")]
+    NoSuchCard {
+        /// The card asked for.
+        index: u32,
+        /// Cards of the node.
+        count: usize,
+    },
+    /// The benchmark could not run.
+    #[error("the {kind} card could not be measured: {reason}", kind = kind.name())]
+    NotMeasured {
+        /// The kind of card.
+        kind: CardKind,
+        /// Why.
+        reason: String,
+    },
+    /// The measured rating cannot be kept.
+    #[error("the measured rating cannot be kept in {}; is the data folder writable?", path.display())]
+    Cache {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,182 @@
+//! All cards of a node over all its mechanisms, indexed in the order in which blocks are numbered: gpu, npu, fpga, cpu.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision};
+
+use crate::backend::{Backend, HealthReport, Probe, Sample};
+use crate::caps::Caps;
+use crate::cpu::CpuBackend;
+use crate::error::DeviceError;
+use crate::grant::{Attach, Grant};
+use crate::host::HostRoot;
+use crate::inventory::Inventory;
+use crate::simulated::SimulatedBackend;
+
+/// The cards of a node.
+pub struct NodeDevices {
+    backends: Vec<Box<dyn Backend>>,
+    cards: Vec<CardDescription>,
+    /// For every card of the node: its backend, and its index there.
+    places: Vec<(usize, u32)>,
+}
+
+impl NodeDevices {
+    /// A node without cards.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { backends: Vec::new(), cards: Vec::new(), places: Vec::new() }
+    }
+
+    /// The real cards of this host, measured where they can be.
+    ///
+    /// # Errors
+    /// When the host cannot be read or measured.
+    pub fn local(host: HostRoot) -> Result<Self, DeviceError> {
+        Self::of(vec![Box::new(CpuBackend::new(host))])
+    }
+
+    /// The simulated cards that an inventory file declares for a node. `host` says which node, and where its faults file
+    /// ([`crate::simulated::FAULTS_FILE`]) lies.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or does not know the node.
+    pub fn declared(inventory: &Path, host: &HostRoot) -> Result<Self, DeviceError> {
+        let declared = Inventory::load(inventory)?;
+        let Some(node) = declared.node(host.node()) else {
+            let names: Vec<&str> = declared.nodes.iter().map(|node| node.name.as_str()).collect();
+            return Err(DeviceError::NodeNotDeclared {
+                path: inventory.to_owned(),
+                node: host.node().to_owned(),
+                declared: names.join(", "),
+            });
+        };
+        Self::of(vec![Box::new(SimulatedBackend::new(node.clone(), host))])
+    }
+
+    /// The cards of several mechanisms; those that cannot work here are left out.
+    ///
+    /// # Errors
+    /// When a mechanism that is present cannot read or measure its cards.
+    pub fn of(mut backends: Vec<Box<dyn Backend>>) -> Result<Self, DeviceError> {
+        let mut found = Vec::new();
+        for (place, backend) in backends.iter_mut().enumerate() {
+            if let Probe::Absent(reason) = backend.probe() {
+                tracing::info!(backend = backend.name(), reason, "no cards by this mechanism");
+                continue;
+            }
+            for card in backend.discover()? {
+                let measured = measure(backend.as_mut(), card)?;
+                found.push((place, measured));
+            }
+        }
+        found.sort_by_key(|(place, card)| (card.kind, *place, card.index));
+        let mut devices = Self { backends, cards: Vec::new(), places: Vec::new() };
+        devices.places = found.iter().map(|(place, card)| (*place, card.index)).collect();
+        let places = devices.places.clone();
+        for (index, (place, mut card)) in found.into_iter().enumerate() {
+            card.index = to_index(index);
+            for link in &mut card.links {
+                let peer = places.iter().position(|known| *known == (place, link.peer_index));
+                link.peer_index = peer.map_or(link.peer_index, to_index);
+            }
+            devices.cards.push(card);
+        }
+        Ok(devices)
+    }
+
+    /// The cards, in order of index.
+    #[must_use]
+    pub fn cards(&self) -> &[CardDescription] {
+        &self.cards
+    }
+
+    /// What can be done with a card.
+    #[must_use]
+    pub fn caps(&self, index: u32) -> Option<Caps> {
+        let (place, _) = self.places.get(index as usize)?;
+        Some(self.backends[*place].caps(&self.cards[index as usize]))
+    }
+
+    /// Newest readings of all cards.
+    pub fn sample(&mut self, since_start: Duration) -> Vec<Sample> {
+        let places = &self.places;
+        let readings = self.backends.iter_mut().enumerate().flat_map(|(place, backend)| {
+            let rename = move |mut sample: Sample| {
+                sample.card_index = to_index(places.iter().position(|known| *known == (place, sample.card_index))?);
+                Some(sample)
+            };
+            backend.sample(since_start).into_iter().filter_map(rename)
+        });
+        let mut readings: Vec<Sample> = readings.collect();
+        readings.sort_by_key(|sample| sample.card_index);
+        readings
+    }
+
+    /// Looks at the health of all cards and gives those whose health is another than before.
+    pub fn changed_health(&mut self) -> Vec<HealthReport> {
+        let mut changed = Vec::new();
+        for (place, backend) in self.backends.iter_mut().enumerate() {
+            for mut report in backend.health() {
+                let Some(index) = self.places.iter().position(|known| *known == (place, report.card_index)) else {
+                    continue;
+                };
+                if self.cards[index].health != report.health {
+                    self.cards[index].health = report.health;
+                    report.card_index = to_index(index);
+                    changed.push(report);
+                }
+            }
+        }
+        changed
+    }
+
+    /// Whether a card is usable, as last looked at.
+    #[must_use]
+    pub fn health(&self, index: u32) -> Option<CardHealth> {
+        self.cards.get(index as usize).map(|card| card.health)
+    }
+
+    /// Prepares a worker's grant over all mechanisms.
+    ///
+    /// # Errors
+    /// When the grant names a card that the node does not have; nothing is prepared then.
+    pub fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
+        let mut parts = vec![Vec::new(); self.backends.len()];
+        for slice in &grant.slices {
+            let no_such_card = || DeviceError::NoSuchCard { index: slice.card_index, count: self.cards.len() };
+            let (place, index) = *self.places.get(slice.card_index as usize).ok_or_else(no_such_card)?;
+            let mut own = *slice;
+            own.card_index = index;
+            parts[place].push(own);
+        }
+        let mut attach = Attach::default();
+        for (backend, slices) in self.backends.iter_mut().zip(parts) {
+            if !slices.is_empty() {
+                attach = attach.joined(backend.prepare(&Grant { owner: grant.owner, slices })?);
+            }
+        }
+        Ok(attach)
+    }
+
+    /// Forgets a worker's grant.
+    pub fn release(&mut self, owner: Owner) {
+        for backend in &mut self.backends {
+            backend.release(owner);
+        }
+    }
+}
+
+fn to_index(position: usize) -> u32 {
+    u32::try_from(position).expect("a node has far fewer than 2^32 cards")
+}
+
+fn measure(backend: &mut dyn Backend, mut card: CardDescription) -> Result<CardDescription, DeviceError> {
+    for precision in Precision::ALL {
+        if let Some(rate) = backend.calibrate(&card, precision)?.filter(|rate| *rate > MilliTflops::ZERO) {
+            card.measured.insert(precision, rate);
+        }
+    }
+    Ok(card)
+}

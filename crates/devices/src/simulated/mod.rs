@@ -1,0 +1,197 @@
+//! Simulated cards: declared by an inventory file, computing nothing, otherwise like real ones.
+//!
+//! Readings follow from what is granted and from the time given, so that two runs show the same. Cards are made unhealthy
+//! by writing their indexes, in the order declared, into [`FAULTS_FILE`] in the node's data folder: `unhealthy = [0, 2]`.
+
+pub mod inventory;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tessera_ledger::{CardDescription, CardHealth, Isolation, Mebibytes, MilliTflops, Owner, Precision, Ratings};
+
+use crate::backend::{Backend, HealthReport, Probe, Sample};
+use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
+use crate::error::DeviceError;
+use crate::grant::{Attach, Grant, HostLimits, Share};
+use crate::host::HostRoot;
+use inventory::DeclaredNode;
+
+/// Name of the faults file in the node's data folder.
+pub const FAULTS_FILE: &str = "faults.toml";
+/// Variables by which frameworks find cards. A node whose cards are simulated must not let work slip onto real ones.
+const HIDDEN: [&str; 4] =
+    ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+/// What a driver takes of a card's memory before anyone uses it.
+const DRIVER_MEMORY: Mebibytes = Mebibytes(300);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Faults {
+    #[serde(default)]
+    unhealthy: BTreeSet<u32>,
+}
+
+/// The declared cards of one node.
+#[derive(Debug)]
+pub struct SimulatedBackend {
+    node: DeclaredNode,
+    cards: Vec<CardDescription>,
+    faults: PathBuf,
+    unhealthy: BTreeSet<u32>,
+    grants: BTreeMap<Owner, Grant>,
+}
+
+impl SimulatedBackend {
+    /// The cards of a declared node.
+    #[must_use]
+    pub fn new(node: DeclaredNode, host: &HostRoot) -> Self {
+        let faults = host.data_file(FAULTS_FILE);
+        Self { cards: describe(&node), node, faults, unhealthy: BTreeSet::new(), grants: BTreeMap::new() }
+    }
+
+    /// Share and memory granted on a card.
+    fn granted(&self, index: u32) -> (Share, Mebibytes) {
+        let slices = self.grants.values().flat_map(|grant| &grant.slices).filter(|slice| slice.card_index == index);
+        let (mut share, mut memory) = (0_u32, Mebibytes::ZERO);
+        for slice in slices {
+            share = share.saturating_add(slice.share.0);
+            memory = memory.saturating_add(slice.memory);
+        }
+        (Share(share.min(Share::WHOLE.0)), memory)
+    }
+}
+
+/// The cards of a node, in the order declared.
+fn describe(node: &DeclaredNode) -> Vec<CardDescription> {
+    let mut cards: Vec<CardDescription> = Vec::new();
+    for declared in &node.cards {
+        let first = cards.len();
+        for _ in 0..declared.count {
+            let index = u32::try_from(cards.len()).expect("the inventory bounds the number of cards");
+            let peers = first..first + declared.count as usize;
+            cards.push(CardDescription {
+                index,
+                kind: declared.kind,
+                vendor: declared.vendor.clone(),
+                model: declared.model.clone(),
+                uuid: format!("sim-{}-{index}", node.name),
+                memory: declared.memory,
+                rated: declared.rated.clone(),
+                measured: Ratings::new(),
+                links: declared.links(index, peers),
+                isolation: declared.isolation,
+                simulated: true,
+                pci_address: String::new(),
+                max_slices: declared.max_slices,
+                health: CardHealth::Healthy,
+            });
+        }
+    }
+    cards
+}
+
+impl Backend for SimulatedBackend {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn probe(&self) -> Probe {
+        if self.cards.is_empty() {
+            Probe::Absent(format!("node `{}` declares no card", self.node.name))
+        } else {
+            Probe::Present
+        }
+    }
+
+    fn discover(&mut self) -> Result<Vec<CardDescription>, DeviceError> {
+        Ok(self.cards.clone())
+    }
+
+    fn caps(&self, card: &CardDescription) -> Caps {
+        let share = match card.isolation {
+            Isolation::Shared => ShareControl::None,
+            Isolation::Soft => ShareControl::TimeGate { step_thousandths: 10 },
+            Isolation::Hard => ShareControl::Spatial { step_thousandths: 125 },
+        };
+        Caps {
+            share,
+            memory: if card.isolation == Isolation::Shared { MemoryControl::None } else { MemoryControl::Hard },
+            suspension: vec![Suspension::Freeze, Suspension::Application],
+            migration: Migration::Any,
+            remote: false,
+        }
+    }
+
+    fn calibrate(
+        &mut self,
+        _card: &CardDescription,
+        _precision: Precision,
+    ) -> Result<Option<MilliTflops>, DeviceError> {
+        Ok(None)
+    }
+
+    fn sample(&mut self, since_start: Duration) -> Vec<Sample> {
+        let readings = self.cards.iter().map(|card| {
+            let (share, memory) = self.granted(card.index);
+            let used = memory.saturating_add(DRIVER_MEMORY).min(card.memory);
+            let utilization = f64::from(share.0) / 1000.0 * intensity(since_start, card.index);
+            Sample {
+                card_index: card.index,
+                utilization,
+                memory_used_bytes: used.0 << 20,
+                temperature_celsius: Some(30.0 + 45.0 * utilization),
+                power_watts: Some(60.0 + 340.0 * utilization),
+            }
+        });
+        readings.collect()
+    }
+
+    fn health(&mut self) -> Vec<HealthReport> {
+        match fs::read_to_string(&self.faults) {
+            Ok(text) => match toml::from_str::<Faults>(&text) {
+                Ok(faults) => self.unhealthy = faults.unhealthy,
+                Err(error) => {
+                    tracing::warn!(path = %self.faults.display(), %error, "the faults file is not understood; it should read `unhealthy = [0, 2]`")
+                }
+            },
+            Err(_) => self.unhealthy.clear(),
+        }
+        let report = |card: &CardDescription| {
+            let faulty = self.unhealthy.contains(&card.index);
+            let reason =
+                if faulty { format!("declared unhealthy in {}", self.faults.display()) } else { String::new() };
+            let health = if faulty { CardHealth::Unhealthy } else { CardHealth::Healthy };
+            HealthReport { card_index: card.index, health, reason }
+        };
+        self.cards.iter().map(report).collect()
+    }
+
+    fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
+        let missing = grant.slices.iter().find(|slice| slice.card_index as usize >= self.cards.len());
+        if let Some(slice) = missing {
+            return Err(DeviceError::NoSuchCard { index: slice.card_index, count: self.cards.len() });
+        }
+        self.grants.insert(grant.owner, grant.clone());
+        let environment = HIDDEN.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        Ok(Attach { environment, device_nodes: Vec::new(), limits: HostLimits::default() })
+    }
+
+    fn release(&mut self, owner: Owner) {
+        self.grants.remove(&owner);
+    }
+}
+
+/// How hard granted work computes at a time, between 0.85 and 0.99: it swings, differently on every card, with a period of
+/// a minute.
+fn intensity(since_start: Duration, index: u32) -> f64 {
+    let turns = since_start.as_secs_f64() / 60.0 + f64::from(index) * 0.37;
+    0.92 + 0.07 * (turns * std::f64::consts::TAU).sin()
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+//! Simulated cards behave like cards.
+
+use std::fs;
+use std::path::Path;
+
+use tessera_ledger::{AllocationId, BlockCount, CardKind, Epoch, Rank};
+
+use super::inventory::Inventory;
+use super::*;
+use crate::grant::GrantedSlice;
+use crate::node::NodeDevices;
+
+const OWNER: Owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+
+/// Node 3 of the reference pool (P8), its kinds in another order than that of the numbering.
+const NODE: &str = r#"
+[[node]]
+name = "node-3"
+card = [
+  { kind = "fpga", vendor = "amd", model = "V80", count = 1, memory_gib = 32, tflops = { fp16 = 12 } },
+  { kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib = 24, tflops = { fp16 = 14 }, link = { kind = "fabric" } },
+  { kind = "npu", vendor = "huawei", model = "310P", count = 1, memory_gib = 24, tflops = { fp16 = 15 } },
+]
+"#;
+
+fn devices(data: &Path) -> NodeDevices {
+    let file = data.join("pool.toml");
+    fs::write(&file, NODE).expect("writable");
+    NodeDevices::declared(&file, &HostRoot::new("node-3", data)).expect("declared")
+}
+
+fn grant(slices: &[(u32, Share, Mebibytes)]) -> Grant {
+    let slice = |(card_index, share, memory): &(u32, Share, Mebibytes)| GrantedSlice {
+        card_index: *card_index,
+        share: *share,
+        memory: *memory,
+    };
+    Grant { owner: OWNER, slices: slices.iter().map(slice).collect() }
+}
+
+#[test]
+fn cards_are_indexed_in_the_order_in_which_blocks_are_numbered() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let devices = devices(data.path());
+    let kinds: Vec<CardKind> = devices.cards().iter().map(|card| card.kind).collect();
+    assert_eq!(kinds, [CardKind::Gpu, CardKind::Gpu, CardKind::Npu, CardKind::Fpga]);
+    assert!(devices.cards().iter().enumerate().all(|(place, card)| card.index as usize == place && card.simulated));
+    assert_eq!(devices.cards()[0].links[0].peer_index, 1, "links follow the cards");
+    let blocks: u32 =
+        devices.cards().iter().map(|card| card.block_count(Precision::Fp16, MilliTflops::from_tflops(1)).0).sum();
+    assert_eq!(blocks, 55);
+    assert!(matches!(devices.caps(0).expect("a card").share, ShareControl::TimeGate { .. }));
+    assert_eq!(devices.caps(9), None);
+}
+
+#[test]
+fn readings_follow_the_grants_and_nothing_else() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut devices = devices(data.path());
+    let time = Duration::from_secs(7);
+    assert!(devices.sample(time).iter().all(|sample| sample.utilization == 0.0));
+    let half = Share::of(BlockCount(7), MilliTflops(1000), MilliTflops(14_000));
+    devices.prepare(&grant(&[(1, half, Mebibytes(1000)), (3, Share::WHOLE, Mebibytes(2000))])).expect("cards exist");
+    let samples = devices.sample(time);
+    assert_eq!(samples, devices.sample(time), "the same time, the same readings");
+    assert!(samples[0].utilization == 0.0 && (0.4..0.5).contains(&samples[1].utilization));
+    assert!((0.84..1.0).contains(&samples[3].utilization));
+    assert_eq!(samples[1].memory_used_bytes, 1300 << 20);
+    devices.release(OWNER);
+    assert!(devices.sample(time).iter().all(|sample| sample.utilization == 0.0));
+}
+
+#[test]
+fn a_grant_hides_real_cards_and_limits_nothing_of_the_host() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut devices = devices(data.path());
+    let attach = devices.prepare(&grant(&[(0, Share::WHOLE, Mebibytes(1))])).expect("the card exists");
+    assert_eq!(attach.environment["CUDA_VISIBLE_DEVICES"], "");
+    assert_eq!(attach.limits, HostLimits::default());
+    let error = devices.prepare(&grant(&[(4, Share::WHOLE, Mebibytes(1))])).expect_err("no such card");
+    assert_eq!(error.to_string(), "the node has no card 4; it has 4 cards");
+}
+
+#[test]
+fn faults_come_and_go_with_their_file() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut devices = devices(data.path());
+    assert_eq!(devices.changed_health(), []);
+    let faults = data.path().join(FAULTS_FILE);
+    // Indexes of the file are those of the declaration: 0 is the FPGA.
+    fs::write(&faults, "unhealthy = [0]\n").expect("writable");
+    let changed = devices.changed_health();
+    assert_eq!((changed.len(), changed[0].card_index, changed[0].health), (1, 3, CardHealth::Unhealthy));
+    assert!(changed[0].reason.contains("faults.toml"));
+    assert_eq!(devices.changed_health(), [], "told once");
+    fs::write(&faults, "unhealthy = nonsense").expect("writable");
+    assert_eq!(devices.changed_health(), [], "a broken file changes nothing");
+    fs::remove_file(&faults).expect("there");
+    assert_eq!(devices.changed_health()[0].health, CardHealth::Healthy);
+}
+
+#[test]
+fn a_node_that_is_not_declared_is_told_which_are() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let file = data.path().join("pool.toml");
+    fs::write(&file, NODE).expect("writable");
+    let error = NodeDevices::declared(&file, &HostRoot::new("node-9", data.path())).err().expect("unknown");
+    assert!(error.to_string().contains("no node `node-9`; it declares: node-3"), "{error}");
+    let inventory = Inventory::load(&data.path().join("absent.toml"));
+    assert!(inventory.expect_err("absent").to_string().contains("cannot be read"));
+}
