@@ -1,0 +1,175 @@
+//! The numbers an operator may turn, their defaults and the inequalities between them.
+//!
+//! # Why these defaults
+//!
+//! A follower starts an election when it has not heard from the leader for `election_timeout_max` (the lease, during
+//! which it also refuses to vote for anyone else) plus a random share between `election_timeout_min` and
+//! `election_timeout_max`. With 40 ms heartbeats and 90 to 160 ms that is 250 to 320 ms of silence, six to eight missed
+//! heartbeats: a machine that is busy, a garbage-collected neighbour or a lost packet does not reach it, and a real
+//! LAN, whose round trips are far below a millisecond, has a margin of two orders of magnitude. Pre-vote makes an
+//! election that starts nevertheless harmless: as long as the others hear the leader, nobody grants it and no term is
+//! burnt.
+//!
+//! The usual death is faster than a timeout. When the leader's process is killed, or its host reboots in order, the
+//! kernel closes its sockets, and every follower holds one open for exactly this purpose (`Presence` in the raft
+//! service). A follower that sees it close does not wait for the random share: it asks for pre-votes as soon as its
+//! lease is over, one follower after the other (`stagger`). From the kill to the next leader that is about
+//! `election_timeout_max` minus the age of the last heartbeat plus two round trips and two synced writes: about 160 ms.
+//! A closed socket never shortens a lease, so a broken connection to a live leader costs nothing.
+
+use std::time::Duration;
+
+/// Settings of one member's consensus. All members of a cluster should have the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsensusConfig {
+    /// How often the leader shows a sign of life.
+    pub heartbeat: Duration,
+    /// Shortest random share of an election timeout. It is also the deadline of one request for a vote, so it must
+    /// leave room for a synced write.
+    pub election_timeout_min: Duration,
+    /// Longest random share of an election timeout, and the lease: a follower that heard the leader within it votes for
+    /// nobody else, and a leader that no quorum acknowledged within it accepts no proposal.
+    pub election_timeout_max: Duration,
+    /// Distance between the attempts of two followers that both saw the leader's process end.
+    pub stagger: Duration,
+    /// A snapshot is taken after this many entries.
+    pub snapshot_entries: u64,
+    /// A snapshot is taken after entries of this many bytes.
+    pub snapshot_bytes: u64,
+    /// So many entries before a snapshot are kept, for followers that are a little behind.
+    pub keep_entries: u64,
+    /// At most so many bytes of entries before a snapshot are kept.
+    pub keep_bytes: u64,
+    /// Most commands in one entry.
+    pub max_batch_commands: usize,
+    /// Most bytes of commands in one entry (one command may be larger than the rest of the batch, never than this).
+    pub max_batch_bytes: usize,
+    /// Most entries proposed and not yet applied; more commands wait and share the next entry.
+    pub max_in_flight: usize,
+    /// Most commands that wait to be proposed; beyond it callers get
+    /// [`ProposeError::Overloaded`](crate::ProposeError::Overloaded).
+    pub mailbox: usize,
+    /// Most bytes of entries in one append request.
+    pub append_bytes: u64,
+    /// Most bytes of recent entries kept decoded in memory.
+    pub cache_bytes: usize,
+    /// How long an append, or one snapshot chunk, may go unanswered before the connection is given up.
+    pub append_timeout: Duration,
+    /// How long a receiver may take to install a snapshot that has fully arrived.
+    pub snapshot_install_timeout: Duration,
+    /// A digest of the state is taken at every index that is a multiple of this (law L8).
+    pub digest_interval: u64,
+    /// How often members compare digests.
+    pub digest_period: Duration,
+}
+
+impl Default for ConsensusConfig {
+    fn default() -> Self {
+        ConsensusConfig {
+            heartbeat: Duration::from_millis(40),
+            election_timeout_min: Duration::from_millis(90),
+            election_timeout_max: Duration::from_millis(160),
+            stagger: Duration::from_millis(25),
+            snapshot_entries: 20_000,
+            snapshot_bytes: 64 << 20,
+            keep_entries: 5_000,
+            keep_bytes: 32 << 20,
+            max_batch_commands: 1_024,
+            max_batch_bytes: 1 << 20,
+            max_in_flight: 4,
+            mailbox: 16_384,
+            append_bytes: 2 << 20,
+            cache_bytes: 64 << 20,
+            append_timeout: Duration::from_secs(2),
+            snapshot_install_timeout: Duration::from_secs(300),
+            digest_interval: 1_000,
+            digest_period: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Settings that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("consensus settings: {0}")]
+pub struct BadConfig(pub String);
+
+impl ConsensusConfig {
+    /// Checks the inequalities between the settings.
+    ///
+    /// # Errors
+    /// [`BadConfig`] naming the first inequality that does not hold.
+    pub fn validate(&self) -> Result<(), BadConfig> {
+        let rules = [
+            (self.heartbeat >= Duration::from_millis(5), "heartbeat must be at least 5 ms"),
+            (
+                self.election_timeout_min >= self.heartbeat * 2,
+                "election_timeout_min must be at least twice the heartbeat, or one lost packet starts an election",
+            ),
+            (
+                self.election_timeout_max > self.election_timeout_min + Duration::from_millis(9),
+                "election_timeout_max must exceed election_timeout_min by at least 10 ms, or votes split",
+            ),
+            (
+                self.election_timeout_max >= self.heartbeat * 3,
+                "election_timeout_max must be at least three heartbeats: it is also the leader's lease",
+            ),
+            (
+                self.stagger >= Duration::from_millis(5) && self.stagger <= self.election_timeout_min,
+                "stagger must lie between 5 ms and election_timeout_min",
+            ),
+            (self.snapshot_entries > 0, "snapshot_entries must be positive"),
+            (self.snapshot_bytes >= 1 << 16, "snapshot_bytes must be at least 64 KiB"),
+            (
+                self.max_batch_bytes as u64 <= self.append_bytes,
+                "max_batch_bytes must not exceed append_bytes: an entry must fit into one request",
+            ),
+            (
+                self.append_bytes <= MAX_MESSAGE_BYTES as u64 / 2,
+                "append_bytes must not exceed 16 MiB, half of what a message may carry",
+            ),
+            (self.max_batch_commands > 0, "max_batch_commands must be positive"),
+            (self.max_batch_bytes >= 1 << 10, "max_batch_bytes must be at least 1 KiB"),
+            (self.max_in_flight > 0, "max_in_flight must be positive"),
+            (self.mailbox >= self.max_batch_commands, "mailbox must hold at least one full batch"),
+            (
+                self.append_timeout >= self.election_timeout_max,
+                "append_timeout must not be shorter than election_timeout_max",
+            ),
+            (self.digest_interval > 0, "digest_interval must be positive"),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            None => Ok(()),
+            Some((_, broken)) => Err(BadConfig(broken.to_owned())),
+        }
+    }
+}
+
+/// Largest message between members, both ways.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_fit_together() {
+        ConsensusConfig::default().validate().expect("defaults must be valid");
+    }
+
+    #[test]
+    fn each_broken_inequality_is_named() {
+        let broken = |change: fn(&mut ConsensusConfig)| {
+            let mut config = ConsensusConfig::default();
+            change(&mut config);
+            config.validate().expect_err("must be refused").0
+        };
+        assert!(broken(|c| c.election_timeout_min = c.heartbeat).contains("election_timeout_min"));
+        assert!(broken(|c| c.election_timeout_max = c.election_timeout_min).contains("election_timeout_max"));
+        assert!(broken(|c| c.heartbeat = Duration::ZERO).contains("heartbeat"));
+        assert!(broken(|c| c.max_batch_bytes = 3 << 20).contains("max_batch_bytes"));
+        assert!(broken(|c| c.append_bytes = 64 << 20).contains("append_bytes"));
+        assert!(broken(|c| c.mailbox = 1).contains("mailbox"));
+        assert!(broken(|c| c.append_timeout = Duration::ZERO).contains("append_timeout"));
+        assert!(broken(|c| c.stagger = Duration::ZERO).contains("stagger"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Raft behind one door: a replicated log that feeds a deterministic [`Machine`] on every member of the control plane.
+//!
+//! A newcomer needs five words. A **member** is one control-plane process; a majority of the voting members is a
+//! **quorum**. The **leader** turns commands into **entries** of the log; an entry that a quorum has on disk is
+//! **committed**, and every member applies committed entries in the same order to its [`Machine`]. [`Consensus`] is the
+//! handle to all that: [`propose`](Consensus::propose) a command and get what applying it answered,
+//! [`read_barrier`](Consensus::read_barrier) before a linearizable read, watch [`leadership`](Consensus::leadership),
+//! change the members, shut down. [`raft_service`] is what the other members call; mount it beside the API.
+//!
+//! The crate is the only one that names an openraft type (a pinned alpha, see docs/decisions). Its wire and disk
+//! formats are its own, versioned protobuf (`tessera.raft.v1`), and what this release cannot read stops the member (law
+//! L7). States are compared across members; one that differs from a majority stops (law L8).
+//!
+//! How it is built: [`Consensus::start`] wires together the log on a [`Store`](tessera_store::Store) (`log`), the state
+//! machine (`apply`, `snapshot`), the network (`transport`), the proposer that packs concurrent commands into one entry
+//! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
+//! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`) and the
+//! watch over the leader's process (`presence`).
+
+mod apply;
+mod audit;
+mod blocking;
+mod clock;
+mod codec;
+mod compact;
+mod config;
+mod digest;
+mod entropy;
+mod error;
+mod handle;
+mod ids;
+mod log;
+pub mod machine;
+mod members;
+mod metrics;
+mod observe;
+mod presence;
+mod propose;
+mod reads;
+mod recent;
+mod shared;
+mod snapshot;
+mod start;
+mod status;
+mod stop;
+mod transport;
+mod types;
+
+/// The generated messages of `tessera.raft.v1`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub(crate) mod pb {
+    tonic::include_proto!("tessera.raft.v1");
+}
+
+pub use clock::{Clock, SystemClock};
+pub use config::{BadConfig, ConsensusConfig};
+pub use error::{MembershipError, ProposeError, ReadError, StartError, StopReason};
+pub use handle::{Applied, Consensus, ReadBarrier};
+pub use ids::{BadClusterId, ClusterId, Identity, Member, MemberId};
+pub use machine::{EntryPosition, Frozen, LogIndex, LogTime, Machine, Term, Unreadable};
+pub use start::Environment;
+pub use status::{FollowerStatus, Leadership, Role, Status};
+pub use transport::{BoxedIo, Dialer, Io, RaftServer, TcpDialer, raft_service};
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod golden;

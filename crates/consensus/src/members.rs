@@ -1,0 +1,303 @@
+//! Who takes part: founding the cluster, adding, promoting and removing members, handing leadership over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardReason, InitializeError, RaftError};
+use openraft::{ChangeMembers, Precondition};
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{MembershipError, ReadError, StopReason};
+use crate::handle::Consensus;
+use crate::ids::{Member, MemberId};
+use crate::machine::Machine;
+use crate::status::{Role, Status};
+use crate::transport::Admission;
+use crate::types::{Place, TypeConfig, leader_of};
+
+/// A member that lacks no more than this many entries counts as caught up.
+const CAUGHT_UP: u64 = 64;
+
+type Changed = Result<(), MembershipError>;
+
+fn check_founders(own: MemberId, founders: &[Member]) -> Result<(), String> {
+    if !founders.iter().any(|founder| founder.id == own) {
+        return Err(format!("this member, {own}, is not among them"));
+    }
+    let mut ids = BTreeSet::new();
+    let mut addresses = BTreeSet::new();
+    for founder in founders {
+        if founder.id.0 == 0 {
+            return Err("0 is not a member id".to_owned());
+        }
+        if founder.address.is_empty() {
+            return Err(format!("member {} has no address", founder.id));
+        }
+        if !ids.insert(founder.id) {
+            return Err(format!("member id {} appears twice", founder.id));
+        }
+        if !addresses.insert(&founder.address) {
+            return Err(format!("address {} appears twice", founder.address));
+        }
+    }
+    Ok(())
+}
+
+impl<M: Machine> Consensus<M> {
+    /// Founds the cluster with these members, this one among them, all voters, all running and with empty data folders.
+    /// The others are asked to admit the membership first, so that all of them know that they are members; a founder
+    /// that cannot be reached fails the founding.
+    ///
+    /// # Errors
+    /// [`MembershipError::AlreadyInitialized`] the second time, [`MembershipError::BadFounders`],
+    /// [`MembershipError::NotAdmitted`], [`MembershipError::Stopped`].
+    pub async fn initialize(&self, founders: Vec<Member>, deadline: Instant) -> Changed {
+        let _changing = self.inner.changing.lock().await;
+        let own = self.inner.shared.id();
+        check_founders(own, &founders).map_err(|why| MembershipError::BadFounders { why })?;
+        if self.inner.raft.is_initialized().await.map_err(|_| self.stopped_error())? {
+            return Err(MembershipError::AlreadyInitialized);
+        }
+        // Everybody is asked first, so that a list with one wrong member leaves no other one admitted.
+        for step in [Admission::Probe, Admission::Found] {
+            for founder in founders.iter().filter(|founder| founder.id != own) {
+                self.admit(founder, step, deadline).await?;
+            }
+        }
+        self.admit_self().await.map_err(|_| MembershipError::AlreadyInitialized)?;
+        let members: BTreeMap<u64, Place> = founders.iter().map(|member| (member.id.0, Place::of(member))).collect();
+        match self.inner.raft.initialize(members).await {
+            Ok(()) => Ok(()),
+            Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Err(MembershipError::AlreadyInitialized),
+            Err(RaftError::APIError(InitializeError::NotInMembers(error))) => {
+                Err(MembershipError::BadFounders { why: error.to_string() })
+            }
+            Err(RaftError::Fatal(_)) => Err(self.stopped_error()),
+        }
+    }
+
+    /// The id for the next member: higher than every id that was ever used.
+    pub fn next_member_id(&self) -> MemberId {
+        MemberId(self.inner.shared.highest_member().0 + 1)
+    }
+
+    /// All members, voters and learners, as this member knows them.
+    pub fn members(&self) -> Vec<Member> {
+        let status = self.inner.status.borrow();
+        let mut members: Vec<Member> = status.voters.iter().chain(&status.learners).cloned().collect();
+        members.sort();
+        members
+    }
+
+    /// Adds a member that learns the log and has no vote. Its process must run, with an empty data folder, under the
+    /// new id ([`next_member_id`](Consensus::next_member_id) or higher).
+    ///
+    /// # Errors
+    /// [`MembershipError`]; [`MembershipError::IdUsed`] for an id that is or ever was in use.
+    pub async fn add_learner(&self, member: Member, deadline: Instant) -> Changed {
+        let _changing = self.inner.changing.lock().await;
+        self.lead_and_know(deadline).await?;
+        let next = self.next_member_id();
+        if member.id < next {
+            return Err(MembershipError::IdUsed { id: member.id, next });
+        }
+        if let Some(other) = self.members().into_iter().find(|other| other.address == member.address) {
+            let why = format!("its address is that of {other}");
+            return Err(MembershipError::NotAdmitted { member, why });
+        }
+        self.admit(&member, Admission::Join, deadline).await?;
+        self.change(ChangeMembers::AddNodes(BTreeMap::from([(member.id.0, Place::of(&member))])), deadline).await
+    }
+
+    /// Gives a learner a vote, once it has caught up.
+    ///
+    /// # Errors
+    /// [`MembershipError`]; [`MembershipError::Lagging`] when it does not catch up before the deadline.
+    pub async fn promote(&self, id: MemberId, deadline: Instant) -> Changed {
+        let _changing = self.inner.changing.lock().await;
+        self.lead_and_know(deadline).await?;
+        {
+            let status = self.inner.status.borrow();
+            if status.voters.iter().any(|voter| voter.id == id) {
+                return Err(MembershipError::WrongRole { id, why: "has a vote already" });
+            }
+            if status.member(id).is_none() {
+                return Err(MembershipError::NoSuchMember { id });
+            }
+        }
+        self.caught_up(id, deadline).await?;
+        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id.0])), deadline).await
+    }
+
+    /// Removes a member, dead or alive. A leader that removes itself hands leadership over.
+    ///
+    /// # Errors
+    /// [`MembershipError`]; [`MembershipError::LastVoter`] for the only voter.
+    pub async fn remove(&self, id: MemberId, deadline: Instant) -> Changed {
+        let _changing = self.inner.changing.lock().await;
+        self.lead_and_know(deadline).await?;
+        let (is_voter, voters) = {
+            let status = self.inner.status.borrow();
+            if status.member(id).is_none() {
+                return Err(MembershipError::NoSuchMember { id });
+            }
+            (status.voters.iter().any(|voter| voter.id == id), status.voters.len())
+        };
+        let ids = BTreeSet::from([id.0]);
+        if !is_voter {
+            return self.change(ChangeMembers::RemoveNodes(ids), deadline).await;
+        }
+        if voters == 1 {
+            return Err(MembershipError::LastVoter { id });
+        }
+        self.change(ChangeMembers::RemoveVoters(ids), deadline).await
+    }
+
+    /// Hands leadership to a voter, or to the voter that is furthest when none is named, and waits until someone
+    /// else leads.
+    ///
+    /// # Errors
+    /// [`MembershipError`].
+    pub async fn transfer_leadership(&self, to: Option<MemberId>, deadline: Instant) -> Changed {
+        let _changing = self.inner.changing.lock().await;
+        self.lead_and_know(deadline).await?;
+        let own = self.inner.shared.id();
+        let target = match to {
+            Some(id) => id,
+            None => furthest_voter(&self.inner.status.borrow(), own).ok_or(MembershipError::LastVoter { id: own })?,
+        };
+        {
+            let status = self.inner.status.borrow();
+            if !status.voters.iter().any(|voter| voter.id == target) {
+                return Err(match status.member(target) {
+                    Some(_) => MembershipError::WrongRole { id: target, why: "has no vote and cannot lead" },
+                    None => MembershipError::NoSuchMember { id: target },
+                });
+            }
+        }
+        if target == own {
+            return Ok(());
+        }
+        self.caught_up(target, deadline).await?;
+        self.inner.raft.trigger().transfer_leader(target.0).await.map_err(|_| self.stopped_error())?;
+        let mut status = self.inner.status.clone();
+        let moved = status.wait_for(|status| {
+            status.role != Role::Leader && status.leader.as_ref().is_some_and(|leader| leader.id != own)
+        });
+        match timeout_at(deadline, moved).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(self.stopped_error()),
+            Err(_) => Err(MembershipError::Lagging { id: target }),
+        }
+    }
+
+    async fn admit(&self, member: &Member, admission: Admission, deadline: Instant) -> Changed {
+        let admitted = self.inner.links.admit(member, admission, deadline).await;
+        admitted.map_err(|error| MembershipError::NotAdmitted { member: member.clone(), why: error.to_string() })
+    }
+
+    fn stopped_error(&self) -> MembershipError {
+        MembershipError::Stopped(self.inner.shared.stopper.reason().unwrap_or(StopReason::Shutdown))
+    }
+
+    /// Makes sure that this member leads and that its view of the membership is current.
+    async fn lead_and_know(&self, deadline: Instant) -> Changed {
+        let known = async {
+            let upto = self.own_read_index(deadline).await?;
+            self.wait_applied(crate::machine::LogIndex(upto.index), deadline).await?;
+            // The status follows what was applied.
+            let mut status = self.inner.status.clone();
+            let current = status.wait_for(|status| status.applied.0 >= upto.index);
+            timeout_at(deadline, current).await.map(drop).map_err(|_| ReadError::Unavailable)
+        };
+        known.await.map_err(|error| match error {
+            ReadError::NotLeader { leader } => MembershipError::NotLeader { leader },
+            ReadError::Unavailable => MembershipError::Unavailable,
+            ReadError::Stopped(reason) => MembershipError::Stopped(reason),
+        })
+    }
+
+    async fn caught_up(&self, id: MemberId, deadline: Instant) -> Changed {
+        let mut status = self.inner.status.clone();
+        let caught_up = status.wait_for(|status| {
+            status.role != Role::Leader
+                || status.followers.get(&id).is_some_and(|follower| follower.matched.0 > 0 && follower.lag <= CAUGHT_UP)
+        });
+        let role = match timeout_at(deadline, caught_up).await {
+            Ok(Ok(status)) => status.role,
+            Ok(Err(_)) => return Err(self.stopped_error()),
+            Err(_) => return Err(MembershipError::Lagging { id }),
+        };
+        if role == Role::Leader {
+            return Ok(());
+        }
+        Err(MembershipError::NotLeader { leader: self.inner.status.borrow().leader.clone() })
+    }
+
+    /// Makes one change, if the membership is still the one that was looked at.
+    async fn change(&self, change: ChangeMembers<u64, Place>, deadline: Instant) -> Changed {
+        let last_membership_log_id = *self.inner.raft.metrics().borrow_watched().membership_config.log_id();
+        let unchanged = [Precondition::LastMembershipLogId { last_membership_log_id }];
+        let changing = self.inner.raft.change_membership_if(change, false, unchanged);
+        match timeout_at(deadline, changing).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(RaftError::Fatal(_))) => Err(self.stopped_error()),
+            Ok(Err(RaftError::APIError(error))) => Err(self.change_error(error)),
+            Err(_) => Err(MembershipError::OutcomeUnknown),
+        }
+    }
+
+    fn change_error(&self, error: ClientWriteError<TypeConfig>) -> MembershipError {
+        match error {
+            ClientWriteError::ForwardToLeader(forward) => match forward.reason {
+                ForwardReason::LeaseExpired => MembershipError::Unavailable,
+                ForwardReason::NotLeader | ForwardReason::LeadershipTransfer => {
+                    MembershipError::NotLeader { leader: leader_of(&forward) }
+                }
+            },
+            ClientWriteError::LogEntryDiscarded(_) => MembershipError::OutcomeUnknown,
+            ClientWriteError::PreconditionFailed(_) => MembershipError::InProgress,
+            ClientWriteError::ChangeMembershipError(error) => match error {
+                ChangeMembershipError::EmptyMembership(_) => MembershipError::LastVoter { id: self.inner.shared.id() },
+                ChangeMembershipError::LearnerNotFound(missing) => {
+                    MembershipError::NoSuchMember { id: MemberId(missing.node_id) }
+                }
+                other => {
+                    tracing::info!(error = %other, "a change of the membership was refused");
+                    MembershipError::InProgress
+                }
+            },
+        }
+    }
+}
+
+fn furthest_voter(status: &Status, own: MemberId) -> Option<MemberId> {
+    let others = status.voters.iter().map(|voter| voter.id).filter(|id| *id != own);
+    others.max_by_key(|id| status.followers.get(id).map(|follower| follower.matched))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u64, address: &str) -> Member {
+        Member { id: MemberId(id), name: String::new(), address: address.to_owned() }
+    }
+
+    #[test]
+    fn founders_must_be_distinct_and_include_the_founder() {
+        let own = MemberId(1);
+        assert!(check_founders(own, &[member(1, "a:1"), member(2, "b:1")]).is_ok());
+        let wrong = [
+            (vec![member(2, "a:1")], "not among them"),
+            (vec![member(1, "a:1"), member(1, "b:1")], "appears twice"),
+            (vec![member(1, "a:1"), member(2, "a:1")], "appears twice"),
+            (vec![member(1, "")], "no address"),
+            (vec![member(1, "a:1"), member(0, "b:1")], "not a member id"),
+        ];
+        for (founders, why) in wrong {
+            let said = check_founders(own, &founders).expect_err("must be refused");
+            assert!(said.contains(why), "{said:?} does not say {why:?}");
+        }
+    }
+}

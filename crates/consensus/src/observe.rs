@@ -1,0 +1,148 @@
+//! Turns raft's metrics into [`Status`] and [`Leadership`], and notices when the core ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::Fatal;
+use openraft::{Instant as _, ServerState};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::StopReason;
+use crate::ids::{Member, MemberId};
+use crate::machine::{LogIndex, Term};
+use crate::shared::{AppliedAt, Shared};
+use crate::status::{FollowerStatus, Leadership, Role, Status};
+use crate::types::{RaftMetrics, TypeConfig, index_of};
+
+/// How often the status is refreshed when nothing happens, so that the freshness of a quorum in it is never older.
+const REFRESH: Duration = Duration::from_millis(250);
+
+/// Pause after each look, so that under load many changes are published together.
+const SETTLE: Duration = Duration::from_millis(1);
+
+/// Publishes what raft says about itself.
+pub(crate) struct Observer {
+    pub shared: Arc<Shared>,
+    pub metrics: openraft::type_config::alias::WatchReceiverOf<TypeConfig, RaftMetrics>,
+    pub status: watch::Sender<Status>,
+    pub leadership: watch::Sender<Leadership>,
+    pub end: CancellationToken,
+}
+
+impl Observer {
+    pub(crate) async fn run(mut self) {
+        let mut applied = self.shared.applied.subscribe();
+        loop {
+            self.look(*applied.borrow_and_update());
+            tokio::time::sleep(SETTLE).await;
+            tokio::select! {
+                () = self.end.cancelled() => return,
+                changed = self.metrics.changed() => if changed.is_err() {
+                    self.shared.stopper.stop(StopReason::Core { what: "it is gone".to_owned() });
+                    return;
+                },
+                _ = applied.changed() => {}
+                () = tokio::time::sleep(REFRESH) => {}
+            }
+        }
+    }
+
+    fn look(&mut self, applied: AppliedAt) {
+        let metrics = self.metrics.borrow_watched().clone();
+        self.note_end(&metrics);
+        let status = self.status_of(&metrics, applied);
+        if status.role == Role::Leader && status.quorum_fresh {
+            self.shared.note_current();
+        }
+        let leadership = leadership_of(&status, applied);
+        // In this order: whoever sees a role in the status finds no older one in the leadership.
+        self.leadership.send_if_modified(|now| {
+            let changed = *now != leadership;
+            *now = leadership;
+            changed
+        });
+        let before = self.status.send_replace(status);
+        self.note_leader_change(&before);
+    }
+
+    fn note_end(&self, metrics: &RaftMetrics) {
+        match &metrics.running_state {
+            Ok(()) => {}
+            Err(Fatal::Stopped) => self.shared.stopper.stop(StopReason::Shutdown),
+            Err(fatal) => self.shared.stopper.stop(StopReason::Core { what: fatal.to_string() }),
+        }
+    }
+
+    fn note_leader_change(&self, before: &Status) {
+        let now = self.status.borrow();
+        let (old, new) = (before.leader.as_ref(), now.leader.as_ref());
+        if let Some(leader) = new
+            && (old.map(|old| old.id) != Some(leader.id) || before.term != now.term)
+        {
+            tracing::info!(term = now.term.0, %leader, "a leader came to power");
+            self.shared.meters.leader_changed();
+        }
+    }
+
+    fn status_of(&self, metrics: &RaftMetrics, applied: AppliedAt) -> Status {
+        let membership = metrics.membership_config.membership();
+        let voter_ids: Vec<u64> = membership.voter_ids().collect();
+        let (voters, learners): (Vec<Member>, Vec<Member>) = membership
+            .nodes()
+            .map(|(id, place)| place.member(*id))
+            .partition(|member| voter_ids.contains(&member.id.0));
+        let role = match metrics.state {
+            ServerState::Leader => Role::Leader,
+            ServerState::Candidate => Role::Candidate,
+            ServerState::Follower => Role::Follower,
+            ServerState::Learner | ServerState::Shutdown => Role::Learner,
+        };
+        let last = LogIndex(metrics.last_log_index.unwrap_or(0));
+        let lease = self.shared.config.election_timeout_max;
+        let alone = voter_ids.as_slice() == [self.shared.id().0];
+        let acknowledged = metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() < lease);
+        Status {
+            id: self.shared.id(),
+            admitted: self.shared.admitted(),
+            role,
+            term: Term(metrics.current_term),
+            leader: metrics.current_leader.and_then(|id| Some(membership.get_node(&id)?.member(id))),
+            last,
+            committed: index_of(metrics.cluster_committed.as_ref()).max(applied.index),
+            applied: applied.index,
+            current_at: self.shared.current_at(),
+            snapshot: index_of(metrics.snapshot.as_ref()),
+            purged: index_of(metrics.purged.as_ref()),
+            voters,
+            learners,
+            joint: membership.get_joint_config().len() > 1,
+            followers: followers_of(metrics, self.shared.id(), last),
+            quorum_fresh: role == Role::Leader && (alone || acknowledged),
+        }
+    }
+}
+
+fn followers_of(metrics: &RaftMetrics, own: MemberId, last: LogIndex) -> BTreeMap<MemberId, FollowerStatus> {
+    let Some(replication) = &metrics.replication else {
+        return BTreeMap::new();
+    };
+    let others = replication.iter().filter(|(id, _)| **id != own.0);
+    others
+        .map(|(id, matched)| {
+            let matched = index_of(matched.as_ref());
+            (MemberId(*id), FollowerStatus { matched, lag: last.0.saturating_sub(matched.0) })
+        })
+        .collect()
+}
+
+fn leadership_of(status: &Status, applied: AppliedAt) -> Leadership {
+    if status.role != Role::Leader {
+        let leader = status.leader.clone().filter(|leader| leader.id != status.id);
+        return Leadership::Following { leader };
+    }
+    // The first entry of a term is its leader's own, so one applied entry of this term means that entry was applied.
+    Leadership::Leading { term: status.term, ready: applied.term == status.term }
+}

@@ -1,0 +1,168 @@
+//! What the parts of one member's consensus share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tessera_store::Store;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::config::ConsensusConfig;
+use crate::digest::Digests;
+use crate::entropy::Entropy;
+use crate::ids::{Identity, MemberId};
+use crate::machine::{LogIndex, Term};
+use crate::metrics::Meters;
+use crate::stop::Stopper;
+
+/// How far the machine is and what became visible with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AppliedAt {
+    pub term: Term,
+    pub index: LogIndex,
+}
+
+/// Shared by the log, the state machine, the network and the handle of one member.
+pub(crate) struct Shared {
+    pub identity: Identity,
+    pub config: ConsensusConfig,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Entropy,
+    pub stopper: Stopper,
+    pub meters: Meters,
+    pub digests: Digests,
+    /// Entries applied and published.
+    pub applied: watch::Sender<AppliedAt>,
+    /// Bytes appended since the newest snapshot was begun.
+    pub bytes_since_snapshot: AtomicU64,
+    /// One snapshot becomes the newest at a time, and never an older one after a newer one.
+    pub snapshot_gate: Arc<tokio::sync::Mutex<()>>,
+    admitted: AtomicBool,
+    highest_member: AtomicU64,
+    freshness: Mutex<Freshness>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        identity: Identity,
+        config: ConsensusConfig,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        entropy: Entropy,
+        admitted: bool,
+    ) -> Self {
+        Shared {
+            identity,
+            config,
+            store,
+            clock,
+            entropy,
+            stopper: Stopper::new(),
+            meters: Meters::new(),
+            digests: Digests::new(),
+            applied: watch::Sender::new(AppliedAt::default()),
+            bytes_since_snapshot: AtomicU64::new(0),
+            snapshot_gate: Arc::default(),
+            admitted: AtomicBool::new(admitted),
+            highest_member: AtomicU64::new(0),
+            freshness: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> MemberId {
+        self.identity.member
+    }
+
+    /// Whether this data folder was admitted to the cluster.
+    pub(crate) fn admitted(&self) -> bool {
+        self.admitted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_admitted(&self) {
+        self.admitted.store(true, Ordering::Release);
+    }
+
+    /// Highest member id in any applied membership.
+    pub(crate) fn highest_member(&self) -> MemberId {
+        MemberId(self.highest_member.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_highest_member(&self, id: MemberId) {
+        self.highest_member.store(id.0, Ordering::Release);
+    }
+
+    fn freshness(&self) -> MutexGuard<'_, Freshness> {
+        self.freshness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When this member last knew that it had applied everything committed; `None` when it never did since it started.
+    pub(crate) fn current_at(&self) -> Option<Instant> {
+        self.freshness().current_at
+    }
+
+    /// Notes, on a leader that a quorum acknowledges, that what is applied now is all that is committed.
+    pub(crate) fn note_current(&self) {
+        self.freshness().current_at = Some(Instant::now());
+    }
+
+    /// When a leader was heard last.
+    pub(crate) fn leader_heard_at(&self) -> Option<Instant> {
+        self.freshness().heard.map(|(at, _)| at)
+    }
+
+    /// Notes a sign of life of the leader, which has committed up to `commit`.
+    pub(crate) fn note_leader(&self, commit: LogIndex) {
+        let applied = self.applied.borrow().index;
+        let mut freshness = self.freshness();
+        freshness.heard = Some((Instant::now(), commit));
+        freshness.compare(applied);
+    }
+
+    /// Notes that everything up to here is applied and visible.
+    pub(crate) fn note_applied(&self, applied: AppliedAt) {
+        self.applied.send_replace(applied);
+        self.freshness().compare(applied.index);
+    }
+}
+
+/// How current this member's state is, as far as it can know.
+#[derive(Default)]
+struct Freshness {
+    /// When the leader was heard last, and up to where it had committed by then.
+    heard: Option<(Instant, LogIndex)>,
+    /// When this member last had applied everything that was committed.
+    current_at: Option<Instant>,
+}
+
+impl Freshness {
+    /// What was committed when the leader was heard is applied now: the state is as current as that word.
+    fn compare(&mut self, applied: LogIndex) {
+        if let Some((at, commit)) = self.heard
+            && applied >= commit
+        {
+            self.current_at = self.current_at.max(Some(at));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_member_is_as_current_as_the_word_it_has_caught_up_with() {
+        let mut freshness = Freshness::default();
+        freshness.compare(LogIndex(9));
+        assert_eq!(freshness.current_at, None, "without a word from a leader nothing is known");
+        let heard = Instant::now() - Duration::from_secs(3);
+        freshness.heard = Some((heard, LogIndex(10)));
+        freshness.compare(LogIndex(9));
+        assert_eq!(freshness.current_at, None, "an entry is missing");
+        freshness.compare(LogIndex(10));
+        assert_eq!(freshness.current_at, Some(heard), "current as of then, not as of now");
+    }
+}

@@ -1,0 +1,316 @@
+//! The connections to the other members and the calls that are not openraft's own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout_at};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::{Dialer, PROTOCOL_VERSION};
+use crate::codec::log_id_from_pb;
+use crate::config::MAX_MESSAGE_BYTES;
+use crate::ids::{Member, MemberId};
+use crate::machine::LogIndex;
+use crate::pb;
+use crate::pb::raft_service_client::RaftServiceClient;
+use crate::reads::{Confirmed, NotConfirmed};
+use crate::shared::Shared;
+
+pub(super) type Client = RaftServiceClient<Channel>;
+
+/// How often an idle connection is probed.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Control,
+    Bulk,
+    Snapshot,
+}
+
+const LANES: usize = 3;
+
+/// What a process is asked when it shall become a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Whether it would found a cluster; nothing is changed.
+    Probe,
+    /// To found a cluster.
+    Found,
+    /// To join one.
+    Join,
+}
+
+/// Why a call to another member did not succeed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("{0}")]
+    Failed(String),
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+/// Another member's connections.
+pub(crate) struct Peer {
+    address: String,
+    lanes: [Mutex<Option<Connection>>; LANES],
+}
+
+#[derive(Clone)]
+struct Connection {
+    made: u64,
+    channel: Channel,
+    /// When it last carried an answer, or was made.
+    answered: Arc<Mutex<Instant>>,
+}
+
+/// Connections to all other members, dialled when first needed.
+pub(crate) struct Links {
+    pub shared: Arc<Shared>,
+    dialer: Arc<dyn Dialer>,
+    peers: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
+    made: std::sync::atomic::AtomicU64,
+}
+
+/// A connection in use; tell it when it turns out broken.
+pub(crate) struct InUse {
+    peer: Arc<Peer>,
+    lane: Lane,
+    connection: Connection,
+    lease: Duration,
+}
+
+impl InUse {
+    pub(super) fn client(&self) -> Client {
+        RaftServiceClient::new(self.connection.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Instant> {
+        self.connection.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that it works.
+    fn note_answer(&self) {
+        *self.answered() = Instant::now();
+    }
+
+    /// A call went unanswered. A busy peer answers late, a dead connection never: it is given up after two leases of
+    /// silence, and not before, because dialling anew makes a busy peer busier.
+    fn note_silence(&self) {
+        if self.answered().elapsed() >= self.lease * 2 {
+            self.drop_connection();
+        }
+    }
+
+    /// Drops the connection so that the next call dials anew; a peer that restarted must not wait for a dead one.
+    pub(super) fn drop_connection(&self) {
+        let mut slot = self.peer.lane(self.lane);
+        if slot.as_ref().is_some_and(|now| now.made == self.connection.made) {
+            *slot = None;
+        }
+    }
+}
+
+impl Peer {
+    fn lane(&self, lane: Lane) -> MutexGuard<'_, Option<Connection>> {
+        self.lanes[lane as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Links {
+    pub(crate) fn new(shared: Arc<Shared>, dialer: Arc<dyn Dialer>) -> Self {
+        Links { shared, dialer, peers: Mutex::default(), made: std::sync::atomic::AtomicU64::new(0) }
+    }
+
+    fn peer(&self, member: &Member) -> Arc<Peer> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        match peers.get(&member.id) {
+            Some(peer) if peer.address == member.address => Arc::clone(peer),
+            _ => {
+                let peer = Arc::new(Peer { address: member.address.clone(), lanes: Default::default() });
+                peers.insert(member.id, Arc::clone(&peer));
+                peer
+            }
+        }
+    }
+
+    /// The connection to a member on a lane.
+    pub(super) fn connect(&self, member: &Member, lane: Lane) -> Result<InUse, CallError> {
+        let peer = self.peer(member);
+        let connection = {
+            let mut slot = peer.lane(lane);
+            match slot.as_ref() {
+                Some(connection) => connection.clone(),
+                None => {
+                    let made = self.made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let channel = self.dial(&member.address, lane)?;
+                    let answered = Arc::new(Mutex::new(Instant::now()));
+                    let connection = Connection { made, channel, answered };
+                    *slot = Some(connection.clone());
+                    connection
+                }
+            }
+        };
+        Ok(InUse { peer, lane, connection, lease: self.shared.config.election_timeout_max })
+    }
+
+    fn dial(&self, address: &str, lane: Lane) -> Result<Channel, CallError> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| CallError::Failed(format!("{address} is no address: {error}")))?;
+        let patience = self.shared.config.append_timeout;
+        let window = if lane == Lane::Control { 1 << 16 } else { 4 << 20 };
+        let endpoint = endpoint
+            .connect_timeout(patience)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(patience)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window);
+        let (dialer, address) = (Arc::clone(&self.dialer), address.to_owned());
+        let connector = tower::service_fn(move |_: Uri| {
+            let dialling = dialer.dial(&address);
+            async move { dialling.await.map(TokioIo::new) }
+        });
+        Ok(endpoint.connect_with_connector_lazy(connector))
+    }
+
+    /// Who talks to whom, at the head of every message.
+    pub(super) fn header(&self, to: MemberId) -> pb::Header {
+        pb::Header {
+            version: PROTOCOL_VERSION,
+            cluster_id: self.shared.identity.cluster.as_str().to_owned(),
+            from: self.shared.id().0,
+            to: to.0,
+        }
+    }
+
+    /// Makes a call with a deadline; a connection that failed, or is silent for too long, is dropped.
+    pub(super) async fn call<Q, A, F>(
+        &self,
+        member: &Member,
+        lane: Lane,
+        deadline: Instant,
+        request: Q,
+        method: impl FnOnce(Client, Request<Q>) -> F,
+    ) -> Result<A, CallError>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let connection = self.connect(member, lane)?;
+        let mut request = Request::new(request);
+        request.set_timeout(patience);
+        match timeout_at(deadline, method(connection.client(), request)).await {
+            Ok(Ok(answer)) => {
+                connection.note_answer();
+                Ok(answer.into_inner())
+            }
+            Ok(Err(status)) => Err(failed(&connection, status)),
+            Err(_) => {
+                connection.note_silence();
+                Err(CallError::Timeout(patience))
+            }
+        }
+    }
+
+    /// Asks a leader up to where a reader must wait.
+    pub(crate) async fn read_index(&self, leader: &Member, deadline: Instant) -> Result<Confirmed, CallError> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let request = pb::ReadIndexRequest {
+            header: Some(self.header(leader.id)),
+            timeout_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+        };
+        let answer = self.call(leader, Lane::Control, deadline, request, |mut client, request| async move {
+            client.read_index(request).await
+        });
+        match answer.await?.result {
+            Some(pb::read_index_response::Result::Index(index)) => Ok(Ok(log_id_from_pb(index))),
+            Some(pb::read_index_response::Result::NotLeader(_)) => Ok(Err(NotConfirmed::NotLeader(None))),
+            Some(pb::read_index_response::Result::NoQuorum(_)) => Ok(Err(NotConfirmed::NoQuorum)),
+            None => Err(CallError::Failed("an answer of an unknown kind".to_owned())),
+        }
+    }
+
+    /// Asks a process to become a member under its id.
+    pub(crate) async fn admit(
+        &self,
+        member: &Member,
+        admission: Admission,
+        deadline: Instant,
+    ) -> Result<(), CallError> {
+        let (founding, probe) = match admission {
+            Admission::Probe => (true, true),
+            Admission::Found => (true, false),
+            Admission::Join => (false, false),
+        };
+        let request = pb::AdmitRequest { header: Some(self.header(member.id)), founding, probe };
+        let answer = self.call(member, Lane::Control, deadline, request, |mut client, request| async move {
+            client.admit(request).await
+        });
+        match answer.await?.refusal {
+            refusal if refusal.is_empty() => Ok(()),
+            refusal => Err(CallError::Refused(refusal)),
+        }
+    }
+
+    /// Another member's newest digests.
+    pub(crate) async fn digests(
+        &self,
+        member: &Member,
+        lane: Lane,
+        deadline: Instant,
+    ) -> Result<Vec<(LogIndex, u128)>, CallError> {
+        let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
+        let answer = self
+            .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
+        let digests = answer.await?.digests.into_iter().map(|digest| {
+            let bytes = <[u8; 16]>::try_from(digest.digest.as_ref());
+            let value = bytes.map_err(|_| CallError::Failed("a digest that is not 16 bytes long".to_owned()))?;
+            Ok((LogIndex(digest.index), u128::from_be_bytes(value)))
+        });
+        digests.collect()
+    }
+
+    /// Opens a stream that ends with the other member's process.
+    pub(crate) async fn presence(
+        &self,
+        member: &Member,
+        deadline: Instant,
+    ) -> Result<Streaming<pb::PresenceResponse>, CallError> {
+        let connection = self.connect(member, Lane::Control)?;
+        let request = pb::PresenceRequest { header: Some(self.header(member.id)) };
+        let mut client = connection.client();
+        match timeout_at(deadline, client.presence(request)).await {
+            Ok(Ok(stream)) => Ok(stream.into_inner()),
+            Ok(Err(status)) => Err(failed(&connection, status)),
+            Err(_) => {
+                connection.drop_connection();
+                Err(CallError::Timeout(self.shared.config.append_timeout))
+            }
+        }
+    }
+}
+
+/// What a failed call says, and what it means for the connection it was made on.
+pub(super) fn failed(connection: &InUse, status: Status) -> CallError {
+    match status.code() {
+        Code::FailedPrecondition => CallError::Refused(status.message().to_owned()),
+        // The peer's own clock ran out, or ours on the way: silence, not a broken connection.
+        Code::Cancelled | Code::DeadlineExceeded => {
+            connection.note_silence();
+            CallError::Failed(format!("{}: {}", status.code(), status.message()))
+        }
+        _ => {
+            connection.drop_connection();
+            CallError::Failed(format!("{}: {}", status.code(), status.message()))
+        }
+    }
+}

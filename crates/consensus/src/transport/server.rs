@@ -1,0 +1,329 @@
+//! What other members call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
+use tokio::time::Instant;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{PROTOCOL_VERSION, receive, wire};
+use crate::codec::{encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
+use crate::config::MAX_MESSAGE_BYTES;
+use crate::error::ReadError;
+use crate::handle::{Consensus, Inner};
+use crate::ids::Identity;
+use crate::machine::{LogIndex, Machine, Unreadable};
+use crate::pb;
+use crate::pb::raft_service_server::{RaftService, RaftServiceServer};
+use crate::types::{TypeConfig, Vote, index_of};
+
+/// The raft service of one member, to be mounted in its server.
+pub type RaftServer<M> = RaftServiceServer<Served<M>>;
+
+/// The raft service of one member: mount it at the address the other members know, beside the API. Mount it
+/// before the cluster is initialized or the member is added, since that calls it.
+pub fn raft_service<M: Machine>(consensus: &Consensus<M>) -> RaftServer<M> {
+    RaftServiceServer::new(Served { inner: Arc::clone(&consensus.inner) })
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+/// Answers the calls of other members; see [`raft_service`].
+pub struct Served<M: Machine> {
+    inner: Arc<Inner<M>>,
+}
+
+impl<M: Machine> std::fmt::Debug for Served<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Served")
+    }
+}
+
+fn gone(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("this member has stopped: {error}"))
+}
+
+fn garbled(error: Unreadable) -> Status {
+    Status::invalid_argument(error.what)
+}
+
+/// Whether a message is meant for this member of this cluster.
+fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), Status> {
+    let header = header.ok_or_else(|| Status::invalid_argument("a message without a header"))?;
+    if header.version != PROTOCOL_VERSION {
+        return Err(Status::failed_precondition(format!(
+            "protocol version {} was spoken to {identity}, which speaks version {PROTOCOL_VERSION}",
+            header.version
+        )));
+    }
+    if header.cluster_id != identity.cluster.as_str() {
+        return Err(Status::failed_precondition(format!(
+            "a member of cluster {:?} called {identity}: one of them has a wrong address",
+            header.cluster_id
+        )));
+    }
+    if header.to != identity.member.0 {
+        return Err(Status::failed_precondition(format!(
+            "member {} was called, this is {identity}: the caller has a wrong address for it",
+            header.to
+        )));
+    }
+    Ok(())
+}
+
+impl<M: Machine> Served<M> {
+    fn check(&self, header: Option<&pb::Header>) -> Result<(), Status> {
+        if let Some(reason) = self.inner.shared.stopper.reason() {
+            return Err(gone(reason));
+        }
+        check_header(&self.inner.shared.identity, header)
+    }
+
+    /// For what only a member may do. A data folder that was never admitted under this id is either new or a member's
+    /// that lost its data; letting it vote or acknowledge could elect a leader that lacks committed entries.
+    fn check_member(&self, header: Option<&pb::Header>) -> Result<(), Status> {
+        self.check(header)?;
+        if self.inner.shared.admitted() {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "{} has an empty data folder and was not admitted: if it lost its data, remove it and add a member under a \
+             new id",
+            self.inner.shared.identity
+        )))
+    }
+
+    fn own_vote(&self) -> Vote {
+        self.inner.raft.metrics().borrow_watched().vote
+    }
+
+    /// Notes a sign of life, unless it is that of a leader that was replaced.
+    fn note_leader(&self, vote: &Vote, commit: LogIndex) {
+        if vote.partial_cmp(&self.own_vote()) != Some(std::cmp::Ordering::Less) {
+            self.inner.shared.note_leader(commit);
+        }
+    }
+
+    async fn admit_here(&self, founding: bool, probe: bool) -> Result<(), String> {
+        let shared = &self.inner.shared;
+        let log = shared.store.log_state().map_err(|error| error.to_string())?;
+        if log.last.is_some() {
+            let what = if founding { "it belongs to a cluster already" } else { "this id took part before" };
+            return Err(what.to_owned());
+        }
+        if !probe && !shared.admitted() {
+            let identity = encode_identity(&shared.identity);
+            let saved = shared.durable(|done| shared.store.save_identity(identity, done)).await;
+            saved.map_err(|error| error.to_string())?;
+            shared.set_admitted();
+            tracing::info!(identity = %shared.identity, "admitted");
+        }
+        Ok(())
+    }
+}
+
+impl<M: Machine> Consensus<M> {
+    /// Admits this member itself, as a founder.
+    pub(crate) async fn admit_self(&self) -> Result<(), String> {
+        Served { inner: Arc::clone(&self.inner) }.admit_here(true, false).await
+    }
+}
+
+/// Why a stream of requests ended early.
+type Ended = Arc<Mutex<Option<Status>>>;
+
+/// The requests of a stream, until one is not for us or cannot be read.
+fn requests<M: Machine>(
+    served: Served<M>,
+    incoming: Streaming<pb::AppendRequest>,
+    ended: Ended,
+) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static {
+    let state = (served, incoming, ended, true);
+    futures::stream::unfold(state, |(served, mut incoming, ended, first)| async move {
+        match served.next_append(&mut incoming, first).await {
+            Ok(Some(request)) => Some((request, (served, incoming, ended, false))),
+            Ok(None) => None,
+            Err(status) => {
+                *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+                None
+            }
+        }
+    })
+}
+
+impl<M: Machine> Served<M> {
+    async fn next_append(
+        &self,
+        incoming: &mut Streaming<pb::AppendRequest>,
+        first: bool,
+    ) -> Result<Option<AppendEntriesRequest<TypeConfig>>, Status> {
+        let Some(message) = incoming.message().await? else {
+            return Ok(None);
+        };
+        if first {
+            self.check_member(message.header.as_ref())?;
+        }
+        // An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader
+        // (L7).
+        let request = wire::append_from_pb(message)
+            .map_err(|error| Status::internal(self.inner.shared.unreadable(error).to_string()))?;
+        self.note_leader(&request.vote, index_of(request.leader_commit.as_ref()));
+        Ok(Some(request))
+    }
+}
+
+#[tonic::async_trait]
+impl<M: Machine> RaftService for Served<M> {
+    type AppendStream = BoxStream<'static, Result<pb::AppendResponse, Status>>;
+    type PresenceStream = BoxStream<'static, Result<pb::PresenceResponse, Status>>;
+
+    async fn append(
+        &self,
+        request: Request<Streaming<pb::AppendRequest>>,
+    ) -> Result<Response<Self::AppendStream>, Status> {
+        let ended = Ended::default();
+        let served = Served { inner: Arc::clone(&self.inner) };
+        let requests = requests(served, request.into_inner(), Arc::clone(&ended));
+        let raft = self.inner.raft.clone();
+        // Openraft starts a task here.
+        let started = async { raft.stream_append(requests).boxed() };
+        let outcomes: BoxStream<'static, _> = self.inner.shared.entropy.scope(started).await;
+        let answers = outcomes.map(|outcome| match outcome {
+            Ok(outcome) => Ok(pb::AppendResponse { outcome: Some(wire::outcome_to_pb(outcome)) }),
+            Err(fatal) => Err(gone(fatal)),
+        });
+        let ending = futures::stream::once(async move { ended.lock().unwrap_or_else(PoisonError::into_inner).take() });
+        Ok(Response::new(answers.chain(ending.filter_map(|ended| async { ended.map(Err) })).boxed()))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<pb::HeartbeatRequest>,
+    ) -> Result<Response<pb::HeartbeatResponse>, Status> {
+        let request = request.into_inner();
+        self.check_member(request.header.as_ref())?;
+        let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
+        let (vote, previous, commit) =
+            (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
+        let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
+        self.note_leader(&vote, commit);
+        let outcome = wire::outcome_to_pb(answer.into_stream_result(previous, previous));
+        Ok(Response::new(pb::HeartbeatResponse { outcome: Some(outcome) }))
+    }
+
+    async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
+        let request = request.into_inner();
+        self.check_member(request.header.as_ref())?;
+        let vote = wire::required_vote(request.vote).map_err(garbled)?;
+        let mut asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
+        asked.leadership_transfer = request.leadership_transfer;
+        let answer = self.inner.raft.vote(asked).await.map_err(gone)?;
+        Ok(Response::new(pb::VoteResponse {
+            vote: Some(vote_to_pb(&answer.vote)),
+            granted: answer.vote_granted,
+            last: answer.last_log_id.as_ref().map(log_id_to_pb),
+        }))
+    }
+
+    async fn pre_vote(&self, request: Request<pb::PreVoteRequest>) -> Result<Response<pb::PreVoteResponse>, Status> {
+        let request = request.into_inner();
+        self.check_member(request.header.as_ref())?;
+        let vote = wire::required_vote(request.vote).map_err(garbled)?;
+        let asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
+        let answer = self.inner.raft.pre_vote(asked).await.map_err(gone)?;
+        Ok(Response::new(pb::PreVoteResponse {
+            vote: Some(vote_to_pb(&answer.vote)),
+            granted: answer.vote_granted,
+            last: answer.last_log_id.as_ref().map(log_id_to_pb),
+        }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<pb::TransferLeaderRequest>,
+    ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
+        let request = request.into_inner();
+        self.check_member(request.header.as_ref())?;
+        let from = wire::required_vote(request.from_leader).map_err(garbled)?;
+        let asked = TransferLeaderRequest::new(from, request.target, request.last.map(log_id_from_pb));
+        let taken = self.inner.raft.handle_transfer_leader(asked).await.map_err(gone)?;
+        let refusal = taken.err().map(|error| error.to_string()).unwrap_or_default();
+        Ok(Response::new(pb::TransferLeaderResponse { refusal }))
+    }
+
+    async fn offer_snapshot(
+        &self,
+        request: Request<pb::OfferSnapshotRequest>,
+    ) -> Result<Response<pb::OfferSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        self.check_member(request.header.as_ref())?;
+        let vote = wire::required_vote(request.vote).map_err(garbled)?;
+        let record = wire::head_from_pb(request.head).map_err(garbled)?;
+        let own = self.own_vote();
+        let refused = own.partial_cmp(&vote) == Some(std::cmp::Ordering::Greater);
+        let chunks_held = if refused { 0 } else { receive::held(&self.inner.shared, record).await? };
+        Ok(Response::new(pb::OfferSnapshotResponse { chunks_held, vote: Some(vote_to_pb(&own)) }))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<pb::InstallSnapshotRequest>>,
+    ) -> Result<Response<pb::InstallSnapshotResponse>, Status> {
+        let mut parts = request.into_inner();
+        let (header, start) = receive::start_of(parts.message().await?)?;
+        self.check_member(header.as_ref())?;
+        let snapshot = receive::receive(&self.inner.shared, &start, &mut parts).await?;
+        let installed = self.inner.raft.install_full_snapshot(start.vote, snapshot).await.map_err(gone)?;
+        Ok(Response::new(pb::InstallSnapshotResponse { vote: Some(vote_to_pb(&installed.vote)) }))
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<pb::ReadIndexRequest>,
+    ) -> Result<Response<pb::ReadIndexResponse>, Status> {
+        use pb::read_index_response::Result as Answer;
+        let request = request.into_inner();
+        self.check_member(request.header.as_ref())?;
+        let deadline = Instant::now() + Duration::from_millis(request.timeout_ms.min(60_000));
+        let consensus = Consensus { inner: Arc::clone(&self.inner) };
+        let result = match consensus.own_read_index(deadline).await {
+            Ok(index) => Answer::Index(log_id_to_pb(&index)),
+            Err(ReadError::NotLeader { leader }) => Answer::NotLeader(leader.map_or(0, |leader| leader.id.0)),
+            Err(ReadError::Unavailable) => Answer::NoQuorum(pb::NoQuorum {}),
+            Err(ReadError::Stopped(reason)) => return Err(gone(reason)),
+        };
+        Ok(Response::new(pb::ReadIndexResponse { result: Some(result) }))
+    }
+
+    async fn admit(&self, request: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
+        let request = request.into_inner();
+        self.check(request.header.as_ref())?;
+        let refusal = self.admit_here(request.founding, request.probe).await.err().unwrap_or_default();
+        Ok(Response::new(pb::AdmitResponse { refusal }))
+    }
+
+    async fn digests(&self, request: Request<pb::DigestsRequest>) -> Result<Response<pb::DigestsResponse>, Status> {
+        self.check_member(request.into_inner().header.as_ref())?;
+        let digests = self.inner.shared.digests.newest().into_iter().map(|(index, digest)| pb::StateDigest {
+            index: index.0,
+            digest: Bytes::copy_from_slice(&digest.to_be_bytes()),
+        });
+        Ok(Response::new(pb::DigestsResponse { digests: digests.collect() }))
+    }
+
+    async fn presence(&self, request: Request<pb::PresenceRequest>) -> Result<Response<Self::PresenceStream>, Status> {
+        self.check(request.into_inner().header.as_ref())?;
+        let end = self.inner.end.clone();
+        let here = futures::stream::once(async { Ok(pb::PresenceResponse {}) });
+        let leaving = futures::stream::once(async move {
+            end.cancelled().await;
+            Err(Status::unavailable("this member stops"))
+        });
+        Ok(Response::new(here.chain(leaving).boxed()))
+    }
+}

@@ -1,0 +1,169 @@
+//! Adding, promoting, removing and replacing members, and handing leadership over, while proposals run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tessera_consensus::{Consensus, Leadership, MemberId, MembershipError, ProposeError};
+use tokio::time::Instant;
+
+use crate::harness::{Cluster, config, leads, soon};
+use crate::register::{Register, command};
+
+/// A client that proposes at whoever leads until it is told to stop; answers what was acknowledged.
+fn load(cluster: &Cluster, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Vec<u64>> {
+    let handles: Vec<Consensus<Register>> = cluster.nodes.values().map(|node| node.consensus.clone()).collect();
+    let stop = Arc::clone(stop);
+    tokio::spawn(async move {
+        let mut acknowledged = Vec::new();
+        for serial in 10_000.. {
+            if stop.load(Ordering::Acquire) {
+                break;
+            }
+            let leading =
+                handles.iter().find(|handle| matches!(*handle.leadership().borrow(), Leadership::Leading { .. }));
+            let Some(leading) = leading else {
+                tokio::task::yield_now().await;
+                continue;
+            };
+            match leading.propose(command(serial, 10), Instant::now() + Duration::from_secs(2)).await {
+                Ok(_) => acknowledged.push(serial),
+                Err(ProposeError::TooLarge { .. }) => unreachable!("it is small"),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+        acknowledged
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_member_is_replaced_while_proposals_run() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let client = load(&cluster, &stop);
+    let dead = cluster.follower().await;
+    cluster.kill(dead).await;
+    let leader = cluster.leader().await;
+    let newcomer = cluster.add_seat(4).await;
+    cluster.start(4).await.expect("a new member must start");
+
+    let lead = &cluster.nodes[&leader].consensus;
+    assert_eq!(lead.next_member_id(), MemberId(4));
+    lead.add_learner(newcomer, soon()).await.expect("must be added");
+    let status = cluster.nodes[&4].until("being a learner", |status| status.learners.len() == 1).await;
+    assert!(status.admitted);
+    lead.promote(MemberId(4), soon()).await.expect("must be promoted");
+    lead.remove(MemberId(dead), soon()).await.expect("must be removed");
+    let status = cluster.nodes[&leader].until("three voters", |status| status.voters.len() == 3 && !status.joint).await;
+    assert!(status.member(MemberId(dead)).is_none());
+    assert_eq!(lead.next_member_id(), MemberId(5), "ids go on");
+
+    stop.store(true, Ordering::Release);
+    let acknowledged = client.await.expect("the client does not panic");
+    let serials = cluster.converged().await;
+    let lost: Vec<_> = acknowledged.iter().filter(|serial| !serials.contains(serial)).collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    assert!(!acknowledged.is_empty());
+    // The new member counts: with it and one old one there is a quorum.
+    let other = *cluster.nodes.keys().find(|id| **id != leader && **id != 4).expect("there are three");
+    cluster.kill(other).await;
+    cluster.propose_somewhere(1).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_used_id_is_never_used_again() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    // The one with the highest id goes, so that nothing but memory keeps its id from being handed out again.
+    let victim = 3;
+    cluster.leave_the_lead(victim).await;
+    let leader = cluster.leader().await;
+    let lead = cluster.nodes[&leader].consensus.clone();
+    lead.remove(MemberId(victim), soon()).await.expect("must be removed");
+    cluster.kill(victim).await;
+    cluster.seats.remove(&victim);
+    let again = cluster.add_seat(victim).await;
+    cluster.start(victim).await.expect("an empty folder may start");
+    let refused = lead.add_learner(again, soon()).await;
+    assert!(matches!(refused, Err(MembershipError::IdUsed { next: MemberId(4), .. })), "{refused:?}");
+    let known = cluster.seats[&leader].member.clone();
+    assert!(matches!(lead.add_learner(known, soon()).await, Err(MembershipError::IdUsed { .. })));
+    // Not after a restart from a snapshot either: the highest id is part of it.
+    cluster.nodes[&leader].consensus.take_snapshot().await;
+    cluster.nodes[&leader].until("a snapshot", |status| status.snapshot.0 > 0).await;
+    let others: Vec<u64> = cluster.nodes.keys().copied().filter(|id| *id != victim).collect();
+    for id in &others {
+        cluster.kill(*id).await;
+    }
+    for id in &others {
+        cluster.start(*id).await.expect("must start again");
+    }
+    let leader = cluster.leader().await;
+    cluster.nodes[&leader].consensus.read_barrier(soon()).await.expect("it leads");
+    assert_eq!(cluster.nodes[&leader].consensus.next_member_id(), MemberId(4));
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_moves_where_it_is_sent() {
+    let cluster = Cluster::founded(3, config()).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let client = load(&cluster, &stop);
+    for _ in 0..3 {
+        let leader = cluster.leader().await;
+        let target = cluster.follower().await;
+        let term = cluster.nodes[&leader].status().term;
+        let moved = cluster.nodes[&leader].consensus.transfer_leadership(Some(MemberId(target)), soon()).await;
+        moved.expect("must move");
+        let status = cluster.nodes[&target].until("leading", leads).await;
+        assert!(status.term > term);
+        cluster.nodes[&leader].until("following", |status| !leads(status)).await;
+    }
+    stop.store(true, Ordering::Release);
+    let acknowledged = client.await.expect("the client does not panic");
+    let serials = cluster.converged().await;
+    assert!(acknowledged.iter().all(|serial| serials.contains(serial)));
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_removes_itself_hands_over() {
+    let cluster = Cluster::founded(3, config()).await;
+    let leader = cluster.leader().await;
+    cluster.nodes[&leader].consensus.remove(MemberId(leader), soon()).await.expect("must be removed");
+    let other = *cluster.nodes.keys().find(|id| **id != leader).expect("there are three");
+    let status = cluster.nodes[&other]
+        .until("another leader", |status| {
+            status.voters.len() == 2 && status.leader.as_ref().is_some_and(|now| now.id.0 != leader)
+        })
+        .await;
+    let new = status.leader.expect("waited for it").id.0;
+    cluster.nodes[&new].until("a quorum", |status| status.quorum_fresh).await;
+    cluster.nodes[&new].propose(1).await.expect("the others go on");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_changes_are_refused() {
+    let cluster = Cluster::founded(3, config()).await;
+    let leader = cluster.leader().await;
+    let follower = cluster.follower().await;
+    let lead = &cluster.nodes[&leader].consensus;
+    let promoted = lead.promote(MemberId(follower), soon()).await;
+    assert!(matches!(promoted, Err(MembershipError::WrongRole { .. })), "{promoted:?}");
+    let removed = lead.remove(MemberId(99), soon()).await;
+    assert!(matches!(removed, Err(MembershipError::NoSuchMember { .. })), "{removed:?}");
+    let moved = lead.transfer_leadership(Some(MemberId(99)), soon()).await;
+    assert!(matches!(moved, Err(MembershipError::NoSuchMember { .. })), "{moved:?}");
+    let elsewhere = cluster.nodes[&follower].consensus.remove(MemberId(leader), soon()).await;
+    assert!(matches!(elsewhere, Err(MembershipError::NotLeader { .. })), "{elsewhere:?}");
+    let nowhere = tessera_consensus::Member { id: MemberId(9), name: String::new(), address: "127.0.0.1:1".to_owned() };
+    let unreachable = lead.add_learner(nowhere, Instant::now() + Duration::from_secs(5)).await;
+    assert!(matches!(unreachable, Err(MembershipError::NotAdmitted { .. })), "{unreachable:?}");
+    assert_eq!(lead.members().len(), 3);
+    cluster.shutdown().await;
+    let alone = Cluster::founded(1, config()).await;
+    let last = alone.nodes[&1].consensus.remove(MemberId(1), soon()).await;
+    assert!(matches!(last, Err(MembershipError::LastVoter { .. })), "{last:?}");
+    alone.shutdown().await;
+}

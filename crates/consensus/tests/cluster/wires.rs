@@ -1,0 +1,162 @@
+//! Connections that a test can cut, forbid, and break after so many bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use futures::future::BoxFuture;
+use tessera_consensus::{BoxedIo, Dialer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+#[derive(Default)]
+struct State {
+    /// Who may not dial whom.
+    forbidden: BTreeSet<(u64, String)>,
+    /// Connections in use, by who dialled whom.
+    live: BTreeMap<(u64, String), Vec<CancellationToken>>,
+    /// Bytes after which connections break, once.
+    fuses: BTreeMap<(u64, String), u64>,
+    /// Bytes written by who dialled to whom.
+    written: BTreeMap<(u64, String), u64>,
+}
+
+/// All connections of a cluster.
+#[derive(Clone, Default)]
+pub struct Wires(Arc<Mutex<State>>);
+
+impl Wires {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cuts what `from` has dialled to `to`, and lets it dial no more.
+    pub fn cut(&self, from: u64, to: &str) {
+        let key = (from, to.to_owned());
+        let mut state = self.state();
+        state.forbidden.insert(key.clone());
+        state.live.remove(&key).into_iter().flatten().for_each(|token| token.cancel());
+    }
+
+    /// Lets everybody dial everybody.
+    pub fn heal(&self) {
+        self.state().forbidden.clear();
+    }
+
+    /// Breaks what `from` writes to `to` after so many more bytes, once.
+    pub fn break_after(&self, from: u64, to: &str, bytes: u64) {
+        self.state().fuses.insert((from, to.to_owned()), bytes);
+    }
+
+    /// Whether a fuse that was set has blown.
+    pub fn has_broken(&self, from: u64, to: &str) -> bool {
+        !self.state().fuses.contains_key(&(from, to.to_owned()))
+    }
+
+    /// Bytes that `from` has written to `to` on connections it dialled.
+    pub fn written(&self, from: u64, to: &str) -> u64 {
+        self.state().written.get(&(from, to.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// The dialer of one member.
+    pub fn dialer(&self, from: u64) -> Arc<dyn Dialer> {
+        Arc::new(FromMember { from, wires: self.clone() })
+    }
+
+    /// Counts bytes; true when the fuse blows.
+    fn count(&self, key: &(u64, String), bytes: u64) -> bool {
+        let mut state = self.state();
+        *state.written.entry(key.clone()).or_default() += bytes;
+        match state.fuses.get_mut(key) {
+            Some(left) if *left <= bytes => {
+                state.fuses.remove(key);
+                state.live.remove(key).into_iter().flatten().for_each(|token| token.cancel());
+                true
+            }
+            Some(left) => {
+                *left -= bytes;
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+struct FromMember {
+    from: u64,
+    wires: Wires,
+}
+
+impl Dialer for FromMember {
+    fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxedIo>> {
+        let (key, wires) = ((self.from, address.to_owned()), self.wires.clone());
+        Box::pin(async move {
+            if wires.state().forbidden.contains(&key) {
+                return Err(io::ErrorKind::NetworkUnreachable.into());
+            }
+            let stream = TcpStream::connect(&key.1).await?;
+            stream.set_nodelay(true)?;
+            let token = CancellationToken::new();
+            wires.state().live.entry(key.clone()).or_default().push(token.clone());
+            Ok(Box::new(Wire::new(stream, token, Some((wires, key)))) as BoxedIo)
+        })
+    }
+}
+
+/// A connection that ends with an error when its token is cancelled.
+pub struct Wire {
+    stream: TcpStream,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    counted: Option<(Wires, (u64, String))>,
+}
+
+impl Wire {
+    pub fn new(stream: TcpStream, cut: CancellationToken, counted: Option<(Wires, (u64, String))>) -> Self {
+        Wire { stream, cut: Box::pin(cut.cancelled_owned()), counted }
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.cut.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionReset.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        if let Some((wires, key)) = &self.counted
+            && wires.count(key, written as u64)
+        {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl tonic::transport::server::Connected for Wire {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
