@@ -1,0 +1,216 @@
+//! The numbers an operator may turn, their defaults, and the inequalities between them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tessera_consensus::{BadConfig, ConsensusConfig};
+
+/// The times of the protocol between the leader and agents (architecture section 5).
+///
+/// A lease counts from the moment the agent sent its heartbeat. Workers are told to stop when `stop_after` has passed since
+/// then, and are killed by `kill_after`. Their blocks are granted again no earlier than `regrant_after` after the leader
+/// heard the heartbeat: what lies between the two covers the journey of the heartbeat, clocks that run at different speeds,
+/// and the kill itself (law L2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timings {
+    /// How often agents send heartbeats.
+    pub heartbeat: Duration,
+    /// Age of a lease at which workers are told to stop.
+    pub stop_after: Duration,
+    /// Age of a lease by which workers are killed.
+    pub kill_after: Duration,
+    /// Silence after which a node is declared lost; a new leader counts from the moment it won.
+    pub regrant_after: Duration,
+    /// How often the lifecycle actor looks at nodes.
+    pub check: Duration,
+    /// How long one proposal of an actor may take before its outcome counts as unknown.
+    pub propose: Duration,
+    /// How often the ledger's time is moved on when nothing else does.
+    pub tick: Duration,
+    /// How much longer than its time limit a job may run before the leader stops it, its agent having failed to.
+    pub limit_slack: Duration,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_secs(2),
+            stop_after: Duration::from_secs(9),
+            kill_after: Duration::from_secs(12),
+            regrant_after: Duration::from_secs(20),
+            check: Duration::from_millis(500),
+            propose: Duration::from_secs(5),
+            tick: Duration::from_secs(30),
+            limit_slack: Duration::from_secs(30),
+        }
+    }
+}
+
+/// When a leader no longer believes that so many nodes failed by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MassLoss {
+    /// Largest share of the nodes, in percent, that may be silent or newly lost at once; one node always may.
+    pub share_percent: u32,
+    /// How long a lost node counts as newly lost.
+    pub window: Duration,
+}
+
+impl Default for MassLoss {
+    fn default() -> Self {
+        Self { share_percent: 33, window: Duration::from_secs(60) }
+    }
+}
+
+impl MassLoss {
+    /// How many of `nodes` may be silent or newly lost at once.
+    #[must_use]
+    pub fn allowed(&self, nodes: usize) -> usize {
+        let share = usize::try_from(self.share_percent).unwrap_or(usize::MAX);
+        (nodes.saturating_mul(share) / 100).max(1)
+    }
+}
+
+/// Settings of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Folder for everything this member keeps; made if it is not there. It belongs to one member for ever.
+    pub data_dir: PathBuf,
+    /// Where gRPC is served.
+    pub listen: SocketAddr,
+    /// `host:port` under which members, agents and clients reach it.
+    pub advertise: String,
+    /// Its name for people; may be empty.
+    pub name: String,
+    /// Where metrics and health are served; `None`: nowhere.
+    pub http: Option<SocketAddr>,
+    /// Settings of consensus, the same on all members.
+    pub consensus: ConsensusConfig,
+    /// Times of the protocol with agents, the same on all members.
+    pub timings: Timings,
+    /// When a leader suspects itself instead of the nodes.
+    pub mass_loss: MassLoss,
+    /// Bytes that must be free on the disk, below which a leader takes no more jobs and hands leadership over.
+    pub disk_reserve_bytes: u64,
+    /// Messages that may wait for one agent before its session is cut.
+    pub session_outbox: usize,
+}
+
+/// Bytes that must be free on the disk unless configured otherwise.
+pub const DEFAULT_DISK_RESERVE_BYTES: u64 = 512 << 20;
+
+impl ServerConfig {
+    /// The defaults for a member with this folder and address.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            listen,
+            advertise: listen.to_string(),
+            name: String::new(),
+            http: None,
+            consensus: ConsensusConfig::default(),
+            timings: Timings::default(),
+            mass_loss: MassLoss::default(),
+            disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
+            session_outbox: 256,
+        }
+    }
+
+    /// Checks the inequalities between the settings.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`] naming the first one that does not hold.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        self.consensus.validate()?;
+        let times = &self.timings;
+        let failover = self.consensus.election_timeout_max * 4;
+        let rules = [
+            (times.heartbeat >= Duration::from_millis(10), "heartbeat must be at least 10 ms"),
+            (
+                times.stop_after >= times.heartbeat * 3,
+                "stop_after must be at least three heartbeats, or two lost ones stop all work of a node",
+            ),
+            (
+                times.stop_after >= times.heartbeat + failover,
+                "stop_after must be at least a heartbeat and four times election_timeout_max, or a change of leader stops \
+                 all work",
+            ),
+            (
+                times.kill_after >= times.stop_after + times.heartbeat / 2,
+                "kill_after must be at least half a heartbeat later than stop_after, or workers have no time to stop",
+            ),
+            (
+                times.regrant_after >= times.kill_after + times.kill_after / 4,
+                "regrant_after must be at least a quarter longer than kill_after: the margin covers clocks that run at \
+                 different speeds and the kill itself",
+            ),
+            (
+                !times.check.is_zero() && times.check <= times.heartbeat,
+                "check must be positive and not longer than a heartbeat",
+            ),
+            (times.propose >= failover, "propose must be at least four times election_timeout_max"),
+            (times.tick >= Duration::from_secs(1), "tick must be at least a second"),
+            ((1..=100).contains(&self.mass_loss.share_percent), "mass_loss.share_percent must be 1 to 100"),
+            (self.session_outbox >= 8, "session_outbox must be at least 8"),
+            (!self.advertise.is_empty(), "advertise must be host:port, as others reach this member"),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            None => Ok(()),
+            Some((_, broken)) => Err(InvalidConfig::Broken(broken)),
+        }
+    }
+}
+
+/// Settings that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidConfig {
+    /// Those of consensus.
+    #[error(transparent)]
+    Consensus(#[from] BadConfig),
+    /// Those of this member.
+    #[error("settings: {0}")]
+    Broken(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ServerConfig {
+        ServerConfig::new("/var/lib/tessera", SocketAddr::from(([127, 0, 0, 1], 7001)))
+    }
+
+    #[test]
+    fn the_defaults_fit_together() {
+        config().validate().expect("defaults must be valid");
+    }
+
+    #[test]
+    fn each_broken_inequality_is_named() {
+        let broken = |change: fn(&mut ServerConfig)| {
+            let mut config = config();
+            change(&mut config);
+            config.validate().expect_err("must be refused").to_string()
+        };
+        assert!(broken(|c| c.timings.heartbeat = Duration::from_secs(4)).contains("three heartbeats"));
+        assert!(broken(|c| c.timings.kill_after = c.timings.stop_after).contains("kill_after"));
+        assert!(broken(|c| c.timings.regrant_after = c.timings.kill_after).contains("regrant_after"));
+        assert!(broken(|c| c.timings.check = Duration::ZERO).contains("check"));
+        assert!(broken(|c| c.mass_loss.share_percent = 0).contains("share_percent"));
+        assert!(broken(|c| c.advertise.clear()).contains("advertise"));
+        assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
+        let hasty = |c: &mut ServerConfig| {
+            c.timings.heartbeat = Duration::from_millis(50);
+            c.timings.check = Duration::from_millis(50);
+            c.timings.stop_after = Duration::from_millis(200);
+        };
+        assert!(broken(hasty).contains("change of leader"));
+    }
+
+    #[test]
+    fn one_node_may_always_be_lost() {
+        let policy = MassLoss::default();
+        assert_eq!([1, 2, 4, 10, 1200].map(|nodes| policy.allowed(nodes)), [1, 1, 1, 3, 396]);
+    }
+}

@@ -1,0 +1,158 @@
+//! The watch over the room on the disk. A full disk stops a member for good, so a leader stops taking jobs, and hands
+//! leadership over, while there still is a reserve.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_consensus::{Consensus, Leadership};
+use tessera_store::{Store, StoreStatus};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::machine::LedgerMachine;
+use crate::metrics::Metrics;
+
+/// How often the file system is asked.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// How long handing leadership over may take.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+/// How much room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// At least the reserve, or the file system does not say.
+    Ample,
+    /// Less than the reserve.
+    Short {
+        /// What is free, in bytes.
+        free_bytes: u64,
+        /// What must be free, in bytes.
+        reserve_bytes: u64,
+    },
+}
+
+/// What is to be done after a look at the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Tell everybody how much room there is.
+    Publish(Room),
+    /// Hand leadership over to a member that may have more room.
+    StepDown,
+}
+
+/// What the watch remembers.
+#[derive(Debug)]
+struct DiskWatch {
+    reserve_bytes: u64,
+    room: Room,
+    /// Leadership was handed over once since the room became short. If it comes back, the others are no better.
+    handed_over: bool,
+}
+
+impl DiskWatch {
+    const fn new(reserve_bytes: u64) -> Self {
+        Self { reserve_bytes, room: Room::Ample, handed_over: false }
+    }
+
+    /// One look at the disk.
+    fn on(&mut self, free_bytes: Option<u64>, leads: bool) -> Vec<Effect> {
+        let Some(free_bytes) = free_bytes else { return Vec::new() };
+        let reserve_bytes = self.reserve_bytes;
+        // Once short, an eighth more than the reserve ends it, so that it does not flicker.
+        let needed = match self.room {
+            Room::Ample => reserve_bytes,
+            Room::Short { .. } => reserve_bytes.saturating_add(reserve_bytes / 8),
+        };
+        let before = self.room;
+        self.room = if free_bytes < needed { Room::Short { free_bytes, reserve_bytes } } else { Room::Ample };
+        let mut effects = Vec::new();
+        if self.room != before {
+            effects.push(Effect::Publish(self.room));
+        }
+        match self.room {
+            Room::Ample => self.handed_over = false,
+            Room::Short { .. } if leads && !self.handed_over => {
+                self.handed_over = true;
+                effects.push(Effect::StepDown);
+            }
+            Room::Short { .. } => {}
+        }
+        effects
+    }
+}
+
+/// Watches until `end`.
+pub(crate) async fn watch_room(
+    store: Arc<dyn Store>,
+    reserve_bytes: u64,
+    room: watch::Sender<Room>,
+    consensus: Consensus<LedgerMachine>,
+    metrics: Arc<Metrics>,
+    end: CancellationToken,
+) {
+    let mut state = DiskWatch::new(reserve_bytes);
+    loop {
+        let asked = Arc::clone(&store);
+        // Asking the file system may take long when it is in trouble, which is when it matters.
+        let Ok(status) = tokio::task::spawn_blocking(move || -> StoreStatus { asked.status() }).await else { return };
+        metrics.disk(status.free_bytes, reserve_bytes);
+        let leads = matches!(*consensus.leadership().borrow(), Leadership::Leading { .. });
+        for effect in state.on(status.free_bytes, leads) {
+            match effect {
+                Effect::Publish(Room::Ample) => {
+                    tracing::info!("the disk has room again");
+                    room.send_replace(Room::Ample);
+                }
+                Effect::Publish(short) => {
+                    tracing::error!(?short, "the disk is nearly full: no more jobs are taken here; make room");
+                    room.send_replace(short);
+                }
+                Effect::StepDown => {
+                    let handed = consensus.transfer_leadership(None, Instant::now() + HANDOVER).await;
+                    tracing::warn!(?handed, "leadership is handed over because the disk is nearly full");
+                }
+            }
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESERVE: u64 = 800;
+
+    fn short(free_bytes: u64) -> Room {
+        Room::Short { free_bytes, reserve_bytes: RESERVE }
+    }
+
+    #[test]
+    fn a_short_disk_is_told_once_and_leadership_handed_over_once() {
+        let mut watch = DiskWatch::new(RESERVE);
+        assert_eq!(watch.on(Some(900), true), []);
+        assert_eq!(watch.on(Some(700), true), [Effect::Publish(short(700)), Effect::StepDown]);
+        assert_eq!(watch.on(Some(700), true), [], "leadership came back: the others have no more room");
+        assert_eq!(
+            watch.on(Some(850), true),
+            [Effect::Publish(short(850))],
+            "it must be clearly more than the reserve"
+        );
+        assert_eq!(watch.on(Some(900), true), [Effect::Publish(Room::Ample)]);
+        assert_eq!(watch.on(Some(700), false), [Effect::Publish(short(700))], "a follower has nothing to hand over");
+        assert_eq!(watch.on(Some(700), true), [Effect::StepDown]);
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_say_changes_nothing() {
+        let mut watch = DiskWatch::new(RESERVE);
+        watch.on(Some(100), false);
+        assert_eq!(watch.on(None, true), []);
+        assert_eq!(watch.room, short(100));
+    }
+}

@@ -1,0 +1,175 @@
+//! A small pool for tests of actors: made, like any other, by commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_ledger::{
+    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
+    Command, EntryPosition, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId,
+    Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, Precision, Rank, Request, RetryPolicy,
+    Revision, Slice, Span, State, VirtualCardRequest, WorkerReport,
+};
+
+/// A ledger with a clock that moves a second per entry.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub state: State,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { state: State::new() }
+    }
+}
+
+impl Ledger {
+    pub fn now(&self) -> LogTime {
+        LogTime(self.state.time().0)
+    }
+
+    pub fn shared(&self) -> Arc<State> {
+        Arc::new(self.state.clone())
+    }
+
+    pub fn apply(&mut self, command: Command) -> Outcome {
+        let at = EntryPosition {
+            revision: Revision(self.state.revision().0 + 1),
+            time: self.state.time().after(Duration::from_secs(1)),
+        };
+        let request = Request { key: None, actor: "test".to_owned(), command };
+        self.state.apply(at, &[request]).pop().expect("one request has one outcome")
+    }
+
+    /// Registers a node with one card of so many TFLOPS each.
+    pub fn node(&mut self, name: &str, tflops: &[u64]) -> NodeId {
+        let cards = (0u32..).zip(tflops).map(|(index, tflops)| card(name, index, *tflops)).collect();
+        match self.apply(Command::RegisterNode { node: node(name), cards }) {
+            Outcome::Registered { node, .. } => node,
+            other => panic!("the node is not registered: {other:?}"),
+        }
+    }
+
+    pub fn submit(&mut self, spec: JobSpec) -> JobId {
+        let command = Command::SubmitJob { spec: Arc::new(spec), traceparent: "00-trace".to_owned() };
+        match self.apply(command) {
+            Outcome::Submitted(job) => job,
+            other => panic!("the job is not submitted: {other:?}"),
+        }
+    }
+
+    /// Grants a job one worker with so many blocks on the first card of each of these nodes.
+    pub fn grant(&mut self, job: JobId, places: &[(NodeId, u32, u32)]) -> Arc<Allocation> {
+        let span_pool = self.state.job(job).is_some_and(|job| job.spec.virtual_card.span == Span::Pool);
+        let workers = (0u32..)
+            .zip(places)
+            .map(|(number, (node, start, length))| PlannedWorker {
+                member: if span_pool { 0 } else { number },
+                node: *node,
+                slices: vec![Slice {
+                    card: CardId { node: *node, index: 0 },
+                    start: BlockIndex(*start),
+                    length: BlockCount(*length),
+                    memory: Mebibytes(0),
+                    isolation: Isolation::Shared,
+                }],
+            })
+            .collect();
+        self.commit(PlanPart::Grant { job, workers, victims: Vec::new() })
+    }
+
+    pub fn commit(&mut self, part: PlanPart) -> Arc<Allocation> {
+        let plan = Plan { revision: self.state.revision(), parts: vec![part] };
+        match self.apply(Command::CommitPlan { plan }) {
+            Outcome::Planned(parts) => match parts.as_slice() {
+                [Ok(Some(id))] => self.allocation(*id),
+                other => panic!("the part is not accepted: {other:?}"),
+            },
+            other => panic!("a plan is answered part by part: {other:?}"),
+        }
+    }
+
+    pub fn allocation(&self, id: AllocationId) -> Arc<Allocation> {
+        Arc::clone(self.state.allocation(id).expect("it is in the ledger"))
+    }
+
+    pub fn report(&mut self, node: NodeId, worker: Owner, observation: Observation) {
+        let reports = vec![WorkerReport { worker, observation }];
+        assert_eq!(self.apply(Command::ReportWorkers { node, reports }), Outcome::Done);
+    }
+
+    pub fn lose(&mut self, node: NodeId) {
+        let epoch = self.state.node(node).expect("it is registered").epoch;
+        assert_eq!(self.apply(Command::NodeLost { node, epoch }), Outcome::Done);
+    }
+}
+
+/// The worker of a rank.
+pub(crate) fn owner(allocation: &Allocation, rank: u32) -> Owner {
+    allocation.owner(Rank(rank))
+}
+
+pub(crate) fn node(name: &str) -> NodeDescription {
+    NodeDescription {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        incarnation: 1,
+        agent_version: "0.1.0".to_owned(),
+        address: format!("{name}:7100"),
+        worker_host: format!("{name}.workers"),
+        labels: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn card(node: &str, index: u32, tflops: u64) -> CardDescription {
+    CardDescription {
+        index,
+        kind: CardKind::Gpu,
+        vendor: "acme".to_owned(),
+        model: "a1".to_owned(),
+        uuid: format!("{node}-{index}"),
+        memory: Mebibytes(16_384),
+        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
+        measured: BTreeMap::new(),
+        links: Vec::new(),
+        isolation: Isolation::Hard,
+        simulated: true,
+        pci_address: String::new(),
+        max_slices: 0,
+        health: CardHealth::Healthy,
+    }
+}
+
+/// A job that asks for one virtual card of so many TFLOPS.
+pub(crate) fn job(tflops: u64) -> JobSpec {
+    JobSpec {
+        name: "train".to_owned(),
+        queue: "default".to_owned(),
+        command: vec!["true".to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: String::new(),
+        script: String::new(),
+        gang: 1,
+        virtual_card: VirtualCardRequest {
+            compute: MilliTflops::from_tflops(tflops),
+            memory: Mebibytes(0),
+            precision: None,
+            span: Span::Card,
+            kinds: BTreeSet::new(),
+            mixed: false,
+            isolation: Isolation::Shared,
+            vendors: BTreeSet::new(),
+            models: BTreeSet::new(),
+        },
+        priority: 50,
+        preemptible: true,
+        checkpoint: CheckpointPolicy::default(),
+        on_disconnect: OnDisconnect::Stop,
+        time_limit: None,
+        retry: RetryPolicy::default(),
+        labels: BTreeMap::new(),
+        node_labels: BTreeMap::new(),
+        output_retention: None,
+        held: false,
+    }
+}

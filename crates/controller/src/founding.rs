@@ -1,0 +1,409 @@
+//! How a process without an identity becomes a member.
+//!
+//! A process with an empty data folder is nobody. It waits, answering nothing but this small service, until it is told who it
+//! is: by `cluster init`, asked of one of the founders, which introduces the others to their ids and then founds the
+//! cluster with them; or by the leader, when it is added to a cluster that exists. It then starts consensus under that identity,
+//! and is admitted by the others. Its data folder belongs to that member from then on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tessera_api::Refusal;
+use tessera_api::v1::cluster_service_client::ClusterServiceClient;
+use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
+use tessera_api::v1::{self, ErrorReason};
+use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
+use tessera_ledger::wire::FieldError;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Endpoint, Server};
+use tonic::{Request, Response, Status};
+
+use crate::machine::LedgerMachine;
+
+/// Metadata that tells a process which member it is from now on; the cluster is in the request.
+const MEMBER: &str = "tessera-member-id";
+/// How long founding a cluster may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause before a founder that is still starting is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who the process is, and what is to be done once it is.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub identity: Identity,
+    /// The founding that this process was asked for.
+    pub founding: Option<Founding>,
+}
+
+/// A cluster to be founded by this process.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    pub members: Vec<Member>,
+    pub answer: oneshot::Sender<Result<(), MembershipError>>,
+}
+
+/// Why a process could not be told who it is.
+#[derive(Debug, thiserror::Error)]
+pub enum IntroduceError {
+    /// The address is none.
+    #[error("{address:?} is no host:port")]
+    Address {
+        /// What was given.
+        address: String,
+    },
+    /// The process was not reached.
+    #[error("{address} was not reached; start a server with an empty data folder there")]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What the connection said.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// It refused.
+    #[error("{address} refused: {}", status.message())]
+    Refused {
+        /// Where it is.
+        address: String,
+        /// What it answered.
+        status: Box<Status>,
+    },
+    /// It did not answer in time.
+    #[error("{address} did not answer in time; look at its log")]
+    TooLate {
+        /// Where it is.
+        address: String,
+    },
+}
+
+/// Tells the process at `address`, which must be nobody yet, that it is this member.
+///
+/// # Errors
+/// [`IntroduceError`].
+pub async fn introduce(address: &str, identity: &Identity, deadline: Instant) -> Result<(), IntroduceError> {
+    let named = || address.to_owned();
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
+    let asked = async {
+        let channel =
+            endpoint.connect().await.map_err(|source| IntroduceError::Unreachable { address: named(), source })?;
+        let mut request = Request::new(v1::InitializeClusterRequest {
+            request_id: String::new(),
+            cluster_id: identity.cluster.as_str().to_owned(),
+            members: Vec::new(),
+        });
+        request.metadata_mut().insert(MEMBER, identity.member.0.into());
+        ClusterServiceClient::new(channel)
+            .initialize_cluster(request)
+            .await
+            .map_err(|status| IntroduceError::Refused { address: named(), status: Box::new(status) })
+    };
+    match timeout_at(deadline, asked).await {
+        Ok(answer) => answer.map(drop),
+        Err(_) => Err(IntroduceError::TooLate { address: named() }),
+    }
+}
+
+/// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
+async fn reach(address: &str, deadline: Instant) -> Result<(), IntroduceError> {
+    let named = || address.to_owned();
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
+    match timeout_at(deadline, endpoint.connect()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(source)) => Err(IntroduceError::Unreachable { address: named(), source }),
+        Err(_) => Err(IntroduceError::TooLate { address: named() }),
+    }
+}
+
+/// The member id under which a request introduces this process, if it does.
+pub(crate) fn introduced_as<T>(request: &Request<T>) -> Result<Option<MemberId>, Status> {
+    let Some(member) = request.metadata().get(MEMBER) else { return Ok(None) };
+    let member = member.to_str().ok().and_then(|id| id.parse().ok()).filter(|id| *id > 0);
+    member
+        .map(|id| Some(MemberId(id)))
+        .ok_or_else(|| Status::invalid_argument(format!("{MEMBER} must be a number from 1")))
+}
+
+/// Founds the cluster, once consensus runs and the other founders have been introduced. They may still be starting, so
+/// it is tried until it succeeds or fails for good.
+pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Member>) -> Result<(), MembershipError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match consensus.initialize(members.clone(), deadline).await {
+            Err(MembershipError::NotAdmitted { member, why }) if Instant::now() + PAUSE < deadline => {
+                tracing::debug!(%member, why, "a founder does not answer yet");
+                sleep(PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Waits on `listener` until this process is told who it is; `None` when `end` comes first. The listener is a second
+/// handle to the socket on which the member is served afterwards.
+pub(crate) async fn wait(
+    listener: TcpListener,
+    advertise: &str,
+    end: &CancellationToken,
+) -> Result<Option<Named>, tonic::transport::Error> {
+    let (told, mut named) = mpsc::channel(1);
+    let closing = end.child_token();
+    let nobody = Nobody { advertise: advertise.to_owned(), told };
+    let serving = Server::builder()
+        .add_service(ClusterServiceServer::new(nobody))
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), closing.clone().cancelled_owned());
+    // It goes on answering the call that named it while the member starts.
+    let serving = tokio::spawn(serving);
+    tokio::select! {
+        () = end.cancelled() => Ok(None),
+        named = named.recv() => {
+            closing.cancel();
+            Ok(named)
+        }
+        ended = serving => match ended {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Ok(None),
+        },
+    }
+}
+
+/// The service of a process that is nobody.
+#[derive(Debug)]
+struct Nobody {
+    /// Under which address others know it.
+    advertise: String,
+    told: mpsc::Sender<Named>,
+}
+
+/// Who is to found which cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Founders {
+    pub cluster: ClusterId,
+    pub own: MemberId,
+    pub members: Vec<Member>,
+}
+
+impl Founders {
+    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where it
+    /// stands.
+    pub async fn introduce(&self, deadline: Instant) -> Result<(), Refusal> {
+        let others = || self.members.iter().filter(|member| member.id != self.own);
+        let refuse = |member: &Member, error: IntroduceError| {
+            let text = format!("{member} cannot be a founder: {error}; when all are waiting, try again");
+            Refusal::new(ErrorReason::MembershipRefused, text)
+        };
+        for member in others() {
+            reach(&member.address, deadline).await.map_err(|error| refuse(member, error))?;
+        }
+        for member in others() {
+            let identity = Identity { cluster: self.cluster.clone(), member: member.id };
+            introduce(&member.address, &identity, deadline).await.map_err(|error| refuse(member, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks a request to found a cluster and numbers its members.
+pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -> Result<Founders, Refusal> {
+    let refusal = |field: &str, problem: String| Refusal::from(FieldError::invalid(field, problem));
+    let id = match request.cluster_id.as_str() {
+        "" => uuid::Uuid::new_v4().to_string(),
+        id => id.to_owned(),
+    };
+    let cluster = ClusterId::new(&id).map_err(|error| refusal("cluster_id", error.to_string()))?;
+    if !matches!(request.members.len(), 1 | 3 | 5) {
+        return Err(refusal("members", format!("must be one, three or five, are {}", request.members.len())));
+    }
+    let mut addresses = BTreeSet::new();
+    for (place, member) in request.members.iter().enumerate() {
+        if member.address.is_empty() || !addresses.insert(member.address.clone()) {
+            let problem = "must be host:port, another for each".to_owned();
+            return Err(refusal(&format!("members[{place}].address"), problem));
+        }
+    }
+    let members: Vec<Member> = (1u64..)
+        .zip(request.members)
+        .map(|(id, member)| Member { id: MemberId(id), name: member.name, address: member.address })
+        .collect();
+    let Some(own) = members.iter().find(|member| member.address == advertise) else {
+        let problem = format!("must name the asked process by the address it advertises, {advertise}");
+        return Err(refusal("members", problem));
+    };
+    Ok(Founders { cluster, own: own.id, members })
+}
+
+fn nobody() -> Status {
+    let text = "this process is no member of a cluster yet; initialize the cluster, or add this process to one";
+    Refusal::new(ErrorReason::NotInitialized, text).into()
+}
+
+impl Nobody {
+    /// Hands over who this process is; the second time is refused.
+    fn tell(&self, named: Named) -> Result<(), Refusal> {
+        let refuse =
+            |_| Refusal::new(ErrorReason::AlreadyInitialized, "this process was just made a member of a cluster");
+        self.told.try_send(named).map_err(refuse)
+    }
+
+    /// This process is told who it is.
+    fn named(&self, member: MemberId, cluster: &str) -> Result<(), Refusal> {
+        let cluster = ClusterId::new(cluster)
+            .map_err(|error| Refusal::from(FieldError::invalid("cluster_id", error.to_string())))?;
+        let identity = Identity { cluster, member };
+        tracing::info!(%identity, "this process is told who it is");
+        self.tell(Named { identity, founding: None })
+    }
+
+    /// This process is asked to found a cluster.
+    async fn found(&self, request: v1::InitializeClusterRequest) -> Result<v1::InitializeClusterResponse, Refusal> {
+        let founders = founders(request, &self.advertise)?;
+        let deadline = Instant::now() + PATIENCE;
+        founders.introduce(deadline).await?;
+        let Founders { cluster, own, members } = founders;
+        let (answer, founded) = oneshot::channel();
+        let founding = Founding { members: members.clone(), answer };
+        let identity = Identity { cluster: cluster.clone(), member: own };
+        self.tell(Named { identity, founding: Some(founding) })?;
+        match timeout_at(deadline + PATIENCE, founded).await {
+            Ok(Ok(Ok(()))) => Ok(founded_by(&cluster, &members)),
+            Ok(Ok(Err(error))) => Err(Refusal::new(ErrorReason::MembershipRefused, error.to_string())),
+            Ok(Err(_)) | Err(_) => {
+                let text = "the cluster was not founded in time; look at the logs of its members and start them again";
+                Err(Refusal::new(ErrorReason::OutcomeUnknown, text))
+            }
+        }
+    }
+}
+
+pub(crate) fn founded_by(cluster: &ClusterId, members: &[Member]) -> v1::InitializeClusterResponse {
+    let members = members.iter().map(|member| v1::Member {
+        id: member.id.0,
+        name: member.name.clone(),
+        address: member.address.clone(),
+        voter: true,
+        ..v1::Member::default()
+    });
+    v1::InitializeClusterResponse { cluster_id: cluster.as_str().to_owned(), members: members.collect() }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Nobody {
+    async fn initialize_cluster(
+        &self,
+        request: Request<v1::InitializeClusterRequest>,
+    ) -> Result<Response<v1::InitializeClusterResponse>, Status> {
+        let member = introduced_as(&request)?;
+        let request = request.into_inner();
+        let Some(member) = member else {
+            return Ok(Response::new(self.found(request).await?));
+        };
+        self.named(member, &request.cluster_id)?;
+        Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() }))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        _: Request<v1::GetClusterStatusRequest>,
+    ) -> Result<Response<v1::GetClusterStatusResponse>, Status> {
+        Ok(Response::new(v1::GetClusterStatusResponse {
+            role: v1::MemberRole::Learner.into(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..v1::GetClusterStatusResponse::default()
+        }))
+    }
+
+    async fn list_members(
+        &self,
+        _: Request<v1::ListMembersRequest>,
+    ) -> Result<Response<v1::ListMembersResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn add_member(&self, _: Request<v1::AddMemberRequest>) -> Result<Response<v1::AddMemberResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn promote_member(
+        &self,
+        _: Request<v1::PromoteMemberRequest>,
+    ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn remove_member(
+        &self,
+        _: Request<v1::RemoveMemberRequest>,
+    ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn transfer_leadership(
+        &self,
+        _: Request<v1::TransferLeadershipRequest>,
+    ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        Err(nobody())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(cluster: &str, addresses: &[&str]) -> v1::InitializeClusterRequest {
+        let members = addresses
+            .iter()
+            .map(|address| v1::NewMember { name: String::new(), address: (*address).to_owned() })
+            .collect();
+        v1::InitializeClusterRequest { request_id: String::new(), cluster_id: cluster.to_owned(), members }
+    }
+
+    #[test]
+    fn founders_are_numbered_in_the_order_they_are_named() {
+        let founders = founders(request("prod", &["a:1", "b:1", "c:1"]), "b:1").expect("they fit");
+        assert_eq!(founders.own, MemberId(2));
+        assert_eq!(founders.members.iter().map(|member| member.id.0).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(founders.cluster.as_str(), "prod");
+    }
+
+    #[test]
+    fn a_cluster_without_a_name_gets_one() {
+        let one = founders(request("", &["a:1"]), "a:1").expect("it fits");
+        let other = founders(request("", &["a:1"]), "a:1").expect("it fits");
+        assert_ne!(one.cluster, other.cluster);
+    }
+
+    #[test]
+    fn founders_that_cannot_be_right_are_refused_with_the_field() {
+        let field = |request| {
+            let refusal = founders(request, "a:1").expect_err("it must be refused");
+            refusal.fields().first().map(|field| field.field.clone()).unwrap_or_default()
+        };
+        assert_eq!(field(request("a b", &["a:1"])), "cluster_id");
+        assert_eq!(field(request("x", &["a:1", "b:1"])), "members");
+        assert_eq!(field(request("x", &["b:1"])), "members");
+        assert_eq!(field(request("x", &["a:1", "b:1", "b:1"])), "members[2].address");
+    }
+
+    #[tokio::test]
+    async fn a_process_is_told_once_who_it_is() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let end = CancellationToken::new();
+        let waiting = tokio::spawn({
+            let (address, end) = (address.clone(), end.clone());
+            async move { wait(listener, &address, &end).await }
+        });
+        let cluster = ClusterId::new("prod").expect("a legal name");
+        let identity = Identity { cluster, member: MemberId(4) };
+        let deadline = Instant::now() + PATIENCE;
+        introduce(&address, &identity, deadline).await.expect("it waits for this");
+        let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
+        assert_eq!(named.map(|named| named.identity), Some(identity.clone()));
+        assert!(introduce(&address, &identity, deadline).await.is_err(), "it waits no more");
+    }
+}

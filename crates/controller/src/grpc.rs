@@ -1,0 +1,162 @@
+//! The member's gRPC server: the services, put together with what every call passes on its way to them.
+//!
+//! From the outside in: limits and keepalive of connections; [`observe`], a span and meters per call; [`reasons`],
+//! which leaves no refusal without one; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the API's services, the health service, reflection,
+//! the sessions of agents and what the other members call.
+
+pub mod deadline;
+pub mod meter;
+pub mod methods;
+pub mod observe;
+pub mod reasons;
+
+use std::time::Duration;
+
+use meter::CallMeters;
+use methods::Methods;
+use observe::ObserveLayer;
+use reasons::ReasonLayer;
+use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
+use tessera_api::v1::cluster_service_server::ClusterServiceServer;
+use tessera_api::v1::job_service_server::JobServiceServer;
+use tessera_api::v1::pool_service_server::PoolServiceServer;
+use tessera_api::v1::queue_service_server::QueueServiceServer;
+use tessera_api::{FILE_DESCRIPTOR_SET, limits};
+use tessera_consensus::raft_service;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+use crate::pool::PoolHandle;
+use crate::services::forward::{Channels, LeaderLayer};
+use crate::services::readiness::Readiness;
+use crate::services::watch::{WatchMeters, WatchSettings};
+use crate::services::{ClusterApi, Desk, JobApi, PoolApi, QueueApi};
+
+/// Largest answer in bytes: a page of the largest jobs.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// Calls that one connection may have open at once; further ones wait.
+const CALLS_PER_CONNECTION: usize = 4096;
+
+/// Streams that one connection may open at once.
+const STREAMS_PER_CONNECTION: u32 = 8192;
+
+/// A connection over which nothing comes for so long is asked whether it lives, and closed when it does not answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// How the server behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrpcSettings {
+    /// How watches behave.
+    pub watch: WatchSettings,
+    /// Whether callers may ask for the descriptors of the services.
+    pub reflection: bool,
+    /// How long calls that are open may take to end when the server is shut down.
+    pub drain: Duration,
+}
+
+impl Default for GrpcSettings {
+    fn default() -> Self {
+        Self { watch: WatchSettings::default(), reflection: true, drain: Duration::from_secs(2) }
+    }
+}
+
+/// Why the server could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The API's descriptors are damaged.
+    #[error("the descriptors of the API cannot be read; this build of Tessera is damaged, install it anew")]
+    Descriptors(#[from] prost::DecodeError),
+    /// The descriptors cannot be served.
+    #[error("reflection cannot be served; switch it off, and report this")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The listener failed.
+    #[error("the gRPC server failed")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Serves the member of `pool` on `listener` until `shutdown`, then lets open calls end for a bounded time.
+///
+/// # Errors
+/// [`ServeError`].
+pub async fn serve<A: AgentService>(
+    listener: TcpListener,
+    pool: PoolHandle,
+    agents: AgentServiceServer<A>,
+    settings: GrpcSettings,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
+    let methods = Methods::load()?;
+    let calls = CallMeters::new(&methods);
+    let watches = WatchMeters::default();
+    {
+        let mut registry = pool.metrics().registry();
+        calls.register(&mut registry);
+        watches.register(&mut registry);
+    }
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let reporting = tokio::spawn(Readiness::of(pool.clone()).report(reporter, shutdown.clone()));
+    let desk = Desk::new(pool.clone(), settings.watch, watches, shutdown.clone());
+    let mut routes = routes(&desk, &pool).add_service(health).add_service(agents);
+    if settings.reflection {
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        routes = routes.add_service(reflection.build_v1()?);
+    }
+    let incoming = futures::StreamExt::map(TcpListenerStream::new(listener), |connection| {
+        connection.inspect(|connection| {
+            // Without it only answers come later.
+            let _ = connection.set_nodelay(true);
+        })
+    });
+    let server = Server::builder()
+        .concurrency_limit_per_connection(CALLS_PER_CONNECTION)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .layer(ObserveLayer::new(methods.clone(), calls))
+        .layer(ReasonLayer)
+        .layer(LeaderLayer::new(methods, pool, Channels::default()))
+        .serve_with_incoming_shutdown(routes.prepare(), incoming, shutdown.clone().cancelled_owned());
+    let drained = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(settings.drain).await;
+    };
+    let served = tokio::select! {
+        served = server => served.map_err(ServeError::from),
+        () = drained => {
+            tracing::debug!("calls that were still open at the end of the drain were dropped");
+            Ok(())
+        }
+    };
+    shutdown.cancel();
+    // It ends by itself when shut down; its only failure would be a panic, which is logged by the runtime.
+    let _ = timeout(settings.drain, reporting).await;
+    served
+}
+
+/// The services of the API and what the other members call.
+fn routes(desk: &Desk, pool: &PoolHandle) -> Routes {
+    Routes::new(
+        JobServiceServer::new(JobApi::new(desk.clone()))
+            .max_decoding_message_size(limits::REQUEST)
+            .max_encoding_message_size(LARGEST_ANSWER),
+    )
+    .add_service(
+        PoolServiceServer::new(PoolApi::new(desk.clone()))
+            .max_decoding_message_size(limits::REQUEST)
+            .max_encoding_message_size(LARGEST_ANSWER),
+    )
+    .add_service(
+        QueueServiceServer::new(QueueApi::new(desk.clone()))
+            .max_decoding_message_size(limits::REQUEST)
+            .max_encoding_message_size(LARGEST_ANSWER),
+    )
+    .add_service(ClusterServiceServer::new(ClusterApi::new(desk.clone())).max_decoding_message_size(limits::REQUEST))
+    .add_service(raft_service(pool.consensus()))
+}

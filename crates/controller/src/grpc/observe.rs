@@ -1,0 +1,188 @@
+//! The outermost layer of the server: a span per call, in the trace of whoever called, and the meters of calls.
+//!
+//! Only methods of the API are observed; what members say to each other is too frequent and has meters of its own.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response};
+use http_body::{Frame, SizeHint};
+use opentelemetry::propagation::Extractor;
+use tokio::time::Instant;
+use tonic::Code;
+use tonic::body::Body;
+use tower::{Layer, Service};
+use tracing::{Instrument, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use super::meter::{CallMeters, MethodMeter};
+use super::methods::Methods;
+
+/// Adds spans and meters to a server.
+#[derive(Clone, Debug)]
+pub struct ObserveLayer {
+    methods: Methods,
+    meters: CallMeters,
+}
+
+impl ObserveLayer {
+    /// Observes calls of `methods` with `meters`.
+    #[must_use]
+    pub const fn new(methods: Methods, meters: CallMeters) -> Self {
+        Self { methods, meters }
+    }
+}
+
+impl<S> Layer<S> for ObserveLayer {
+    type Service = Observe<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Observe { inner, methods: self.methods.clone(), meters: self.meters.clone() }
+    }
+}
+
+/// A service whose calls are observed.
+#[derive(Clone, Debug)]
+pub struct Observe<S> {
+    inner: S,
+    methods: Methods,
+    meters: CallMeters,
+}
+
+impl<S> Service<Request<Body>> for Observe<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Send,
+    S::Future: Send + 'static,
+    S::Error: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let path = request.uri().path();
+        let (Some(method), Some(meter)) = (self.methods.get(path), self.meters.get(path)) else {
+            return Box::pin(self.inner.call(request));
+        };
+        let span = span_of(&method.service, &method.name, request.headers());
+        let open = OpenCall { meter: Arc::clone(meter), began: Instant::now(), ended: false };
+        let answer = span.in_scope(|| self.inner.call(request));
+        let observed = async move {
+            let mut open = open;
+            let response = match answer.await {
+                Ok(response) => response,
+                Err(error) => {
+                    open.end(Code::Unknown);
+                    return Err(error);
+                }
+            };
+            let (parts, body) = response.into_parts();
+            if let Some(code) = code_in(&parts.headers) {
+                open.end(code);
+                return Ok(Response::from_parts(parts, body));
+            }
+            Ok(Response::from_parts(parts, Body::new(ObservedBody { body, open })))
+        };
+        Box::pin(observed.instrument(span))
+    }
+}
+
+/// The span of a call, a child of the caller's when the headers name one.
+fn span_of(service: &str, method: &str, headers: &HeaderMap) -> Span {
+    let span = tracing::info_span!(
+        "rpc",
+        otel.name = method,
+        otel.kind = "server",
+        rpc.system = "grpc",
+        rpc.service = service,
+        rpc.method = method,
+    );
+    if !span.is_disabled() && headers.contains_key("traceparent") {
+        let remote = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&Headers(headers)));
+        // Fails only when no exporter is installed: then there is no trace to join.
+        let _ = span.set_parent(remote);
+    }
+    span
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+}
+
+/// The code of a call that ended, if headers or trailers carry one.
+fn code_in(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
+}
+
+/// A call that goes on. Dropped before its end, it was cancelled.
+struct OpenCall {
+    meter: Arc<MethodMeter>,
+    began: Instant,
+    ended: bool,
+}
+
+impl OpenCall {
+    fn end(&mut self, code: Code) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let duration: Duration = self.began.elapsed();
+        self.meter.record(code, duration);
+        tracing::debug!(code = ?code, micros = duration.as_micros(), "call ended");
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.end(Code::Cancelled);
+    }
+}
+
+/// A response whose trailers are looked at on their way out.
+struct ObservedBody {
+    body: Body,
+    open: OpenCall,
+}
+
+impl http_body::Body for ObservedBody {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(code) = frame.trailers_ref().and_then(code_in) {
+                    self.open.end(code);
+                }
+            }
+            Some(Err(status)) => self.open.end(status.code()),
+            None => self.open.end(Code::Ok),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

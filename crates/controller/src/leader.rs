@@ -1,0 +1,116 @@
+//! The leader's actors: started when leadership is won and the ledger is current, stopped when it is lost. They share a
+//! `Reign`, which ends with the term; nothing of it reaches into the next one.
+
+use std::sync::{Arc, Mutex};
+
+use tessera_actor::{Address, Backoff, Supervisor};
+use tessera_consensus::{Leadership, Term};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::WallClock;
+use crate::feed::Feed;
+use crate::lifecycle;
+use crate::lifecycle::leases::Leases;
+use crate::placement_actor::{self, Question, Surroundings};
+use crate::pool::PoolHandle;
+use crate::session::directory::{self, Directory};
+
+/// One term of leadership of this member.
+#[derive(Debug)]
+pub(crate) struct Reign {
+    pub term: Term,
+    /// Cancelled when leadership is lost, or the process ends.
+    pub end: CancellationToken,
+    /// When which node's lease is over.
+    pub leases: Mutex<Leases>,
+    /// Who is connected.
+    pub directory: Arc<Directory>,
+    /// Runs the actors of this reign, sessions included.
+    pub supervisor: Supervisor,
+}
+
+/// What the leader's actors need beside the pool.
+#[derive(Debug)]
+pub(crate) struct Office {
+    pub pool: PoolHandle,
+    pub feed: Feed,
+    pub clock: WallClock,
+    /// Where services find the placement actor.
+    pub placement: watch::Sender<Option<Address<Question>>>,
+    /// Where sessions find the present reign.
+    pub reign: watch::Sender<Option<Arc<Reign>>>,
+}
+
+/// The term in which this member leads and is ready to act.
+fn ready_in(leadership: &Leadership) -> Option<Term> {
+    match leadership {
+        Leadership::Leading { term, ready: true } => Some(*term),
+        Leadership::Leading { ready: false, .. } | Leadership::Following { .. } => None,
+    }
+}
+
+/// Starts and stops the leader's actors until `end`.
+pub(crate) async fn lead(office: Office, end: CancellationToken) {
+    let mut leadership = office.pool.leadership();
+    while !end.is_cancelled() {
+        let term = ready_in(&leadership.borrow_and_update());
+        let Some(term) = term else {
+            tokio::select! {
+                () = end.cancelled() => return,
+                changed = leadership.changed() => if changed.is_err() { return },
+            }
+            continue;
+        };
+        let reign = begin(&office, term, end.child_token());
+        tokio::select! {
+            () = end.cancelled() => {}
+            _ = leadership.wait_for(|now| ready_in(now) != Some(term)) => {}
+        }
+        finish(&office, &reign).await;
+    }
+}
+
+fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
+    let pool = &office.pool;
+    tracing::info!(term = term.0, revision = pool.view().current().revision().0, "this member leads");
+    let leases = Leases::new(Instant::now(), pool.config().timings.regrant_after);
+    let reign = Arc::new(Reign {
+        term,
+        end: end.clone(),
+        leases: Mutex::new(leases),
+        directory: Arc::new(Directory::default()),
+        supervisor: Supervisor::new(pool.metrics().actors().clone()),
+    });
+    let surroundings = Surroundings {
+        pool: pool.clone(),
+        feed: office.feed.clone(),
+        clock: office.clock.clone(),
+        here: office.placement.clone(),
+        end: end.clone(),
+    };
+    let start = move || placement_actor::run(surroundings.clone());
+    reign.supervisor.restarting(placement_actor::NAME, Backoff::default(), end.clone(), start);
+
+    let (routed, routing) = (pool.clone(), Arc::clone(&reign));
+    let start = move || directory::route(routed.clone(), Arc::clone(&routing.directory), routing.end.clone());
+    reign.supervisor.restarting("router", Backoff::default(), end.clone(), start);
+
+    let (watched, watching, clock) = (pool.clone(), Arc::clone(&reign), office.clock.clone());
+    let start = move || lifecycle::run(watched.clone(), Arc::clone(&watching), clock.clone());
+    reign.supervisor.restarting(lifecycle::NAME, Backoff::default(), end, start);
+
+    office.reign.send_replace(Some(Arc::clone(&reign)));
+    reign
+}
+
+async fn finish(office: &Office, reign: &Reign) {
+    tracing::info!(term = reign.term.0, "this member leads no more: its leader's actors end");
+    reign.end.cancel();
+    office.reign.send_replace(None);
+    office.placement.send_replace(None);
+    reign.supervisor.ended().await;
+    office.pool.telemetry().clear();
+    office.pool.metrics().nodes_silent(0, false);
+}

@@ -1,0 +1,222 @@
+//! What the lifecycle actor remembers, and what it does about what happens.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tessera_consensus::ProposeError as Cause;
+use tessera_ledger::{
+    Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, NodeState, Request, Revision, State,
+};
+use tokio::time::Instant;
+
+use super::NAME;
+use super::leases::Leases;
+use super::loss::{self, Finding};
+use crate::config::{MassLoss, Timings};
+use crate::pool::{Committed, ProposeError};
+
+/// Something that the actor has to bring into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Duty {
+    /// A node is lost.
+    Lose(NodeId, Epoch),
+    /// A move goes on, or is given up.
+    Advance(MoveId, MovePhase),
+    /// A job ran longer than its time limit and its agent did not stop it.
+    Expire(JobId),
+    /// Time passes.
+    Tick,
+}
+
+/// Everything that can happen to the actor.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Time to look at everything.
+    Look {
+        /// For silence and leases.
+        now: Instant,
+        /// For what the ledger dates.
+        log_now: LogTime,
+    },
+    /// The ledger changed.
+    Changed,
+    /// A duty is in the log, or is not.
+    Answered(Duty, Result<Committed, ProposeError>),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Bring a duty into the log and tell what came of it.
+    Propose(Duty, Box<Request>),
+    /// Show how many nodes are silent.
+    Silent { nodes: usize, suspected: bool },
+    /// A node was declared lost.
+    CountLost,
+}
+
+/// The actor's memory. All of it is rebuilt from the ledger and the table of leases.
+#[derive(Debug)]
+pub(super) struct Lifecycle {
+    timings: Timings,
+    mass_loss: MassLoss,
+    in_flight: BTreeSet<Duty>,
+    suspected: bool,
+    /// The revision at the last tick of the clock, and when that was.
+    quiet_since: Option<(Revision, Instant)>,
+    /// When time limits are looked at again.
+    limits_due: Option<Instant>,
+}
+
+/// How often time limits are looked at: only an agent that fails to makes it matter.
+const LIMITS: Duration = Duration::from_secs(10);
+
+impl Lifecycle {
+    pub(super) const fn new(timings: Timings, mass_loss: MassLoss) -> Self {
+        Self { timings, mass_loss, in_flight: BTreeSet::new(), suspected: false, quiet_since: None, limits_due: None }
+    }
+
+    /// Something happened; `state` is the newest state of the ledger, and the table of leases is held.
+    pub(super) fn on(&mut self, event: Event, state: &State, leases: &mut Leases) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Look { now, log_now } => {
+                self.look_at_nodes(state, leases, now, log_now, &mut effects);
+                if self.limits_due.is_none_or(|due| due <= now) {
+                    self.limits_due = Some(now + LIMITS);
+                    self.look_at_limits(state, log_now, &mut effects);
+                }
+                self.look_at_clock(state, now, &mut effects);
+            }
+            Event::Changed => {}
+            Event::Answered(duty, result) => {
+                self.answered(duty, &result, leases, &mut effects);
+                if result.is_err() {
+                    // Not again before the next look, or a leader that lost its quorum would go round in circles.
+                    return effects;
+                }
+            }
+        }
+        self.drive_moves(state, &mut effects);
+        effects
+    }
+
+    fn propose(&mut self, duty: Duty, command: Command, actor: &str, effects: &mut Vec<Effect>) {
+        if self.in_flight.insert(duty) {
+            let request = Request { key: None, actor: actor.to_owned(), command };
+            effects.push(Effect::Propose(duty, Box::new(request)));
+        }
+    }
+
+    fn look_at_nodes(
+        &mut self,
+        state: &State,
+        leases: &mut Leases,
+        now: Instant,
+        log_now: LogTime,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Finding { silent, suspected, condemned } =
+            loss::look(state, leases, now, log_now, self.timings.stop_after, &self.mass_loss);
+        if suspected && !self.suspected {
+            tracing::error!(
+                silent,
+                "so many nodes are silent at once that this leader suspects itself or the network: none of them is declared \
+                 lost; check the network, or forget the nodes that are dead"
+            );
+        }
+        self.suspected = suspected;
+        effects.push(Effect::Silent { nodes: silent, suspected });
+        for (node, epoch) in condemned {
+            tracing::warn!(%node, epoch = epoch.0, "a node was silent until its lease was over: it is declared lost");
+            self.propose(Duty::Lose(node, epoch), Command::NodeLost { node, epoch }, NAME, effects);
+        }
+    }
+
+    /// Agents stop jobs at their time limit; this is for an agent that does not.
+    fn look_at_limits(&mut self, state: &State, log_now: LogTime, effects: &mut Vec<Effect>) {
+        let late: Vec<JobId> = state
+            .allocations()
+            .filter_map(|allocation| {
+                let job = state.job(allocation.job)?;
+                let limit = job.spec.time_limit?;
+                let allowed = limit.saturating_add(job.spec.checkpoint.grace).saturating_add(self.timings.limit_slack);
+                let running = job.state == JobState::Running && job.allocation == Some(allocation.id);
+                (running && log_now.since(allocation.started_at?) > allowed).then_some(job.id)
+            })
+            .collect();
+        for job in late {
+            tracing::warn!(%job, "a job ran past its time limit and its agent did not stop it: it is cancelled");
+            self.propose(Duty::Expire(job), Command::CancelJob { job }, "the time limit", effects);
+        }
+    }
+
+    /// The ledger forgets by its own time, which stands still when nothing happens.
+    fn look_at_clock(&mut self, state: &State, now: Instant, effects: &mut Vec<Effect>) {
+        let revision = state.revision();
+        match self.quiet_since {
+            Some((known, since)) if known == revision => {
+                let over = JobState::ALL.iter().filter(|state| state.is_terminal());
+                let ended: u64 = over.map(|job_state| state.job_count(*job_state)).sum();
+                if ended > 0 && now.saturating_duration_since(since) >= self.timings.tick {
+                    self.quiet_since = Some((revision, now));
+                    self.propose(Duty::Tick, Command::Tick, NAME, effects);
+                }
+            }
+            _ => self.quiet_since = Some((revision, now)),
+        }
+    }
+
+    /// Takes every move as far as it can go. Checkpoints lie in a folder that all nodes share, or there are none: there is nothing
+    /// to carry over, so that a move whose source has stopped goes on at once, unless its target is gone.
+    fn drive_moves(&mut self, state: &State, effects: &mut Vec<Effect>) {
+        let due: Vec<(MoveId, MovePhase, bool)> = state
+            .moves()
+            .filter(|movement| matches!(movement.phase, MovePhase::Reserved | MovePhase::Transferring))
+            .map(|movement| {
+                let target = state.allocation(movement.target);
+                let alive = target.is_some_and(|target| {
+                    let mut workers = target.workers.iter();
+                    workers.all(|worker| state.node(worker.node).is_some_and(|node| node.state == NodeState::Ready))
+                });
+                (movement.id, movement.phase, alive)
+            })
+            .collect();
+        for (id, from, proceed) in due {
+            self.propose(Duty::Advance(id, from), Command::AdvanceMove { id, from, proceed }, NAME, effects);
+        }
+    }
+
+    fn answered(
+        &mut self,
+        duty: Duty,
+        result: &Result<Committed, ProposeError>,
+        leases: &mut Leases,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.in_flight.remove(&duty);
+        match result {
+            Ok(committed) => {
+                tracing::debug!(?duty, index = committed.revision.0, outcome = ?committed.outcome, "a duty is done");
+            }
+            Err(error) => tracing::warn!(?duty, %error, "a duty is not in the log; it is looked at again"),
+        }
+        if let Duty::Lose(node, _) = duty {
+            match result {
+                Ok(committed) => {
+                    leases.spare(node);
+                    if committed.outcome == tessera_ledger::Outcome::Done {
+                        effects.push(Effect::CountLost);
+                    }
+                }
+                // It may be in the log: the node stays condemned and the loss is proposed again.
+                Err(ProposeError::Consensus(Cause::OutcomeUnknown)) => {}
+                Err(_) => leases.spare(node),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,229 @@
+//! What the lifecycle actor does, event by event.
+
+use tessera_ledger::{
+    Allocation, BlockCount, BlockIndex, CardId, Isolation, JobSpec, Mebibytes, Observation, Outcome, PlanPart,
+    PlannedWorker, Slice,
+};
+
+use super::*;
+use crate::fixture::{Ledger, job, owner};
+
+struct Stage {
+    ledger: Ledger,
+    leases: Leases,
+    actor: Lifecycle,
+    began: Instant,
+}
+
+impl Stage {
+    fn new(ledger: Ledger) -> Self {
+        let (timings, began) = (Timings::default(), Instant::now());
+        Self {
+            ledger,
+            leases: Leases::new(began, timings.regrant_after),
+            actor: Lifecycle::new(timings, MassLoss::default()),
+            began,
+        }
+    }
+
+    fn on(&mut self, event: Event) -> Vec<Effect> {
+        self.actor.on(event, &self.ledger.state, &mut self.leases)
+    }
+
+    fn look(&mut self, seconds: u64) -> Vec<Effect> {
+        let log_now = self.ledger.now();
+        self.on(Event::Look { now: self.began + Duration::from_secs(seconds), log_now })
+    }
+
+    /// Commits what is proposed and tells the actor, until nothing more is.
+    fn commit(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let mut all = Vec::new();
+        let mut next = effects;
+        loop {
+            let due = proposals(&next);
+            all.append(&mut next);
+            if due.is_empty() {
+                return all;
+            }
+            for (duty, request) in due {
+                let outcome = self.ledger.apply(request.command);
+                let committed = Committed { revision: self.ledger.state.revision(), outcome };
+                next.extend(self.on(Event::Answered(duty, Ok(committed))));
+            }
+        }
+    }
+}
+
+fn proposals(effects: &[Effect]) -> Vec<(Duty, Request)> {
+    let proposals = effects.iter().filter_map(|effect| match effect {
+        Effect::Propose(duty, request) => Some((*duty, Request::clone(request))),
+        _ => None,
+    });
+    proposals.collect()
+}
+
+fn duties(effects: &[Effect]) -> Vec<Duty> {
+    proposals(effects).into_iter().map(|(duty, _)| duty).collect()
+}
+
+fn unknown() -> Result<Committed, ProposeError> {
+    Err(ProposeError::Consensus(Cause::OutcomeUnknown))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_declared_lost_in_the_epoch_that_was_judged() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let epoch = ledger.state.node(node).expect("it is registered").epoch;
+    let mut stage = Stage::new(ledger);
+    assert_eq!(duties(&stage.look(19)), [], "a new leader waits the full time");
+    let effects = stage.look(20);
+    assert_eq!(duties(&effects), [Duty::Lose(node, epoch)]);
+    assert_eq!(duties(&stage.look(21)), [], "it is proposed once");
+    let effects = stage.commit(effects);
+    assert!(effects.contains(&Effect::CountLost));
+    assert!(!stage.ledger.state.is_ready(node));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registered_meanwhile_is_not_lost() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    let stale = stage.look(20);
+    stage.ledger.node("a", &[10]);
+    stage.leases.heard(node, stage.began + Duration::from_secs(20));
+    let effects = stage.commit(stale);
+    assert!(!effects.contains(&Effect::CountLost), "the ledger refused the stale epoch");
+    assert!(stage.ledger.state.is_ready(node));
+    let state = stage.ledger.shared();
+    assert_eq!(stage.leases.grant(node, stage.began + Duration::from_secs(21), &state), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_of_unknown_fate_keeps_the_node_condemned_and_is_proposed_again() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    let duty = duties(&stage.look(20)).pop().expect("it is lost");
+    assert_eq!(stage.on(Event::Answered(duty, unknown())), []);
+    stage.leases.heard(node, stage.began + Duration::from_secs(20));
+    let state = stage.ledger.shared();
+    let now = stage.began + Duration::from_secs(20);
+    assert!(stage.leases.grant(node, now, &state).is_err(), "its blocks may be granted to others already");
+    assert_eq!(duties(&stage.look(21)), [duty]);
+    let refused = Err(ProposeError::Consensus(Cause::Unavailable));
+    stage.on(Event::Answered(duty, refused));
+    assert_eq!(stage.leases.grant(node, now, &state), Ok(()), "it was not proposed and never will be");
+}
+
+#[tokio::test(start_paused = true)]
+async fn mass_silence_is_shown_and_nobody_declared_lost() {
+    let mut ledger = Ledger::default();
+    for name in ["a", "b", "c", "d"] {
+        ledger.node(name, &[10]);
+    }
+    let mut stage = Stage::new(ledger);
+    let effects = stage.look(60);
+    assert_eq!(effects, [Effect::Silent { nodes: 4, suspected: true }]);
+}
+
+fn plan(node: NodeId) -> Vec<PlannedWorker> {
+    let slice = Slice {
+        card: CardId { node, index: 0 },
+        start: BlockIndex(0),
+        length: BlockCount(4),
+        memory: Mebibytes(0),
+        isolation: Isolation::Shared,
+    };
+    vec![PlannedWorker { member: 0, node, slices: vec![slice] }]
+}
+
+/// A job that runs on node `a` and is about to move to node `b`.
+fn moving() -> (Ledger, JobId, NodeId, NodeId, std::sync::Arc<Allocation>) {
+    let mut ledger = Ledger::default();
+    let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[10]));
+    let id = ledger.submit(job(4));
+    let source = ledger.grant(id, &[(a, 0, 4)]);
+    ledger.report(a, owner(&source, 0), Observation::Running);
+    ledger.commit(PlanPart::Move { job: id, workers: plan(b) });
+    (ledger, id, a, b, source)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_is_driven_to_its_end() {
+    let (ledger, id, a, b, source) = moving();
+    let mut stage = Stage::new(ledger);
+    let effects = stage.on(Event::Changed);
+    assert!(matches!(duties(&effects)[..], [Duty::Advance(_, MovePhase::Reserved)]));
+    assert_eq!(duties(&stage.on(Event::Changed)), [], "once");
+    stage.commit(effects);
+    let exit = tessera_ledger::WorkerExit {
+        cause: tessera_ledger::StopCause::Ordered,
+        code: None,
+        signal: Some(15),
+        checkpointed: true,
+        message: String::new(),
+    };
+    stage.ledger.report(a, owner(&source, 0), Observation::Stopped(exit));
+    let effects = stage.on(Event::Changed);
+    assert!(matches!(duties(&effects)[..], [Duty::Advance(_, MovePhase::Transferring)]));
+    stage.commit(effects);
+    let target = stage.ledger.state.job(id).and_then(|job| job.allocation).expect("it has its new grant");
+    let target = stage.ledger.allocation(target);
+    assert_eq!(target.workers[0].node, b);
+    stage.ledger.report(b, owner(&target, 0), Observation::Running);
+    assert_eq!(stage.ledger.state.job(id).map(|job| job.state), Some(JobState::Running));
+    assert_eq!(duties(&stage.on(Event::Changed)), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_could_not_be_proposed_is_not_hammered() {
+    let (ledger, ..) = moving();
+    let mut stage = Stage::new(ledger);
+    let duty = duties(&stage.on(Event::Changed)).pop().expect("it moves");
+    assert_eq!(stage.on(Event::Answered(duty, unknown())), []);
+    assert_eq!(duties(&stage.on(Event::Changed)), [duty]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_past_its_limit_is_stopped_when_its_agent_fails_to() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let limit = Some(Duration::from_secs(5));
+    let id = ledger.submit(JobSpec { time_limit: limit, ..job(4) });
+    let grant = ledger.grant(id, &[(node, 0, 4)]);
+    ledger.report(node, owner(&grant, 0), Observation::Running);
+    let mut stage = Stage::new(ledger);
+    // Limit, grace and slack are 45 s; an entry takes one second of log time.
+    while stage.ledger.now().since(stage.ledger.allocation(grant.id).started_at.unwrap_or_default()).as_secs() < 45 {
+        assert_eq!(stage.ledger.apply(Command::Tick), Outcome::Done);
+    }
+    assert_eq!(duties(&stage.look(0)), [], "its agent still has time");
+    stage.ledger.apply(Command::Tick);
+    assert_eq!(duties(&stage.look(1)), [], "limits are looked at now and then");
+    assert_eq!(duties(&stage.look(10)), [Duty::Expire(id)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_passes_in_a_quiet_ledger_only_while_something_can_be_forgotten() {
+    let mut ledger = Ledger::default();
+    let id = {
+        let node = ledger.node("a", &[10]);
+        let id = ledger.submit(JobSpec { held: true, ..job(4) });
+        assert!(ledger.state.is_ready(node));
+        id
+    };
+    let mut stage = Stage::new(ledger);
+    let heard = |stage: &mut Stage, seconds| {
+        stage.leases.heard(NodeId(0), stage.began + Duration::from_secs(seconds));
+        let effects = stage.look(seconds);
+        duties(&effects)
+    };
+    assert_eq!(heard(&mut stage, 0), []);
+    assert_eq!(heard(&mut stage, 40), [], "nothing is over, nothing can be forgotten");
+    stage.ledger.apply(Command::CancelJob { job: id });
+    assert_eq!(heard(&mut stage, 41), [], "something has just happened");
+    assert_eq!(heard(&mut stage, 60), []);
+    assert_eq!(heard(&mut stage, 71), [Duty::Tick]);
+}

@@ -1,0 +1,322 @@
+//! A member from start to end: its store, its identity, consensus, the leader's actors, and the servers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_consensus::{
+    Clock, ClusterId, Consensus, Dialer, Environment, Identity, Leadership, MemberId, StartError, StopReason,
+    SystemClock, TcpDialer,
+};
+use tessera_store::rocks::{self, RocksOptions};
+use tessera_store::{Store, StoreError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::WallClock;
+use crate::config::{InvalidConfig, ServerConfig};
+use crate::disk::{self, Room};
+use crate::founding::{self, Named};
+use crate::grpc::{self, GrpcSettings, ServeError};
+use crate::http;
+use crate::leader::{self, Office};
+use crate::machine::LedgerMachine;
+use crate::metrics::Metrics;
+use crate::pool::{Parts, PoolHandle};
+use crate::session::NodeSessions;
+use crate::telemetry::Telemetry;
+
+/// How long a process that was told who it is waits for the others to admit it.
+const ADMISSION: Duration = Duration::from_secs(60);
+/// How long a leader that is shut down tries to hand leadership over.
+const HANDOVER: Duration = Duration::from_secs(2);
+/// How long the parts of a member may take to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Why a member ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The settings do not fit together.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// The store cannot be opened.
+    #[error("the store in the data folder cannot be opened")]
+    Store(#[from] StoreError),
+    /// An address cannot be listened on.
+    #[error("{address} cannot be listened on; is another process there?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Consensus cannot start.
+    #[error("this member cannot start")]
+    Start(#[from] StartError),
+    /// Consensus ended.
+    #[error("this member stopped")]
+    Stopped(#[source] StopReason),
+    /// The process was told who it is, and nobody admitted it.
+    #[error(
+        "this process was told that it is {identity}, and was not admitted within {}; start it again, and then initialize the \
+         cluster or add this member anew",
+        humane(ADMISSION)
+    )]
+    NotAdmitted {
+        /// Who it was to be.
+        identity: Identity,
+    },
+    /// The gRPC server of a process without identity failed.
+    #[error("the server failed")]
+    Waiting(#[from] tonic::transport::Error),
+    /// The gRPC server failed.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The server of metrics and health failed.
+    #[error("the HTTP server failed")]
+    Http(#[source] io::Error),
+}
+
+fn humane(duration: Duration) -> String {
+    format!("{} s", duration.as_secs())
+}
+
+/// What a member stands on. [`run`] takes the real ones; tests take others.
+pub struct Ground {
+    /// Durable memory.
+    pub store: Arc<dyn Store>,
+    /// How other members are reached.
+    pub dialer: Arc<dyn Dialer>,
+    /// The clock that leaders write into entries.
+    pub clock: Arc<dyn Clock>,
+    /// Where gRPC is served.
+    pub listener: TcpListener,
+    /// Where metrics and health are served.
+    pub http: Option<TcpListener>,
+    /// Seed of everything random in consensus.
+    pub seed: u64,
+}
+
+impl std::fmt::Debug for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ground").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+/// Runs a member until `shutdown`, or until it must stop. When it leads at the end, it hands leadership over first.
+///
+/// # Errors
+/// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
+pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+    config.validate()?;
+    let options = RocksOptions::new(&config.data_dir);
+    let opened = tokio::task::spawn_blocking(move || rocks::open(&options)).await;
+    let store = opened.expect("opening a store does not panic and is not aborted")?;
+    let listener = listen(config.listen).await?;
+    let http = match config.http {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let ground = Ground {
+        store,
+        dialer: Arc::new(TcpDialer),
+        clock: Arc::new(SystemClock),
+        listener,
+        http,
+        seed: rand::random(),
+    };
+    run_on(ground, config, shutdown).await
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
+}
+
+/// Runs a member on the ground given.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+    config.validate()?;
+    let Ground { store, dialer, clock, listener, http, seed } = ground;
+    let metrics = Metrics::new();
+    let (member, member_seen) = watch::channel(None);
+    // Everything ends when this function does, however it ends.
+    let end = CancellationToken::new();
+    let _end_all = end.clone().drop_guard();
+    let mut pages =
+        http.map(|listener| tokio::spawn(http::serve(listener, member_seen, Arc::clone(&metrics), end.clone())));
+
+    let environment = Environment { store: Arc::clone(&store), dialer, clock: Arc::clone(&clock), seed };
+    let named = match stored_identity(&config, &environment).await? {
+        Some(identity) => Named { identity, founding: None },
+        None => {
+            tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
+            let second =
+                second_handle(&listener).map_err(|source| RunError::Listen { address: config.listen, source })?;
+            match founding::wait(second, &config.advertise, &shutdown).await? {
+                Some(named) => named,
+                None => return Ok(()),
+            }
+        }
+    };
+    let running = Running::start(named, environment, Arc::new(config), metrics, listener, &end).await?;
+    member.send_replace(Some(running.pool.clone()));
+    let result = running.until_end(&shutdown, pages.as_mut()).await;
+    running.finish(&end, result.is_ok()).await;
+    if let Some(pages) = pages {
+        drop(timeout(HANDOVER, pages).await);
+    }
+    result
+}
+
+/// Another handle to the socket, so that one server can follow another on it.
+fn second_handle(listener: &TcpListener) -> io::Result<TcpListener> {
+    use std::os::fd::AsFd as _;
+    let socket = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
+    TcpListener::from_std(socket)
+}
+
+/// Whose data folder this is. Consensus alone reads what is written there: asked to start as somebody that cannot be, it refuses
+/// and says who the folder belongs to.
+async fn stored_identity(config: &ServerConfig, environment: &Environment) -> Result<Option<Identity>, RunError> {
+    if environment.store.identity()?.is_none() {
+        return Ok(None);
+    }
+    let cluster = ClusterId::new("-").expect("one dash is a legal cluster id");
+    let nobody = Identity { cluster, member: MemberId(0) };
+    let (machine, _, _) = LedgerMachine::new();
+    match Consensus::start(config.consensus.clone(), nobody, environment.clone(), machine).await {
+        Err(StartError::OtherIdentity { found, .. }) => Ok(Some(found)),
+        Err(error) => Err(error.into()),
+        Ok(consensus) => {
+            let identity = consensus.identity().clone();
+            consensus.shutdown().await;
+            Ok(Some(identity))
+        }
+    }
+}
+
+/// A member that runs.
+struct Running {
+    pool: PoolHandle,
+    grpc: tokio::sync::Mutex<JoinHandle<Result<(), ServeError>>>,
+    tasks: Vec<JoinHandle<()>>,
+    identity: Identity,
+    /// Ends the gRPC server, after everything that needs it.
+    closing: CancellationToken,
+}
+
+impl Running {
+    async fn start(
+        named: Named,
+        environment: Environment,
+        config: Arc<ServerConfig>,
+        metrics: Arc<Metrics>,
+        listener: TcpListener,
+        end: &CancellationToken,
+    ) -> Result<Self, RunError> {
+        let Named { identity, founding } = named;
+        let (machine, view, feed) = LedgerMachine::new();
+        let (store, clock) = (Arc::clone(&environment.store), Arc::clone(&environment.clock));
+        let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
+        consensus.register_metrics(&mut metrics.registry());
+        let telemetry = Telemetry::default();
+        metrics.show(view.clone(), telemetry.clone());
+        let (room, room_seen) = watch::channel(Room::Ample);
+        let (placement, placement_seen) = watch::channel(None);
+        let (reign, reign_seen) = watch::channel(None);
+        let reserve_bytes = config.disk_reserve_bytes;
+        let parts = Parts {
+            consensus: consensus.clone(),
+            view,
+            telemetry,
+            metrics: Arc::clone(&metrics),
+            config,
+            placement: placement_seen,
+            room: room_seen,
+        };
+        let pool = PoolHandle::new(parts);
+        let office = Office { pool: pool.clone(), feed, clock: WallClock::new(clock), placement, reign };
+        let closing = CancellationToken::new();
+        let sessions = NodeSessions::new(pool.clone(), reign_seen).into_server();
+        let settings = GrpcSettings::default();
+        let serving = grpc::serve(listener, pool.clone(), sessions, settings, closing.clone());
+        let mut tasks = vec![
+            tokio::spawn(leader::lead(office, end.clone())),
+            tokio::spawn(disk::watch_room(store, reserve_bytes, room, consensus.clone(), metrics, end.clone())),
+        ];
+        let grpc = tokio::sync::Mutex::new(tokio::spawn(serving));
+        if let Some(founding) = founding {
+            tasks.push(tokio::spawn(async move {
+                let founded = founding::found(&consensus, founding.members).await;
+                // Whoever asked may have given up.
+                drop(founding.answer.send(founded));
+            }));
+        }
+        Ok(Self { pool, grpc, tasks, identity, closing })
+    }
+
+    /// Waits for the first reason to end.
+    async fn until_end(
+        &self,
+        shutdown: &CancellationToken,
+        pages: Option<&mut JoinHandle<io::Result<()>>>,
+    ) -> Result<(), RunError> {
+        let pages = async {
+            match pages {
+                Some(pages) => pages.await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut grpc = self.grpc.lock().await;
+        tokio::select! {
+            () = shutdown.cancelled() => Ok(()),
+            reason = self.pool.consensus().stopped() => Err(RunError::Stopped(reason)),
+            served = &mut *grpc => match served {
+                Ok(Err(error)) => Err(error.into()),
+                Ok(Ok(())) | Err(_) => Ok(()),
+            },
+            () = self.never_admitted() => Err(RunError::NotAdmitted { identity: self.identity.clone() }),
+            served = pages => match served {
+                Ok(Err(error)) => Err(RunError::Http(error)),
+                Ok(Ok(())) | Err(_) => Ok(()),
+            },
+        }
+    }
+
+    /// Ends when the member is not admitted in time; never when it is.
+    async fn never_admitted(&self) {
+        let mut status = self.pool.status();
+        if timeout(ADMISSION, status.wait_for(|status| status.admitted)).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Ends everything, in an order in which each part can still use those that end later.
+    async fn finish(mut self, end: &CancellationToken, orderly: bool) {
+        let leads = matches!(*self.pool.leadership().borrow(), Leadership::Leading { .. });
+        let alone = self.pool.status().borrow().voters.len() < 2;
+        if orderly && leads && !alone {
+            let handed = self.pool.consensus().transfer_leadership(None, Instant::now() + HANDOVER).await;
+            tracing::info!(?handed, "leadership is handed over before the end");
+        }
+        // The leader's actors end, and with them the sessions of agents; then open calls; then consensus.
+        end.cancel();
+        for task in self.tasks.drain(..) {
+            drop(timeout(ENDING, task).await);
+        }
+        self.closing.cancel();
+        if !self.grpc.get_mut().is_finished() {
+            drop(timeout(ENDING, self.grpc.get_mut()).await);
+        }
+        if timeout(ENDING, self.pool.consensus().shutdown()).await.is_err() {
+            tracing::warn!("consensus did not end in time");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The placement actor: one, on the leader. It keeps an index of the pool that is fed by what applied entries touched, decides a
+//! plan whenever something changed, and proposes one plan at a time: the next is made only from a state that
+//! includes the last one, so that two plans never compete. What the ledger refuses of a plan was stale and is decided anew.
+//!
+//! Nothing here waits for a timer on the way from a submission to its grant: the feed wakes the actor, the answer to its
+//! proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
+
+mod state;
+
+use futures::future::{Fuse, FusedFuture as _};
+use futures::{FutureExt as _, pin_mut};
+use tessera_actor::{Address, Reply, WhenFull, mailbox};
+use tessera_ledger::{JobId, JobSpec};
+use tessera_placement::{Explanation, Preview};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::WallClock;
+use crate::feed::Feed;
+use crate::pool::PoolHandle;
+use state::{Effect, Event, Placement, Wake};
+
+/// Name of the actor in logs, metrics and errors.
+pub const NAME: &str = "placement";
+
+/// Questions that may wait; further ones are refused.
+const QUESTIONS: usize = 256;
+
+/// Questions answered after each event, so that a busy ledger does not keep people waiting.
+const ANSWERS: usize = 8;
+
+/// What the placement actor can be asked.
+#[derive(Debug)]
+pub enum Question {
+    /// Why a job waits.
+    Explain {
+        /// The job.
+        job: JobId,
+        /// Where the answer goes; `None` when there is no such job.
+        reply: Reply<Option<Explanation>>,
+    },
+    /// What would become of a job if it was submitted now.
+    Preview {
+        /// The job.
+        spec: Box<JobSpec>,
+        /// Where the answer goes.
+        reply: Reply<Preview>,
+    },
+}
+
+/// What the actor needs from its surroundings.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub pool: PoolHandle,
+    pub feed: Feed,
+    pub clock: WallClock,
+    /// Where others find the actor.
+    pub here: watch::Sender<Option<Address<Question>>>,
+    pub end: CancellationToken,
+}
+
+/// Runs the actor until its reign ends.
+pub(crate) async fn run(surroundings: Surroundings) {
+    let Surroundings { pool, feed, clock, here, end } = surroundings;
+    let (address, mut questions) = mailbox(NAME, QUESTIONS, WhenFull::Refuse, pool.metrics().actors());
+    here.send_replace(Some(address));
+    let mut reader = feed.open();
+    let mut state = Placement::new(pool.config().timings.propose);
+    let in_flight = Fuse::terminated();
+    pin_mut!(in_flight);
+    let mut wake_at: Option<Instant> = None;
+    loop {
+        let timer = async {
+            match wake_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let event = tokio::select! {
+            biased;
+            () = end.cancelled() => return,
+            answer = &mut in_flight, if !in_flight.is_terminated() => Event::Answered(answer),
+            change = reader.changed() => Event::Changed(change),
+            Some(question) = questions.next() => question.handle(Event::Asked),
+            () = timer => {
+                wake_at = None;
+                Event::Woke
+            }
+        };
+        let began = Instant::now();
+        let effects = state.on(event, clock.now());
+        let decided = began.elapsed();
+        for _ in 0..ANSWERS {
+            let Some(question) = questions.try_next() else { break };
+            question.handle(|question| state.on(Event::Asked(question), clock.now()));
+        }
+        for effect in effects {
+            match effect {
+                Effect::Propose { request, within } => {
+                    pool.metrics().planned(decided);
+                    let pool = pool.clone();
+                    let proposed = async move { pool.propose(*request, Instant::now() + within).await };
+                    in_flight.set(proposed.boxed().fuse());
+                }
+                Effect::Wake(Wake::At(time)) => wake_at = Some(Instant::now() + clock.until(time)),
+                Effect::Wake(Wake::In(pause)) => wake_at = Some(Instant::now() + pause),
+                Effect::Wake(Wake::Never) => wake_at = None,
+                Effect::Count { accepted, rejected } => pool.metrics().plan_answered(accepted, rejected),
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What the placement actor knows, and what it does about what happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_ledger::{Command, LogTime, Outcome, Plan, Request, Revision, State};
+use tessera_placement::{Limits, Pool};
+
+use super::{NAME, Question};
+use crate::feed::{Change, Scope};
+use crate::pool::{Committed, ProposeError};
+
+/// Pause before another plan after one could not be proposed, or after a decision was cut short without a plan.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Everything that can happen to the actor.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Entries were applied.
+    Changed(Change),
+    /// The plan that was proposed is committed, or is not.
+    Answered(Result<Committed, ProposeError>),
+    /// The time that it asked to be woken at has come.
+    Woke,
+    /// Somebody asks.
+    Asked(Question),
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Propose a plan and tell what came of it.
+    Propose { request: Box<Request>, within: Duration },
+    /// Forget any earlier wish to be woken, and wake it then.
+    Wake(Wake),
+    /// Count what the ledger said of a plan's parts.
+    Count { accepted: u64, rejected: u64 },
+}
+
+/// When to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wake {
+    At(LogTime),
+    In(Duration),
+    Never,
+}
+
+/// The plan that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    /// None.
+    Landed,
+    /// Proposed.
+    Proposed,
+    /// Committed at this revision, which the feed has not shown yet.
+    Committed(Revision),
+}
+
+/// The index with the state that it reflects.
+#[derive(Debug)]
+struct Known {
+    pool: Pool,
+    state: Arc<State>,
+}
+
+/// The actor's memory. All of it is rebuilt from the ledger.
+#[derive(Debug)]
+pub(super) struct Placement {
+    known: Option<Known>,
+    flight: Flight,
+    /// Something happened since the last decision.
+    due: bool,
+    limits: Limits,
+    propose_within: Duration,
+}
+
+impl Placement {
+    pub(super) fn new(propose_within: Duration) -> Self {
+        Self { known: None, flight: Flight::Landed, due: false, limits: Limits::default(), propose_within }
+    }
+
+    /// Something happened at `now`, by the clock that entries carry.
+    pub(super) fn on(&mut self, event: Event, now: LogTime) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Changed(change) => self.take_in(change),
+            Event::Woke => self.due = true,
+            Event::Asked(question) => {
+                self.answer(question);
+                return effects;
+            }
+            Event::Answered(Ok(committed)) => {
+                self.flight = Flight::Committed(committed.revision);
+                effects.push(count(&committed.outcome));
+                self.due = true;
+            }
+            Event::Answered(Err(error)) => {
+                // Whatever became of the plan: its parts are checked when they are applied, and a part that is decided
+                // twice is refused the second time.
+                tracing::warn!(%error, "a plan was not committed; it is decided anew");
+                self.flight = Flight::Landed;
+                self.due = false;
+                effects.push(Effect::Wake(Wake::In(PAUSE)));
+                return effects;
+            }
+        }
+        self.decide(now, &mut effects);
+        effects
+    }
+
+    fn take_in(&mut self, change: Change) {
+        let Change { state, scope } = change;
+        match (&mut self.known, scope) {
+            (Some(known), Scope::Keys(keys)) => {
+                self.due |= !keys.is_empty();
+                known.pool.refresh(&state, &keys);
+                known.state = state;
+            }
+            (known, _) => {
+                self.due = true;
+                *known = Some(Known { pool: Pool::new(&state), state });
+            }
+        }
+    }
+
+    fn decide(&mut self, now: LogTime, effects: &mut Vec<Effect>) {
+        let Some(known) = &mut self.known else { return };
+        if let Flight::Committed(revision) = self.flight
+            && known.state.revision() >= revision
+        {
+            self.flight = Flight::Landed;
+        }
+        if !self.due || self.flight != Flight::Landed {
+            return;
+        }
+        self.due = false;
+        let decision = known.pool.decide(&known.state, now, &self.limits);
+        let wake = match (decision.more, decision.next_wakeup) {
+            (true, _) if decision.plan.parts.is_empty() => Wake::In(PAUSE),
+            (_, Some(time)) => Wake::At(time),
+            (_, None) => Wake::Never,
+        };
+        effects.push(Effect::Wake(wake));
+        if decision.plan.parts.is_empty() {
+            return;
+        }
+        tracing::debug!(revision = decision.plan.revision.0, parts = decision.plan.parts.len(), "a plan is decided");
+        self.flight = Flight::Proposed;
+        effects.push(Effect::Propose { request: Box::new(request(decision.plan)), within: self.propose_within });
+    }
+
+    fn answer(&mut self, question: Question) {
+        // Questions that come before the first state is read are dropped, which tells the asker to come again.
+        let Some(known) = &mut self.known else { return };
+        match question {
+            Question::Explain { job, reply } => {
+                let explanation = known.state.job(job).map(|job| known.pool.explain(&known.state, job));
+                reply.send(explanation);
+            }
+            Question::Preview { spec, reply } => reply.send(known.pool.preview(&known.state, &spec)),
+        }
+    }
+}
+
+fn request(plan: Plan) -> Request {
+    Request { key: None, actor: NAME.to_owned(), command: Command::CommitPlan { plan } }
+}
+
+fn count(outcome: &Outcome) -> Effect {
+    let Outcome::Planned(parts) = outcome else { return Effect::Count { accepted: 0, rejected: 1 } };
+    for refusal in parts.iter().filter_map(|part| part.as_ref().err()) {
+        tracing::debug!(%refusal, "a part of a plan was refused; it is decided anew");
+    }
+    let accepted = parts.iter().filter(|part| part.is_ok()).count() as u64;
+    Effect::Count { accepted, rejected: parts.len() as u64 - accepted }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::{Outcome, PlanPart, Touched};
+
+    use super::*;
+    use crate::fixture::{Ledger, job};
+
+    const WITHIN: Duration = Duration::from_secs(5);
+
+    struct Stage {
+        ledger: Ledger,
+        actor: Placement,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let mut ledger = Ledger::default();
+            ledger.node("a", &[10]);
+            Self { ledger, actor: Placement::new(WITHIN) }
+        }
+
+        fn changed(&mut self) -> Vec<Effect> {
+            let touched = self.ledger.state.take_touched();
+            let change = Change { state: self.ledger.shared(), scope: Scope::Keys(touched) };
+            self.on(Event::Changed(change))
+        }
+
+        fn on(&mut self, event: Event) -> Vec<Effect> {
+            self.actor.on(event, self.ledger.now())
+        }
+
+        fn commit(&mut self, request: Request) -> Committed {
+            let outcome = self.ledger.apply(request.command);
+            Committed { revision: self.ledger.state.revision(), outcome }
+        }
+    }
+
+    fn plan(effects: &[Effect]) -> Option<Request> {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Propose { request, .. } => Some(Request::clone(request)),
+            _ => None,
+        })
+    }
+
+    fn grants(request: &Request) -> Vec<JobId> {
+        let Command::CommitPlan { plan } = &request.command else { return Vec::new() };
+        let jobs = plan.parts.iter().filter_map(|part| match part {
+            PlanPart::Grant { job, .. } => Some(*job),
+            _ => None,
+        });
+        jobs.collect()
+    }
+
+    use tessera_ledger::JobId;
+
+    #[test]
+    fn one_plan_at_a_time_and_the_next_from_a_state_that_includes_it() {
+        let mut stage = Stage::new();
+        let first = stage.ledger.submit(job(4));
+        let proposed = plan(&stage.changed()).expect("it fits");
+        assert_eq!(grants(&proposed), [first]);
+
+        let second = stage.ledger.submit(job(4));
+        assert_eq!(plan(&stage.changed()), None, "a plan is in flight");
+        assert_eq!(plan(&stage.on(Event::Woke)), None, "whatever happens");
+
+        let committed = stage.commit(proposed);
+        let effects = stage.on(Event::Answered(Ok(committed)));
+        assert!(effects.contains(&Effect::Count { accepted: 1, rejected: 0 }));
+        assert_eq!(plan(&effects), None, "the feed has not shown the plan's entry");
+        let proposed = plan(&stage.changed()).expect("now it has");
+        assert_eq!(grants(&proposed), [second]);
+    }
+
+    #[test]
+    fn what_the_ledger_refuses_is_counted_and_decided_anew() {
+        let mut stage = Stage::new();
+        let id = stage.ledger.submit(job(4));
+        let stale = plan(&stage.changed()).expect("it fits");
+        stage.ledger.apply(Command::HoldJob { job: id });
+        let committed = stage.commit(stale);
+        assert!(matches!(&committed.outcome, Outcome::Planned(parts) if parts[0].is_err()));
+        let effects = stage.on(Event::Answered(Ok(committed)));
+        assert!(effects.contains(&Effect::Count { accepted: 0, rejected: 1 }));
+        assert_eq!(plan(&stage.changed()), None, "it is held");
+        stage.ledger.apply(Command::ReleaseJob { job: id });
+        assert_eq!(plan(&stage.changed()).map(|plan| grants(&plan)), Some(vec![id]));
+    }
+
+    #[test]
+    fn a_plan_that_was_not_committed_is_decided_anew_after_a_pause() {
+        let mut stage = Stage::new();
+        let id = stage.ledger.submit(job(4));
+        plan(&stage.changed()).expect("it fits");
+        let error = ProposeError::Consensus(tessera_consensus::ProposeError::Unavailable);
+        assert_eq!(stage.on(Event::Answered(Err(error))), [Effect::Wake(Wake::In(PAUSE))]);
+        assert_eq!(plan(&stage.on(Event::Woke)).map(|plan| grants(&plan)), Some(vec![id]));
+    }
+
+    #[test]
+    fn a_reader_that_lagged_reads_everything_and_nothing_happens_without_a_change() {
+        let mut stage = Stage::new();
+        let id = stage.ledger.submit(job(4));
+        let change = Change { state: stage.ledger.shared(), scope: Scope::Everything };
+        let proposed = plan(&stage.on(Event::Changed(change))).expect("it fits");
+        assert_eq!(grants(&proposed), [id]);
+        let committed = stage.commit(proposed);
+        stage.on(Event::Answered(Ok(committed)));
+        stage.changed();
+        let empty = Change { state: stage.ledger.shared(), scope: Scope::Keys(Vec::<Touched>::new()) };
+        assert_eq!(stage.on(Event::Changed(empty)), []);
+    }
+
+    #[tokio::test]
+    async fn questions_are_answered_from_the_same_index() {
+        let mut stage = Stage::new();
+        let waiting = stage.ledger.submit(tessera_ledger::JobSpec { held: true, ..job(4) });
+        stage.changed();
+        let (reply, answer) = tessera_actor::Reply::channel();
+        stage.on(Event::Asked(Question::Explain { job: waiting, reply }));
+        let explanation = answer.await.expect("it answers at once").expect("the job is known");
+        assert_eq!(explanation.code, tessera_placement::WaitCode::Held);
+        let (reply, answer) = tessera_actor::Reply::channel();
+        stage.on(Event::Asked(Question::Preview { spec: Box::new(job(4)), reply }));
+        let preview = answer.await.expect("it answers at once");
+        assert!(matches!(preview, tessera_placement::Preview::Starts { .. }), "{preview:?}");
+        let (reply, answer) = tessera_actor::Reply::channel();
+        stage.on(Event::Asked(Question::Explain { job: JobId(99), reply }));
+        assert_eq!(answer.await.expect("it answers at once"), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! What services and actors hold of the pool: read the ledger, propose a command, ask placement.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tessera_actor::{Address, AskError, TellError};
+use tessera_consensus::{Consensus, Leadership, Status};
+use tessera_ledger::wire::encode_request;
+use tessera_ledger::{Command, JobId, JobSpec, Outcome, Request, Revision, State};
+use tessera_placement::{Explanation, Preview};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::ServerConfig;
+use crate::disk::Room;
+use crate::machine::LedgerMachine;
+use crate::metrics::Metrics;
+use crate::placement_actor::{self, Question};
+use crate::telemetry::Telemetry;
+use crate::view::{LedgerView, NotReached};
+
+/// A command that was committed, applied and published on this member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Revision of the entry that carried it.
+    pub revision: Revision,
+    /// What the ledger answered. A refusal is an answer too: [`Outcome::Rejected`].
+    pub outcome: Outcome,
+}
+
+/// Why a command was not applied, or why it is not known whether it was.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProposeError {
+    /// Consensus did not take it, or lost sight of it.
+    #[error(transparent)]
+    Consensus(#[from] tessera_consensus::ProposeError),
+    /// The disk is nearly full and nothing may be added to the ledger. Nothing was proposed.
+    #[error(
+        "this member's disk has {free_bytes} bytes free, less than its reserve of {reserve_bytes}; make room on it, or \
+         retry when another member leads"
+    )]
+    StorageFull {
+        /// What is free, in bytes.
+        free_bytes: u64,
+        /// What must be free, in bytes.
+        reserve_bytes: u64,
+    },
+}
+
+/// How current a read must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// Everything acknowledged anywhere before the read was asked for is in it.
+    #[default]
+    Linearizable,
+    /// Whatever this member has; the answer says how old that may be.
+    Stale,
+}
+
+/// How old what was read may be: the time since this member last knew that it had applied everything committed. Zero for
+/// a linearizable read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(pub Duration);
+
+/// Why the ledger could not be read as asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No quorum confirmed in time that this member is current.
+    #[error(transparent)]
+    Consensus(#[from] tessera_consensus::ReadError),
+    /// This member lags.
+    #[error(transparent)]
+    NotReached(#[from] NotReached),
+}
+
+/// What a member's services and actors work with. Clones are handles to the same.
+#[derive(Clone, Debug)]
+pub struct PoolHandle {
+    inner: Arc<Parts>,
+}
+
+/// What a [`PoolHandle`] is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// This member's consensus.
+    pub consensus: Consensus<LedgerMachine>,
+    /// Its view of the ledger.
+    pub view: LedgerView,
+    /// What agents measure; filled on the leader.
+    pub telemetry: Telemetry,
+    /// What Prometheus sees.
+    pub metrics: Arc<Metrics>,
+    /// The settings.
+    pub config: Arc<ServerConfig>,
+    /// The placement actor, while this member leads.
+    pub placement: watch::Receiver<Option<Address<Question>>>,
+    /// How much room the disk has.
+    pub room: watch::Receiver<Room>,
+}
+
+impl PoolHandle {
+    /// Puts a handle together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self { inner: Arc::new(parts) }
+    }
+
+    /// The ledger as this member has applied it.
+    #[must_use]
+    pub fn view(&self) -> &LedgerView {
+        &self.inner.view
+    }
+
+    /// Proposes a command and waits until it is applied and published here. This member must lead.
+    ///
+    /// # Errors
+    /// [`ProposeError`]; all but `OutcomeUnknown` promise that the command was not proposed and never will be.
+    pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Committed, ProposeError> {
+        if let (Command::SubmitJob { .. }, Room::Short { free_bytes, reserve_bytes }) =
+            (&request.command, *self.inner.room.borrow())
+        {
+            return Err(ProposeError::StorageFull { free_bytes, reserve_bytes });
+        }
+        let applied = self.inner.consensus.propose(Bytes::from(encode_request(&request)), deadline).await?;
+        tracing::debug!(
+            index = applied.index.0,
+            term = applied.term.0,
+            actor = request.actor,
+            "a command is committed"
+        );
+        Ok(Committed { revision: Revision(applied.index.0), outcome: applied.outcome })
+    }
+
+    /// The ledger, as current as asked.
+    ///
+    /// # Errors
+    /// [`ReadError`] when no quorum confirmed in time that the state is current; a stale read always succeeds.
+    pub async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<(Arc<State>, Age), ReadError> {
+        match consistency {
+            Consistency::Stale => Ok((self.inner.view.current(), Age(self.inner.consensus.staleness()))),
+            Consistency::Linearizable => {
+                let barrier = self.inner.consensus.read_barrier(deadline).await?;
+                let state = self.inner.view.at_least(Revision(barrier.index.0), deadline).await?;
+                Ok((state, Age(Duration::ZERO)))
+            }
+        }
+    }
+
+    /// Whether this member leads, now and whenever it changes.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.inner.consensus.leadership()
+    }
+
+    /// What this member says about itself, now and whenever it changes.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.inner.consensus.status()
+    }
+
+    /// This member's consensus, for changes of the membership.
+    #[must_use]
+    pub fn consensus(&self) -> &Consensus<LedgerMachine> {
+        &self.inner.consensus
+    }
+
+    /// Why a job waits; `None` when there is no such job. Answered by the placement actor, so only on the leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn explain(&self, job: JobId, deadline: Instant) -> Result<Option<Explanation>, AskError> {
+        self.placement()?.ask(|reply| Question::Explain { job, reply }, deadline).await
+    }
+
+    /// What would become of a job if it was submitted now. Answered by the placement actor, so only on the leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn preview(&self, spec: JobSpec, deadline: Instant) -> Result<Preview, AskError> {
+        self.placement()?.ask(|reply| Question::Preview { spec: Box::new(spec), reply }, deadline).await
+    }
+
+    fn placement(&self) -> Result<Address<Question>, TellError> {
+        let here = self.inner.placement.borrow().clone();
+        here.ok_or(TellError::Gone { actor: placement_actor::NAME })
+    }
+
+    /// What agents measure and which of them have a session; empty on members that do not lead.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
+    }
+
+    /// What Prometheus sees of this member.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Arc<ServerConfig> {
+        &self.inner.config
+    }
+
+    /// How much room the disk has.
+    #[must_use]
+    pub fn room(&self) -> watch::Receiver<Room> {
+        self.inner.room.clone()
+    }
+}

@@ -1,0 +1,113 @@
+//! What a call brings along beside its message: who calls, until when, and in which trace.
+
+use opentelemetry::propagation::Injector;
+use opentelemetry::trace::TraceContextExt;
+use tessera_api::metadata;
+use tokio::time::Instant;
+use tonic::Request;
+use tonic::metadata::MetadataMap;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::grpc::deadline::Deadline;
+
+/// The actor of a caller that does not say who it is.
+const ANONYMOUS: &str = "anonymous";
+
+/// Length of a `traceparent` of version 00.
+const TRACEPARENT_LENGTH: usize = 55;
+
+/// Who calls, until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// A name for people.
+    pub actor: String,
+    /// When the call must be answered.
+    pub deadline: Instant,
+}
+
+impl Caller {
+    /// Who sent a request.
+    pub(crate) fn of<T>(request: &Request<T>) -> Self {
+        let actor = text_of(request.metadata(), metadata::ACTOR)
+            .filter(|actor| !actor.is_empty() && actor.len() <= metadata::ACTOR_LIMIT)
+            .unwrap_or(ANONYMOUS)
+            .to_owned();
+        Self { actor, deadline: deadline_of(request) }
+    }
+}
+
+/// When a request must be answered.
+pub(crate) fn deadline_of<T>(request: &Request<T>) -> Instant {
+    let deadline = request.extensions().get::<Deadline>().copied();
+    deadline.unwrap_or_else(|| Deadline::of(request.metadata().as_ref())).0
+}
+
+/// The W3C trace context that a job carries on: that of this member's span when traces are exported, else the caller's own.
+pub(crate) fn traceparent_of<T>(request: &Request<T>) -> String {
+    let own = || text_of(request.metadata(), metadata::TRACEPARENT).filter(|text| is_traceparent(text));
+    current_traceparent().unwrap_or_else(|| own().unwrap_or_default().to_owned())
+}
+
+/// The trace context of the span that is open, when traces are exported.
+pub(crate) fn current_traceparent() -> Option<String> {
+    let context = Span::current().context();
+    if !context.span().span_context().is_valid() {
+        return None;
+    }
+    let mut carrier = Carrier(None);
+    opentelemetry::global::get_text_map_propagator(|propagator| propagator.inject_context(&context, &mut carrier));
+    carrier.0
+}
+
+fn text_of<'a>(metadata: &'a MetadataMap, key: &str) -> Option<&'a str> {
+    metadata.get(key)?.to_str().ok()
+}
+
+fn is_traceparent(text: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == TRACEPARENT_LENGTH
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            2 | 35 | 52 => byte == b'-',
+            _ => hex(byte),
+        })
+}
+
+/// Keeps the one header that is wanted.
+struct Carrier(Option<String>);
+
+impl Injector for Carrier {
+    fn set(&mut self, key: &str, value: String) {
+        if key == metadata::TRACEPARENT {
+            self.0 = Some(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[tokio::test]
+    async fn a_caller_without_name_is_anonymous() {
+        let mut request = Request::new(());
+        assert_eq!(Caller::of(&request).actor, ANONYMOUS);
+        request.metadata_mut().insert(metadata::ACTOR, "ada".parse().expect("a header"));
+        assert_eq!(Caller::of(&request).actor, "ada");
+        let long = "x".repeat(metadata::ACTOR_LIMIT + 1);
+        request.metadata_mut().insert(metadata::ACTOR, long.parse().expect("a header"));
+        assert_eq!(Caller::of(&request).actor, ANONYMOUS);
+    }
+
+    #[test]
+    fn only_a_trace_context_is_taken_for_one() {
+        let mut request = Request::new(());
+        assert_eq!(traceparent_of(&request), "");
+        request.metadata_mut().insert(metadata::TRACEPARENT, TRACE.parse().expect("a header"));
+        assert_eq!(traceparent_of(&request), TRACE);
+        request.metadata_mut().insert(metadata::TRACEPARENT, "00-drop table".parse().expect("a header"));
+        assert_eq!(traceparent_of(&request), "");
+    }
+}

@@ -1,0 +1,67 @@
+//! Members as the API shows them.
+
+use std::time::Duration;
+
+use tessera_api::v1;
+use tessera_consensus::{Member, Role, Status};
+use tessera_ledger::wire::duration_to_wire;
+
+/// How a member sees itself and the cluster.
+pub(super) fn status(
+    status: &Status,
+    cluster_id: &str,
+    staleness: Duration,
+    uptime: Duration,
+) -> v1::GetClusterStatusResponse {
+    let leads = status.role == Role::Leader;
+    v1::GetClusterStatusResponse {
+        cluster_id: cluster_id.to_owned(),
+        member_id: status.id.0,
+        admitted: status.admitted,
+        role: role(status.role).into(),
+        term: status.term.0,
+        leader: status.leader.as_ref().map(|leader| member(status, leader)),
+        writable: if leads { status.quorum_fresh } else { status.leader.is_some() },
+        last_index: status.last.0,
+        committed_index: status.committed.0,
+        applied_index: status.applied.0,
+        snapshot_index: status.snapshot.0,
+        purged_index: status.purged.0,
+        staleness: Some(duration_to_wire(staleness)),
+        members: members(status),
+        changing_voters: status.joint,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime: Some(duration_to_wire(uptime)),
+    }
+}
+
+/// All members, by id.
+pub(super) fn members(status: &Status) -> Vec<v1::Member> {
+    let mut members: Vec<v1::Member> =
+        status.voters.iter().chain(&status.learners).map(|known| member(status, known)).collect();
+    members.sort_by_key(|member| member.id);
+    members
+}
+
+/// One member.
+pub(super) fn member(status: &Status, member: &Member) -> v1::Member {
+    let follower = status.followers.get(&member.id);
+    v1::Member {
+        id: member.id.0,
+        name: member.name.clone(),
+        address: member.address.clone(),
+        voter: status.voters.iter().any(|voter| voter.id == member.id),
+        leader: status.leader.as_ref().is_some_and(|leader| leader.id == member.id),
+        matched: follower.map(|follower| follower.matched.0),
+        lag: follower.map(|follower| follower.lag),
+    }
+}
+
+fn role(role: Role) -> v1::MemberRole {
+    match role {
+        Role::Learner => v1::MemberRole::Learner,
+        Role::Follower => v1::MemberRole::Follower,
+        Role::Candidate => v1::MemberRole::Candidate,
+        Role::Leader => v1::MemberRole::Leader,
+    }
+}

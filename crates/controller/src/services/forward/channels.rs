@@ -1,0 +1,92 @@
+//! Connections to other members, kept open between calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tonic::transport::{Channel, Endpoint};
+
+/// Connections to one member: one alone is bounded by the one task that serves it.
+const PER_MEMBER: usize = 2;
+
+/// How long a member may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection over which nothing comes for so long is asked whether it lives, and given up when it does not answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// Connections by address. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Channels {
+    by_address: Arc<DashMap<String, Arc<Pooled>>>,
+}
+
+#[derive(Debug)]
+struct Pooled {
+    channels: [Channel; PER_MEMBER],
+    next: AtomicUsize,
+}
+
+/// An address that cannot be one.
+#[derive(Debug, thiserror::Error)]
+#[error("{address:?} is not an address of the form host:port")]
+pub struct BadAddress {
+    /// What was given.
+    pub address: String,
+    /// What is wrong with it.
+    #[source]
+    source: tonic::transport::Error,
+}
+
+impl Channels {
+    /// A connection to a member; it is opened by the first call over it.
+    ///
+    /// # Errors
+    /// [`BadAddress`].
+    pub fn to(&self, address: &str) -> Result<Channel, BadAddress> {
+        if let Some(pooled) = self.by_address.get(address) {
+            return Ok(pooled.pick());
+        }
+        let pooled = Arc::new(Pooled::open(address)?);
+        Ok(self.by_address.entry(address.to_owned()).or_insert(pooled).pick())
+    }
+
+    /// Drops the connections to a member that failed, so that the next call dials anew.
+    pub fn forget(&self, address: &str) {
+        self.by_address.remove(address);
+    }
+}
+
+impl Pooled {
+    fn open(address: &str) -> Result<Self, BadAddress> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|source| BadAddress { address: address.to_owned(), source })?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .keep_alive_while_idle(true);
+        Ok(Self { channels: std::array::from_fn(|_| endpoint.connect_lazy()), next: AtomicUsize::new(0) })
+    }
+
+    fn pick(&self) -> Channel {
+        self.channels[self.next.fetch_add(1, Ordering::Relaxed) % PER_MEMBER].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_member_has_one_set_of_connections_until_it_fails() {
+        let channels = Channels::default();
+        channels.to("127.0.0.1:1").expect("an address");
+        channels.to("127.0.0.1:1").expect("an address");
+        assert_eq!(channels.by_address.len(), 1);
+        channels.forget("127.0.0.1:1");
+        assert_eq!(channels.by_address.len(), 0);
+        assert!(channels.to("not an address").is_err());
+    }
+}

@@ -1,0 +1,235 @@
+//! The layer itself: look at the path, find the leader, carry, judge, and carry again while the deadline allows.
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use tessera_consensus::{Leadership, Member};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service, ServiceExt};
+
+use super::channels::Channels;
+use super::envelope::Envelope;
+use super::verdict::Verdict;
+use crate::grpc::deadline::Deadline;
+use crate::grpc::methods::{Answerer, Methods};
+use crate::pool::PoolHandle;
+use crate::services::refusal;
+
+/// Pause before a call is carried again, when nothing is heard of a new leader: doubled from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(80));
+
+/// How much longer than its deadline a read may take to say that it was not met.
+const MARGIN: Duration = Duration::from_millis(20);
+
+/// Brings calls to the leader.
+#[derive(Clone, Debug)]
+pub struct LeaderLayer {
+    methods: Methods,
+    pool: PoolHandle,
+    leadership: watch::Receiver<Leadership>,
+    channels: Channels,
+}
+
+impl LeaderLayer {
+    /// A layer for the member of `pool`.
+    #[must_use]
+    pub fn new(methods: Methods, pool: PoolHandle, channels: Channels) -> Self {
+        Self { methods, leadership: pool.leadership(), pool, channels }
+    }
+}
+
+impl<S> Layer<S> for LeaderLayer {
+    type Service = LeaderRoute<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LeaderRoute { inner, layer: self.clone() }
+    }
+}
+
+/// The services of a member, behind the layer.
+#[derive(Clone, Debug)]
+pub struct LeaderRoute<S> {
+    inner: S,
+    layer: LeaderLayer,
+}
+
+impl<S> Service<Request<Body>> for LeaderRoute<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Some(method) = self.layer.methods.get(request.uri().path()) else {
+            return Box::pin(self.inner.call(request));
+        };
+        let deadline = Deadline::of(request.headers());
+        let mutates = match method.answerer {
+            Answerer::AnyMember => {
+                request.extensions_mut().insert(deadline);
+                // A stream has its deadline for its beginning only, and sees to that itself.
+                let bounded = !method.streaming;
+                let answer = self.inner.call(request);
+                return if bounded { Box::pin(in_time(deadline, answer)) } else { Box::pin(answer) };
+            }
+            Answerer::LeaderMutates => true,
+            Answerer::LeaderReads => false,
+        };
+        let carrier = Carrier {
+            inner: self.inner.clone(),
+            pool: self.layer.pool.clone(),
+            leadership: self.layer.leadership.clone(),
+            channels: self.layer.channels.clone(),
+        };
+        Box::pin(async move {
+            let answer = match Envelope::receive(request, deadline, mutates).await {
+                Ok(envelope) => carrier.carry(&envelope).await,
+                Err(status) => Err(status),
+            };
+            Ok(answer.unwrap_or_else(|status| status.into_http()))
+        })
+    }
+}
+
+/// The answer, if it comes in time. Reads see to their deadline themselves; this is for callers that do not finish what they
+/// send.
+async fn in_time(
+    deadline: Deadline,
+    answer: impl Future<Output = Result<Response<Body>, Infallible>>,
+) -> Result<Response<Body>, Infallible> {
+    match timeout_at(deadline.0 + MARGIN, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Ok(refusal::too_late().into_http()),
+    }
+}
+
+/// Who leads, as far as this member knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leader {
+    This,
+    Other(Member),
+    Unknown,
+}
+
+impl Leader {
+    fn of(leadership: &Leadership) -> Self {
+        match leadership {
+            Leadership::Leading { .. } => Self::This,
+            Leadership::Following { leader: Some(member) } => Self::Other(member.clone()),
+            Leadership::Following { leader: None } => Self::Unknown,
+        }
+    }
+}
+
+/// Carries one call.
+struct Carrier<S> {
+    inner: S,
+    pool: PoolHandle,
+    leadership: watch::Receiver<Leadership>,
+    channels: Channels,
+}
+
+impl<S> Carrier<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    async fn carry(mut self, envelope: &Envelope) -> Result<Response<Body>, Status> {
+        let mut perhaps_done = false;
+        let mut pause = PAUSES.0;
+        loop {
+            let leader = Leader::of(&self.leadership.borrow_and_update());
+            if envelope.is_forwarded() {
+                return self.answer_forwarded(envelope, leader).await;
+            }
+            let verdict = match &leader {
+                Leader::This => self.ask_here(envelope).await,
+                Leader::Other(member) => self.ask(member, envelope).await?,
+                Leader::Unknown => Verdict::Again { perhaps_done: false },
+            };
+            match verdict {
+                Verdict::Answer(response) => return Ok(response),
+                Verdict::Again { perhaps_done: doubt } => perhaps_done |= doubt,
+            }
+            let repeat = envelope.repeatable || !perhaps_done;
+            if !repeat || !self.wait(&leader, pause, envelope.deadline).await {
+                return Err(refusal::gave_up(perhaps_done));
+            }
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// A call that another member sent here because it takes this one for the leader.
+    async fn answer_forwarded(&self, envelope: &Envelope, leader: Leader) -> Result<Response<Body>, Status> {
+        match leader {
+            Leader::This => {
+                let Ok(response) = self.inner.clone().oneshot(envelope.for_here()).await;
+                Ok(response)
+            }
+            Leader::Other(member) => Err(refusal::not_leader(&self.pool, Some(&member))),
+            Leader::Unknown => Err(refusal::not_leader(&self.pool, None)),
+        }
+    }
+
+    async fn ask_here(&self, envelope: &Envelope) -> Verdict {
+        let Ok(response) = self.inner.clone().oneshot(envelope.for_here()).await;
+        Verdict::of(response)
+    }
+
+    /// Asks the leader, and lets go of it when it is not the leader any more.
+    async fn ask(&self, member: &Member, envelope: &Envelope) -> Result<Verdict, Status> {
+        let channel = self.channels.to(&member.address).map_err(|error| refusal::leader_unreachable(&error))?;
+        let mut leadership = self.leadership.clone();
+        let replaced = async {
+            let still = |now: &Leadership| matches!(now, Leadership::Following { leader: Some(now) } if now == member);
+            if leadership.wait_for(|now| !still(now)).await.is_err() {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = channel.oneshot(envelope.for_there(self.pool.consensus().identity().member)) => Ok(match answer {
+                Ok(response) => Verdict::of(response),
+                Err(error) => {
+                    tracing::debug!(leader = %member, error = &error as &dyn std::error::Error, "the leader did not answer");
+                    self.channels.forget(&member.address);
+                    Verdict::of_failure(&error)
+                }
+            }),
+            () = replaced => Ok(Verdict::Again { perhaps_done: true }),
+            () = sleep_until(envelope.deadline.0) => Ok(Verdict::Again { perhaps_done: true }),
+        }
+    }
+
+    /// Waits until somebody else leads, or a little; false when the deadline comes first.
+    async fn wait(&mut self, asked: &Leader, pause: Duration, deadline: Deadline) -> bool {
+        let until = Instant::now() + pause;
+        if until >= deadline.0 {
+            return false;
+        }
+        let changed = async {
+            if self.leadership.wait_for(|now| Leader::of(now) != *asked).await.is_err() {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = changed => {}
+            () = sleep_until(until) => {}
+        }
+        true
+    }
+}

@@ -1,0 +1,91 @@
+//! What an attempt to have a call answered came to.
+
+use std::error::Error;
+
+use http::Response;
+use tessera_api::error::reason_of;
+use tessera_api::v1::ErrorReason;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+/// What to do after an attempt.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The caller gets this.
+    Answer(Response<Body>),
+    /// The call must be carried again, to whoever leads then.
+    Again {
+        /// Whether this attempt may have been carried out.
+        perhaps_done: bool,
+    },
+}
+
+impl Verdict {
+    /// Judges what a member answered.
+    pub(super) fn of(response: Response<Body>) -> Self {
+        // Refusals come without a body; every other answer passes by after one look at its headers.
+        let unavailable = response
+            .headers()
+            .get("grpc-status")
+            .is_some_and(|status| Code::from_bytes(status.as_bytes()) == Code::Unavailable);
+        if !unavailable {
+            return Self::Answer(response);
+        }
+        match Status::from_header_map(response.headers()).and_then(|status| reason_of(&status)) {
+            Some(ErrorReason::NotLeader | ErrorReason::MemberStopped) => Self::Again { perhaps_done: false },
+            Some(ErrorReason::OutcomeUnknown) => Self::Again { perhaps_done: true },
+            _ => Self::Answer(response),
+        }
+    }
+
+    /// Judges a connection that failed: a call that never left is safe to carry again.
+    pub(super) fn of_failure(error: &tonic::transport::Error) -> Self {
+        Self::Again { perhaps_done: !is_connect_error(error) }
+    }
+}
+
+fn is_connect_error(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::refusal::because;
+
+    fn verdict(status: &Status) -> Option<bool> {
+        match Verdict::of(status.clone().into_http::<Body>()) {
+            Verdict::Answer(_) => None,
+            Verdict::Again { perhaps_done } => Some(perhaps_done),
+        }
+    }
+
+    #[test]
+    fn only_a_lost_leader_is_a_reason_to_carry_a_call_again() {
+        let status = |reason| verdict(&because(reason, "for a reason"));
+        assert_eq!(status(ErrorReason::NotLeader), Some(false));
+        assert_eq!(status(ErrorReason::OutcomeUnknown), Some(true));
+        assert_eq!(status(ErrorReason::NoQuorum), None);
+        assert_eq!(verdict(&Status::not_found("no such job")), None);
+        assert_eq!(verdict(&Status::unavailable("from something in between")), None);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_never_came_about_carried_nothing() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let mut channel =
+            tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
+        let call = tower::ServiceExt::ready(&mut channel).await.expect("lazy channels are ready");
+        let error = tower::Service::call(call, http::Request::new(Body::empty())).await.expect_err("nobody listens");
+        assert!(matches!(Verdict::of_failure(&error), Verdict::Again { perhaps_done: false }), "{error:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Where the output of a worker lies, as the ledger knows it.
+
+use tessera_api::error::Refusal;
+use tessera_api::v1::{self, ErrorReason};
+use tessera_ledger::{Attempt, Job, JobId, Rank, Rejection, State, WorkerState};
+
+/// Whose output is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The job.
+    pub job: JobId,
+    /// Which try; 0: the newest.
+    pub attempt: u32,
+    /// The worker.
+    pub rank: Rank,
+    /// Whether to wait for a first try.
+    pub follow: bool,
+}
+
+impl Wanted {
+    pub(super) fn of(request: &v1::StreamLogsRequest) -> Self {
+        Self { job: JobId(request.job_id), attempt: request.attempt, rank: Rank(request.rank), follow: request.follow }
+    }
+}
+
+/// Where it lies.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    /// The worker's name on its node.
+    pub worker: v1::WorkerRef,
+    /// Which try it is.
+    pub attempt: u32,
+    /// Name of its node.
+    pub node: String,
+    /// Where the node's agent is asked, as `host:port`.
+    pub address: String,
+    /// Whether its agent may not have heard of it yet.
+    pub perhaps_unknown: bool,
+}
+
+/// Finds the output of a worker; `None` when the job has not been tried yet and the reader wants to wait for that.
+pub(super) fn locate(state: &State, wanted: &Wanted) -> Result<Option<Place>, Refusal> {
+    let job = state.job(wanted.job).ok_or(Rejection::UnknownJob(wanted.job))?;
+    let attempt = match wanted.attempt {
+        0 => job.history.last(),
+        number => job.history.iter().find(|attempt| attempt.number == number),
+    };
+    let Some(attempt) = attempt else {
+        let first_to_come = wanted.attempt == 0 && wanted.follow && !job.state.is_terminal();
+        return if first_to_come { Ok(None) } else { Err(no_attempt(job, wanted.attempt)) };
+    };
+    let node = usize::try_from(wanted.rank.0).ok().and_then(|rank| attempt.nodes.get(rank));
+    let node = node.ok_or_else(|| no_rank(job, attempt, wanted.rank))?;
+    let node = state.node(*node).ok_or(Rejection::UnknownNode(*node))?;
+    Ok(Some(Place {
+        worker: v1::WorkerRef { allocation_id: attempt.allocation.0, epoch: attempt.epoch.0, rank: wanted.rank.0 },
+        attempt: attempt.number,
+        node: node.description.name.clone(),
+        address: node.description.address.clone(),
+        perhaps_unknown: is_held(state, attempt, wanted.rank),
+    }))
+}
+
+/// Whether a worker was granted and is not confirmed to run.
+fn is_held(state: &State, attempt: &Attempt, rank: Rank) -> bool {
+    let worker = state.allocation(attempt.allocation).and_then(|allocation| allocation.worker(rank));
+    worker.is_some_and(|worker| worker.state == WorkerState::Held)
+}
+
+fn no_attempt(job: &Job, number: u32) -> Refusal {
+    let (oldest, newest) = (job.history.first(), job.history.last());
+    let sentence = match (oldest, newest) {
+        (Some(oldest), Some(newest)) => format!(
+            "attempt {number} of job {} is not known; attempts {} to {} are",
+            job.id, oldest.number, newest.number
+        ),
+        _ => format!("job {} has not been started yet, so it has no output; follow it to wait for that", job.id),
+    };
+    Refusal::new(ErrorReason::WorkerUnknown, sentence)
+}
+
+fn no_rank(job: &Job, attempt: &Attempt, rank: Rank) -> Refusal {
+    let sentence = format!(
+        "attempt {} of job {} has {} workers, with ranks from 0, and none of rank {rank}",
+        attempt.number,
+        job.id,
+        attempt.nodes.len()
+    );
+    Refusal::new(ErrorReason::WorkerUnknown, sentence)
+}

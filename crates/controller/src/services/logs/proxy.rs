@@ -1,0 +1,158 @@
+//! Reads a worker's output at its agent and passes it on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_api::error::reason_of;
+use tessera_api::v1::worker_service_client::WorkerServiceClient;
+use tessera_api::v1::{self, ErrorReason};
+use tessera_ledger::State;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use super::locate::{Place, Wanted, locate};
+use crate::services::refusal;
+
+/// How long an agent may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An agent that is silent for so long is asked whether it lives, and given up when it does not answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// How long a follower is kept while the agent cannot be reached, before it is told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pause before an agent is asked again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Passes on the output of one worker.
+pub(super) struct Proxy {
+    pub wanted: Wanted,
+    pub stream: v1::LogStream,
+    /// The byte that the reader lacks first.
+    pub offset: u64,
+    pub follow: bool,
+    pub states: watch::Receiver<Arc<State>>,
+    pub pieces: mpsc::Sender<Result<v1::StreamLogsResponse, Status>>,
+}
+
+/// How one conversation with an agent ended.
+enum Ended {
+    /// All that was asked for was passed on.
+    Done,
+    /// The reader has left.
+    Left,
+    /// The agent cannot be reached, or was lost.
+    Unreachable(Status),
+    /// The agent refused.
+    Refused(Status),
+}
+
+impl Proxy {
+    /// Runs until everything was passed on.
+    ///
+    /// # Errors
+    /// What the reader is told at the end of its stream.
+    pub(super) async fn run(mut self) -> Result<(), Status> {
+        let mut place = self.wait_for_place().await?;
+        // From the first try on, it is that one that is read.
+        self.wanted.attempt = place.attempt;
+        let mut silent_since = Instant::now();
+        loop {
+            let before = self.offset;
+            let status = match self.converse(&place).await {
+                Ended::Done | Ended::Left => return Ok(()),
+                Ended::Refused(status) if self.may_come_yet(&status, &place) => status,
+                Ended::Refused(status) => return Err(status),
+                Ended::Unreachable(status) => unreachable(&place, &status),
+            };
+            if self.offset != before {
+                silent_since = Instant::now();
+            }
+            if !self.follow || (silent_since.elapsed() > PATIENCE && !place.perhaps_unknown) {
+                return Err(status);
+            }
+            sleep(PAUSE).await;
+            // The agent may have come back at another address, and the worker may have started.
+            place = self.wait_for_place().await?;
+        }
+    }
+
+    /// A worker that was just granted is not known to its agent before the order has come.
+    fn may_come_yet(&self, status: &Status, place: &Place) -> bool {
+        self.follow && place.perhaps_unknown && reason_of(status) == Some(ErrorReason::WorkerUnknown)
+    }
+
+    async fn wait_for_place(&mut self) -> Result<Place, Status> {
+        loop {
+            let located = locate(&self.states.borrow_and_update(), &self.wanted)?;
+            if let Some(place) = located {
+                return Ok(place);
+            }
+            if self.states.changed().await.is_err() {
+                return Err(refusal::member_stopping());
+            }
+        }
+    }
+
+    async fn converse(&mut self, place: &Place) -> Ended {
+        let channel = match connect(&place.address).await {
+            Ok(channel) => channel,
+            Err(status) => return Ended::Unreachable(status),
+        };
+        let request = v1::ReadLogsRequest {
+            worker: Some(place.worker),
+            stream: self.stream.into(),
+            offset: self.offset,
+            follow: self.follow,
+        };
+        let mut pieces = match WorkerServiceClient::new(channel).read_logs(request).await {
+            Ok(answer) => answer.into_inner(),
+            Err(status) => return judge(status),
+        };
+        loop {
+            match pieces.message().await {
+                Ok(None) => return Ended::Done,
+                Err(status) => return judge(status),
+                Ok(Some(v1::ReadLogsResponse { offset, data })) => {
+                    self.offset = offset.saturating_add(data.len() as u64);
+                    let piece = v1::StreamLogsResponse { offset, data, attempt: place.attempt };
+                    if self.pieces.send(Ok(piece)).await.is_err() {
+                        return Ended::Left;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn connect(address: &str) -> Result<Channel, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|error| Status::unavailable(format!("{address:?} is no address: {error}")))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))
+}
+
+/// A refusal that names its reason comes from the agent; everything else from what lies between.
+fn judge(status: Status) -> Ended {
+    match (reason_of(&status), status.code()) {
+        (Some(_), _) => Ended::Refused(status),
+        (None, Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal) => Ended::Unreachable(status),
+        (None, _) => Ended::Refused(status),
+    }
+}
+
+fn unreachable(place: &Place, status: &Status) -> Status {
+    let sentence = format!(
+        "node {:?} at {} does not answer: {}; retry from the same offset, or look at the node",
+        place.node,
+        place.address,
+        status.message()
+    );
+    refusal::because(ErrorReason::NodeUnreachable, sentence)
+}

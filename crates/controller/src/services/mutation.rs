@@ -1,0 +1,42 @@
+//! Mutations: proposed under their request id, so that each is made once and answered the same however often it is sent
+//! (law L3).
+
+use tessera_api::request_id::{Mutation, request_key};
+use tessera_ledger::{Command, Outcome, Request, RequestKey, Revision, State};
+use tonic::Status;
+
+use super::caller::Caller;
+use super::refusal;
+use crate::pool::PoolHandle;
+
+/// A mutation that was made, now or when its request id was seen first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    /// Revision of the entry that made it.
+    pub revision: Revision,
+    /// What the ledger answered; never a refusal.
+    pub outcome: Outcome,
+}
+
+/// The name under which a request is made once.
+pub(crate) fn key_of<M: Mutation>(request: &M) -> Result<RequestKey, Status> {
+    Ok(request_key(request)?)
+}
+
+/// The answer that a request was given before, as far as this state knows.
+pub(crate) fn made_before(state: &State, key: RequestKey) -> Option<Made> {
+    let answered = state.answered(key.id).filter(|answered| answered.fingerprint == key.fingerprint)?;
+    Some(Made { revision: answered.revision, outcome: answered.job.map_or(Outcome::Done, Outcome::Submitted) })
+}
+
+/// Makes a mutation.
+pub(crate) async fn make(pool: &PoolHandle, caller: Caller, key: RequestKey, command: Command) -> Result<Made, Status> {
+    let request = Request { key: Some(key), actor: caller.actor, command };
+    let committed = pool.propose(request, caller.deadline).await.map_err(|error| refusal::of_propose(pool, &error))?;
+    if let Outcome::Rejected(rejection) = &committed.outcome {
+        return Err(refusal::of_rejection(rejection));
+    }
+    // A request that was made before has its first revision; the view shows what was just applied.
+    let revision = pool.view().current().answered(key.id).map_or(committed.revision, |answered| answered.revision);
+    Ok(Made { revision, outcome: committed.outcome })
+}

@@ -1,0 +1,158 @@
+//! The task behind a stream: sends the list, then follows the published states.
+
+use std::sync::Arc;
+
+use tessera_ledger::{EntryEvents, Event, Revision, State};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::WatchSettings;
+use super::cursor::{Step, step};
+use super::meter::OpenWatch;
+use crate::services::refusal;
+use tessera_api::resume::WatchPlace;
+
+/// What is watched.
+pub(crate) trait Topic: Send + Sync + 'static {
+    /// A message of the stream.
+    type Message: Send + 'static;
+    /// A change, as the API shows it.
+    type Change: Send;
+    /// Where the list at the beginning has got to.
+    type Listing: Default + Send;
+
+    /// Its name in meters.
+    const NAME: &'static str;
+
+    /// The next few messages of the list at the beginning, or none yet; `None` when it is complete.
+    fn list(&self, state: &State, listing: &mut Self::Listing) -> Option<Vec<Self::Message>>;
+
+    /// The change that an event is to the watcher; `None` when it does not concern it.
+    fn change(&self, state: &State, entry: &EntryEvents, ordinal: u32, event: &Event) -> Option<Self::Change>;
+
+    /// The message that says what `word` says, with the token of the place after it.
+    fn message(&self, word: Word<Self::Change>, token: String) -> Self::Message;
+
+    /// The token of a place.
+    fn token(&self, place: WatchPlace) -> String;
+}
+
+/// What a message after the list says.
+#[derive(Debug)]
+pub(crate) enum Word<C> {
+    /// The list, or what had happened when the watch began, is complete.
+    Synced(Revision),
+    /// A change.
+    Changed(C),
+    /// The watch is alive and has sent everything up to here.
+    Progress(Revision),
+}
+
+/// Why a task ended.
+pub(super) enum End {
+    /// The watcher has gone.
+    Left,
+    /// The watch is cut, with this error.
+    Cut(Status),
+}
+
+/// The task of one stream.
+pub(super) struct Follower<T: Topic> {
+    pub topic: T,
+    pub settings: WatchSettings,
+    pub states: watch::Receiver<Arc<State>>,
+    pub messages: Sender<T::Message>,
+    pub place: WatchPlace,
+    /// The state whose content is listed first, if it is.
+    pub listed: Option<Arc<State>>,
+    pub end: CancellationToken,
+    pub open: OpenWatch,
+}
+
+impl<T: Topic> Follower<T> {
+    /// Runs until the watcher leaves or is cut.
+    pub(super) async fn run(mut self) -> End {
+        let end = self.end.clone();
+        let ended = tokio::select! {
+            ended = self.follow() => ended,
+            () = end.cancelled() => Err(self.cut("stopping", refusal::member_stopping())),
+        };
+        ended.map_or_else(|end| end, |()| End::Left)
+    }
+
+    async fn follow(&mut self) -> Result<(), End> {
+        if let Some(state) = self.listed.take() {
+            self.send_list(&state).await?;
+        }
+        let mut synced = false;
+        let period = self.settings.progress;
+        let mut progress = interval_at(Instant::now() + period, period);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let state = self.states.borrow_and_update().clone();
+            self.send_changes(&state).await?;
+            drop(state);
+            if !synced {
+                synced = true;
+                self.say(Word::Synced(self.place.revision)).await?;
+            }
+            tokio::select! {
+                changed = self.states.changed() => {
+                    if changed.is_err() {
+                        return Err(self.cut("stopping", refusal::member_stopping()));
+                    }
+                }
+                _ = progress.tick() => self.say(Word::Progress(self.place.revision)).await?,
+                () = self.messages.closed() => return Err(End::Left),
+            }
+        }
+    }
+
+    async fn send_list(&self, state: &State) -> Result<(), End> {
+        let mut listing = T::Listing::default();
+        while let Some(messages) = self.topic.list(state, &mut listing) {
+            for message in messages {
+                self.send(message).await?;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn send_changes(&mut self, state: &State) -> Result<(), End> {
+        loop {
+            let topic = &self.topic;
+            let pick = |entry: &EntryEvents, ordinal, event: &Event| topic.change(state, entry, ordinal, event);
+            match step(&mut self.place, state, pick) {
+                Step::Current => return Ok(()),
+                Step::Lost { oldest } => return Err(self.cut("compacted", refusal::watch_compacted(oldest))),
+                Step::Events(events) => {
+                    for (change, place) in events {
+                        let token = self.topic.token(place);
+                        self.send(self.topic.message(Word::Changed(change), token)).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn say(&self, word: Word<T::Change>) -> Result<(), End> {
+        self.send(self.topic.message(word, self.topic.token(self.place))).await
+    }
+
+    async fn send(&self, message: T::Message) -> Result<(), End> {
+        match timeout(self.settings.patience, self.messages.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(End::Left),
+            Err(_) => Err(self.cut("too_slow", refusal::watch_too_slow())),
+        }
+    }
+
+    fn cut(&self, reason: &'static str, status: Status) -> End {
+        self.open.cut(reason);
+        End::Cut(status)
+    }
+}

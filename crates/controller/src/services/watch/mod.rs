@@ -1,0 +1,45 @@
+//! Watches: changes of the ledger, streamed as they are applied.
+//!
+//! Every member keeps the same bounded history of events, made by applying the same log (law L8). A watch is a place in that
+//! history: it may move from member to member, and a change of leader does not concern it. One task per stream follows the
+//! published states; it holds a place and a filter, never a copy of what it watches.
+//!
+//! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a stream or
+//! when it goes on after a resume token; `PROGRESS` says that the watch is alive and where it is; a watcher that reads too
+//! slowly is cut with `WATCH_TOO_SLOW` and can go on; one whose place is not remembered any more gets `WATCH_COMPACTED` and
+//! lists anew.
+
+mod cursor;
+mod follower;
+mod jobs;
+mod meter;
+mod pool;
+mod start;
+mod stream;
+
+pub(crate) use jobs::JobTopic;
+pub use meter::WatchMeters;
+pub(crate) use pool::PoolTopic;
+pub(crate) use stream::Watch;
+pub use stream::WatchStream;
+
+use std::time::Duration;
+
+/// How watches behave; tests make them impatient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchSettings {
+    /// How long a watcher may keep a full buffer before it is cut.
+    pub patience: Duration,
+    /// How often a watcher is told where the watch is.
+    pub progress: Duration,
+    /// Messages that wait for a watcher at most.
+    pub buffer: usize,
+    /// Watches and streams of output that may be open at once on this member.
+    pub streams: usize,
+}
+
+impl Default for WatchSettings {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(10), progress: Duration::from_secs(3), buffer: 256, streams: 10_000 }
+    }
+}

@@ -1,0 +1,71 @@
+//! What an agent was ordered and what it says is there, compared with what the ledger wants.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_api::v1::WorkerOrder;
+use tessera_ledger::{NodeId, Owner, State};
+
+use super::messages::Sighting;
+use super::orders::{self, Desire};
+
+/// The orders of one session.
+#[derive(Debug, Default)]
+pub(super) struct OrderBook {
+    /// What was ordered last.
+    ordered: BTreeMap<Owner, Desire>,
+    /// The workers that the agent says are, or may be, there.
+    present: BTreeSet<Owner>,
+    /// The workers that the agent says are over and that it was not told to forget.
+    over: BTreeSet<Owner>,
+}
+
+impl OrderBook {
+    /// Notes what is there and what is over.
+    pub(super) fn sight(&mut self, workers: &[Sighting]) {
+        for sighting in workers {
+            if sighting.is_present() {
+                self.present.insert(sighting.worker);
+                self.over.remove(&sighting.worker);
+            } else {
+                self.present.remove(&sighting.worker);
+                self.over.insert(sighting.worker);
+            }
+        }
+    }
+
+    /// Whether all that is, or may be, there is granted (law L2).
+    pub(super) fn holds_only_granted(&self, node: NodeId, state: &State) -> bool {
+        self.present.iter().all(|owner| orders::is_granted(state, node, *owner))
+    }
+
+    /// What is to be ordered now and was not, or was ordered otherwise. With `complete`, what nobody grants is left out: what
+    /// complete orders do not name must stop.
+    pub(super) fn changes(&mut self, node: NodeId, state: &State, complete: bool) -> Vec<WorkerOrder> {
+        let desired = orders::desired(state, node, &self.present);
+        let mut changes = Vec::new();
+        for (owner, desire) in &desired {
+            if self.ordered.insert(*owner, *desire) != Some(*desire) {
+                changes.push(orders::order(state, node, *owner, *desire));
+            }
+        }
+        let mentioned = self.ordered.keys().chain(&self.over).chain(&self.present);
+        let strangers: BTreeSet<Owner> = mentioned.filter(|owner| !desired.contains_key(owner)).copied().collect();
+        for owner in strangers {
+            let order = self.stranger(owner, complete);
+            changes.extend(order.map(|desire| orders::order(state, node, owner, desire)));
+        }
+        self.over.retain(|owner| self.ordered.get(owner) != Some(&Desire::Forget));
+        changes
+    }
+
+    /// What the ledger does not grant, or has settled and forgotten: stopped while it may be there, then forgotten.
+    fn stranger(&mut self, owner: Owner, complete: bool) -> Option<Desire> {
+        if self.present.contains(&owner) {
+            let last = self.ordered.insert(owner, Desire::Stop);
+            return (last != Some(Desire::Stop) && !complete).then_some(Desire::Stop);
+        }
+        self.over.remove(&owner);
+        let last = self.ordered.remove(&owner);
+        (last != Some(Desire::Forget)).then_some(Desire::Forget)
+    }
+}

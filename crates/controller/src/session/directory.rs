@@ -1,0 +1,193 @@
+//! Who is connected, and whom a change of the ledger concerns. One task reads what each entry changed and wakes only the
+//! sessions of the nodes concerned; each then compares what it has ordered with what the ledger wants now.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use tessera_ledger::{AllocationId, Event, NodeId, Revision, State};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+use crate::pool::PoolHandle;
+use crate::session::events;
+
+/// A session as others reach it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    /// Counts up; a later session of the same node replaces an earlier one.
+    pub number: u64,
+    /// The ledger changed for this node.
+    pub wake: Arc<Notify>,
+    /// A newer session of the node took over.
+    pub replaced: CancellationToken,
+}
+
+/// The sessions of a reign by node.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    seats: DashMap<NodeId, Seat>,
+    sessions: AtomicU64,
+}
+
+impl Directory {
+    /// A seat for a new session, with the next number.
+    pub fn seat(&self) -> Seat {
+        Seat {
+            number: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
+            wake: Arc::new(Notify::new()),
+            replaced: CancellationToken::new(),
+        }
+    }
+
+    /// Takes the seat of a node; an older session that holds it is told to end. Answers false when a newer one holds it.
+    pub fn take(&self, node: NodeId, seat: &Seat) -> bool {
+        let mut entry = self.seats.entry(node).or_insert_with(|| seat.clone());
+        if entry.number > seat.number {
+            return false;
+        }
+        if entry.number < seat.number {
+            entry.replaced.cancel();
+            *entry = seat.clone();
+        }
+        true
+    }
+
+    /// Gives the seat back, unless a newer session holds it.
+    pub fn leave(&self, node: NodeId, number: u64) {
+        self.seats.remove_if(&node, |_, seat| seat.number == number);
+    }
+
+    fn wake(&self, node: NodeId) {
+        if let Some(seat) = self.seats.get(&node) {
+            seat.wake.notify_one();
+        }
+    }
+
+    fn wake_all(&self) {
+        for seat in &self.seats {
+            seat.wake.notify_one();
+        }
+    }
+}
+
+/// Reads what entries changed, wakes the sessions concerned, and counts, until the reign ends.
+pub(crate) async fn route(pool: PoolHandle, directory: Arc<Directory>, end: CancellationToken) {
+    let mut changes = pool.view().changes();
+    let mut cursor = changes.borrow_and_update().revision();
+    loop {
+        tokio::select! {
+            () = end.cancelled() => return,
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+        let state = changes.borrow_and_update().clone();
+        step(&state, cursor, &directory, pool.metrics());
+        cursor = state.revision();
+    }
+}
+
+/// Wakes whom the entries after `cursor` concern.
+fn step(state: &State, cursor: Revision, directory: &Directory, metrics: &Metrics) {
+    let Some(entries) = state.events_after(cursor) else {
+        tracing::warn!(revision = cursor.0, "events since this revision are forgotten: every session looks anew");
+        return directory.wake_all();
+    };
+    let mut nodes = BTreeSet::new();
+    for entry in entries {
+        for event in entry.events.iter() {
+            concerned(state, event, &mut nodes);
+            events::count(metrics, state, event);
+        }
+    }
+    for node in nodes {
+        directory.wake(node);
+    }
+}
+
+/// The nodes whose orders an event may change.
+fn concerned(state: &State, event: &Event, nodes: &mut BTreeSet<NodeId>) {
+    match event {
+        Event::Worker { node, .. } | Event::Node { node, .. } | Event::Quarantined { node, .. } => {
+            nodes.insert(*node);
+        }
+        Event::Card { card } => {
+            // A virtual card may have slices on several nodes, and each of its workers is told where all of them are.
+            nodes.insert(card.node);
+            let allocations = state.allocations_on(card.node);
+            nodes.extend(allocations.flat_map(|allocation| allocation.workers.iter().map(|worker| worker.node)));
+        }
+        Event::Job { allocation: Some(id), .. } => nodes.extend(nodes_of(state, *id)),
+        Event::Move { id, job, .. } => {
+            let target = state.move_in_progress(*id).map(|movement| movement.target);
+            let present = state.job(*job).and_then(|job| job.allocation);
+            nodes.extend(target.into_iter().chain(present).flat_map(|id| nodes_of(state, id)));
+        }
+        Event::Job { .. } | Event::JobRemoved { .. } | Event::AllocationReleased { .. } => {}
+        Event::Queue { .. } | Event::Config => {}
+    }
+}
+
+fn nodes_of(state: &State, id: AllocationId) -> Vec<NodeId> {
+    let allocation = state.allocation(id);
+    allocation.map(|allocation| allocation.workers.iter().map(|worker| worker.node).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tessera_ledger::{Command, Observation};
+
+    use super::*;
+    use crate::fixture::{Ledger, job, owner};
+
+    fn is_woken(seat: &Seat) -> bool {
+        seat.wake.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_newer_session_takes_the_seat_and_an_older_one_never_does() {
+        let directory = Directory::default();
+        let (older, newer) = (directory.seat(), directory.seat());
+        let node = NodeId(0);
+        assert!(directory.take(node, &older));
+        assert!(directory.take(node, &newer));
+        assert!(older.replaced.is_cancelled());
+        assert!(!directory.take(node, &older), "it was slow to register");
+        directory.leave(node, older.number);
+        assert!(directory.seats.contains_key(&node));
+        directory.leave(node, newer.number);
+        assert!(!directory.seats.contains_key(&node));
+    }
+
+    #[test]
+    fn only_sessions_that_are_concerned_are_woken() {
+        let mut ledger = Ledger::default();
+        let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[10]));
+        let directory = Directory::default();
+        let seats = [a, b].map(|node| {
+            let seat = directory.seat();
+            directory.take(node, &seat);
+            seat
+        });
+        let metrics = Metrics::new();
+        let mut cursor = ledger.state.revision();
+        let mut look = |ledger: &Ledger| {
+            step(&ledger.state, cursor, &directory, &metrics);
+            cursor = ledger.state.revision();
+            [is_woken(&seats[0]), is_woken(&seats[1])]
+        };
+        let id = ledger.submit(job(4));
+        assert_eq!(look(&ledger), [false, false], "a submission concerns no node");
+        let grant = ledger.grant(id, &[(b, 0, 4)]);
+        assert_eq!(look(&ledger), [false, true], "a grant concerns the node where it is");
+        ledger.report(b, owner(&grant, 0), Observation::Running);
+        ledger.apply(Command::CancelJob { job: id });
+        assert_eq!(look(&ledger), [false, true], "a stop too");
+        ledger.lose(a);
+        assert_eq!(look(&ledger), [true, false], "a loss concerns the node lost");
+        step(&ledger.state, Revision(0), &directory, &metrics);
+        assert!(metrics.encode().is_ok_and(|page| page.contains("tessera_jobs_submitted_total{queue=\"default\"} 2")));
+    }
+}

@@ -1,0 +1,78 @@
+//! What is counted of what entries change. Only the leader counts, so that sums over members are right.
+
+use tessera_ledger::{Event, Job, JobState, Reason, State};
+
+use crate::metrics::Metrics;
+
+/// Counts an event.
+pub(crate) fn count(metrics: &Metrics, state: &State, event: &Event) {
+    match event {
+        Event::Job { job, from, to, reason, .. } => {
+            // An ended job stays in the ledger for longer than a leader lags behind it.
+            let Some(job) = state.job(*job) else { return };
+            job_moved(metrics, job, *from, *to, reason);
+        }
+        Event::Quarantined { node, job, allocation, rank, message } => {
+            metrics.quarantined();
+            tracing::error!(
+                %node, %job, %allocation, %rank, message,
+                "a worker was killed and is not confirmed to be gone: its blocks are quarantined until an operator decides"
+            );
+        }
+        _ => {}
+    }
+}
+
+fn job_moved(metrics: &Metrics, job: &Job, from: Option<JobState>, to: JobState, reason: &Reason) {
+    let queue = &job.spec.queue;
+    if from.is_none() {
+        metrics.job_submitted(queue);
+    }
+    if from == Some(to) {
+        return;
+    }
+    if to.is_terminal() {
+        metrics.job_finished(queue, to.name());
+    }
+    match (from, to, reason) {
+        (Some(JobState::Pending), JobState::Starting, _) if job.attempts == 1 => {
+            metrics.job_waited(queue, job.changed_at.since(job.submitted_at));
+        }
+        (_, JobState::Suspending, Reason::Preempted { .. }) => metrics.preempted("priority"),
+        (_, JobState::Suspending, Reason::Drained { .. }) => metrics.preempted("drain"),
+        (Some(JobState::Moving), JobState::Running, Reason::Started) => metrics.migrated("done"),
+        (Some(JobState::Moving), _, Reason::MoveFailed) => metrics.migrated("failed"),
+        (Some(JobState::Moving), JobState::Completing, _) => metrics.migrated("overtaken"),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Ledger, job};
+    use tessera_ledger::{Command, Revision};
+
+    #[test]
+    fn the_life_of_a_job_is_counted_by_queue() {
+        let mut ledger = Ledger::default();
+        let node = ledger.node("a", &[10]);
+        let waits = ledger.submit(job(4));
+        let runs = ledger.submit(job(4));
+        ledger.grant(runs, &[(node, 0, 4)]);
+        ledger.apply(Command::CancelJob { job: waits });
+        let metrics = Metrics::new();
+        let entries = ledger.state.events_after(Revision(0)).expect("few entries are all remembered");
+        for event in entries.flat_map(|entry| entry.events.iter()) {
+            count(&metrics, &ledger.state, event);
+        }
+        let page = metrics.encode().expect("every metric can be written");
+        for line in [
+            "tessera_jobs_submitted_total{queue=\"default\"} 2",
+            "tessera_jobs_finished_total{queue=\"default\",outcome=\"cancelled\"} 1",
+            "tessera_job_wait_seconds_count{queue=\"default\"} 1",
+        ] {
+            assert!(page.contains(line), "{line} is not in:\n{page}");
+        }
+    }
+}

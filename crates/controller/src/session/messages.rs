@@ -1,0 +1,176 @@
+//! What agents say, checked and in the ledger's words.
+
+use std::collections::BTreeMap;
+
+use tessera_api::v1::session_request::Message;
+use tessera_api::v1::{self, ErrorReason, SessionRequest, WorkerPhase};
+use tessera_api::{Refusal, agent};
+use tessera_consensus::Term;
+use tessera_ledger::{CardDescription, NodeDescription, Observation, Owner, WorkerReport};
+
+/// What an agent says of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    /// The worker.
+    pub worker: Owner,
+    /// What the ledger follows; `None` while it is being prepared or stopped.
+    pub observation: Option<Observation>,
+}
+
+impl Sighting {
+    /// Whether there is, or may be, a process.
+    pub fn is_present(&self) -> bool {
+        !matches!(self.observation, Some(Observation::Stopped(_)))
+    }
+
+    /// What the log is to be told.
+    pub fn report(&self) -> Option<WorkerReport> {
+        let observation = self.observation.clone()?;
+        Some(WorkerReport { worker: self.worker, observation })
+    }
+}
+
+/// Who an agent is, and what it really runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    pub node: NodeDescription,
+    pub cards: Vec<CardDescription>,
+    pub workers: Vec<Sighting>,
+    pub highest_term: Term,
+    /// Pool that the agent has joined; empty before its first session.
+    pub cluster: String,
+}
+
+/// A sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heartbeat {
+    pub sequence: u64,
+    /// The agent's own clock; only ever sent back to it.
+    pub sent_at_boottime_ms: u64,
+}
+
+/// Changes that must reach the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// To be acknowledged; the workers of a hello are a report without a number.
+    pub id: Option<u64>,
+    pub workers: Vec<Sighting>,
+    pub cards: Vec<CardDescription>,
+}
+
+/// A message of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Heard {
+    Hello(Box<Greeting>),
+    Heartbeat(Heartbeat, Vec<v1::CardSample>),
+    Report(Report),
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// What the session is to be closed with.
+pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
+    match request.message {
+        Some(Message::Hello(hello)) => greeting(hello).map(|greeting| Heard::Hello(Box::new(greeting))),
+        Some(Message::Heartbeat(beat)) => {
+            let heartbeat = Heartbeat { sequence: beat.sequence, sent_at_boottime_ms: beat.sent_at_boottime_ms };
+            Ok(Heard::Heartbeat(heartbeat, beat.samples))
+        }
+        Some(Message::Report(report)) => Ok(Heard::Report(Report {
+            id: Some(report.report_id),
+            workers: sightings(report.workers)?,
+            cards: agent::cards(report.cards)?,
+        })),
+        None => Err(violation("a message of a session must be a hello, a heartbeat or a report")),
+    }
+}
+
+/// The refusal of an agent that does not keep to the protocol.
+pub(crate) fn violation(what: &str) -> Refusal {
+    Refusal::new(ErrorReason::ProtocolViolation, format!("{what}; use an agent of this release"))
+}
+
+fn greeting(hello: v1::Hello) -> Result<Greeting, Refusal> {
+    let node = agent::node_of_hello(&hello)?;
+    Ok(Greeting {
+        node,
+        cards: agent::cards(hello.cards)?,
+        workers: sightings(hello.workers)?,
+        highest_term: Term(hello.highest_term),
+        cluster: hello.cluster_id,
+    })
+}
+
+/// Reads what is said of workers; of one that is named twice, the last word counts.
+fn sightings(reports: Vec<v1::WorkerReport>) -> Result<Vec<Sighting>, Refusal> {
+    let mut seen: BTreeMap<Owner, Sighting> = BTreeMap::new();
+    for report in reports {
+        let named = report.worker.as_ref().map(agent::owner);
+        let worker = named.ok_or_else(|| violation("a report must name its worker"))?;
+        let observation = agent::report(report)?.map(|report| report.observation);
+        seen.insert(worker, Sighting { worker, observation });
+    }
+    Ok(seen.into_values().collect())
+}
+
+/// The phase in words, for logs.
+pub(crate) fn phase_name(sighting: &Sighting) -> &'static str {
+    match sighting.observation {
+        None => "starting or stopping",
+        Some(Observation::Running) => WorkerPhase::Running.as_str_name(),
+        Some(Observation::Stopped(_)) => WorkerPhase::Stopped.as_str_name(),
+        Some(Observation::Unconfirmed { .. }) => WorkerPhase::Unconfirmed.as_str_name(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(phase: WorkerPhase) -> v1::WorkerReport {
+        let worker = v1::WorkerRef { allocation_id: 4, epoch: 9, rank: 1 };
+        v1::WorkerReport {
+            worker: Some(worker),
+            phase: phase.into(),
+            cause: v1::StopCause::Exited.into(),
+            exit_code: Some(0),
+            ..v1::WorkerReport::default()
+        }
+    }
+
+    fn request(workers: Vec<v1::WorkerReport>) -> SessionRequest {
+        let report = v1::Report { report_id: 7, workers, cards: Vec::new() };
+        SessionRequest { message: Some(Message::Report(report)) }
+    }
+
+    #[test]
+    fn of_a_worker_named_twice_the_last_word_counts() {
+        let both = vec![named(WorkerPhase::Running), named(WorkerPhase::Stopped)];
+        let Ok(Heard::Report(report)) = read(request(both)) else { panic!("it is a report") };
+        assert_eq!(report.id, Some(7));
+        assert_eq!(report.workers.len(), 1);
+        assert!(!report.workers[0].is_present());
+    }
+
+    #[test]
+    fn a_worker_in_preparation_is_present_and_not_reported() {
+        let Ok(Heard::Report(report)) = read(request(vec![named(WorkerPhase::Starting)])) else {
+            panic!("it is a report")
+        };
+        assert!(report.workers[0].is_present());
+        assert_eq!(report.workers[0].report(), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_closes_the_session() {
+        for broken in [
+            SessionRequest { message: None },
+            request(vec![v1::WorkerReport::default()]),
+            request(vec![named(WorkerPhase::Unspecified)]),
+        ] {
+            let refusal = read(broken).expect_err("it must be refused");
+            assert_eq!(refusal.reason(), ErrorReason::ProtocolViolation);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What should run on a node, read from the ledger alone, so that every leader says the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash as _, Hasher as _};
+
+use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
+use tessera_api::v1::{self, WorkerDesire};
+use tessera_ledger::wire::spec_to_wire;
+use tessera_ledger::{
+    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, Rank, State, Worker, WorkerState,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+/// What a worker should be doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Desire {
+    /// Run, with the slices of this fingerprint: when blocks are renumbered, the order is sent again.
+    Run(u64),
+    /// Stop and report.
+    Stop,
+    /// It is settled: its output is kept, the rest forgotten.
+    Forget,
+}
+
+/// What each worker that the ledger knows on a node should be doing. `present`: the workers that its agent says are there. A
+/// worker is not forgotten as long as it may be there: it is told to stop.
+pub(crate) fn desired(state: &State, node: NodeId, present: &BTreeSet<Owner>) -> BTreeMap<Owner, Desire> {
+    let mut desires = BTreeMap::new();
+    for allocation in state.allocations_on(node) {
+        for worker in allocation.workers.iter().filter(|worker| worker.node == node) {
+            let owner = allocation.owner(worker.rank);
+            if let Some(desire) = desire(state, allocation, worker, present.contains(&owner)) {
+                desires.insert(owner, desire);
+            }
+        }
+    }
+    desires
+}
+
+fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool) -> Option<Desire> {
+    match (allocation.phase, worker.state) {
+        // Nothing was ordered yet.
+        (AllocationPhase::Waiting | AllocationPhase::Reserved, _) => None,
+        (_, WorkerState::Stopped) => Some(if present { Desire::Stop } else { Desire::Forget }),
+        (_, WorkerState::Draining) | (AllocationPhase::Ending, _) => Some(Desire::Stop),
+        // `Lost` here is work that went on without a lease, as its job allows: it is still wanted.
+        (AllocationPhase::Active, WorkerState::Held | WorkerState::Running | WorkerState::Lost) => {
+            Some(Desire::Run(fingerprint(state, allocation, worker)))
+        }
+    }
+}
+
+/// A hash over the slices of the worker's virtual card and their addresses.
+fn fingerprint(state: &State, allocation: &Allocation, worker: &Worker) -> u64 {
+    let mut hasher = Xxh3::new();
+    for other in allocation.workers.iter().filter(|other| other.member == worker.member) {
+        for slice in &other.slices {
+            (slice, state.block_number(slice.card, slice.start.0)).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Whether the ledger grants this worker on this node.
+pub(crate) fn is_granted(state: &State, node: NodeId, owner: Owner) -> bool {
+    worker_on(state, node, owner).is_some_and(|(_, worker)| worker.state != WorkerState::Stopped)
+}
+
+/// The worker of that very grant, if it belongs on this node.
+pub(crate) fn worker_on(state: &State, node: NodeId, owner: Owner) -> Option<(&Allocation, &Worker)> {
+    let allocation = state.allocation(owner.allocation)?;
+    let worker = allocation.worker(owner.rank)?;
+    (allocation.epoch == owner.epoch && worker.node == node).then_some((allocation, worker))
+}
+
+/// The order to a worker. What the ledger no longer knows is named by its number alone.
+pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -> v1::WorkerOrder {
+    let mut order = v1::WorkerOrder { worker: Some(worker_ref(owner)), ..v1::WorkerOrder::default() };
+    let known = worker_on(state, node, owner);
+    let job = known.and_then(|(allocation, _)| state.job(allocation.job));
+    order.desire = match desire {
+        Desire::Run(_) => WorkerDesire::Run,
+        Desire::Stop => WorkerDesire::Stop,
+        Desire::Forget => WorkerDesire::Forget,
+    }
+    .into();
+    tracing::debug!(
+        %node, job = job.map(|job| job.id.0), allocation = owner.allocation.0, epoch = owner.epoch.0, rank = owner.rank.0,
+        ?desire, traceparent = job.map(|job| job.traceparent.as_str()), "a worker is ordered"
+    );
+    let (Some((allocation, worker)), Some(job)) = (known, job) else {
+        if desire == Desire::Stop {
+            // Nobody grants it: it is killed at once.
+            order.stop = Some(v1::StopPolicy { signal: "SIGKILL".to_owned(), grace: None });
+        }
+        return order;
+    };
+    order.job_id = job.id.0;
+    order.attempt = allocation.attempt;
+    order.stop = Some(how_to_stop(job));
+    if matches!(desire, Desire::Run(_)) {
+        describe(&mut order, state, allocation, worker);
+        order.spec = Some(spec_to_wire(&job.spec));
+        order.traceparent.clone_from(&job.traceparent);
+        order.keep_on_disconnect = job.spec.on_disconnect == OnDisconnect::Keep;
+    }
+    order
+}
+
+/// A job that is to go on later is asked to write its checkpoint in its own way; one that is over is told to end.
+fn how_to_stop(job: &Job) -> v1::StopPolicy {
+    let policy = stop_policy(&job.spec);
+    match job.state {
+        JobState::Suspending | JobState::Moving => policy,
+        _ => v1::StopPolicy { signal: "SIGTERM".to_owned(), ..policy },
+    }
+}
+
+/// Says where a worker stands among the others and what it computes on.
+fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation, worker: &Worker) {
+    let here = || allocation.workers.iter().filter(|other| other.node == worker.node);
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    order.member = worker.member;
+    order.world_size = count(allocation.workers.len());
+    order.local_rank = count(here().take_while(|other| other.rank < worker.rank).count());
+    order.local_world_size = count(here().count());
+    order.master_address = master_address(state, allocation);
+    order.master_port = u32::from(allocation.master_port);
+    order.slices = placed_slices(state, allocation, worker);
+}
+
+/// Where rank 0 is reached by the other workers.
+fn master_address(state: &State, allocation: &Allocation) -> String {
+    let first = allocation.worker(Rank(0)).and_then(|worker| state.node(worker.node));
+    first.map(|node| node.description.worker_host.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::{Command, JobSpec, Observation, Outcome, PlanPart, Span, VirtualCardRequest};
+
+    use super::*;
+    use crate::fixture::{Ledger, job, owner};
+
+    fn nobody() -> BTreeSet<Owner> {
+        BTreeSet::new()
+    }
+
+    #[test]
+    fn an_order_says_everything_that_a_worker_needs() {
+        let mut ledger = Ledger::default();
+        let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[20]));
+        let request = VirtualCardRequest { span: Span::Pool, ..job(12).virtual_card };
+        let id = ledger.submit(JobSpec { virtual_card: request, ..job(12) });
+        let grant = ledger.grant(id, &[(a, 2, 3), (b, 0, 9)]);
+        let second = owner(&grant, 1);
+        let desires = desired(&ledger.state, b, &nobody());
+        let desire = desires[&second];
+        let order = order(&ledger.state, b, second, desire);
+        assert_eq!(order.desire(), WorkerDesire::Run);
+        assert_eq!((order.world_size, order.local_rank, order.local_world_size), (2, 0, 1));
+        assert_eq!(order.master_address, "a.workers");
+        assert_eq!(order.master_port, u32::from(grant.master_port));
+        assert_eq!(order.traceparent, "00-trace");
+        let numbers: Vec<u64> = order.slices.iter().map(|slice| slice.first_block_number).collect();
+        assert_eq!(numbers, [3, 11], "node a has blocks 1 to 10, node b 11 to 30");
+        let weights: Vec<f64> = order.slices.iter().map(|slice| slice.weight).collect();
+        assert_eq!(weights, [0.25, 0.75]);
+    }
+
+    #[test]
+    fn a_worker_runs_stops_and_is_forgotten_as_the_ledger_says() {
+        let mut ledger = Ledger::default();
+        let node = ledger.node("a", &[10]);
+        let id = ledger.submit(job(4));
+        let grant = ledger.grant(id, &[(node, 0, 4)]);
+        let worker = owner(&grant, 0);
+        assert!(matches!(desired(&ledger.state, node, &nobody())[&worker], Desire::Run(_)));
+        ledger.report(node, worker, Observation::Running);
+        ledger.apply(Command::SuspendJob { job: id });
+        assert_eq!(desired(&ledger.state, node, &nobody())[&worker], Desire::Stop);
+        let order = order(&ledger.state, node, worker, Desire::Stop);
+        let policy = order.stop.expect("a stop says how");
+        assert_eq!(policy.signal, "SIGTERM");
+        assert_eq!(policy.grace.map(|grace| grace.seconds), Some(10));
+    }
+
+    #[test]
+    fn renumbered_blocks_change_the_order() {
+        let mut ledger = Ledger::default();
+        let node = ledger.node("a", &[10]);
+        let id = ledger.submit(job(4));
+        let grant = ledger.grant(id, &[(node, 5, 4)]);
+        let worker = owner(&grant, 0);
+        let before = desired(&ledger.state, node, &nobody())[&worker];
+        let card = tessera_ledger::CardId { node, index: 0 };
+        let plan = tessera_ledger::Plan { revision: ledger.state.revision(), parts: vec![PlanPart::Renumber { card }] };
+        assert_eq!(ledger.apply(Command::CommitPlan { plan }), Outcome::Planned(vec![Ok(None)]));
+        assert_ne!(desired(&ledger.state, node, &nobody())[&worker], before);
+    }
+
+    #[test]
+    fn what_nobody_grants_is_killed_at_once() {
+        let mut ledger = Ledger::default();
+        let node = ledger.node("a", &[10]);
+        let stranger =
+            Owner { allocation: tessera_ledger::AllocationId(77), epoch: tessera_ledger::Epoch(5), rank: Rank(0) };
+        let order = order(&ledger.state, node, stranger, Desire::Stop);
+        assert_eq!(order.stop.map(|stop| (stop.signal, stop.grace)), Some(("SIGKILL".to_owned(), None)));
+        assert!(!is_granted(&ledger.state, node, stranger));
+    }
+}

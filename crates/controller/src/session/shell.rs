@@ -1,0 +1,226 @@
+//! The task around a session: it waits for whatever happens next and performs what the session says.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, try_join_all};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use tessera_api::Refusal;
+use tessera_api::v1::{CardSample, ErrorReason, SessionRequest, SessionResponse};
+use tessera_ledger::{CardId, NodeId, Request};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+use tonic::{Status, Streaming};
+use tracing::Instrument as _;
+
+use super::directory::Seat;
+use super::messages::{self, Heard, Heartbeat};
+use super::not_leader;
+use super::state::{Effect, Event, Session, Step};
+use crate::leader::Reign;
+use crate::lifecycle::leases::Withheld;
+use crate::pool::PoolHandle;
+use crate::telemetry::{CardReading, SessionInfo};
+
+/// How long an agent may take to say hello.
+const HELLO: Duration = Duration::from_secs(10);
+
+type Outbox = mpsc::Sender<Result<SessionResponse, Status>>;
+
+/// Why a session ended, as metrics call it.
+type Cause = &'static str;
+
+/// Runs a session until either side ends it.
+pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming<SessionRequest>, outbox: Outbox) {
+    let seat = reign.directory.seat();
+    let span = tracing::info_span!("session", number = seat.number, term = reign.term.0, node = tracing::field::Empty);
+    let identity = pool.consensus().identity().cluster.as_str().to_owned();
+    let shell = Shell {
+        core: Session::new(reign.term, &identity, pool.config().timings),
+        node: None,
+        pending: FuturesUnordered::new(),
+        pool,
+        reign,
+        seat,
+        outbox,
+    };
+    shell.run(incoming).instrument(span).await;
+}
+
+struct Shell {
+    core: Session,
+    pool: PoolHandle,
+    reign: Arc<Reign>,
+    seat: Seat,
+    /// The node that the session speaks for, once known.
+    node: Option<NodeId>,
+    outbox: Outbox,
+    /// What was asked of others and is not answered.
+    pending: FuturesUnordered<BoxFuture<'static, Event>>,
+}
+
+impl Shell {
+    async fn run(mut self, incoming: Streaming<SessionRequest>) {
+        self.pool.metrics().session_opened();
+        let cause = self.serve(incoming).await;
+        tracing::info!(cause, node = self.node.map(|node| node.0), "a session ended");
+        self.pool.metrics().session_ended(cause);
+        if let Some(node) = self.node {
+            self.reign.directory.leave(node, self.seat.number);
+            self.pool.telemetry().closed(node, self.seat.number);
+        }
+    }
+
+    async fn serve(&mut self, mut incoming: Streaming<SessionRequest>) -> Cause {
+        let mut silent_at = Instant::now() + HELLO;
+        let (seat, end) = (self.seat.clone(), self.reign.end.clone());
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = end.cancelled() => return self.refuse(not_leader(&self.pool), "leadership_lost"),
+                () = seat.replaced.cancelled() => return self.replaced(),
+                Some(event) = self.pending.next(), if !self.pending.is_empty() => event,
+                () = seat.wake.notified() => Event::Changed,
+                message = incoming.message() => match message {
+                    Ok(Some(request)) => match messages::read(request) {
+                        Ok(heard) => {
+                            silent_at = Instant::now() + self.pool.config().timings.kill_after;
+                            self.note_heard(&heard);
+                            Event::Heard(heard)
+                        }
+                        Err(refusal) => return self.refuse(refusal, "refused"),
+                    },
+                    Ok(None) => return "agent_left",
+                    Err(status) => {
+                        tracing::info!(%status, "the connection to an agent broke");
+                        return "connection_broke";
+                    }
+                },
+                () = sleep_until(silent_at) => return self.silent(),
+            };
+            let state = self.pool.view().current();
+            for effect in self.core.on(event, &state) {
+                if let Some(cause) = self.perform(effect) {
+                    return cause;
+                }
+            }
+        }
+    }
+
+    fn note_heard(&self, heard: &Heard) {
+        let Some(node) = self.node else { return };
+        let now = Instant::now();
+        self.pool.telemetry().heard(node, self.seat.number, now);
+        if matches!(heard, Heard::Heartbeat(..)) {
+            self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner).heard(node, now);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) -> Option<Cause> {
+        match effect {
+            Effect::Send(response) => return self.send(*response),
+            Effect::Propose(step, requests) => self.propose(step, requests),
+            Effect::Meet(node) => return self.meet(node),
+            Effect::Confirm(node, heartbeat) => self.confirm(node, heartbeat),
+            Effect::Note(node, samples) => self.note(node, &samples),
+            Effect::Pause(pause) => self.pending.push(sleep(pause).map(|()| Event::Resumed).boxed()),
+            Effect::Close(refusal) => return Some(self.refuse(refusal, "refused")),
+        }
+        None
+    }
+
+    /// Hands a message to the agent. One that does not read what it is told is cut: it says hello again and reads it all anew.
+    fn send(&self, response: SessionResponse) -> Option<Cause> {
+        match self.outbox.try_send(Ok(response)) {
+            Ok(()) => None,
+            Err(mpsc::error::TrySendError::Closed(_)) => Some("agent_left"),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                tracing::warn!("an agent does not read what it is told: its session is cut");
+                Some("slow")
+            }
+        }
+    }
+
+    /// Ends the session with a reason that its agent can act on, if there is room to say it.
+    fn refuse(&self, refusal: Refusal, cause: Cause) -> Cause {
+        tracing::info!(%refusal, cause, "a session is refused or ended");
+        drop(self.outbox.try_send(Err(refusal.into())));
+        cause
+    }
+
+    fn replaced(&self) -> Cause {
+        let text = "a newer session of this node took over; two agents run on it, or a connection had been given up";
+        self.refuse(Refusal::new(ErrorReason::NodeChanged, text), "replaced")
+    }
+
+    fn silent(&self) -> Cause {
+        let text = "nothing was heard for longer than a lease lasts; say hello again";
+        self.refuse(Refusal::new(ErrorReason::DeadlineExceeded, text), "silent")
+    }
+
+    fn meet(&mut self, node: NodeId) -> Option<Cause> {
+        if !self.reign.directory.take(node, &self.seat) {
+            return Some(self.replaced());
+        }
+        self.node = Some(node);
+        tracing::Span::current().record("node", tracing::field::display(node));
+        let now = Instant::now();
+        self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner).heard(node, now);
+        let session = SessionInfo { number: self.seat.number, since: now, heard_at: now };
+        self.pool.telemetry().opened(node, session);
+        // The ledger may have changed for this node before the seat was taken.
+        self.seat.wake.notify_one();
+        None
+    }
+
+    fn propose(&mut self, step: Step, requests: Vec<Request>) {
+        let deadline = Instant::now() + self.pool.config().timings.propose;
+        let pool = self.pool.clone();
+        let proposed = async move {
+            let proposals = requests.into_iter().map(|request| pool.propose(request, deadline));
+            Event::Proposed(step, try_join_all(proposals).await)
+        };
+        self.pending.push(proposed.in_current_span().boxed());
+    }
+
+    /// Asks a quorum, and then the table of leases. The question to the quorum is put after the heartbeat arrived; many sessions
+    /// share one round of confirmation.
+    fn confirm(&mut self, node: NodeId, heartbeat: Heartbeat) {
+        let (pool, reign) = (self.pool.clone(), Arc::clone(&self.reign));
+        let confirmed = async move {
+            let heard_at = Instant::now();
+            let deadline = heard_at + pool.config().timings.stop_after;
+            let granted = match pool.consensus().confirm_leadership(deadline).await {
+                Ok(term) if term == reign.term && !reign.end.is_cancelled() => {
+                    let mut leases = reign.leases.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Read while the table is held: see `Leases::grant`.
+                    let state = pool.view().current();
+                    leases.grant(node, heard_at, &state)
+                }
+                Ok(_) | Err(_) => Err(Withheld::Unconfirmed),
+            };
+            match granted {
+                Ok(()) => pool.metrics().lease_granted(),
+                Err(withheld) => pool.metrics().lease_withheld(withheld.name()),
+            }
+            Event::Leased(heartbeat, granted)
+        };
+        self.pending.push(confirmed.boxed());
+    }
+
+    fn note(&self, node: NodeId, samples: &[CardSample]) {
+        let at = Instant::now();
+        let cards = self.pool.view().current().node(node).map_or(0, |node| node.cards);
+        for sample in samples.iter().filter(|sample| sample.card_index < cards) {
+            let reading = CardReading {
+                at,
+                utilization_ratio: sample.utilization_ratio.clamp(0.0, 1.0),
+                memory_used_bytes: sample.memory_used_bytes,
+                temperature_celsius: sample.temperature_celsius,
+                power_watts: sample.power_watts,
+            };
+            self.pool.telemetry().note(CardId { node, index: sample.card_index }, reading);
+        }
+    }
+}

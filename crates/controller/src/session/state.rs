@@ -1,0 +1,466 @@
+//! One session, as plain state: what its agent said, what it was told, and what is under way in the log.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tessera_api::Refusal;
+use tessera_api::v1::session_response::Message;
+use tessera_api::v1::{self, ErrorReason, SessionResponse};
+use tessera_consensus::Term;
+use tessera_ledger::wire::{WireEnum as _, duration_to_wire};
+use tessera_ledger::{
+    CardDescription, Command, NodeId, NodeState, Observation, Outcome, Rejection, Request, State, WorkerReport,
+    WorkerState,
+};
+
+use super::book::OrderBook;
+use super::messages::{Greeting, Heard, Heartbeat, Report, Sighting, phase_name, violation};
+use super::orders;
+use crate::config::Timings;
+use crate::lifecycle::leases::Withheld;
+use crate::pool::{Committed, ProposeError};
+
+/// Pause before a report is proposed again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Most reports that wait for the log; an agent that sends more without waiting for acknowledgements is cut.
+const REPORTS: usize = 1024;
+
+/// Everything that can happen to a session.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The agent said something.
+    Heard(Heard),
+    /// What the session proposed is committed, or is not.
+    Proposed(Step, Result<Vec<Committed>, ProposeError>),
+    /// Whether the heartbeat may be answered by a lease.
+    Leased(Heartbeat, Result<(), Withheld>),
+    /// The ledger changed for this node.
+    Changed,
+    /// A pause is over.
+    Resumed,
+}
+
+/// What a session proposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The registration of its node.
+    Register,
+    /// What its agent reported.
+    Report,
+    /// That its node is back.
+    Return,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// Tell the agent.
+    Send(Box<SessionResponse>),
+    /// Propose these, in this order, and tell what came of them.
+    Propose(Step, Vec<Request>),
+    /// The session speaks for this node from now on: take its seat.
+    Meet(NodeId),
+    /// Have a quorum confirm this leader, and grant a lease to the node if it may have one.
+    Confirm(NodeId, Heartbeat),
+    /// Keep what the agent measured.
+    Note(NodeId, Vec<v1::CardSample>),
+    /// Come back after a pause.
+    Pause(Duration),
+    /// End the session.
+    Close(Refusal),
+}
+
+/// How far the session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The agent has not said hello.
+    Opening,
+    /// Its node is being registered.
+    Registering,
+    /// Orders go out, reports and heartbeats come in.
+    Serving {
+        node: NodeId,
+        /// The ledger has seen the node as ready during this session.
+        ready: bool,
+    },
+    /// Over.
+    Closed,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    term: Term,
+    cluster: String,
+    timings: Timings,
+    phase: Phase,
+    greeting: Option<Box<Greeting>>,
+    /// What its agent was ordered, and what it says is there.
+    book: OrderBook,
+    reports: VecDeque<Report>,
+    /// What is proposed and not answered.
+    proposing: Option<Step>,
+    /// The reports in what is proposed.
+    in_flight: Vec<Report>,
+    /// The newest heartbeat that came before the node was known or while another was being confirmed.
+    waiting: Option<Heartbeat>,
+    confirming: bool,
+}
+
+impl Session {
+    /// A session with a leader of this term of this pool.
+    pub fn new(term: Term, cluster: &str, timings: Timings) -> Self {
+        Self {
+            term,
+            cluster: cluster.to_owned(),
+            timings,
+            phase: Phase::Opening,
+            greeting: None,
+            book: OrderBook::default(),
+            reports: VecDeque::new(),
+            proposing: None,
+            in_flight: Vec::new(),
+            waiting: None,
+            confirming: false,
+        }
+    }
+
+    /// Something happened; `state` is the newest state of the ledger.
+    pub fn on(&mut self, event: Event, state: &State) -> Vec<Effect> {
+        if self.phase == Phase::Closed {
+            return Vec::new();
+        }
+        let mut effects = Vec::new();
+        let result = self.react(event, state, &mut effects).and_then(|()| self.follow(state, &mut effects));
+        if let Err(refusal) = result {
+            self.phase = Phase::Closed;
+            effects.push(Effect::Close(refusal));
+        }
+        effects
+    }
+
+    fn react(&mut self, event: Event, state: &State, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+        match event {
+            Event::Heard(Heard::Hello(greeting)) => self.greeted(greeting, state, effects),
+            Event::Heard(_) if self.phase == Phase::Opening => Err(violation("a session begins with a hello")),
+            Event::Heard(Heard::Heartbeat(heartbeat, samples)) => {
+                self.waiting = Some(heartbeat);
+                if let Phase::Serving { node, .. } = self.phase
+                    && !samples.is_empty()
+                {
+                    effects.push(Effect::Note(node, samples));
+                }
+                Ok(())
+            }
+            Event::Heard(Heard::Report(report)) => self.take_report(report),
+            Event::Proposed(step, result) => self.proposed(step, result, state, effects),
+            Event::Leased(heartbeat, granted) => {
+                self.confirming = false;
+                if granted.is_ok() {
+                    effects.push(self.grant(heartbeat));
+                }
+                Ok(())
+            }
+            Event::Resumed => {
+                if self.in_flight.is_empty() && self.proposing == Some(Step::Report) {
+                    self.proposing = None;
+                }
+                Ok(())
+            }
+            Event::Changed => Ok(()),
+        }
+    }
+
+    /// Does what has become possible: whatever happened, the same things are looked at.
+    fn follow(&mut self, state: &State, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+        let Phase::Serving { node, ready } = self.phase else { return Ok(()) };
+        let is_ready = self.judge(node, ready, state)?;
+        self.phase = Phase::Serving { node, ready: is_ready };
+        self.send_changes(node, state, effects);
+        self.propose_reports(node, state, effects);
+        self.propose_return(node, state, effects);
+        if let Some(heartbeat) = self.waiting.take_if(|_| !self.confirming) {
+            self.confirming = true;
+            effects.push(Effect::Confirm(node, heartbeat));
+        }
+        Ok(())
+    }
+
+    /// The agent says who it is and what it runs.
+    fn greeted(&mut self, greeting: Box<Greeting>, state: &State, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+        if self.phase != Phase::Opening {
+            return Err(violation("a session has one hello"));
+        }
+        if !greeting.cluster.is_empty() && greeting.cluster != self.cluster {
+            let text = format!(
+                "this agent belongs to pool {:?} and called pool {:?}; correct the addresses of its members, or give it \
+                 an empty data folder",
+                greeting.cluster, self.cluster
+            );
+            return Err(Refusal::new(ErrorReason::ClusterMismatch, text));
+        }
+        if greeting.highest_term > self.term {
+            let text = format!(
+                "this agent has seen term {}, and this member leads in term {}; another member leads by now, ask it",
+                greeting.highest_term.0, self.term.0
+            );
+            return Err(Refusal::new(ErrorReason::TermStale, text));
+        }
+        tracing::info!(node = greeting.node.name, workers = greeting.workers.len(), "an agent says hello");
+        for sighting in &greeting.workers {
+            tracing::debug!(worker = ?sighting.worker, phase = phase_name(sighting), "an agent has a worker");
+        }
+        let known = known_as(&greeting, state);
+        let command = Command::RegisterNode { node: greeting.node.clone(), cards: greeting.cards.clone() };
+        let actor = greeting.node.name.clone();
+        self.greeting = Some(greeting);
+        match known {
+            Some(node) => self.welcome(node, state, effects),
+            None => {
+                self.phase = Phase::Registering;
+                self.proposing = Some(Step::Register);
+                let request = Request { key: None, actor, command };
+                effects.push(Effect::Propose(Step::Register, vec![request]));
+            }
+        }
+        Ok(())
+    }
+
+    /// The node is known: from here on orders go out.
+    fn welcome(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Serving { node, ready: false };
+        let workers = self.greeting.as_mut().map(|greeting| std::mem::take(&mut greeting.workers)).unwrap_or_default();
+        effects.push(Effect::Meet(node));
+        let config = state.config();
+        effects.push(send(Message::Welcome(v1::Welcome {
+            node_id: node.0,
+            term: self.term.0,
+            cluster_id: self.cluster.clone(),
+            heartbeat_interval: Some(duration_to_wire(self.timings.heartbeat)),
+            reference_precision: config.reference_precision.to_wire(),
+            block_milli_tflops: config.block_size.0,
+        })));
+        self.book.sight(&workers);
+        let orders = self.book.changes(node, state, true);
+        effects.push(self.send_orders(state, orders, true));
+        self.reports.push_front(Report { id: None, workers, cards: Vec::new() });
+    }
+
+    fn take_report(&mut self, report: Report) -> Result<(), Refusal> {
+        if self.reports.len() >= REPORTS {
+            return Err(Refusal::new(
+                ErrorReason::Overloaded,
+                "too many reports wait to be acknowledged; say hello again and wait for acknowledgements",
+            ));
+        }
+        self.book.sight(&report.workers);
+        self.reports.push_back(report);
+        Ok(())
+    }
+
+    fn proposed(
+        &mut self,
+        step: Step,
+        result: Result<Vec<Committed>, ProposeError>,
+        state: &State,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        self.proposing = None;
+        match (step, result) {
+            (Step::Register, Ok(committed)) => match committed.first().map(|committed| &committed.outcome) {
+                Some(Outcome::Registered { node, .. }) => self.welcome(*node, state, effects),
+                Some(Outcome::Rejected(rejection)) => return Err(not_registered(rejection)),
+                other => {
+                    let text = format!("the ledger answered a registration with {other:?}; report this");
+                    return Err(Refusal::new(ErrorReason::Internal, text));
+                }
+            },
+            (Step::Report, Ok(committed)) => {
+                for outcome in committed.iter().map(|committed| &committed.outcome) {
+                    if let Outcome::Rejected(rejection) = outcome {
+                        tracing::warn!(%rejection, "the ledger refused what an agent reported");
+                    }
+                }
+                // A report that the ledger refused is out of date: it need not be sent again either.
+                let reports = std::mem::take(&mut self.in_flight);
+                effects.extend(reports.into_iter().filter_map(|report| report.id).map(acknowledge));
+            }
+            (Step::Return, Ok(committed)) => {
+                if let Some(Outcome::Rejected(rejection)) = committed.first().map(|committed| &committed.outcome) {
+                    return Err(Refusal::from(rejection));
+                }
+            }
+            (step, Err(error)) => return self.not_proposed(step, error, effects),
+        }
+        Ok(())
+    }
+
+    /// A proposal failed. Reports are proposed again by this session; everything else begins with another hello.
+    fn not_proposed(&mut self, step: Step, error: ProposeError, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+        use tessera_consensus::ProposeError as Cause;
+        let text = format!("{error}; say hello again");
+        match error {
+            ProposeError::Consensus(Cause::NotLeader { leader }) => {
+                let leader = leader.as_ref().map(|leader| (leader.address.as_str(), self.term.0));
+                Err(Refusal::not_leader(leader))
+            }
+            ProposeError::Consensus(Cause::Stopped(_)) => Err(Refusal::new(ErrorReason::MemberStopped, text)),
+            _ if step == Step::Report => {
+                tracing::warn!(%error, "a report is not committed; it is proposed again");
+                for report in std::mem::take(&mut self.in_flight).into_iter().rev() {
+                    self.reports.push_front(report);
+                }
+                // Nothing is proposed before the pause is over.
+                self.proposing = Some(Step::Report);
+                effects.push(Effect::Pause(PAUSE));
+                Ok(())
+            }
+            ProposeError::Consensus(Cause::Overloaded) => Err(Refusal::new(ErrorReason::Overloaded, text)),
+            ProposeError::Consensus(Cause::OutcomeUnknown) => Err(Refusal::new(ErrorReason::OutcomeUnknown, text)),
+            ProposeError::StorageFull { .. } => Err(Refusal::new(ErrorReason::StorageFull, text)),
+            ProposeError::Consensus(_) => Err(Refusal::new(ErrorReason::NoQuorum, text)),
+        }
+    }
+
+    /// Whether the session may go on with its node as the ledger sees it; answers whether the node is, or was, ready.
+    fn judge(&self, node: NodeId, ready: bool, state: &State) -> Result<bool, Refusal> {
+        match state.node(node).map(|node| node.state) {
+            Some(NodeState::Ready) => Ok(true),
+            Some(NodeState::Lost) if ready => Err(Refusal::new(
+                ErrorReason::NodeChanged,
+                format!(
+                    "{node} was declared lost while its agent was connected; say hello again with what it runs now"
+                ),
+            )),
+            Some(NodeState::Lost) => Ok(false),
+            Some(NodeState::Forgotten) | None => Err(Refusal::new(
+                ErrorReason::NodeForgotten,
+                format!("{node} was forgotten by an operator; say hello again to register it as a new node"),
+            )),
+        }
+    }
+
+    fn send_changes(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
+        let orders = self.book.changes(node, state, false);
+        if !orders.is_empty() {
+            let orders = self.send_orders(state, orders, false);
+            effects.push(orders);
+        }
+    }
+
+    fn send_orders(&self, state: &State, workers: Vec<v1::WorkerOrder>, complete: bool) -> Effect {
+        send(Message::Orders(v1::Orders { term: self.term.0, revision: state.revision().0, complete, workers }))
+    }
+
+    /// Proposes everything that was reported since the last proposal, as far as the ledger does not know it.
+    fn propose_reports(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
+        if self.proposing.is_some() || self.reports.is_empty() {
+            return;
+        }
+        let reports: Vec<Report> = self.reports.drain(..).collect();
+        let news = news(node, &reports, state);
+        if news.is_empty() {
+            effects.extend(reports.into_iter().filter_map(|report| report.id).map(acknowledge));
+            return;
+        }
+        let actor = self.greeting.as_ref().map(|greeting| greeting.node.name.clone()).unwrap_or_default();
+        let request = |command| Request { key: None, actor: actor.clone(), command };
+        self.in_flight = reports;
+        self.proposing = Some(Step::Report);
+        effects.push(Effect::Propose(Step::Report, news.into_iter().map(request).collect()));
+    }
+
+    /// A lost node is back once its agent has shown that nothing is there that was not granted (law L2).
+    fn propose_return(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
+        let lost = state.node(node).is_some_and(|node| node.state == NodeState::Lost);
+        let settled = self.reports.is_empty() && self.book.holds_only_granted(node, state);
+        let Some(greeting) = &self.greeting else { return };
+        if !lost || !settled || self.proposing.is_some() {
+            return;
+        }
+        self.proposing = Some(Step::Return);
+        let command = Command::NodeReturned { node, incarnation: greeting.node.incarnation };
+        let request = Request { key: None, actor: greeting.node.name.clone(), command };
+        effects.push(Effect::Propose(Step::Return, vec![request]));
+    }
+
+    /// The lease that answers a heartbeat: it counts from the moment the agent sent it.
+    fn grant(&self, heartbeat: Heartbeat) -> Effect {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        send(Message::LeaseGrant(v1::LeaseGrant {
+            heartbeat_sequence: heartbeat.sequence,
+            sent_at_boottime_ms: heartbeat.sent_at_boottime_ms,
+            stop_after_ms: millis(self.timings.stop_after),
+            kill_after_ms: millis(self.timings.kill_after),
+            term: self.term.0,
+        }))
+    }
+}
+
+/// Why a node is not registered; what is wrong with cards has a reason of its own.
+fn not_registered(rejection: &Rejection) -> Refusal {
+    match rejection {
+        Rejection::Invalid { field, problem } if field.starts_with("node.cards") => {
+            Refusal::new(ErrorReason::CardInvalid, format!("{field}: {problem}; correct what the agent declares"))
+        }
+        other => Refusal::from(other),
+    }
+}
+
+fn send(message: Message) -> Effect {
+    Effect::Send(Box::new(SessionResponse { message: Some(message) }))
+}
+
+fn acknowledge(report_id: u64) -> Effect {
+    send(Message::ReportAcknowledged(v1::ReportAcknowledged { report_id }))
+}
+
+/// The number of the node if the ledger knows all that its agent says of it; `None` when it must register.
+fn known_as(greeting: &Greeting, state: &State) -> Option<NodeId> {
+    let node = state.node_by_name(&greeting.node.name)?;
+    let mut cards = state.cards_of(node.id).map(|(_, card)| &card.description);
+    let same_cards = greeting.cards.iter().all(|card| cards.next() == Some(card)) && cards.next().is_none();
+    (node.description == greeting.node && same_cards).then_some(node.id)
+}
+
+/// The commands that tell the ledger what it does not know of these reports.
+fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Command> {
+    let workers: Vec<WorkerReport> = reports
+        .iter()
+        .flat_map(|report| &report.workers)
+        .filter_map(Sighting::report)
+        .filter(|report| is_news(node, report, state))
+        .collect();
+    let cards: Vec<CardDescription> = reports
+        .iter()
+        .flat_map(|report| &report.cards)
+        .filter(|card| {
+            let id = tessera_ledger::CardId { node, index: card.index };
+            state.card(id).is_none_or(|known| known.description != **card)
+        })
+        .cloned()
+        .collect();
+    let mut commands = Vec::new();
+    if !workers.is_empty() {
+        commands.push(Command::ReportWorkers { node, reports: workers });
+    }
+    if !cards.is_empty() {
+        commands.push(Command::UpdateCards { node, cards });
+    }
+    commands
+}
+
+/// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not be said.
+fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
+    let Some((_, worker)) = orders::worker_on(state, node, report.worker) else { return false };
+    match report.observation {
+        Observation::Running => matches!(worker.state, WorkerState::Held | WorkerState::Lost),
+        Observation::Stopped(_) => worker.state != WorkerState::Stopped,
+        Observation::Unconfirmed { .. } => !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost),
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,420 @@
+//! What a session does, event by event.
+
+use tessera_api::v1::WorkerDesire;
+use tessera_ledger::{Allocation, JobSpec, OnDisconnect, Owner, StopCause, WorkerExit};
+
+use super::*;
+use crate::fixture::{Ledger, card, job, node, owner};
+
+const TERM: Term = Term(7);
+
+struct Stage {
+    ledger: Ledger,
+    session: Session,
+}
+
+impl Stage {
+    fn new(ledger: Ledger) -> Self {
+        Self { ledger, session: session() }
+    }
+
+    fn on(&mut self, event: Event) -> Vec<Effect> {
+        self.session.on(event, &self.ledger.state)
+    }
+
+    fn hello(&mut self, name: &str, workers: Vec<Sighting>) -> Vec<Effect> {
+        self.on(Event::Heard(Heard::Hello(Box::new(greeting(name, workers)))))
+    }
+
+    fn report(&mut self, id: u64, workers: Vec<Sighting>) -> Vec<Effect> {
+        self.on(Event::Heard(Heard::Report(Report { id: Some(id), workers, cards: Vec::new() })))
+    }
+
+    fn beat(&mut self, sequence: u64) -> Vec<Effect> {
+        let heartbeat = Heartbeat { sequence, sent_at_boottime_ms: sequence * 1000 };
+        self.on(Event::Heard(Heard::Heartbeat(heartbeat, Vec::new())))
+    }
+
+    /// Commits what the session proposes, and what it proposes because of that.
+    fn commit(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let mut all = Vec::new();
+        let mut next = effects;
+        while let Some((step, requests)) = proposal(&next) {
+            let committed = requests.into_iter().map(|request| {
+                let outcome = self.ledger.apply(request.command);
+                Committed { revision: self.ledger.state.revision(), outcome }
+            });
+            let committed = committed.collect();
+            all.extend(std::mem::take(&mut next));
+            next = self.on(Event::Proposed(step, Ok(committed)));
+        }
+        all.extend(next);
+        all
+    }
+}
+
+fn session() -> Session {
+    Session::new(TERM, "pool", Timings::default())
+}
+
+fn greeting(name: &str, workers: Vec<Sighting>) -> Greeting {
+    Greeting {
+        node: node(name),
+        cards: vec![card(name, 0, 10)],
+        workers,
+        highest_term: Term(3),
+        cluster: "pool".to_owned(),
+    }
+}
+
+fn running(worker: Owner) -> Sighting {
+    Sighting { worker, observation: Some(Observation::Running) }
+}
+
+fn stopped(worker: Owner) -> Sighting {
+    let exit = WorkerExit {
+        cause: StopCause::Exited,
+        code: Some(0),
+        signal: None,
+        checkpointed: false,
+        message: String::new(),
+    };
+    Sighting { worker, observation: Some(Observation::Stopped(exit)) }
+}
+
+fn stranger() -> Owner {
+    Owner {
+        allocation: tessera_ledger::AllocationId(77),
+        epoch: tessera_ledger::Epoch(5),
+        rank: tessera_ledger::Rank(0),
+    }
+}
+
+fn proposal(effects: &[Effect]) -> Option<(Step, Vec<Request>)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Propose(step, requests) => Some((*step, requests.clone())),
+        _ => None,
+    })
+}
+
+fn messages(effects: &[Effect]) -> Vec<Message> {
+    let sent = effects.iter().filter_map(|effect| match effect {
+        Effect::Send(response) => response.message.clone(),
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// The orders in effects: whether they are complete, and what each worker is to do.
+fn orders(effects: &[Effect]) -> Vec<(bool, Vec<(u64, WorkerDesire)>)> {
+    let orders = messages(effects).into_iter().filter_map(|message| match message {
+        Message::Orders(orders) => {
+            let allocation = |order: &v1::WorkerOrder| order.worker.as_ref().map_or(0, |worker| worker.allocation_id);
+            let workers = orders.workers.iter().map(|order| (allocation(order), order.desire())).collect();
+            Some((orders.complete, workers))
+        }
+        _ => None,
+    });
+    orders.collect()
+}
+
+fn acknowledged(effects: &[Effect]) -> Vec<u64> {
+    let ids = messages(effects).into_iter().filter_map(|message| match message {
+        Message::ReportAcknowledged(acknowledged) => Some(acknowledged.report_id),
+        _ => None,
+    });
+    ids.collect()
+}
+
+fn leases(effects: &[Effect]) -> Vec<v1::LeaseGrant> {
+    let grants = messages(effects).into_iter().filter_map(|message| match message {
+        Message::LeaseGrant(grant) => Some(grant),
+        _ => None,
+    });
+    grants.collect()
+}
+
+fn closed(effects: &[Effect]) -> Option<ErrorReason> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Close(refusal) => Some(refusal.reason()),
+        _ => None,
+    })
+}
+
+/// A ledger with node `a`, a job, and its grant there.
+fn granted(spec: JobSpec) -> (Ledger, NodeId, std::sync::Arc<Allocation>) {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let job = ledger.submit(spec);
+    let grant = ledger.grant(job, &[(node, 0, 4)]);
+    (ledger, node, grant)
+}
+
+#[test]
+fn a_new_node_is_registered_before_it_is_welcome() {
+    let mut stage = Stage::new(Ledger::default());
+    let effects = stage.hello("a", Vec::new());
+    assert_eq!(proposal(&effects).map(|(step, _)| step), Some(Step::Register));
+    assert_eq!(messages(&effects), []);
+    let effects = stage.commit(effects);
+    assert!(effects.contains(&Effect::Meet(NodeId(0))));
+    let Some(Message::Welcome(welcome)) = messages(&effects).into_iter().next() else { panic!("no welcome") };
+    assert_eq!((welcome.node_id, welcome.term, welcome.cluster_id.as_str()), (0, 7, "pool"));
+    assert_eq!(orders(&effects), [(true, Vec::new())]);
+}
+
+#[test]
+fn a_node_with_nothing_new_is_welcome_at_once_and_news_are_registered() {
+    let mut ledger = Ledger::default();
+    ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    let effects = stage.hello("a", Vec::new());
+    assert_eq!(proposal(&effects), None);
+    assert_eq!(orders(&effects), [(true, Vec::new())]);
+
+    let mut news = greeting("a", Vec::new());
+    news.node.incarnation = 2;
+    let mut other = session();
+    let effects = other.on(Event::Heard(Heard::Hello(Box::new(news))), &stage.ledger.state);
+    assert_eq!(proposal(&effects).map(|(step, _)| step), Some(Step::Register));
+
+    let mut news = greeting("a", Vec::new());
+    news.cards.push(card("a", 1, 5));
+    let mut other = session();
+    let effects = other.on(Event::Heard(Heard::Hello(Box::new(news))), &stage.ledger.state);
+    assert_eq!(proposal(&effects).map(|(step, _)| step), Some(Step::Register));
+}
+
+#[test]
+fn agents_that_cannot_be_served_are_told_why() {
+    let refused = |change: fn(&mut Greeting)| {
+        let mut ledger = Ledger::default();
+        ledger.node("a", &[10]);
+        let mut stage = Stage::new(ledger);
+        let mut greeting = greeting("a", Vec::new());
+        change(&mut greeting);
+        let effects = stage.on(Event::Heard(Heard::Hello(Box::new(greeting))));
+        closed(&stage.commit(effects))
+    };
+    assert_eq!(refused(|hello| hello.highest_term = Term(8)), Some(ErrorReason::TermStale));
+    assert_eq!(refused(|hello| hello.cluster = "other".to_owned()), Some(ErrorReason::ClusterMismatch));
+    assert_eq!(refused(|hello| hello.node.uid = "stolen".to_owned()), Some(ErrorReason::NodeNameTaken));
+    assert_eq!(refused(|hello| hello.node.incarnation = 0), Some(ErrorReason::NodeChanged));
+    assert_eq!(refused(|hello| hello.cards[0].index = 3), Some(ErrorReason::CardInvalid));
+    assert_eq!(refused(|hello| hello.cluster.clear()), None, "its first session");
+}
+
+#[test]
+fn a_session_begins_with_one_hello() {
+    let mut stage = Stage::new(Ledger::default());
+    assert_eq!(closed(&stage.beat(1)), Some(ErrorReason::ProtocolViolation));
+    assert_eq!(stage.hello("a", Vec::new()), [], "it is over");
+
+    let mut stage = Stage::new(Ledger::default());
+    let effects = stage.hello("a", Vec::new());
+    stage.commit(effects);
+    assert_eq!(closed(&stage.hello("a", Vec::new())), Some(ErrorReason::ProtocolViolation));
+}
+
+#[test]
+fn no_lease_without_a_quorum_that_confirmed_after_the_heartbeat() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let effects = stage.beat(1);
+    let first = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+    assert_eq!(effects, [Effect::Confirm(node, first)], "nothing is granted before the confirmation");
+    stage.beat(2);
+    assert_eq!(stage.beat(3), [], "one confirmation at a time");
+    let effects = stage.on(Event::Leased(first, Ok(())));
+    let third = Heartbeat { sequence: 3, sent_at_boottime_ms: 3000 };
+    assert!(effects.contains(&Effect::Confirm(node, third)), "of those that waited, the newest counts");
+    let grant = leases(&effects).pop().expect("the confirmed heartbeat is answered");
+    assert_eq!((grant.heartbeat_sequence, grant.sent_at_boottime_ms, grant.term), (1, 1000, 7));
+    assert_eq!((grant.stop_after_ms, grant.kill_after_ms), (9_000, 12_000));
+    let effects = stage.on(Event::Leased(third, Err(Withheld::Unconfirmed)));
+    assert_eq!(leases(&effects), []);
+}
+
+#[test]
+fn a_heartbeat_before_the_welcome_is_answered_after_it() {
+    let mut stage = Stage::new(Ledger::default());
+    let effects = stage.hello("a", Vec::new());
+    assert_eq!(stage.beat(1), []);
+    let effects = stage.commit(effects);
+    let heartbeat = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+    assert!(effects.contains(&Effect::Confirm(NodeId(0), heartbeat)));
+}
+
+#[test]
+fn what_the_ledger_grants_is_ordered_once_and_forgotten_when_it_is_settled() {
+    let (ledger, _, grant) = granted(job(4));
+    let id = grant.id.0;
+    let worker = owner(&grant, 0);
+    let mut stage = Stage::new(ledger);
+    let effects = stage.hello("a", Vec::new());
+    assert_eq!(orders(&effects), [(true, vec![(id, WorkerDesire::Run)])], "an order without a process is simply given");
+    assert_eq!(stage.on(Event::Changed), [], "and not again");
+    let effects = stage.report(1, vec![running(worker)]);
+    stage.commit(effects);
+    let effects = stage.report(2, vec![stopped(worker)]);
+    let effects = stage.commit(effects);
+    assert_eq!(acknowledged(&effects), [2]);
+    assert_eq!(orders(&effects), [(false, vec![(id, WorkerDesire::Forget)])]);
+    assert_eq!(stage.on(Event::Changed), []);
+}
+
+#[test]
+fn a_grant_and_a_stop_reach_the_agent_as_they_happen() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let job = stage.ledger.submit(job(4));
+    let grant = stage.ledger.grant(job, &[(node, 0, 4)]);
+    assert_eq!(orders(&stage.on(Event::Changed)), [(false, vec![(grant.id.0, WorkerDesire::Run)])]);
+    stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None }]);
+    stage.ledger.apply(Command::CancelJob { job });
+    let effects = stage.on(Event::Changed);
+    assert_eq!(orders(&effects), [(false, vec![(grant.id.0, WorkerDesire::Stop)])]);
+}
+
+#[test]
+fn reports_are_acknowledged_when_they_are_in_the_log_and_share_proposals() {
+    let (ledger, _, grant) = granted(job(4));
+    let worker = owner(&grant, 0);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let first = stage.report(1, vec![running(worker)]);
+    assert!(acknowledged(&first).is_empty(), "not before it is committed");
+    assert_eq!(stage.report(2, vec![stopped(worker)]), [], "one proposal at a time");
+    assert_eq!(stage.report(3, vec![stopped(stranger())]).len(), 1, "only that it may be forgotten");
+    let effects = stage.commit(first);
+    assert_eq!(acknowledged(&effects), [1, 2, 3]);
+    let proposals = effects.iter().filter(|effect| matches!(effect, Effect::Propose(..))).count();
+    assert_eq!(proposals, 2, "what came meanwhile shared one");
+}
+
+#[test]
+fn a_report_that_says_nothing_new_is_acknowledged_without_the_log() {
+    let (ledger, _, grant) = granted(job(4));
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let old = Owner { epoch: tessera_ledger::Epoch(1), ..owner(&grant, 0) };
+    let effects = stage.report(4, vec![stopped(old)]);
+    assert_eq!(proposal(&effects), None, "its epoch is over");
+    assert_eq!(acknowledged(&effects), [4]);
+}
+
+#[test]
+fn a_report_that_could_not_be_committed_is_proposed_again_after_a_pause() {
+    let (ledger, _, grant) = granted(job(4));
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    stage.report(1, vec![running(owner(&grant, 0))]);
+    let lost = ProposeError::Consensus(tessera_consensus::ProposeError::OutcomeUnknown);
+    assert_eq!(stage.on(Event::Proposed(Step::Report, Err(lost))), [Effect::Pause(PAUSE)]);
+    assert_eq!(proposal(&stage.on(Event::Changed)), None, "not before the pause is over");
+    let effects = stage.on(Event::Resumed);
+    let effects = stage.commit(effects);
+    assert_eq!(acknowledged(&effects), [1]);
+    let gone = ProposeError::Consensus(tessera_consensus::ProposeError::NotLeader { leader: None });
+    stage.report(2, vec![stopped(owner(&grant, 0))]);
+    assert_eq!(closed(&stage.on(Event::Proposed(Step::Report, Err(gone)))), Some(ErrorReason::NotLeader));
+}
+
+#[test]
+fn what_nobody_granted_is_stopped_and_then_forgotten() {
+    let mut ledger = Ledger::default();
+    ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    let effects = stage.hello("a", vec![running(stranger())]);
+    assert_eq!(orders(&effects), [(true, Vec::new())], "complete orders do not name it: it must stop");
+    assert_eq!(stage.on(Event::Changed), []);
+    let effects = stage.report(1, vec![stopped(stranger())]);
+    assert_eq!(orders(&effects), [(false, vec![(77, WorkerDesire::Forget)])]);
+    assert_eq!(acknowledged(&effects), [1]);
+
+    let late = Owner { allocation: tessera_ledger::AllocationId(78), ..stranger() };
+    let effects = stage.report(2, vec![running(late)]);
+    assert_eq!(orders(&effects), [(false, vec![(78, WorkerDesire::Stop)])], "one that shows up later is told to stop");
+}
+
+#[test]
+fn a_lost_node_returns_only_when_nothing_is_left_that_was_not_granted() {
+    let (mut ledger, node, grant) = granted(job(4));
+    ledger.report(node, owner(&grant, 0), Observation::Running);
+    ledger.lose(node);
+    assert_eq!(ledger.state.allocations_on(node).count(), 0, "its work is written off");
+    let mut stage = Stage::new(ledger);
+    let effects = stage.hello("a", vec![running(owner(&grant, 0))]);
+    assert_eq!(orders(&effects), [(true, Vec::new())]);
+    assert_eq!(proposal(&effects), None, "the old worker still runs");
+    let effects = stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None }]);
+    assert_eq!(proposal(&effects), None, "it is being stopped");
+    let effects = stage.report(2, vec![stopped(owner(&grant, 0))]);
+    assert_eq!(proposal(&effects).map(|(step, _)| step), Some(Step::Return));
+    stage.commit(effects);
+    assert!(stage.ledger.state.is_ready(node));
+}
+
+#[test]
+fn an_unconfirmed_worker_keeps_its_node_lost() {
+    let (mut ledger, node, grant) = granted(job(4));
+    ledger.lose(node);
+    let mut stage = Stage::new(ledger);
+    let unconfirmed = Observation::Unconfirmed { message: "it does not die".to_owned() };
+    let effects = stage.hello("a", vec![Sighting { worker: owner(&grant, 0), observation: Some(unconfirmed) }]);
+    assert_eq!(proposal(&effects), None);
+}
+
+#[test]
+fn kept_work_goes_on_when_its_node_returns() {
+    let (mut ledger, node, grant) = granted(JobSpec { on_disconnect: OnDisconnect::Keep, ..job(4) });
+    let worker = owner(&grant, 0);
+    ledger.report(node, worker, Observation::Running);
+    ledger.lose(node);
+    let mut stage = Stage::new(ledger);
+    let effects = stage.hello("a", vec![running(worker)]);
+    assert_eq!(orders(&effects), [(true, vec![(grant.id.0, WorkerDesire::Run)])]);
+    stage.commit(effects);
+    assert!(stage.ledger.state.is_ready(node));
+    let state = stage.ledger.allocation(grant.id).workers[0].state;
+    assert_eq!(state, WorkerState::Running);
+}
+
+#[test]
+fn a_node_that_is_lost_or_forgotten_while_connected_must_say_hello_again() {
+    let (ledger, node, _) = granted(job(4));
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    stage.ledger.lose(node);
+    assert_eq!(closed(&stage.on(Event::Changed)), Some(ErrorReason::NodeChanged));
+
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    stage.ledger.apply(Command::ForgetNode { node });
+    assert_eq!(closed(&stage.on(Event::Changed)), Some(ErrorReason::NodeForgotten));
+}
+
+#[test]
+fn changed_cards_reach_the_ledger_and_unchanged_ones_do_not() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let same = Report { id: Some(1), workers: Vec::new(), cards: vec![card("a", 0, 10)] };
+    let effects = stage.on(Event::Heard(Heard::Report(same)));
+    assert_eq!((proposal(&effects), acknowledged(&effects)), (None, vec![1]));
+    let mut ill = card("a", 0, 10);
+    ill.health = tessera_ledger::CardHealth::Unhealthy;
+    let report = Report { id: Some(2), workers: Vec::new(), cards: vec![ill.clone()] };
+    let effects = stage.on(Event::Heard(Heard::Report(report)));
+    let effects = stage.commit(effects);
+    assert_eq!(acknowledged(&effects), [2]);
+    let id = tessera_ledger::CardId { node, index: 0 };
+    assert_eq!(stage.ledger.state.card(id).map(|card| card.description.clone()), Some(ill));
+}

@@ -1,0 +1,151 @@
+//! What agents measure, and which of them have a session. Nothing here is replicated: a new leader starts empty and hears
+//! it all again within a heartbeat.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use tessera_ledger::{CardId, NodeId};
+use tokio::time::Instant;
+
+/// How many readings of a card are kept, so that a short window can be judged.
+const WINDOW: usize = 32;
+
+/// One reading of one card.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CardReading {
+    /// When it arrived here.
+    pub at: Instant,
+    /// Share of time the card computed, 0 to 1.
+    pub utilization_ratio: f64,
+    /// Memory in use in bytes.
+    pub memory_used_bytes: u64,
+    /// Degrees Celsius; absent when unknown.
+    pub temperature_celsius: Option<f64>,
+    /// Watts; absent when unknown.
+    pub power_watts: Option<f64>,
+}
+
+/// A node's session with this leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Counts up with every session of this process: a later one has replaced an earlier one.
+    pub number: u64,
+    /// When it began.
+    pub since: Instant,
+    /// When the agent was heard last.
+    pub heard_at: Instant,
+}
+
+/// Readings and sessions by node. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Telemetry {
+    cards: Arc<DashMap<CardId, VecDeque<CardReading>>>,
+    sessions: Arc<DashMap<NodeId, SessionInfo>>,
+}
+
+impl Telemetry {
+    /// The newest reading of a card.
+    #[must_use]
+    pub fn newest(&self, card: CardId) -> Option<CardReading> {
+        self.cards.get(&card)?.back().copied()
+    }
+
+    /// The last readings of a card, oldest first.
+    #[must_use]
+    pub fn window(&self, card: CardId) -> Vec<CardReading> {
+        self.cards.get(&card).map(|readings| readings.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The session of a node with this leader, if it has one.
+    #[must_use]
+    pub fn session(&self, node: NodeId) -> Option<SessionInfo> {
+        self.sessions.get(&node).map(|session| *session)
+    }
+
+    /// Number of nodes that have a session with this leader.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// When the most silent of the connected agents was heard last.
+    #[must_use]
+    pub fn most_silent(&self) -> Option<Instant> {
+        self.sessions.iter().map(|session| session.heard_at).min()
+    }
+
+    /// Keeps a reading and drops the oldest.
+    pub(crate) fn note(&self, card: CardId, reading: CardReading) {
+        let mut readings = self.cards.entry(card).or_default();
+        if readings.len() == WINDOW {
+            readings.pop_front();
+        }
+        readings.push_back(reading);
+    }
+
+    /// A session began; answers the number of the one that it replaces.
+    pub(crate) fn opened(&self, node: NodeId, session: SessionInfo) -> Option<u64> {
+        self.sessions.insert(node, session).map(|older| older.number)
+    }
+
+    /// An agent was heard.
+    pub(crate) fn heard(&self, node: NodeId, number: u64, at: Instant) {
+        if let Some(mut session) = self.sessions.get_mut(&node).filter(|session| session.number == number) {
+            session.heard_at = at;
+        }
+    }
+
+    /// A session ended; one that replaced it stays.
+    pub(crate) fn closed(&self, node: NodeId, number: u64) {
+        self.sessions.remove_if(&node, |_, session| session.number == number);
+    }
+
+    /// Forgets everything: this member leads no more.
+    pub(crate) fn clear(&self) {
+        self.cards.clear();
+        self.sessions.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(3);
+
+    fn session(number: u64) -> SessionInfo {
+        let now = Instant::now();
+        SessionInfo { number, since: now, heard_at: now }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_replaced_session_leaves_the_newer_one() {
+        let telemetry = Telemetry::default();
+        assert_eq!(telemetry.opened(NODE, session(1)), None);
+        assert_eq!(telemetry.opened(NODE, session(2)), Some(1));
+        telemetry.closed(NODE, 1);
+        assert_eq!(telemetry.session(NODE).map(|session| session.number), Some(2));
+        telemetry.closed(NODE, 2);
+        assert_eq!(telemetry.session(NODE), None);
+    }
+
+    #[tokio::test]
+    async fn only_a_short_window_of_readings_is_kept() {
+        let telemetry = Telemetry::default();
+        let card = CardId { node: NODE, index: 0 };
+        for memory_used_bytes in 0..100 {
+            let at = Instant::now();
+            let reading = CardReading {
+                at,
+                utilization_ratio: 0.5,
+                memory_used_bytes,
+                temperature_celsius: None,
+                power_watts: None,
+            };
+            telemetry.note(card, reading);
+        }
+        assert_eq!(telemetry.window(card).len(), WINDOW);
+        assert_eq!(telemetry.newest(card).map(|reading| reading.memory_used_bytes), Some(99));
+    }
+}

@@ -1,0 +1,15 @@
+//! The services of members that run in this process: each on a runtime of its own, over the in-memory store, reached
+//! through gRPC like any other.
+
+mod support;
+
+mod forwarding;
+mod inputs;
+mod jobs;
+mod logs;
+mod membership;
+mod pages;
+mod pool;
+mod replay;
+mod server;
+mod watching;
