@@ -142,18 +142,55 @@ impl Writer<'_> {
     }
 }
 
+/// What the state is, apart from the things in it. Taken apart field by field, so that a new field of the state cannot be
+/// forgotten here: it is either written, or named among those that are computed on reading.
 fn header(state: &State) -> stored::SnapshotHeader {
+    let State {
+        revision,
+        time,
+        digest,
+        config,
+        next_node,
+        next_block,
+        next_job,
+        next_allocation,
+        next_move,
+        compacted,
+        // Written as records of their own.
+        nodes: _,
+        cards: _,
+        queues: _,
+        jobs: _,
+        allocations: _,
+        moves: _,
+        requests: _,
+        history: _,
+        // Computed on reading.
+        node_names: _,
+        waiting: _,
+        ended: _,
+        request_times: _,
+        node_workers: _,
+        ports: _,
+        counts: _,
+        capacity: _,
+        job_counts: _,
+        requests_held: _,
+        // Empty between entries.
+        pending_events: _,
+        touched: _,
+    } = state;
     stored::SnapshotHeader {
         format: FORMAT,
-        revision: state.revision.0,
-        time_ms: state.time.0,
-        digest: state.digest.to_be_bytes().to_vec(),
-        config: Some(config_to_wire(&state.config)),
-        next_node: state.next_node.0,
-        next_block: state.next_block.0,
-        next_job: state.next_job.0,
-        next_allocation: state.next_allocation.0,
-        next_move: state.next_move.0,
-        compacted: state.compacted.0,
+        revision: revision.0,
+        time_ms: time.0,
+        digest: digest.to_be_bytes().to_vec(),
+        config: Some(config_to_wire(config)),
+        next_node: next_node.0,
+        next_block: next_block.0,
+        next_job: next_job.0,
+        next_allocation: next_allocation.0,
+        next_move: next_move.0,
+        compacted: compacted.0,
     }
 }

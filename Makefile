@@ -1,0 +1,34 @@
+# The two commands of the README. Both install what they need and can be run again and again.
+.ONESHELL:
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: demo test build lint unit bench
+
+## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
+demo:
+	eval "$$(deploy/setup.sh demo)"
+	cargo build --release --locked -p tessera-cli
+	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
+
+## Everything that is checked: format, lints, documents, protocol files, unit, property, simulation, end-to-end.
+test: lint unit
+
+build:
+	eval "$$(deploy/setup.sh build)"
+	cargo build --release --locked -p tessera-cli
+	echo "built $$CARGO_TARGET_DIR/release/tessera"
+
+lint:
+	eval "$$(deploy/setup.sh test)"
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	buf lint proto
+	buf breaking proto --against proto/released.binpb
+	python3 deploy/reasons.py --check
+
+unit:
+	eval "$$(deploy/setup.sh test)"
+	cargo build --locked -p tessera-cli
+	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
+	cargo test --workspace --locked

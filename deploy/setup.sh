@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs, by package name, what building, testing and the demo need, and prints the variables that a build wants:
+#
+#     eval "$(deploy/setup.sh build)"     # compilers and RocksDB's static library
+#     eval "$(deploy/setup.sh test)"      # and the tools of the test suite
+#     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
+#
+# Safe to run again: what is there is not installed twice. Messages go to stderr, variables to stdout.
+#
+# TESSERA_CACHE   where builds and tools are kept (default: ~/.cache/tessera); it outlives a checkout
+set -euo pipefail
+
+what=${1:?usage: deploy/setup.sh build|test|demo}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${TESSERA_CACHE:-$HOME/.cache/tessera}
+mkdir -p "$cache"
+
+say() { echo "setup: $*" >&2; }
+
+# Installs the Debian packages that are not there; with root when it is not us already.
+debian() {
+    local missing=()
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    say "installing ${missing[*]}"
+    local sudo=()
+    [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+    "${sudo[@]}" apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+}
+
+# A Python environment of our own with the packages named.
+python() {
+    [ -x "$cache/venv/bin/python" ] || python3 -m venv "$cache/venv" >&2
+    for package in "$@"; do
+        "$cache/venv/bin/python" -m pip show -q "${package%%=*}" >/dev/null 2>&1 && continue
+        say "installing $package"
+        "$cache/venv/bin/python" -m pip install -q --disable-pip-version-check "$package" >&2
+    done
+}
+
+# promtool alone: the package it comes in would start a server.
+promtool() {
+    [ -x "$cache/bin/promtool" ] && return
+    say "unpacking promtool"
+    local folder
+    folder=$(mktemp -d)
+    (cd "$folder" && { apt-get download -qq prometheus >&2 || { apt-get update -qq >&2 && apt-get download -qq prometheus >&2; }; } && dpkg -x prometheus_*.deb .)
+    mkdir -p "$cache/bin"
+    cp "$folder/usr/bin/promtool" "$cache/bin/promtool"
+    rm -rf "$folder"
+}
+
+command -v cargo >/dev/null || {
+    say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
+    exit 1
+}
+debian g++ libclang-dev make python3-venv
+variables=$("$root/deploy/build-rocksdb.sh")
+
+case $what in
+    build) ;;
+    test)
+        debian iproute2 nftables
+        python buf-bin==1.75.0
+        promtool
+        ;;
+    demo) python numpy scikit-learn ;;
+    *)
+        say "unknown part $what; one of build, test, demo"
+        exit 2
+        ;;
+esac
+
+echo "$variables"
+echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}"
+echo "export PATH=$(printf %q "$cache/bin"):$(printf %q "$cache/venv/bin"):\$PATH"

@@ -1,0 +1,348 @@
+//! A pool of real processes on loopback: members with RocksDB and fsync, agents with simulated cards, workers in control
+//! groups. Ports come from the kernel; each pool has its own folder and its own names.
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use tessera_api::v1::{GetClusterStatusRequest, GetPoolRequest, Node, NodeState};
+use tessera_client::{Address, Client, Settings};
+
+use crate::process::Process;
+use crate::wait::until;
+
+/// One simulated card: kind and TFLOPS.
+pub type CardSpec = (&'static str, u32);
+
+/// The reference pool of the patent (P8): 200 blocks on four nodes.
+pub const REFERENCE_POOL: [&[CardSpec]; 4] = [
+    &[("gpu", 9), ("gpu", 9), ("npu", 20), ("fpga", 25)],
+    &[("gpu", 10), ("gpu", 10), ("npu", 18), ("npu", 18)],
+    &[("npu", 3), ("fpga", 8), ("fpga", 8), ("fpga", 7)],
+    &[("gpu", 14), ("gpu", 14), ("npu", 15), ("fpga", 12)],
+];
+
+/// What kind of pool a test wants.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of members.
+    pub members: usize,
+    /// The cards of each node.
+    pub nodes: Vec<Vec<CardSpec>>,
+    /// Lease times in milliseconds: heartbeat, stop, kill, regrant.
+    pub lease: [u64; 4],
+    /// Data folders of members by place, where a test brings its own file system.
+    pub member_folders: Vec<(usize, PathBuf)>,
+    /// Address on which members serve.
+    pub host: &'static str,
+    /// The node, by place, that lives in another network namespace: the namespace's file and the node's address in it.
+    pub far_node: Option<(usize, PathBuf, &'static str)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            members: 3,
+            nodes: vec![vec![("gpu", 8)], vec![("gpu", 8)], vec![("gpu", 8)]],
+            lease: [200, 2_000, 3_000, 5_000],
+            member_folders: vec![],
+            host: "127.0.0.1",
+            far_node: None,
+        }
+    }
+}
+
+/// A member: its address and, while it runs, its process.
+#[derive(Debug)]
+pub struct MemberHost {
+    /// Where it serves gRPC.
+    pub address: String,
+    /// Where it serves metrics.
+    pub http: String,
+    /// Its data folder.
+    pub data: PathBuf,
+    config: PathBuf,
+    process: Option<Process>,
+}
+
+/// A node: its name and, while it runs, its agent.
+#[derive(Debug)]
+pub struct NodeHost {
+    /// Its name.
+    pub name: String,
+    /// Its agent's data folder.
+    pub data: PathBuf,
+    /// Where its agent serves metrics.
+    pub http: String,
+    inventory: PathBuf,
+    namespace: Option<(PathBuf, &'static str)>,
+    process: Option<Process>,
+}
+
+/// A running pool; everything it started ends with it.
+#[derive(Debug)]
+pub struct Pool {
+    /// The nodes. Dropped before the members, so that workers are told to stop as long as somebody can.
+    pub nodes: Vec<NodeHost>,
+    /// The members.
+    pub members: Vec<MemberHost>,
+    folder: TempDir,
+}
+
+/// The `tessera` binary: `TESSERA_BIN`, or the one built beside this test.
+#[must_use]
+pub fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("TESSERA_BIN") {
+        return PathBuf::from(path);
+    }
+    let test = std::env::current_exe().expect("a test knows its own file");
+    let folder = test.parent().and_then(Path::parent).expect("tests lie in <profile>/deps");
+    let path = folder.join("tessera");
+    assert!(path.exists(), "{} is not built: run `cargo build -p tessera-cli`, or set TESSERA_BIN", path.display());
+    path
+}
+
+fn free_address(host: &str) -> Result<String> {
+    let socket = TcpListener::bind((host, 0)).context("asking the kernel for a port")?;
+    Ok(socket.local_addr()?.to_string())
+}
+
+impl Pool {
+    /// Starts a pool and waits until every node is ready.
+    ///
+    /// # Errors
+    /// When something does not start; the processes' logs are printed.
+    pub async fn start(options: Options) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
+        let mut pool = Self { nodes: vec![], members: vec![], folder };
+        for place in 0..options.members {
+            pool.prepare_member(place, &options)?;
+            pool.start_member(place)?;
+        }
+        pool.initialize().await?;
+        for (place, cards) in options.nodes.iter().enumerate() {
+            pool.prepare_node(place, cards)?;
+            if let Some((_, namespace, address)) = options.far_node.as_ref().filter(|(far, ..)| *far == place) {
+                pool.nodes[place].namespace = Some((namespace.clone(), *address));
+            }
+            pool.start_agent(place)?;
+        }
+        pool.wait_for_nodes(options.nodes.len()).await?;
+        Ok(pool)
+    }
+
+    /// The folder with configurations and logs.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn prepare_member(&mut self, place: usize, options: &Options) -> Result<()> {
+        let own = options.member_folders.iter().find(|(member, _)| *member == place).map(|(_, folder)| folder.clone());
+        let data = own.unwrap_or_else(|| self.folder().join(format!("member-{place}")));
+        let (address, http) = (free_address(options.host)?, free_address(options.host)?);
+        let [heartbeat, stop, kill, regrant] = options.lease;
+        let text = format!(
+            "data_dir = {data:?}\nlisten = \"{address}\"\nhttp = \"{http}\"\nname = \"m{place}\"\ndisk_reserve = \"4MiB\"\n\n\
+             [timings]\ncheck = \"100ms\"\nheartbeat = \"{heartbeat}ms\"\nstop_after = \"{stop}ms\"\nkill_after = \"{kill}ms\"\n\
+             regrant_after = \"{regrant}ms\"\n"
+        );
+        let config = self.folder().join(format!("member-{place}.toml"));
+        std::fs::write(&config, text)?;
+        self.members.push(MemberHost { address, http, data, config, process: None });
+        Ok(())
+    }
+
+    fn prepare_node(&mut self, place: usize, cards: &[CardSpec]) -> Result<()> {
+        // Workers of pools that run side by side share the host's control groups: names must not meet.
+        let pool = self.folder().file_name().unwrap_or_default().to_string_lossy().replace("tessera-e2e-", "");
+        let name = format!("{}-node-{place}", pool.trim_start_matches('.'));
+        let (data, http) = (self.folder().join(&name), free_address("127.0.0.1")?);
+        let mut inventory = format!("[[node]]\nname = \"{name}\"\n");
+        for (kind, tflops) in cards {
+            let _ = write!(
+                inventory,
+                "[[node.card]]\nkind = \"{kind}\"\nvendor = \"acme\"\nmodel = \"{kind}-{tflops}\"\nmemory_gib = 64\n\
+                 tflops = {{ fp16 = {tflops} }}\n"
+            );
+        }
+        let inventory_path = self.folder().join(format!("{name}-cards.toml"));
+        std::fs::write(&inventory_path, inventory)?;
+        self.nodes.push(NodeHost { name, data, http, inventory: inventory_path, namespace: None, process: None });
+        Ok(())
+    }
+
+    /// Starts a member, for the first time or again.
+    ///
+    /// # Errors
+    /// When the program does not start.
+    pub fn start_member(&mut self, place: usize) -> Result<()> {
+        let mut command = Command::new(binary());
+        command.args(["server", "--config"]).arg(&self.members[place].config);
+        let process = Process::start(&format!("member-{place}"), command, self.folder.path())?;
+        self.members[place].process = Some(process);
+        Ok(())
+    }
+
+    /// Starts a node's agent, for the first time or again.
+    ///
+    /// # Errors
+    /// When the program does not start.
+    pub fn start_agent(&mut self, place: usize) -> Result<()> {
+        let node = &self.nodes[place];
+        let mut command = Command::new(binary());
+        if let Some((namespace, _)) = &node.namespace {
+            // Not `ip netns exec`, which would hide the control groups by mounting /sys anew.
+            command = Command::new("nsenter");
+            command.arg(format!("--net={}", namespace.display())).arg(binary());
+        }
+        command.args(["agent", "--name", &node.name, "--server", &self.server_list(), "--http", &node.http]);
+        command.arg("--data-dir").arg(&node.data).arg("--inventory").arg(&node.inventory);
+        if let Some((_, address)) = &node.namespace {
+            command.args(["--listen", &format!("{address}:0"), "--worker-host", address]);
+        }
+        let process = Process::start(&node.name, command, self.folder.path())?;
+        self.nodes[place].process = Some(process);
+        Ok(())
+    }
+
+    /// The members as the command line wants them.
+    fn server_list(&self) -> String {
+        let addresses: Vec<&str> = self.members.iter().map(|member| member.address.as_str()).collect();
+        addresses.join(",")
+    }
+
+    /// Makes the cluster of all members.
+    async fn initialize(&self) -> Result<()> {
+        until("the cluster to be made", async || {
+            let output = self.cli(&["cluster", "init"]).await.ok()?;
+            output.status.success().then_some(())
+        })
+        .await
+    }
+
+    /// A client that knows every member.
+    ///
+    /// # Panics
+    /// Never: addresses made here parse.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let addresses: Vec<Address> =
+            self.members.iter().map(|member| member.address.parse().expect("an address made here parses")).collect();
+        let settings = Settings { deadline: Duration::from_secs(30), ..Settings::default() };
+        Client::new(&addresses, settings).expect("there are members")
+    }
+
+    /// A client that knows one member only.
+    ///
+    /// # Panics
+    /// Never: addresses made here parse.
+    #[must_use]
+    pub fn client_of(&self, place: usize) -> Client {
+        let address = self.members[place].address.parse().expect("an address made here parses");
+        self.client().only(&address).expect("one member is enough")
+    }
+
+    /// Runs the command line against the pool and answers what it printed.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn cli(&self, arguments: &[&str]) -> Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(binary());
+        command
+            .args(arguments)
+            .env("TESSERA_SERVER", self.server_list())
+            .env("TESSERA_CONFIG", self.folder().join("no-config.toml"))
+            .env("NO_COLOR", "1")
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true);
+        command.output().await.context("running the command line")
+    }
+
+    /// Like [`Self::cli`], but an exit code other than 0 is an error that shows what was printed.
+    ///
+    /// # Errors
+    /// As said.
+    pub async fn cli_ok(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.cli(arguments).await?;
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "tessera {arguments:?}: {}\n{stdout}\n{stderr}", output.status);
+        Ok(stdout.into_owned())
+    }
+
+    /// Waits until so many nodes are ready.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub async fn wait_for_nodes(&self, count: usize) -> Result<()> {
+        let client = self.client();
+        until("the nodes to be ready", async || {
+            let nodes = client.list_nodes(Default::default()).await.ok()?.nodes;
+            let ready = |node: &&Node| node.state() == NodeState::Ready;
+            (nodes.iter().filter(ready).count() >= count).then_some(())
+        })
+        .await
+    }
+
+    /// The place of the leader that a majority knows.
+    ///
+    /// # Errors
+    /// When there is none for long.
+    pub async fn leader(&self) -> Result<usize> {
+        let client = self.client();
+        until("a leader", async || {
+            let status = client.get_cluster_status(GetClusterStatusRequest::default()).await.ok()?;
+            let leader = status.leader?.address;
+            self.members.iter().position(|member| member.address == leader && member.process.is_some())
+        })
+        .await
+    }
+
+    /// The process of a member.
+    ///
+    /// # Panics
+    /// When it was killed and not started again: a mistake of the test.
+    pub fn member(&mut self, place: usize) -> &mut Process {
+        self.members[place].process.as_mut().expect("the member runs")
+    }
+
+    /// The agent of a node.
+    ///
+    /// # Panics
+    /// When it was killed and not started again: a mistake of the test.
+    pub fn agent(&mut self, place: usize) -> &mut Process {
+        self.nodes[place].process.as_mut().expect("the agent runs")
+    }
+
+    /// Kills a member with SIGKILL.
+    pub fn kill_member(&mut self, place: usize) {
+        self.members[place].process = None;
+    }
+
+    /// Kills an agent with SIGKILL.
+    pub fn kill_agent(&mut self, place: usize) {
+        self.nodes[place].process = None;
+    }
+
+    /// Asks a member to check every law on its state.
+    ///
+    /// # Errors
+    /// When a law is broken, or nobody answers.
+    pub async fn verify(&self) -> Result<()> {
+        let answer = self.client().verify_pool(Default::default()).await?;
+        ensure!(answer.violations.is_empty(), "laws are broken: {:?}", answer.violations);
+        Ok(())
+    }
+
+    /// Blocks of the pool by state.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub async fn summary(&self) -> Result<tessera_api::v1::GetPoolResponse> {
+        Ok(self.client().get_pool(GetPoolRequest::default()).await?)
+    }
+}

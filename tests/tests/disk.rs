@@ -1,0 +1,101 @@
+//! A full disk under a follower and under the leader: nothing acknowledged is lost, the pool goes on, and the member is back
+//! once there is room.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tessera_api::v1::JobState;
+use tessera_tests::jobs::{shell, submit, wait_for};
+use tessera_tests::pool::{Options, Pool};
+use tessera_tests::wait::until;
+
+/// A small file system of the test's own.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one; `None` where that is not permitted, which is said.
+    fn mount(folder: &Path) -> Result<Option<Self>> {
+        std::fs::create_dir_all(folder)?;
+        match mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some("size=256m")) {
+            Ok(()) => Ok(Some(Self(folder.to_owned()))),
+            Err(error) => {
+                eprintln!("NOT TESTED: mounting a small disk is not permitted here ({error})");
+                Ok(None)
+            }
+        }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    /// Writes until nothing more fits.
+    fn fill(&self) -> Result<()> {
+        let mut file = File::create(self.filler()).context("making the filler")?;
+        let mut size = 1 << 20;
+        while size > 0 {
+            if file.write_all(&vec![0; size]).is_err() {
+                size /= 2;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&self) -> Result<()> {
+        Ok(std::fs::remove_file(self.filler())?)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Detached, so that a member that has not quite ended cannot hold it.
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_costs_nothing_that_was_acknowledged() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut disks = Vec::new();
+    for place in 0..3 {
+        let Some(disk) = SmallDisk::mount(&folder.path().join(format!("disk-{place}")))? else { return Ok(()) };
+        disks.push(disk);
+    }
+    let member_folders = disks.iter().enumerate().map(|(place, disk)| (place, disk.0.join("data"))).collect();
+    let options = Options { nodes: vec![vec![("gpu", 8)]], member_folders, ..Options::default() };
+    let mut pool = Pool::start(options).await?;
+    let client = pool.client();
+    let mut jobs = Vec::new();
+
+    for on_leader in [false, true] {
+        let leader = pool.leader().await?;
+        let full = if on_leader { leader } else { (leader + 1) % 3 };
+        disks[full].fill()?;
+        // Large jobs, so that the log outgrows what is left.
+        for number in 0..30 {
+            let mut spec = shell("true");
+            spec.script = format!("#{}", "x".repeat(500_000));
+            jobs.push(submit(&client, spec).await.with_context(|| format!("job {number} with a full disk"))?);
+        }
+        let name = if on_leader { "leader" } else { "follower" };
+        assert_ne!(pool.leader().await?, full, "the member with the full disk does not lead ({name})");
+        disks[full].make_room()?;
+        if pool.member(full).ended()?.is_some() {
+            let log = pool.member(full).log();
+            assert!(log.contains("full") || log.contains("No space"), "the member says why it stopped: {log}");
+            pool.start_member(full)?;
+        }
+        let own = pool.client_of(full);
+        until(&format!("the {name} to be back"), async || {
+            own.get_cluster_status(Default::default()).await.ok()?.leader.map(|_| ())
+        })
+        .await?;
+    }
+    for job in jobs {
+        wait_for(&client, job, JobState::Completed).await?;
+    }
+    pool.verify().await
+}

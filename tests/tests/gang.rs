@@ -1,0 +1,25 @@
+//! A gang of three workers on three nodes that find each other and add up their numbers.
+
+use anyhow::Result;
+use tessera_api::v1::{JobState, Span};
+use tessera_tests::jobs::{on, output, shell, submit, wait_for};
+use tessera_tests::pool::{Options, Pool};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_over_three_nodes_reduces_together() -> Result<()> {
+    let pool = Pool::start(Options::default()).await?;
+    let client = pool.client();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gang.py");
+    let mut spec = on(shell(&format!("exec python3 {program}")), 5, Span::Card);
+    spec.gang = 3;
+    let job = submit(&client, spec).await?;
+    let done = wait_for(&client, job, JobState::Completed).await?;
+    let mut nodes = done.history[0].nodes.clone();
+    nodes.sort();
+    nodes.dedup();
+    assert_eq!(nodes.len(), 3, "five of eight blocks: one worker on each node");
+    for rank in 0..3 {
+        assert_eq!(output(&client, job, rank).await?, format!("rank {rank}: sum 6\n"));
+    }
+    pool.verify().await
+}

@@ -1,0 +1,143 @@
+//! The life of jobs, through real processes.
+
+use anyhow::Result;
+use tessera_api::v1::{CancelJobRequest, JobState, Span};
+use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
+use tessera_tests::pool::{Options, Pool, REFERENCE_POOL};
+use tessera_tests::wait::until;
+
+/// P9 and the spans: a virtual card on one card, over the kinds of a node, over the nodes of the pool.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_run_on_virtual_cards_of_every_span() -> Result<()> {
+    let nodes = REFERENCE_POOL.iter().map(|cards| cards.to_vec()).collect();
+    let pool = Pool::start(Options { nodes, ..Options::default() }).await?;
+    let client = pool.client();
+    let say = "cat $TESSERA_VCARD_FILE; echo rank $RANK of $WORLD_SIZE";
+
+    let card = submit(&client, on(shell(say), 20, Span::Card)).await?;
+    wait_for(&client, card, JobState::Completed).await?;
+    assert!(output(&client, card, 0).await?.contains("rank 0 of 1"));
+
+    let mut mixed = on(shell(say), 50, Span::Node);
+    mixed.virtual_card.get_or_insert_default().mixed = true;
+    let node = submit(&client, mixed).await?;
+    let job = wait_for(&client, node, JobState::Completed).await?;
+    assert_eq!(job.history[0].exit_code, Some(0));
+    let text = output(&client, node, 0).await?;
+    assert!(text.contains("fpga") && text.contains("npu"), "50 TFLOPS are more than one kind has on a node: {text}");
+
+    let mut wide = on(shell(say), 100, Span::Pool);
+    wide.virtual_card.get_or_insert_default().mixed = true;
+    let wide = submit(&client, wide).await?;
+    let job = wait_for(&client, wide, JobState::Completed).await?;
+    assert!(job.history[0].nodes.len() >= 2, "100 TFLOPS are more than one node has");
+    assert!(output(&client, wide, 1).await?.contains("rank 1 of"));
+
+    pool.verify().await?;
+    let counts = pool.summary().await?;
+    let blocks = counts.pool.and_then(|pool| pool.blocks);
+    assert_eq!(blocks.map(|blocks| blocks.free), Some(200));
+    Ok(())
+}
+
+/// Exit codes, output and signals reach whoever asks, and failed jobs say why.
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_reported_as_they_were() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let fails = submit(&client, shell("echo to the log; echo to stderr >&2; exit 7")).await?;
+    let job = wait_for(&client, fails, JobState::Failed).await?;
+    assert_eq!(job.history[0].exit_code, Some(7));
+    assert_eq!(job.reason.map(|reason| reason.code).as_deref(), Some("NON_ZERO_EXIT"));
+    assert_eq!(output(&client, fails, 0).await?, "to the log\n");
+
+    let dies = submit(&client, shell("kill -9 $$")).await?;
+    let job = wait_for(&client, dies, JobState::Failed).await?;
+    assert_eq!(job.history[0].signal, Some(9));
+
+    let mut missing = shell("");
+    missing.command = vec!["/no/such/program".to_owned()];
+    let missing = submit(&client, missing).await?;
+    let job = wait_for(&client, missing, JobState::Failed).await?;
+    let reason = job.reason.expect("an end has a reason");
+    assert_eq!(reason.code, "START_FAILED");
+    assert!(reason.sentence.contains("/no/such/program"), "{}", reason.sentence);
+
+    let mut endless = shell("sleep 600");
+    endless.time_limit = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let limited = submit(&client, endless).await?;
+    wait_for(&client, limited, JobState::Timeout).await?;
+
+    let cancelled = submit(&client, shell("sleep 600")).await?;
+    wait_for(&client, cancelled, JobState::Running).await?;
+    client.cancel_job(CancelJobRequest { job_id: cancelled, ..Default::default() }).await?;
+    wait_for(&client, cancelled, JobState::Cancelled).await?;
+    pool.verify().await
+}
+
+/// A failed attempt is tried again, in its own folder, as often as the job says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_attempt_is_tried_again() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let mut spec = shell("[ \"$TESSERA_ATTEMPT\" = 3 ]");
+    spec.retry = Some(tessera_api::v1::RetryPolicy {
+        max_retries: 5,
+        backoff: Some(prost_types::Duration { seconds: 0, nanos: 50_000_000 }),
+        max_backoff: None,
+    });
+    let job = submit(&client, spec).await?;
+    let job = wait_for(&client, job, JobState::Completed).await?;
+    assert_eq!((job.attempts, job.retries), (3, 2));
+    Ok(())
+}
+
+/// P5d, P7: a more important job takes the blocks of a less important one, which resumes by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preempted_job_resumes_by_itself() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let flag = pool.folder().join("second-run");
+    let mut low = on(shell(&format!("[ -e {0} ] && exit 0; touch {0}; exec sleep 600", flag.display())), 8, Span::Card);
+    low.priority = Some(10);
+    let low = submit(&client, low).await?;
+    wait_for(&client, low, JobState::Running).await?;
+    until("the first run to leave its mark", async || flag.exists().then_some(())).await?;
+    let mut high = on(shell("true"), 4, Span::Card);
+    high.priority = Some(90);
+    let high = submit(&client, high).await?;
+    wait_for(&client, high, JobState::Completed).await?;
+    let job = wait_for(&client, low, JobState::Completed).await?;
+    assert_eq!(job.attempts, 2);
+    assert_eq!(job.preempted_at.len(), 1);
+    pool.verify().await
+}
+
+/// One thousand short jobs: none lost, none run twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_short_jobs_run_once_each() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 24)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    let marks = pool.folder().join("marks");
+    std::fs::create_dir(&marks)?;
+    let mut jobs = Vec::new();
+    for number in 0..1000 {
+        // Appending is how a second run would show.
+        let line = format!("echo run >> {}/{number}", marks.display());
+        jobs.push(submit(&client, shell(&line)).await?);
+    }
+    let last = *jobs.last().expect("there are jobs");
+    until("the last job to be over", async || {
+        let open = get(&client, last).await.ok()?.state();
+        tessera_tests::jobs::is_end(open).then_some(())
+    })
+    .await?;
+    for job in jobs {
+        wait_for(&client, job, JobState::Completed).await?;
+    }
+    for number in 0..1000 {
+        let runs = std::fs::read_to_string(marks.join(number.to_string()))?;
+        assert_eq!(runs, "run\n", "job {number} did not run exactly once");
+    }
+    pool.verify().await
+}
