@@ -1,0 +1,137 @@
+//! `tessera server`, `tessera agent` and `tessera dev`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use super::values::{duration, member_count, pair};
+
+/// Shape of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere
+    #[default]
+    Auto,
+    /// Text for people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// What a long-running process logs and where its traces go.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Logs and traces")]
+pub struct LogArgs {
+    /// What is logged, such as `info` or `info,tessera_agent=debug`
+    #[arg(long, value_name = "FILTER", env = "TESSERA_LOG")]
+    pub log: Option<String>,
+    /// Shape of log lines
+    #[arg(long, value_enum, env = "TESSERA_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Collector of traces (OTLP over gRPC), such as `http://127.0.0.1:4317`; traces are not sent when not given
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+}
+
+/// `tessera server`. What is given here goes before the configuration file.
+#[derive(Debug, Default, Args)]
+pub struct ServerArgs {
+    /// Configuration file (TOML); `docs/configuration.md` describes it
+    #[arg(short, long, value_name = "FILE", env = "TESSERA_SERVER_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Folder for everything this member keeps; it belongs to one member for ever
+    #[arg(long, value_name = "DIR", env = "TESSERA_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where members, agents and clients connect [default: 127.0.0.1:7400]
+    #[arg(long, value_name = "HOST:PORT", env = "TESSERA_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    /// How others reach this member [default: the address of --listen]
+    #[arg(long, value_name = "HOST:PORT", env = "TESSERA_ADVERTISE")]
+    pub advertise: Option<String>,
+    /// Name for people
+    #[arg(long, env = "TESSERA_NAME")]
+    pub name: Option<String>,
+    /// Where metrics and health are served over HTTP; nowhere when not given
+    #[arg(long, value_name = "HOST:PORT", env = "TESSERA_HTTP")]
+    pub http: Option<SocketAddr>,
+    /// What is logged.
+    #[command(flatten)]
+    pub logging: LogArgs,
+    /// Stop when standard input ends: for a parent that must not leave it behind
+    #[arg(long, hide = true)]
+    pub stop_with_stdin: bool,
+}
+
+/// `tessera agent`. What is given here goes before the configuration file.
+#[derive(Debug, Default, Args)]
+pub struct AgentArgs {
+    /// Configuration file (TOML); `docs/configuration.md` describes it
+    #[arg(short, long, value_name = "FILE", env = "TESSERA_AGENT_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Name of the node, unique in the pool [default: the host's name]
+    #[arg(long, env = "TESSERA_NODE")]
+    pub name: Option<String>,
+    /// Folder for the agent's identity, the workers and their output
+    #[arg(long, value_name = "DIR", env = "TESSERA_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Members of the control plane; one that answers is enough
+    #[arg(short, long = "server", value_name = "HOST:PORT", env = "TESSERA_SERVER", value_delimiter = ',')]
+    pub members: Vec<String>,
+    /// Where members read output from this node [default: 127.0.0.1 and any port]
+    #[arg(long, value_name = "HOST:PORT", env = "TESSERA_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    /// How members reach --listen
+    #[arg(long, value_name = "HOST:PORT", env = "TESSERA_ADVERTISE")]
+    pub advertise: Option<String>,
+    /// Where metrics and health are served over HTTP; nowhere when not given
+    #[arg(long, value_name = "HOST:PORT", env = "TESSERA_HTTP")]
+    pub http: Option<SocketAddr>,
+    /// How workers of other nodes reach this one (MASTER_ADDR) [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST", env = "TESSERA_WORKER_HOST")]
+    pub worker_host: Option<String>,
+    /// Label of the node
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub label: Vec<(String, String)>,
+    /// Inventory file that declares the node's cards, simulated; the section of this node's name is used
+    #[arg(long, value_name = "FILE", env = "TESSERA_INVENTORY", conflicts_with = "no_cards")]
+    pub inventory: Option<PathBuf>,
+    /// Offer no card: the node runs work on the cards of others only
+    #[arg(long)]
+    pub no_cards: bool,
+    /// What is logged.
+    #[command(flatten)]
+    pub logging: LogArgs,
+    /// Stop when standard input ends: for a parent that must not leave it behind
+    #[arg(long, hide = true)]
+    pub stop_with_stdin: bool,
+}
+
+/// `tessera dev`.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// Members of the control plane: 1, 3 or 5
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = member_count)]
+    pub members: u8,
+    /// Agents; one per node of the inventory when one is given [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub agents: Option<u16>,
+    /// Inventory file with simulated nodes; the processors of this machine when not given
+    #[arg(long, value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+    /// Folder to keep everything in; a temporary one, removed at the end, when not given
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// First port to try for the members; any free ones are taken when it is in use
+    #[arg(long, value_name = "PORT", default_value_t = 7400)]
+    pub port: u16,
+    /// Stop by itself after this time
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub stop_after: Option<Duration>,
+    /// What members and agents log (into files of the folder)
+    #[arg(long, value_name = "FILTER", default_value = "info,openraft=warn")]
+    pub log: String,
+}

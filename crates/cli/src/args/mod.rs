@@ -1,0 +1,130 @@
+//! The tree of commands: everything that can be typed, with its help. Nothing here does anything.
+
+mod client;
+mod cluster;
+mod daemon;
+mod job;
+mod pool;
+mod queue;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+pub use client::{ClientArgs, ColorChoice, Format};
+pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, MemberVerb};
+pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, ServerArgs};
+pub use job::{
+    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PlanArgs, RunArgs,
+    SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
+};
+pub use pool::{CardCommand, CardVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb};
+pub use queue::{QueueCommand, QueueVerb, SetQueueArgs};
+pub use values::{CardRef, JobNumber};
+
+/// The exit codes, as they stand in every help text.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed
+  2    wrong usage, or a file with an error in it
+  3    there is no such thing
+  4    denied, or not acceptable
+  5    no member answers, or the control plane has no quorum
+  6    in conflict with the present state
+  7    accepted, but it cannot run now (job plan, job submit --wait)
+  124  the time given to wait has passed
+  130  interrupted
+`job run` and `job wait` end with the exit code of the job itself; 128 + N when signal N ended it.";
+
+/// Pools the accelerators of a datacenter and puts them together as virtual cards of the size a job needs.
+#[derive(Debug, Parser)]
+#[command(name = "tessera", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true, infer_subcommands = false, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Submits jobs, shows where they are and why they wait, and steers them
+    Job(JobCommand),
+    /// Shows the pool and who holds which blocks
+    Pool(PoolCommand),
+    /// Shows nodes, and takes them out of and into service
+    Node(NodeCommand),
+    /// Shows cards
+    Card(CardCommand),
+    /// Shows and sets queues
+    Queue(QueueCommand),
+    /// Creates the control plane and changes its members
+    Cluster(ClusterCommand),
+    /// Runs a whole pool on this machine: members and agents on loopback
+    Dev(DevArgs),
+    /// Runs a member of the control plane
+    Server(Box<ServerArgs>),
+    /// Runs the agent of a node
+    Agent(Box<AgentArgs>),
+    /// Chooses the control plane that the other commands talk to
+    Context(ContextCommand),
+    /// Prints the JSON Schema of job files
+    Schema,
+    /// Prints completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Writes manual pages, one per command
+    Man {
+        /// Folder to write them into
+        dir: PathBuf,
+    },
+    /// Prints the version
+    Version,
+    /// Supervises one worker (used by the agent)
+    #[command(hide = true)]
+    Supervise {
+        /// Folder of the worker
+        folder: PathBuf,
+    },
+}
+
+/// `tessera context`.
+#[derive(Debug, Args)]
+pub struct ContextCommand {
+    /// File with the contexts [env: TESSERA_CONFIG] [default: tessera/config.toml in the user's configuration folder]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub contexts_file: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: ContextVerb,
+}
+
+/// What can be done with contexts.
+#[derive(Debug, Subcommand)]
+pub enum ContextVerb {
+    /// Uses a context from now on; with --server, makes or changes it first
+    Use {
+        /// Name of the context
+        name: String,
+        /// Members of its control plane
+        #[arg(short, long, value_name = "HOST:PORT", value_delimiter = ',')]
+        server: Vec<String>,
+    },
+    /// Lists the contexts
+    #[command(visible_alias = "ls")]
+    List,
+    /// Shows which control plane would be talked to, and where each setting comes from
+    Show,
+}
+
+/// The command as clap sees it, for completions, manual pages and the reference.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}

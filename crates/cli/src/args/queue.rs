@@ -1,0 +1,65 @@
+//! `tessera queue`.
+
+use clap::{Args, Subcommand};
+
+use super::client::ClientArgs;
+use super::values::{memory, tflops};
+
+/// `tessera queue`.
+#[derive(Debug, Args)]
+pub struct QueueCommand {
+    /// Whom to talk to and how to print.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: QueueVerb,
+}
+
+/// What can be done with queues.
+#[derive(Debug, Subcommand)]
+pub enum QueueVerb {
+    /// Lists queues
+    #[command(visible_alias = "ls")]
+    List,
+    /// Shows a queue
+    Show {
+        /// The queue
+        queue: String,
+    },
+    /// Makes a queue, or changes what is given of it
+    Set(SetQueueArgs),
+    /// Removes a queue without jobs and without queues below it
+    Remove {
+        /// The queue
+        queue: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+/// `tessera queue set`.
+#[derive(Debug, Args)]
+pub struct SetQueueArgs {
+    /// The queue
+    pub queue: String,
+    /// Queue above it; `none`: a top one
+    #[arg(long)]
+    pub parent: Option<String>,
+    /// TFLOPS that its jobs can always have
+    #[arg(long, value_name = "TFLOPS", value_parser = tflops)]
+    pub guaranteed_tflops: Option<u64>,
+    /// Card memory that its jobs can always have, such as 64GiB
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub guaranteed_memory: Option<u64>,
+    /// TFLOPS that its jobs can have at most; needs --max-memory unless it is set already
+    #[arg(long, value_name = "TFLOPS", value_parser = tflops)]
+    pub max_tflops: Option<u64>,
+    /// Card memory that its jobs can have at most; needs --max-tflops unless it is set already
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub max_memory: Option<u64>,
+    /// Share of what is left over, against its neighbours
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub weight: Option<u32>,
+}

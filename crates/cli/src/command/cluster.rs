@@ -1,0 +1,218 @@
+//! `tessera cluster`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tessera_api::v1::{
+    AddMemberRequest, GetClusterStatusRequest, GetClusterStatusResponse, InitializeClusterRequest, ListMembersRequest,
+    NewMember, PromoteMemberRequest, RemoveMemberRequest, TransferLeadershipRequest,
+};
+use tessera_client::{Address, Client, ClientError};
+
+use super::Desk;
+use super::desk::silence;
+use crate::args::{AddMemberArgs, ClusterVerb, InitArgs, MemberVerb};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::print::confirm;
+use crate::view::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
+
+/// Least time for changes of the membership, which copy the ledger and wait for others.
+const MEMBERSHIP: Duration = Duration::from_secs(60);
+/// Most time for asking one member how it is.
+const STATUS: Duration = Duration::from_secs(2);
+
+/// Does a verb of `tessera cluster`.
+pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> {
+    match verb {
+        ClusterVerb::Init(args) => init(desk, args).await,
+        ClusterVerb::Status => status(desk).await,
+        ClusterVerb::Member(MemberVerb::List) => list(desk).await,
+        ClusterVerb::Member(MemberVerb::Add(args)) => add(desk, args).await,
+        ClusterVerb::Member(MemberVerb::Promote { member }) => promote(desk, member).await,
+        ClusterVerb::Member(MemberVerb::Remove { member, yes }) => remove(desk, member, yes).await,
+        ClusterVerb::TransferLeader { member } => transfer(desk, member).await,
+    }
+}
+
+/// A client that has time for a change of the membership.
+fn patient(desk: &Desk) -> Client {
+    desk.client.with_deadline(desk.timeout.max(MEMBERSHIP))
+}
+
+async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {
+    let members = founders(&args.members, desk.client.members())?;
+    // The first founder is asked: it must be one of them, and --server may name others.
+    let first: Address = members[0]
+        .address
+        .parse()
+        .map_err(|error| Failure::from_error(Exit::Usage, "the cluster was not created", &error))?;
+    let failed = |error: &ClientError| Failure::call("the cluster was not created", error);
+    let client = patient(&desk).only(&first).map_err(|error| failed(&error))?;
+    // Chosen here, so that a retry is known as one; a second founding has another id and is refused.
+    let cluster_id = if args.cluster_id.is_empty() { uuid::Uuid::new_v4().to_string() } else { args.cluster_id };
+    let request = InitializeClusterRequest { request_id: String::new(), cluster_id, members };
+    let answer = client.initialize_cluster(request).await.map_err(|error| failed(&error))?;
+    desk.printer.one(&InitializedView {
+        cluster_id: answer.cluster_id,
+        members: answer.members.into_iter().map(MemberView::from).collect(),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// The founders as they are named: `HOST:PORT` or `NAME=HOST:PORT`; those of `--server` when none is.
+fn founders(named: &[String], servers: &[Address]) -> Result<Vec<NewMember>, Failure> {
+    let texts: Vec<String> =
+        if named.is_empty() { servers.iter().map(ToString::to_string).collect() } else { named.to_vec() };
+    let member = |text: &String| {
+        let (name, address) = text.split_once('=').unwrap_or(("", text));
+        let address: Address =
+            address.parse().map_err(|error| Failure::from_error(Exit::Usage, "the cluster was not created", &error))?;
+        Ok(NewMember { name: name.to_owned(), address: address.to_string() })
+    };
+    texts.iter().map(member).collect()
+}
+
+/// Asks every member that is known, and believes the highest term.
+async fn status(mut desk: Desk) -> Result<Exit, Failure> {
+    let mut asked: BTreeSet<Address> = BTreeSet::new();
+    let mut answers: Vec<(Address, Result<GetClusterStatusResponse, ClientError>)> = Vec::new();
+    let mut next: BTreeSet<Address> = desk.client.members().iter().cloned().collect();
+    while !next.is_empty() {
+        let found = join_all(next.iter().map(|address| ask(&desk.client, address.clone()))).await;
+        asked.append(&mut next);
+        for (_, answer) in &found {
+            let members = answer.iter().flat_map(|answer| &answer.members);
+            next.extend(members.filter_map(|member| member.address.parse().ok()).filter(|it| !asked.contains(it)));
+        }
+        answers.extend(found);
+    }
+    if answers.iter().all(|(_, answer)| answer.is_err())
+        && let Some((_, Err(error))) = answers.first()
+    {
+        return Err(Failure::call("no member could be asked", error));
+    }
+    let view = cluster_view(&answers);
+    desk.printer.one(&view)?;
+    Ok(if view.writable { Exit::Done } else { Exit::Unavailable })
+}
+
+async fn ask(client: &Client, address: Address) -> (Address, Result<GetClusterStatusResponse, ClientError>) {
+    let answer = match client.only(&address) {
+        Ok(client) => client.with_deadline(STATUS).get_cluster_status(GetClusterStatusRequest {}).await,
+        Err(error) => Err(error),
+    };
+    (address, answer)
+}
+
+fn cluster_view(answers: &[(Address, Result<GetClusterStatusResponse, ClientError>)]) -> ClusterView {
+    let good = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let newest = good().max_by_key(|status| (status.term, status.leader.is_some(), status.committed_index));
+    let member = |(address, answer): &(Address, Result<GetClusterStatusResponse, ClientError>)| match answer {
+        Ok(status) => MemberStatusView::answered(address.to_string(), status),
+        Err(error) => MemberStatusView::silent(address.to_string(), silence(error)),
+    };
+    let mut members: Vec<MemberStatusView> = answers.iter().map(member).collect();
+    members.sort_by_key(|member| (member.error.is_some(), member.id));
+    ClusterView {
+        cluster_id: good().map(|status| status.cluster_id.clone()).find(|id| !id.is_empty()).unwrap_or_default(),
+        writable: good().any(|status| status.writable),
+        leader: newest.and_then(|status| status.leader.clone()).map(MemberView::from),
+        term: newest.map_or(0, |status| status.term),
+        changing_voters: newest.is_some_and(|status| status.changing_voters),
+        voters: newest.map_or(0, |status| status.members.iter().filter(|member| member.voter).count()),
+        members,
+    }
+}
+
+async fn list(mut desk: Desk) -> Result<Exit, Failure> {
+    let answer = desk.client.list_members(ListMembersRequest {}).await;
+    let answer = answer.map_err(|error| Failure::call("the members cannot be listed", &error))?;
+    print_members(&mut desk, answer.members)
+}
+
+fn print_members(desk: &mut Desk, members: Vec<tessera_api::v1::Member>) -> Result<Exit, Failure> {
+    let views: Vec<MemberView> = members.into_iter().map(MemberView::from).collect();
+    desk.printer.list(&views)?;
+    Ok(Exit::Done)
+}
+
+async fn add(mut desk: Desk, args: AddMemberArgs) -> Result<Exit, Failure> {
+    let what = format!("{} was not added", args.address);
+    let address: Address =
+        args.address.parse().map_err(|error| Failure::from_error(Exit::Usage, what.clone(), &error))?;
+    let new = NewMember { name: args.name, address: address.to_string() };
+    let request = AddMemberRequest { request_id: String::new(), member: Some(new) };
+    let client = patient(&desk);
+    let answer = client.add_member(request).await.map_err(|error| Failure::call(what, &error))?;
+    let member = answer.member.unwrap_or_default();
+    if args.promote {
+        return promote(desk, member.id).await;
+    }
+    print_members(&mut desk, vec![member])
+}
+
+async fn promote(mut desk: Desk, member: u64) -> Result<Exit, Failure> {
+    let request = PromoteMemberRequest { request_id: String::new(), member_id: member };
+    let answer = patient(&desk).promote_member(request).await;
+    let answer = answer.map_err(|error| Failure::call(format!("member {member} was not given a vote"), &error))?;
+    print_members(&mut desk, answer.members)
+}
+
+async fn remove(mut desk: Desk, member: u64, yes: bool) -> Result<Exit, Failure> {
+    confirm(yes, &format!("Remove member {member}? Its data folder can never be used again."))?;
+    let request = RemoveMemberRequest { request_id: String::new(), member_id: member };
+    let answer = patient(&desk).remove_member(request).await;
+    let answer = answer.map_err(|error| Failure::call(format!("member {member} was not removed"), &error))?;
+    print_members(&mut desk, answer.members)
+}
+
+async fn transfer(mut desk: Desk, member: Option<u64>) -> Result<Exit, Failure> {
+    let request = TransferLeadershipRequest { request_id: String::new(), member_id: member.unwrap_or(0) };
+    let answer = patient(&desk).transfer_leadership(request).await;
+    let answer = answer.map_err(|error| Failure::call("leadership was not handed over", &error))?;
+    desk.printer.one(&LeaderView { leader: answer.leader.unwrap_or_default().into(), term: answer.term })?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_api::v1::Member;
+
+    fn address(port: u16) -> Address {
+        format!("127.0.0.1:{port}").parse().expect("a good address")
+    }
+
+    #[test]
+    fn founders_may_have_names() {
+        let named = ["a=127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
+        let members = founders(&named, &[address(9)]).expect("good");
+        let pairs: Vec<(&str, &str)> = members.iter().map(|m| (m.name.as_str(), m.address.as_str())).collect();
+        assert_eq!(pairs, [("a", "127.0.0.1:1"), ("", "127.0.0.1:2")]);
+        assert_eq!(founders(&[], &[address(9)]).expect("good")[0].address, "127.0.0.1:9");
+        assert_eq!(founders(&["nowhere".to_owned()], &[]).expect_err("refused").exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_member_that_is_cut_off_does_not_decide_who_leads() {
+        let says = |term, leader: u64, writable| GetClusterStatusResponse {
+            cluster_id: "c".to_owned(),
+            member_id: leader,
+            admitted: true,
+            term,
+            leader: Some(Member { id: leader, ..Member::default() }),
+            writable,
+            ..Default::default()
+        };
+        let answers = [
+            (address(1), Ok(says(4, 1, false))),
+            (address(2), Ok(says(5, 2, true))),
+            (address(3), Err(ClientError::NoMembers)),
+        ];
+        let view = cluster_view(&answers);
+        assert_eq!((view.leader.map(|leader| leader.id), view.term, view.writable), (Some(2), 5, true));
+        assert_eq!(view.members.last().map(|member| member.role.as_str()), Some("unreachable"));
+    }
+}

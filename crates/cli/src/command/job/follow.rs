@@ -1,0 +1,150 @@
+//! Staying with a job until it runs or is over, by a watch.
+
+use tessera_api::v1::JobFilter;
+use tessera_client::watch::Start;
+
+use super::super::Desk;
+use crate::args::{JobNumber, WaitArgs, WaitFor};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::view::{JobUpdateView, JobView};
+
+/// How long to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// All workers run, or it is over.
+    Running,
+    /// It is over.
+    End,
+}
+
+/// Where a job stands, for a follower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Its state.
+    pub state: String,
+    /// The grant concerned.
+    pub allocation: Option<u64>,
+    /// For people.
+    pub sentence: String,
+}
+
+impl Standing {
+    fn of(job: &JobView) -> Self {
+        Self {
+            state: job.state.clone(),
+            allocation: job.allocation.as_ref().map(|allocation| allocation.id),
+            sentence: job.reason.sentence.clone(),
+        }
+    }
+
+    /// Whether nothing follows.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state.as_str(), "completed" | "failed" | "cancelled" | "timeout")
+    }
+}
+
+/// Watches `job` and tells `seen` of every state, the present one first. Ends with the last.
+pub(super) async fn follow(
+    desk: &Desk,
+    job: JobNumber,
+    until: Until,
+    mut seen: impl FnMut(&Standing),
+) -> Result<Standing, Failure> {
+    let filter = JobFilter { job_ids: vec![job.0], ..JobFilter::default() };
+    let mut watch = desk.client.watch_jobs(filter, Start::List);
+    let mut known = false;
+    loop {
+        let update = watch.next().await;
+        let update = update.map_err(|error| Failure::call(format!("job {} cannot be watched", job.0), &error))?;
+        let standing = match JobUpdateView::from(update) {
+            JobUpdateView::Listed { job } => Standing::of(&job),
+            JobUpdateView::Event(change) if change.change == "state" => Standing {
+                state: change.to.clone().unwrap_or_default(),
+                allocation: change.allocation_id,
+                sentence: change.sentence.clone(),
+            },
+            JobUpdateView::Event(change) if change.change == "removed" => return Err(gone(job)),
+            JobUpdateView::Synced { .. } if !known => return Err(gone(job)),
+            _ => continue,
+        };
+        known = true;
+        seen(&standing);
+        if standing.is_over() || (until == Until::Running && standing.state == "running") {
+            return Ok(standing);
+        }
+    }
+}
+
+fn gone(job: JobNumber) -> Failure {
+    Failure::new(Exit::NotFound, format!("job {} cannot be watched", job.0), "there is no such job (any more)")
+        .next("`tessera job list` shows the jobs")
+}
+
+pub(super) async fn wait(desk: Desk, args: WaitArgs) -> Result<Exit, Failure> {
+    let until = match args.what {
+        WaitFor::Running => Until::Running,
+        WaitFor::End => Until::End,
+    };
+    let following = follow(&desk, args.job, until, |_| {});
+    let standing = match args.wait_timeout {
+        None => following.await?,
+        Some(patience) => match tokio::time::timeout(patience, following).await {
+            Ok(followed) => followed?,
+            Err(_elapsed) => {
+                let what = format!("job {} is not there yet", args.job.0);
+                let why = format!("{} have passed", humantime::format_duration(patience));
+                return Err(Failure::new(Exit::TimedOut, what, why)
+                    .next(format!("`tessera job show {}` says where it stands", args.job.0)));
+            }
+        },
+    };
+    if !standing.is_over() {
+        return Ok(Exit::Done);
+    }
+    end_of(&desk, args.job, &standing).await
+}
+
+/// How the command ends when the job has ended: with the job's own code.
+pub(super) async fn end_of(desk: &Desk, job: JobNumber, standing: &Standing) -> Result<Exit, Failure> {
+    if standing.state == "completed" {
+        return Ok(Exit::Done);
+    }
+    let view = super::get(desk, job).await?;
+    let exit = exit_of(&view);
+    Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.state), &view.reason.sentence)
+        .next(format!("`tessera job show {0}` and `tessera job logs {0} --stderr` say more", job.0)))
+}
+
+/// The exit code of a job that did not complete, which is never 0.
+fn exit_of(job: &JobView) -> Exit {
+    match (job.state.as_str(), job.exit_code, job.signal) {
+        ("failed", _, Some(signal)) => Exit::Job(u8::try_from(128 + signal).unwrap_or(1)),
+        ("failed", Some(code), None) => match u8::try_from(code & 0xff) {
+            Ok(0) | Err(_) => Exit::Failed,
+            Ok(code) => Exit::Job(code),
+        },
+        _ => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_api::v1::{Attempt, Job, JobState};
+
+    fn exit(state: JobState, exit_code: Option<i32>, signal: Option<i32>) -> u8 {
+        let history = vec![Attempt { number: 1, exit_code, signal, ..Attempt::default() }];
+        exit_of(&JobView::from(Job { state: state.into(), history, ..Job::default() })).code()
+    }
+
+    #[test]
+    fn the_code_of_the_job_is_passed_through_and_never_good_when_it_failed() {
+        assert_eq!(exit(JobState::Failed, Some(3), None), 3);
+        assert_eq!(exit(JobState::Failed, None, Some(9)), 137);
+        assert_eq!(exit(JobState::Failed, Some(0), None), 1, "one worker of many failed otherwise");
+        assert_eq!(exit(JobState::Failed, None, None), 1);
+        assert_eq!(exit(JobState::Cancelled, Some(143), None), 1);
+        assert_eq!(exit(JobState::Timeout, None, Some(15)), 1);
+    }
+}

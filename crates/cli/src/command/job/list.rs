@@ -1,0 +1,93 @@
+//! `tessera job list`, once or for ever.
+
+use tessera_api::v1::{JobFilter, JobState, ListJobsRequest};
+use tessera_client::watch::Start;
+
+use super::super::Desk;
+use super::super::desk::PAGE;
+use crate::args::{ListJobsArgs, StateChoice};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::print::remark;
+use crate::view::{JobUpdateView, JobView};
+
+pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Failure> {
+    let filter = JobFilter {
+        job_ids: Vec::new(),
+        states: args.state.iter().map(|state| JobState::from(*state).into()).collect(),
+        queue: args.queue.clone().unwrap_or_default(),
+        submitter: args.user.clone().unwrap_or_default(),
+        labels: args.label.iter().cloned().collect(),
+        node_name: args.node.clone().unwrap_or_default(),
+    };
+    if args.watch {
+        return watch(desk, filter).await;
+    }
+    let limit = if args.all { usize::MAX } else { args.limit };
+    let mut jobs: Vec<JobView> = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let wanted = u32::try_from(limit - jobs.len()).unwrap_or(PAGE).min(PAGE);
+        let request = ListJobsRequest {
+            filter: Some(filter.clone()),
+            page_size: wanted,
+            page_token,
+            consistency: desk.consistency,
+        };
+        let page = desk.client.list_jobs(request).await;
+        let page = page.map_err(|error| Failure::call("the jobs cannot be listed", &error))?;
+        jobs.extend(page.jobs.into_iter().map(JobView::from));
+        page_token = page.next_page_token;
+        if page_token.is_empty() || jobs.len() >= limit {
+            break;
+        }
+    }
+    desk.printer.list(&jobs)?;
+    if !page_token.is_empty() && desk.printer.for_people() {
+        remark(&format!("[the newest {} jobs; --all shows every one]", jobs.len()));
+    }
+    Ok(Exit::Done)
+}
+
+/// The list, and then every change, for ever.
+async fn watch(mut desk: Desk, filter: JobFilter) -> Result<Exit, Failure> {
+    desk.printer.streaming();
+    let mut listed: Vec<JobView> = Vec::new();
+    let mut watch = desk.client.watch_jobs(filter, Start::List);
+    loop {
+        let update = watch.next().await.map_err(|error| Failure::call("the jobs cannot be watched", &error))?;
+        let update = JobUpdateView::from(update);
+        if !desk.printer.by_rows() {
+            desk.printer.data(&update)?;
+            continue;
+        }
+        match update {
+            JobUpdateView::Listed { job } => listed.push(*job),
+            JobUpdateView::Synced { .. } => desk.printer.list(&std::mem::take(&mut listed))?,
+            JobUpdateView::Event(change) => desk.printer.row(&*change)?,
+            JobUpdateView::Relisting { .. } => {
+                listed.clear();
+                remark("[the list begins anew]");
+            }
+            JobUpdateView::Progress { .. } => {}
+        }
+    }
+}
+
+impl From<StateChoice> for JobState {
+    fn from(choice: StateChoice) -> Self {
+        match choice {
+            StateChoice::Pending => Self::Pending,
+            StateChoice::Starting => Self::Starting,
+            StateChoice::Running => Self::Running,
+            StateChoice::Suspending => Self::Suspending,
+            StateChoice::Suspended => Self::Suspended,
+            StateChoice::Moving => Self::Moving,
+            StateChoice::Completing => Self::Completing,
+            StateChoice::Completed => Self::Completed,
+            StateChoice::Failed => Self::Failed,
+            StateChoice::Cancelled => Self::Cancelled,
+            StateChoice::Timeout => Self::Timeout,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `tessera job`.
+
+mod follow;
+mod list;
+mod run;
+mod steer;
+mod submit;
+
+use tessera_api::v1::{GetJobRequest, StreamLogsRequest, WhyRequest};
+use tessera_api::v1::{JobFilter, LogStream};
+use tessera_client::watch::{Start, Update};
+
+use super::Desk;
+use crate::args::{EventsArgs, JobNumber, JobVerb, LogsArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::view::{JobUpdateView, JobView, WhyView};
+
+/// Does a verb of `tessera job`.
+pub(super) async fn run(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
+    match verb {
+        JobVerb::Submit(args) => submit::submit(desk, args).await,
+        JobVerb::Run(args) => run::run(desk, *args).await,
+        JobVerb::Plan(args) => submit::plan(desk, args).await,
+        JobVerb::List(args) => list::list(desk, args).await,
+        JobVerb::Show(one) => show(desk, one.job).await,
+        JobVerb::Why(one) => why(desk, one.job).await,
+        JobVerb::Logs(args) => logs(desk, args).await,
+        JobVerb::Events(args) => events(desk, args).await,
+        JobVerb::Cancel { jobs, yes } => steer::cancel(desk, jobs.jobs, yes).await,
+        JobVerb::Hold(jobs) => steer::hold(desk, jobs.jobs).await,
+        JobVerb::Release(jobs) => steer::release(desk, jobs.jobs).await,
+        JobVerb::Suspend(jobs) => steer::suspend(desk, jobs.jobs).await,
+        JobVerb::Resume(jobs) => steer::resume(desk, jobs.jobs).await,
+        JobVerb::Wait(args) => follow::wait(desk, args).await,
+    }
+}
+
+/// The job as it is now.
+async fn get(desk: &Desk, job: JobNumber) -> Result<JobView, Failure> {
+    let request = GetJobRequest { job_id: job.0, consistency: desk.consistency };
+    let response = desk.client.get_job(request).await;
+    let response = response.map_err(|error| Failure::call(format!("job {} cannot be shown", job.0), &error))?;
+    Ok(response.job.unwrap_or_default().into())
+}
+
+async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
+    let job = get(&desk, job).await?;
+    desk.printer.one(&job)?;
+    Ok(Exit::Done)
+}
+
+async fn why(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
+    let request = WhyRequest { job_id: job.0, consistency: desk.consistency };
+    let response = desk.client.why(request).await;
+    let response = response.map_err(|error| Failure::call(format!("job {} cannot be explained", job.0), &error))?;
+    desk.printer.one(&WhyView::of(job.0, response))?;
+    Ok(Exit::Done)
+}
+
+async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {
+    let stream = if args.stderr { LogStream::Stderr } else { LogStream::Stdout };
+    let mut reader = desk.client.stream_logs(StreamLogsRequest {
+        job_id: args.job.0,
+        attempt: args.attempt.unwrap_or(0),
+        rank: args.rank,
+        stream: stream.into(),
+        offset: args.offset,
+        follow: args.follow,
+    });
+    loop {
+        let chunk = reader.next().await;
+        let chunk =
+            chunk.map_err(|error| Failure::call(format!("the output of job {} cannot be read", args.job.0), &error))?;
+        let Some(chunk) = chunk else { return Ok(Exit::Done) };
+        if chunk.lost > 0 {
+            crate::print::remark(&format!("[{} bytes before this were dropped by rotation]", chunk.lost));
+        }
+        desk.printer.bytes(&chunk.data)?;
+    }
+}
+
+async fn events(mut desk: Desk, args: EventsArgs) -> Result<Exit, Failure> {
+    desk.printer.streaming();
+    let job_ids = args.job.map(|job| job.0).into_iter().collect();
+    let mut watch = desk.client.watch_jobs(JobFilter { job_ids, ..JobFilter::default() }, Start::Oldest);
+    loop {
+        let update = watch.next().await.map_err(|error| Failure::call("the events cannot be shown", &error))?;
+        let caught_up = matches!(update, Update::Synced { .. });
+        match JobUpdateView::from(update) {
+            JobUpdateView::Event(change) if desk.printer.by_rows() => desk.printer.row(&*change)?,
+            JobUpdateView::Event(change) => desk.printer.data(&*change)?,
+            JobUpdateView::Relisting { compacted: true } => crate::print::remark("[some events are forgotten]"),
+            _ => {}
+        }
+        if caught_up && !args.follow {
+            return Ok(Exit::Done);
+        }
+    }
+}

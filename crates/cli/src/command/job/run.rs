@@ -1,0 +1,204 @@
+//! `tessera job run`: submits a command and stays with it, as if it ran here.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use prost_types::Duration as WireDuration;
+use tessera_api::v1::{
+    CancelJobRequest, CardKind, ErrorReason, JobSpec, LogStream, RetryPolicy, Span, StreamLogsRequest,
+    VirtualCardRequest,
+};
+use tessera_client::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::super::Desk;
+use super::follow::{Standing, Until, end_of, follow};
+use super::submit::send;
+use crate::args::{JobNumber, KindChoice, RunArgs, SpanChoice};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::print::remark;
+
+/// How long output may still come after the job is over.
+const LAST_OUTPUT: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
+    let detach = args.detach;
+    let submission = send(&desk, spec(args), None).await?;
+    if detach {
+        desk.printer.one(&submission)?;
+        return Ok(Exit::Done);
+    }
+    let job = JobNumber(submission.id);
+    if std::io::stderr().is_terminal() {
+        remark(&format!("[job {}]", job.0));
+    }
+    stay(&desk, job).await
+}
+
+/// Prints output and states until the job is over; an interrupt cancels it.
+async fn stay(desk: &Desk, job: JobNumber) -> Result<Exit, Failure> {
+    // States come in bursts of a few; what is not taken in time is not needed any more.
+    let (states, mut changed) = mpsc::channel(64);
+    let following = follow(desk, job, Until::End, |standing| {
+        let _ = states.try_send(standing.clone());
+    });
+    tokio::pin!(following);
+    let mut output = Output::new(desk.client.clone(), job);
+    let mut interrupts = 0_u8;
+    let last = loop {
+        tokio::select! {
+            last = &mut following => break last?,
+            Some(standing) = changed.recv() => output.on(&standing),
+            signal = tokio::signal::ctrl_c() => {
+                signal.map_err(|error| Failure::from_error(Exit::Failed, "signals cannot be received", &error))?;
+                interrupts += 1;
+                if interrupts > 1 {
+                    return Ok(Exit::Interrupted);
+                }
+                cancel(desk, job).await?;
+            }
+        }
+    };
+    output.on(&last);
+    output.drain().await?;
+    if interrupts > 0 {
+        return Ok(Exit::Interrupted);
+    }
+    end_of(desk, job, &last).await
+}
+
+async fn cancel(desk: &Desk, job: JobNumber) -> Result<(), Failure> {
+    remark(&format!("[cancelling job {}; interrupt again to leave it]", job.0));
+    let request = CancelJobRequest { request_id: String::new(), job_id: job.0 };
+    match desk.client.cancel_job(request).await {
+        Err(error) if error.reason() != Some(ErrorReason::IllegalTransition) => {
+            Err(Failure::call(format!("job {} was not cancelled", job.0), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The output of rank 0, attempt after attempt.
+struct Output {
+    client: Client,
+    job: JobNumber,
+    reading: Option<u64>,
+    readers: JoinSet<Result<(), Failure>>,
+}
+
+impl Output {
+    fn new(client: Client, job: JobNumber) -> Self {
+        Self { client, job, reading: None, readers: JoinSet::new() }
+    }
+
+    /// Begins to read when an attempt runs, or has ended before it was seen running.
+    fn on(&mut self, standing: &Standing) {
+        let speaks = matches!(standing.state.as_str(), "running" | "completing" | "completed" | "failed" | "timeout");
+        let new = standing.allocation.is_some() && standing.allocation != self.reading;
+        let never = self.reading.is_none() && standing.is_over();
+        if speaks && (new || never) {
+            self.reading = standing.allocation.or(Some(0));
+            for stream in [LogStream::Stdout, LogStream::Stderr] {
+                self.readers.spawn(copy(self.client.clone(), self.job, stream));
+            }
+        }
+    }
+
+    /// Waits for what was written before the end.
+    async fn drain(&mut self) -> Result<(), Failure> {
+        let all = async {
+            while let Some(ended) = self.readers.join_next().await {
+                // A reader is never aborted here and does not panic.
+                ended.unwrap_or(Ok(()))?;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(LAST_OUTPUT, all).await {
+            Ok(result) => result,
+            Err(_elapsed) => {
+                remark("[some output may be missing: the node does not answer; `tessera job logs` reads it later]");
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn copy(client: Client, job: JobNumber, stream: LogStream) -> Result<(), Failure> {
+    let mut reader = client.stream_logs(StreamLogsRequest {
+        job_id: job.0,
+        attempt: 0,
+        rank: 0,
+        stream: stream.into(),
+        offset: 0,
+        follow: true,
+    });
+    loop {
+        let chunk = match reader.next().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(()),
+            // It never came to have output.
+            Err(error) if error.reason() == Some(ErrorReason::WorkerUnknown) => return Ok(()),
+            Err(error) => {
+                remark(&format!("[the output ended: {error}]"));
+                return Ok(());
+            }
+        };
+        let written = match stream {
+            LogStream::Stderr => std::io::stderr().write_all(&chunk.data),
+            _ => std::io::stdout().write_all(&chunk.data).and_then(|()| std::io::stdout().flush()),
+        };
+        written.map_err(|error| Failure::from_error(Exit::Failed, "the output cannot be written", &error))?;
+    }
+}
+
+fn spec(args: RunArgs) -> JobSpec {
+    let program = args.command.first().map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
+    JobSpec {
+        name: args.name.or(program).unwrap_or_default(),
+        queue: args.queue.unwrap_or_default(),
+        command: args.command,
+        environment: args.env.into_iter().collect(),
+        working_directory: args.workdir.unwrap_or_default(),
+        gang: args.gang,
+        virtual_card: Some(VirtualCardRequest {
+            milli_tflops: args.tflops,
+            memory_mib: args.memory,
+            span: Span::from(args.span).into(),
+            kinds: args.kind.iter().map(|kind| (*kind).into()).collect(),
+            mixed: args.mixed,
+            ..VirtualCardRequest::default()
+        }),
+        priority: args.priority,
+        time_limit: args.time_limit.map(|limit| WireDuration {
+            seconds: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(limit.subsec_nanos()).unwrap_or(0),
+        }),
+        retry: Some(RetryPolicy { max_retries: args.retries, ..RetryPolicy::default() }),
+        labels: args.label.into_iter().collect(),
+        ..JobSpec::default()
+    }
+}
+
+impl From<SpanChoice> for Span {
+    fn from(choice: SpanChoice) -> Self {
+        match choice {
+            SpanChoice::Card => Self::Card,
+            SpanChoice::Node => Self::Node,
+            SpanChoice::Pool => Self::Pool,
+        }
+    }
+}
+
+impl From<KindChoice> for i32 {
+    fn from(choice: KindChoice) -> Self {
+        match choice {
+            KindChoice::Gpu => CardKind::Gpu,
+            KindChoice::Npu => CardKind::Npu,
+            KindChoice::Fpga => CardKind::Fpga,
+            KindChoice::Cpu => CardKind::Cpu,
+        }
+        .into()
+    }
+}

@@ -1,0 +1,116 @@
+//! `tessera job submit` and `tessera job plan`: job files.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use tessera_api::job_file::{self, Notation};
+use tessera_api::limits;
+use tessera_api::v1::{JobSpec, PlanJobRequest, SubmitJobRequest, WhyRequest};
+
+use super::super::Desk;
+use super::follow::{Until, follow};
+use crate::args::{JobNumber, PlanArgs, SubmitArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::view::{PlanView, SubmissionView};
+
+pub(super) async fn submit(mut desk: Desk, args: SubmitArgs) -> Result<Exit, Failure> {
+    let spec = read(&args.file)?;
+    let submission = send(&desk, spec, args.request_id).await?;
+    desk.printer.one(&submission)?;
+    if args.wait {
+        return wait_for_start(&desk, JobNumber(submission.id), args.wait_timeout).await;
+    }
+    Ok(Exit::Done)
+}
+
+/// Submits and says under which number and request id.
+pub(super) async fn send(desk: &Desk, spec: JobSpec, request_id: Option<String>) -> Result<SubmissionView, Failure> {
+    let request_id = request_id.unwrap_or_else(|| desk.client.new_request_id());
+    let request = SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
+    let answer = desk.client.submit_job(request).await;
+    let answer = answer.map_err(|error| Failure::call("the job was not submitted", &error))?;
+    Ok(SubmissionView { id: answer.job_id, revision: answer.revision, request_id })
+}
+
+async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Result<Exit, Failure> {
+    let what = format!("job {} does not run yet", job.0);
+    match tokio::time::timeout(patience, follow(desk, job, Until::Running, |_| {})).await {
+        Ok(followed) => {
+            followed?;
+            Ok(Exit::Done)
+        }
+        Err(_elapsed) => {
+            let asked = desk.client.why(WhyRequest { job_id: job.0, consistency: desk.consistency }).await;
+            let why = asked.ok().and_then(|answer| answer.explanation).map(|explanation| explanation.sentence);
+            let why = why.unwrap_or_else(|| format!("it was not started within {} s", patience.as_secs()));
+            Err(Failure::new(Exit::Waiting, what, why)
+                .next(format!("it stays submitted; `tessera job why {}` says what it waits for", job.0)))
+        }
+    }
+}
+
+pub(super) async fn plan(mut desk: Desk, args: PlanArgs) -> Result<Exit, Failure> {
+    let request = PlanJobRequest { spec: Some(read(&args.file)?), consistency: desk.consistency };
+    let answer = desk.client.plan_job(request).await;
+    let view = PlanView::from(answer.map_err(|error| Failure::call("the job cannot be planned", &error))?);
+    desk.printer.one(&view)?;
+    Ok(match view.verdict.as_str() {
+        "waits" => Exit::Waiting,
+        "refused" => Exit::Refused,
+        _ => Exit::Done,
+    })
+}
+
+/// Reads a job file; everything wrong in it is named by line and column.
+pub(super) fn read(path: &Path) -> Result<JobSpec, Failure> {
+    let name = path.display().to_string();
+    let unreadable =
+        |error: std::io::Error| Failure::from_error(Exit::Usage, format!("the job file {name} cannot be read"), &error);
+    // One byte more than is allowed is enough to know that it is too much.
+    let most = limits::JOB_FILE as u64 + 1;
+    let mut bytes = Vec::new();
+    if name == "-" {
+        std::io::stdin().lock().take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+    } else {
+        fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        Failure::from_error(Exit::Usage, format!("the job file {name} is not text"), &error.utf8_error())
+    })?;
+    let notation = Notation::of(&name, &text);
+    job_file::read(&text, notation).map_err(|error| {
+        Failure::new(Exit::Usage, format!("the job file {name} cannot be used"), error)
+            .next("docs/job-file.md describes every field; `tessera schema` prints the JSON Schema for editors")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, text: &[u8]) -> Failure {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("written");
+        read(&path).expect_err("refused")
+    }
+
+    #[test]
+    fn errors_name_line_and_column_and_exit_with_two() {
+        let failure = refused("job.yaml", b"command: [true]\nvirtual_card:\n  tflops: 1\n  memroy: 1GiB\n");
+        assert_eq!(failure.exit, Exit::Usage);
+        let text = failure.to_string();
+        assert!(text.contains("line 4, column 3") && text.contains("memory"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_text_and_what_is_too_long_is_said() {
+        assert!(refused("job.yaml", &[0xff, 0xfe]).to_string().contains("is not text"));
+        let long = vec![b'#'; limits::JOB_FILE + 10];
+        assert!(refused("job.yaml", &long).to_string().contains("has at most"));
+        assert!(read(Path::new("/nowhere/job.yaml")).expect_err("refused").to_string().contains("cannot be read"));
+    }
+}

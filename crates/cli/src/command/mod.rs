@@ -1,0 +1,54 @@
+//! What each command does: ask the control plane, print the answer.
+
+mod card;
+mod cluster;
+mod context;
+mod desk;
+mod job;
+mod node;
+mod pool;
+mod queue;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, Command};
+use crate::daemon;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+pub use context::ContextView;
+pub use desk::Desk;
+
+/// Does what was typed.
+///
+/// # Errors
+/// The [`Failure`] to be shown.
+pub async fn run(cli: Cli) -> Result<Exit, Failure> {
+    match cli.command {
+        Command::Job(command) => job::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Pool(command) => pool::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Node(command) => node::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Card(command) => card::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Queue(command) => queue::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Cluster(command) => cluster::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Dev(args) => daemon::dev(args).await,
+        Command::Server(args) => daemon::server(*args).await,
+        Command::Agent(args) => daemon::agent(*args).await,
+        Command::Context(command) => context::run(command),
+        Command::Schema => crate::reference::print_schema(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut std::io::stdout());
+            Ok(Exit::Done)
+        }
+        Command::Man { dir } => crate::reference::write_manual(&dir),
+        Command::Version => {
+            println!("tessera {}", env!("CARGO_PKG_VERSION"));
+            Ok(Exit::Done)
+        }
+        Command::Supervise { folder } => Err(Failure::new(
+            Exit::Usage,
+            format!("the worker in {} is not supervised", folder.display()),
+            "`supervise` must be the first word after the program",
+        )),
+    }
+}

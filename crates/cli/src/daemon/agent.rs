@@ -1,0 +1,129 @@
+//! `tessera agent`: the agent of a node.
+
+use tessera_agent::{AgentConfig, AgentError, CardSource};
+
+use super::config_file::{AgentFile, CardsWord, load};
+use super::{logging, shutdown};
+use crate::args::AgentArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Runs an agent until it is told to end. Its workers go on.
+///
+/// # Errors
+/// The [`Failure`] to be shown.
+pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
+    let file: AgentFile = load(args.config.as_deref())?;
+    let traces = logging::start("tessera-agent", &args.logging, &file.log)?;
+    let config = configured(&args, &file)?;
+    let token = shutdown::on_signals()?;
+    if args.stop_with_stdin {
+        shutdown::with_stdin(&token);
+    }
+    tracing::info!(node = config.node_name, data_dir = %config.data_dir.display(), "an agent starts");
+    let ended = tessera_agent::run(config, token).await;
+    traces.finish().await;
+    ended.map_err(|error| failure(&error))?;
+    Ok(Exit::Done)
+}
+
+/// Flags before the file before the defaults.
+fn configured(args: &AgentArgs, file: &AgentFile) -> Result<AgentConfig, Failure> {
+    let missing = |why: &str, next: &str| Failure::new(Exit::Usage, "the agent was not started", why).next(next);
+    let data_dir = args.data_dir.clone().or_else(|| file.data_dir.clone()).ok_or_else(|| {
+        missing("no data folder is named", "give --data-dir DIR, or `data_dir` in the configuration file")
+    })?;
+    let name = match args.name.clone().or_else(|| file.name.clone()) {
+        Some(name) => name,
+        None => host_name()?,
+    };
+    let members = if args.members.is_empty() { file.server.clone() } else { args.members.clone() };
+    if members.is_empty() {
+        return Err(missing("no member is named", "give --server HOST:PORT, or `server` in the configuration file"));
+    }
+    let mut config = AgentConfig::new(name, data_dir, members);
+    file.apply(&mut config);
+    if let Some(listen) = args.listen.or(file.listen) {
+        config.listen = listen;
+    }
+    config.advertise = args.advertise.clone().or_else(|| file.advertise.clone());
+    config.http_listen = args.http.or(file.http);
+    if let Some(host) = args.worker_host.clone().or_else(|| file.worker_host.clone()) {
+        config.worker_host = host;
+    }
+    config.labels = file.labels.clone();
+    config.labels.extend(args.label.iter().cloned());
+    config.cards = cards(args, file);
+    config.validate().map_err(|error| Failure::from_error(Exit::Usage, "the agent was not started", &error))?;
+    Ok(config)
+}
+
+fn cards(args: &AgentArgs, file: &AgentFile) -> CardSource {
+    match (&args.inventory, args.no_cards, &file.inventory, file.cards) {
+        (Some(path), ..) => CardSource::Inventory(path.clone()),
+        (None, true, ..) | (None, false, None, Some(CardsWord::None)) => CardSource::None,
+        (None, false, Some(path), _) => CardSource::Inventory(path.clone()),
+        (None, false, None, Some(CardsWord::Local) | None) => CardSource::Local,
+    }
+}
+
+fn host_name() -> Result<String, Failure> {
+    let unnamed =
+        |why: String| Failure::new(Exit::Usage, "the agent was not started", why).next("name the node with --name");
+    let name = nix::unistd::gethostname().map_err(|error| unnamed(format!("the host's name is not known: {error}")))?;
+    name.into_string().map_err(|_| unnamed("the host's name is not text".to_owned()))
+}
+
+fn failure(error: &AgentError) -> Failure {
+    let exit = match error {
+        AgentError::Config(_) | AgentError::Member(_) => Exit::Usage,
+        AgentError::Taken(_) => Exit::Conflict,
+        _ => Exit::Failed,
+    };
+    Failure::from_error(exit, "the agent ended", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn file(text: &str) -> AgentFile {
+        toml::from_str(text).expect("a good file")
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let args = AgentArgs {
+            name: Some("flag".to_owned()),
+            label: vec![("rack".to_owned(), "8".to_owned())],
+            ..AgentArgs::default()
+        };
+        let text = "name = 'file'\ndata_dir = '/d'\nserver = ['a:1']\n[labels]\nrack = '7'\nrow = '1'\n";
+        let config = configured(&args, &file(text)).expect("good");
+        assert_eq!(config.node_name, "flag");
+        assert_eq!(config.members, ["a:1"]);
+        assert_eq!(config.labels.get("rack").map(String::as_str), Some("8"));
+        assert_eq!(config.labels.get("row").map(String::as_str), Some("1"));
+    }
+
+    #[test]
+    fn cards_come_from_one_source() {
+        let inventory = AgentArgs { inventory: Some(PathBuf::from("i.toml")), ..AgentArgs::default() };
+        let none = AgentArgs { no_cards: true, ..AgentArgs::default() };
+        let nothing = AgentArgs::default();
+        assert_eq!(cards(&inventory, &file("cards = 'none'")), CardSource::Inventory(PathBuf::from("i.toml")));
+        assert_eq!(cards(&none, &file("inventory = 'i.toml'")), CardSource::None);
+        assert_eq!(cards(&nothing, &file("cards = 'none'")), CardSource::None);
+        assert_eq!(cards(&nothing, &file("inventory = 'i.toml'")), CardSource::Inventory(PathBuf::from("i.toml")));
+        assert_eq!(cards(&nothing, &file("")), CardSource::Local);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let refused = |text: &str| configured(&AgentArgs::default(), &file(text)).expect_err("refused").to_string();
+        assert!(refused("server = ['a:1']").contains("--data-dir"));
+        assert!(refused("data_dir = '/d'").contains("--server"));
+        assert!(refused("data_dir = '/d'\nserver = ['nowhere']\nname = 'n'").contains("nowhere"));
+    }
+}

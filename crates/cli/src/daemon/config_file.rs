@@ -1,0 +1,244 @@
+//! Configuration files of members and agents: TOML, in which every field is known, with line and column in every error.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tessera_agent::AgentConfig;
+use tessera_controller::ServerConfig;
+
+use super::units::{Size, Time};
+use crate::args::LogFormat;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// What is logged and where traces go; the same in both files.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSection {
+    /// What is logged, such as `info`.
+    pub filter: Option<String>,
+    /// `auto`, `text` or `json`.
+    pub format: Option<LogFormat>,
+    /// Collector of traces (OTLP over gRPC).
+    pub otlp_endpoint: Option<String>,
+}
+
+/// The file of a member.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerFile {
+    pub data_dir: Option<PathBuf>,
+    pub listen: Option<SocketAddr>,
+    pub advertise: Option<String>,
+    pub name: Option<String>,
+    pub http: Option<SocketAddr>,
+    disk_reserve: Option<Size>,
+    session_outbox: Option<usize>,
+    #[serde(default)]
+    pub log: LogSection,
+    #[serde(default)]
+    consensus: ConsensusSection,
+    #[serde(default)]
+    timings: TimingsSection,
+    #[serde(default)]
+    mass_loss: MassLossSection,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConsensusSection {
+    heartbeat: Option<Time>,
+    election_timeout_min: Option<Time>,
+    election_timeout_max: Option<Time>,
+    stagger: Option<Time>,
+    snapshot_entries: Option<u64>,
+    snapshot_size: Option<Size>,
+    keep_entries: Option<u64>,
+    keep_size: Option<Size>,
+    max_batch_commands: Option<usize>,
+    max_in_flight: Option<usize>,
+    mailbox: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimingsSection {
+    heartbeat: Option<Time>,
+    stop_after: Option<Time>,
+    kill_after: Option<Time>,
+    regrant_after: Option<Time>,
+    check: Option<Time>,
+    propose: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MassLossSection {
+    share_percent: Option<u32>,
+    window: Option<Time>,
+}
+
+fn set<T>(slot: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *slot = value;
+    }
+}
+
+impl ServerFile {
+    /// Puts what the file says, beyond what flags can say, into `config`.
+    pub fn apply(&self, config: &mut ServerConfig) {
+        let time = |time: Option<Time>| time.map(|time| time.0);
+        set(&mut config.disk_reserve_bytes, self.disk_reserve.map(|size| size.0));
+        set(&mut config.session_outbox, self.session_outbox);
+
+        let consensus = &self.consensus;
+        set(&mut config.consensus.heartbeat, time(consensus.heartbeat));
+        set(&mut config.consensus.election_timeout_min, time(consensus.election_timeout_min));
+        set(&mut config.consensus.election_timeout_max, time(consensus.election_timeout_max));
+        set(&mut config.consensus.stagger, time(consensus.stagger));
+        set(&mut config.consensus.snapshot_entries, consensus.snapshot_entries);
+        set(&mut config.consensus.snapshot_bytes, consensus.snapshot_size.map(|size| size.0));
+        set(&mut config.consensus.keep_entries, consensus.keep_entries);
+        set(&mut config.consensus.keep_bytes, consensus.keep_size.map(|size| size.0));
+        set(&mut config.consensus.max_batch_commands, consensus.max_batch_commands);
+        set(&mut config.consensus.max_in_flight, consensus.max_in_flight);
+        set(&mut config.consensus.mailbox, consensus.mailbox);
+
+        let timings = &self.timings;
+        set(&mut config.timings.heartbeat, time(timings.heartbeat));
+        set(&mut config.timings.stop_after, time(timings.stop_after));
+        set(&mut config.timings.kill_after, time(timings.kill_after));
+        set(&mut config.timings.regrant_after, time(timings.regrant_after));
+        set(&mut config.timings.check, time(timings.check));
+        set(&mut config.timings.propose, time(timings.propose));
+
+        set(&mut config.mass_loss.share_percent, self.mass_loss.share_percent);
+        set(&mut config.mass_loss.window, time(self.mass_loss.window));
+    }
+}
+
+/// The file of an agent.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentFile {
+    pub name: Option<String>,
+    pub data_dir: Option<PathBuf>,
+    #[serde(default)]
+    pub server: Vec<String>,
+    pub listen: Option<SocketAddr>,
+    pub advertise: Option<String>,
+    pub http: Option<SocketAddr>,
+    pub worker_host: Option<String>,
+    pub cards: Option<CardsWord>,
+    pub inventory: Option<PathBuf>,
+    cgroup_root: Option<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub log: LogSection,
+    #[serde(default)]
+    limits: LimitsSection,
+}
+
+/// Where cards come from, when they are not declared by an inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CardsWord {
+    /// The processors of this host.
+    Local,
+    /// Nowhere.
+    None,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsSection {
+    output_file: Option<Size>,
+    output_files: Option<u32>,
+    output_retention: Option<Time>,
+    kill_confirmation: Option<Time>,
+}
+
+impl AgentFile {
+    /// Puts what the file says, beyond what flags can say, into `config`.
+    pub fn apply(&self, config: &mut AgentConfig) {
+        let time = |time: Option<Time>| time.map(|time| time.0);
+        if self.cgroup_root.is_some() {
+            config.cgroup_root.clone_from(&self.cgroup_root);
+        }
+        set(&mut config.limits.output_file_bytes, self.limits.output_file.map(|size| size.0));
+        set(&mut config.limits.output_files, self.limits.output_files);
+        set(&mut config.limits.output_retention, time(self.limits.output_retention));
+        set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
+    }
+}
+
+/// Reads a configuration file; without one everything is left to flags and defaults.
+///
+/// # Errors
+/// A [`Failure`] that names the line and the column.
+pub fn load<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, Failure> {
+    let Some(path) = path else { return Ok(T::default()) };
+    let what = || format!("the configuration file {} cannot be used", path.display());
+    let text = fs::read_to_string(path).map_err(|error| Failure::from_error(Exit::Usage, what(), &error))?;
+    toml::from_str(&text).map_err(|error| {
+        let (line, column) = crate::position::of(&text, error.span().map_or(0, |span| span.start));
+        let why = format!("{}:{line}:{column}: {}", path.display(), error.message());
+        Failure::new(Exit::Usage, what(), why).next("docs/configuration.md describes every field")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn server(text: &str) -> Result<ServerFile, Failure> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("server.toml");
+        fs::write(&path, text).expect("written");
+        load(Some(&path))
+    }
+
+    #[test]
+    fn a_file_sets_what_it_says_and_leaves_the_rest() {
+        let file = server("disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\nstop_after = '30s'\n")
+            .expect("good");
+        let plain = ServerConfig::new("/data", SocketAddr::from(([127, 0, 0, 1], 1)));
+        let mut config = plain.clone();
+        file.apply(&mut config);
+        assert_eq!(config.disk_reserve_bytes, 1 << 30);
+        assert_eq!(config.consensus.heartbeat, Duration::from_millis(100));
+        assert_eq!(config.timings.stop_after, Duration::from_secs(30));
+        assert_eq!(config.timings.kill_after, plain.timings.kill_after);
+        assert_eq!(config.consensus.mailbox, plain.consensus.mailbox);
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let error = |text: &str| server(text).expect_err("refused").to_string();
+        assert!(error("data_dir = 'x'\nlitsen = 1\n").contains("server.toml:2:1: unknown field `litsen`"));
+        assert!(error("[timings]\nheartbeat = '2 sheep'\n").contains("server.toml:2:13: `2 sheep` is no duration"));
+        assert!(error("disk_reserve = -1\n").contains("server.toml:1:16: a size is not negative"));
+        assert!(error("listen = 'nowhere'\n").contains("server.toml:1:10"));
+        assert!(error("data_dir = \n").contains("server.toml:1:"));
+    }
+
+    #[test]
+    fn an_agent_has_its_own_fields() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.toml");
+        fs::write(&path, "name = 'node-a'\ncards = 'none'\n[labels]\nrack = '7'\n[limits]\noutput_file = '4MiB'\n")
+            .expect("written");
+        let file: AgentFile = load(Some(&path)).expect("good");
+        let mut config = AgentConfig::new("x", "/data", Vec::new());
+        file.apply(&mut config);
+        assert_eq!(config.limits.output_file_bytes, 4 << 20);
+        assert_eq!(file.cards, Some(CardsWord::None));
+        assert_eq!(file.labels.get("rack").map(String::as_str), Some("7"));
+    }
+}

@@ -1,0 +1,283 @@
+//! `tessera dev`: a whole pool on this machine, out of real processes of this very program.
+//!
+//! Members and agents are children that end when this process does, however it ends: their standard input is a pipe from
+//! it. Everything is kept in one folder, so that the same pool can be started again.
+
+mod layout;
+mod processes;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tessera_agent::worker::folder::WorkerFolders;
+use tessera_api::v1::{
+    CancelJobRequest, GetClusterStatusRequest, GetPoolConfigRequest, GetPoolRequest, InitializeClusterRequest,
+    JobFilter, JobState, ListJobsRequest, NewMember, PoolConfig, Precision, SetPoolConfigRequest,
+};
+use tessera_client::watch::{ListedPart, Start, Update};
+use tessera_client::{Address, Client, ClientError, Settings};
+use tokio::time::{Instant, sleep, timeout};
+
+use self::layout::{Layout, Plan};
+use self::processes::{Children, Ended};
+use crate::args::DevArgs;
+use crate::daemon::shutdown;
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+
+/// How long the control plane may take to come up.
+const UP: Duration = Duration::from_secs(30);
+/// How long the agents may take to register.
+const REGISTERED: Duration = Duration::from_secs(60);
+/// How long children may take to end before they are killed.
+const END: Duration = Duration::from_secs(15);
+/// How long workers may take to end before they are killed.
+const WORKERS: Duration = Duration::from_secs(3);
+
+/// Size of a block in a pool of processors.
+const CPU_BLOCK_MILLI_TFLOPS: u64 = 10;
+
+/// Runs a pool until it is told to end.
+///
+/// # Errors
+/// The [`Failure`] to be shown.
+pub async fn dev(args: DevArgs) -> Result<Exit, Failure> {
+    let token = shutdown::on_signals()?;
+    let folder = Folder::open(args.data_dir.clone())?;
+    let layout = Layout::make(&Plan::of(&args)?, folder.path())?;
+    let mut children = Children::default();
+    let result = tokio::select! {
+        result = run(&args, &layout, &mut children) => result,
+        () = token.cancelled() => Ok(()),
+        () = stop_after(args.stop_after) => Ok(()),
+    };
+    eprintln!("stopping what was started ...");
+    stop(&layout, &mut children, folder.is_temporary()).await;
+    result.map(|()| Exit::Done)
+}
+
+async fn stop_after(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts everything and stays.
+async fn run(args: &DevArgs, layout: &Layout, children: &mut Children) -> Result<(), Failure> {
+    for member in &layout.members {
+        children.start(
+            member.name.clone(),
+            &layout.member_arguments(member, &args.log),
+            &layout.log_of(&member.name),
+        )?;
+    }
+    let client = client_of(layout)?;
+    tokio::select! {
+        result = control_plane(&client, layout) => result?,
+        ended = children.first_end() => return Err(died(&ended)),
+    }
+    // One after the other: block numbers are handed out in the order of registration.
+    for (index, agent) in layout.agents.iter().enumerate() {
+        children.start(agent.name.clone(), &layout.agent_arguments(agent, &args.log), &layout.log_of(&agent.name))?;
+        tokio::select! {
+            result = registered(&client, index + 1) => result?,
+            ended = children.first_end() => return Err(died(&ended)),
+        }
+    }
+    greet(&client, layout).await?;
+    loop {
+        let ended = children.first_end().await;
+        eprintln!("{} ended ({}); the rest goes on; its log: {}", ended.name, ended.how, ended.log.display());
+    }
+}
+
+fn client_of(layout: &Layout) -> Result<Client, Failure> {
+    let settings = Settings { unreachable_after: UP, deadline: UP, ..Settings::default() };
+    Client::new(&layout.addresses(), settings).map_err(|error| Failure::call("the pool was not started", &error))
+}
+
+/// Waits for every member and creates the cluster, unless it was created by an earlier start.
+async fn control_plane(client: &Client, layout: &Layout) -> Result<(), Failure> {
+    let failed = |error: &ClientError| Failure::call("the control plane did not come up", error);
+    let mut created = false;
+    for address in layout.addresses() {
+        let member = client.only(&address).map_err(|error| failed(&error))?;
+        let status = member.get_cluster_status(GetClusterStatusRequest {}).await.map_err(|error| failed(&error))?;
+        created |= !status.cluster_id.is_empty();
+    }
+    if !created {
+        let members = layout.members.iter();
+        let members =
+            members.map(|member| NewMember { name: member.name.clone(), address: member.grpc.to_string() }).collect();
+        let first: Address = layout.addresses().swap_remove(0);
+        let first = client.only(&first).map_err(|error| failed(&error))?;
+        let request = InitializeClusterRequest { request_id: String::new(), cluster_id: String::new(), members };
+        first.initialize_cluster(request).await.map_err(|error| failed(&error))?;
+    }
+    if !created && !layout.is_simulated() {
+        small_blocks(client).await.map_err(|error| failed(&error))?;
+    }
+    client.get_pool(GetPoolRequest::default()).await.map_err(|error| failed(&error))?;
+    Ok(())
+}
+
+/// Processors have a fraction of a TFLOPS: a pool of them alone is cut into smaller blocks, at the precision they are
+/// rated in.
+async fn small_blocks(client: &Client) -> Result<(), ClientError> {
+    let present = client.get_pool_config(GetPoolConfigRequest::default()).await?.config.unwrap_or_default();
+    let config = PoolConfig {
+        reference_precision: Precision::Fp32.into(),
+        block_milli_tflops: CPU_BLOCK_MILLI_TFLOPS,
+        ..present
+    };
+    client.set_pool_config(SetPoolConfigRequest { request_id: String::new(), config: Some(config) }).await?;
+    Ok(())
+}
+
+/// Waits until all nodes have registered.
+async fn registered(client: &Client, wanted: usize) -> Result<(), Failure> {
+    let mut ready = std::collections::BTreeSet::new();
+    let mut watch = client.watch_pool(Start::List);
+    let all = async {
+        while ready.len() < wanted {
+            let update = watch.next().await.map_err(|error| Failure::call("the nodes cannot be watched", &error))?;
+            match update {
+                Update::Listed(ListedPart::Node(node)) => {
+                    ready.insert(node.name);
+                }
+                Update::Event(event) => {
+                    if let Some(tessera_api::v1::pool_event::Change::Node(node)) = event.change {
+                        ready.insert(node.node_name);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    match timeout(REGISTERED, all).await {
+        Ok(result) => result,
+        Err(_elapsed) => {
+            let why = format!("{} of {wanted} nodes registered within {} s", ready.len(), REGISTERED.as_secs());
+            Err(Failure::new(Exit::Failed, "the agents did not come up", why)
+                .next("read their logs in the data folder"))
+        }
+    }
+}
+
+/// Says what there is and what to try.
+async fn greet(client: &Client, layout: &Layout) -> Result<(), Failure> {
+    let pool = client.get_pool(GetPoolRequest::default()).await;
+    let pool = pool.map_err(|error| Failure::call("the pool cannot be shown", &error))?;
+    let pool = crate::view::PoolView::from(pool);
+    let servers: Vec<String> = layout.addresses().iter().map(ToString::to_string).collect();
+    println!(
+        "the pool is up: {} members, {} nodes, {} blocks; everything is in {}",
+        layout.members.len(),
+        layout.agents.len(),
+        pool.blocks.total,
+        layout.folder.display()
+    );
+    let (first, rest) = (servers.first().cloned().unwrap_or_default(), servers.len() > 1);
+    if rest || first != "127.0.0.1:7400" {
+        println!("\nin another terminal, first:\n  export TESSERA_SERVER={}", servers.join(","));
+    }
+    let share = (pool.block_tflops).max(0.001);
+    println!("\nthen try:\n  tessera pool map");
+    println!("  tessera job run --tflops {share} -- echo hello");
+    println!("  tessera cluster status");
+    println!("\nCtrl-C stops everything that was started here.");
+    Ok(())
+}
+
+/// Ends workers, agents and members, in this order, each by its own pid.
+async fn stop(layout: &Layout, children: &mut Children, cancel: bool) {
+    if cancel && let Ok(client) = client_of(layout) {
+        // The folder goes away: let jobs end in order where that is quick, and do not insist.
+        let _ = timeout(WORKERS, cancel_jobs(&client.with_deadline(WORKERS))).await;
+    }
+    children.end(|name| layout.agents.iter().any(|agent| agent.name == name), END).await;
+    stop_workers(layout).await;
+    children.end(|_| true, END).await;
+}
+
+async fn cancel_jobs(client: &Client) -> Result<(), ClientError> {
+    let states = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Suspended];
+    let filter = JobFilter { states: states.map(i32::from).to_vec(), ..JobFilter::default() };
+    let jobs =
+        client.list_jobs(ListJobsRequest { filter: Some(filter), page_size: 1000, ..Default::default() }).await?;
+    for job in jobs.jobs {
+        client.cancel_job(CancelJobRequest { request_id: String::new(), job_id: job.id }).await?;
+    }
+    Ok(())
+}
+
+/// Workers outlive their agent by design; here they were started by us, and end with us.
+async fn stop_workers(layout: &Layout) {
+    use nix::sys::signal::Signal;
+    let mut alive = Vec::new();
+    for agent in &layout.agents {
+        let Ok(found) = WorkerFolders::open(&agent.dir).and_then(|folders| folders.search()) else { continue };
+        let statuses = found.workers.into_iter().filter_map(|worker| worker.status);
+        alive.extend(statuses.filter(|status| status.supervisor.is_some_and(|supervisor| supervisor.is_alive())));
+    }
+    for process in alive.iter().filter_map(|status| status.process) {
+        process.signal_group(Signal::SIGTERM);
+    }
+    let until = Instant::now() + WORKERS;
+    while Instant::now() < until {
+        alive.retain(|status| status.supervisor.is_some_and(|supervisor| supervisor.is_alive()));
+        if alive.is_empty() {
+            return;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    for status in &alive {
+        if let Some(process) = status.process {
+            process.signal_group(Signal::SIGKILL);
+        }
+        if let Some(supervisor) = status.supervisor.filter(|supervisor| supervisor.is_alive())
+            && let Err(error) = tessera_agent::process::kill_pid(supervisor.pid)
+        {
+            eprintln!("the supervisor {} cannot be ended: {}", supervisor.pid, chain(&error));
+        }
+    }
+}
+
+fn died(ended: &Ended) -> Failure {
+    let tail = processes::tail(&ended.log);
+    Failure::new(Exit::Failed, format!("{} ended before the pool was up", ended.name), format!("{}\n{tail}", ended.how))
+        .next(format!("its whole log is {}", ended.log.display()))
+}
+
+/// The folder of a pool: given and kept, or temporary and removed at the end.
+enum Folder {
+    Given(PathBuf),
+    Temporary(tempfile::TempDir),
+}
+
+impl Folder {
+    fn open(given: Option<PathBuf>) -> Result<Self, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::from_error(Exit::Failed, "the data folder cannot be made", &error);
+        match given {
+            Some(path) => {
+                std::fs::create_dir_all(&path).map_err(failed)?;
+                Ok(Self::Given(path.canonicalize().map_err(failed)?))
+            }
+            None => tempfile::Builder::new().prefix("tessera-dev-").tempdir().map(Self::Temporary).map_err(failed),
+        }
+    }
+
+    fn path(&self) -> &std::path::Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(folder) => folder.path(),
+        }
+    }
+
+    fn is_temporary(&self) -> bool {
+        matches!(self, Self::Temporary(_))
+    }
+}

@@ -1,0 +1,14 @@
+//! The long-running processes: members, agents, and a whole pool on one machine.
+
+mod agent;
+mod config_file;
+mod dev;
+mod logging;
+mod server;
+mod shutdown;
+mod units;
+
+pub use agent::agent;
+pub use dev::dev;
+pub use logging::log_to_terminal;
+pub use server::server;

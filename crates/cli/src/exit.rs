@@ -1,0 +1,127 @@
+//! How a command ends, as a number that scripts can rely on.
+
+use std::process::ExitCode;
+
+use tessera_api::v1::ErrorReason;
+use tessera_client::{ApiError, ClientError};
+use tonic::Code;
+
+/// The exit codes of `tessera`, documented in its help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done,
+    /// Failed for a reason without a code of its own.
+    Failed,
+    /// Wrong usage, or a file with an error in it.
+    Usage,
+    /// There is no such thing.
+    NotFound,
+    /// Denied, or not acceptable.
+    Refused,
+    /// Nobody answers, or there is no quorum.
+    Unavailable,
+    /// In conflict with the present state.
+    Conflict,
+    /// Accepted, but it cannot run now.
+    Waiting,
+    /// The time given to wait has passed.
+    TimedOut,
+    /// Interrupted.
+    Interrupted,
+    /// The job's own exit code.
+    Job(u8),
+}
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Refused => 4,
+            Self::Unavailable => 5,
+            Self::Conflict => 6,
+            Self::Waiting => 7,
+            Self::TimedOut => 124,
+            Self::Interrupted => 130,
+            Self::Job(code) => code,
+        }
+    }
+
+    /// How a call that ended in `error` ends the command.
+    #[must_use]
+    pub fn of(error: &ClientError) -> Self {
+        match error {
+            ClientError::Refused(error) => Self::of_refusal(error),
+            ClientError::Unavailable(_) => Self::Unavailable,
+            ClientError::NoMembers => Self::Usage,
+        }
+    }
+
+    fn of_refusal(error: &ApiError) -> Self {
+        use ErrorReason as R;
+        match (error.reason, error.code) {
+            (Some(R::NodeUnreachable | R::NotInitialized), _) => Self::Unavailable,
+            (Some(R::ExceedsPool | R::ExceedsCard | R::ExceedsMemory), _) => Self::Refused,
+            (Some(R::TooManyJobs | R::RequestTooLarge), _) => Self::Refused,
+            (_, Code::NotFound) => Self::NotFound,
+            (_, Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated) => Self::Refused,
+            (_, Code::FailedPrecondition | Code::AlreadyExists | Code::Aborted) => Self::Conflict,
+            (_, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted) => Self::Unavailable,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_api::error::Refusal;
+    use tessera_client::{Trouble, Unavailable};
+    use tonic::Status;
+
+    fn exit_of(reason: ErrorReason) -> u8 {
+        let status = Status::from(Refusal::new(reason, "no"));
+        Exit::of(&ClientError::Refused(Box::new(ApiError::from(&status)))).code()
+    }
+
+    #[test]
+    fn every_reason_has_the_documented_code() {
+        use ErrorReason as R;
+        assert_eq!([R::JobUnknown, R::NodeUnknown, R::QueueUnknown, R::OutputExpired].map(exit_of), [3; 4]);
+        assert_eq!([R::InvalidField, R::RequestIdInvalid, R::ExceedsPool, R::ExceedsCard].map(exit_of), [4; 4]);
+        assert_eq!([R::NotLeader, R::NoQuorum, R::NodeUnreachable, R::NotInitialized].map(exit_of), [5; 4]);
+        assert_eq!(
+            [R::IllegalTransition, R::QueueBusy, R::RequestIdReused, R::AlreadyInitialized].map(exit_of),
+            [6; 4]
+        );
+        assert_eq!(exit_of(R::Internal), 1);
+    }
+
+    #[test]
+    fn nobody_there_is_five() {
+        let unavailable = Unavailable {
+            trouble: Trouble::Unreachable,
+            elapsed: std::time::Duration::from_secs(3),
+            members: Vec::new(),
+            request_id: None,
+            outcome_unknown: false,
+        };
+        assert_eq!(Exit::of(&ClientError::Unavailable(Box::new(unavailable))).code(), 5);
+    }
+
+    #[test]
+    fn a_job_ends_the_command_with_its_own_code() {
+        assert_eq!([Exit::Job(3).code(), Exit::TimedOut.code(), Exit::Interrupted.code()], [3, 124, 130]);
+    }
+}

@@ -1,0 +1,72 @@
+//! The one program `tessera`: it parses what was typed ([`args`]), finds the settings ([`settings`]), asks the control plane
+//! or runs a part of it ([`command`], [`daemon`]), and prints the answer ([`view`], [`mod@print`]). It decides nothing about jobs
+//! or the pool.
+//!
+//! How it ends is a promise to scripts: [`exit`] has the codes, [`failure`] the shape of every error: what failed, why, what
+//! to do next.
+
+pub mod args;
+pub mod command;
+pub mod daemon;
+pub mod exit;
+pub mod failure;
+mod position;
+pub mod print;
+pub mod reference;
+pub mod settings;
+mod trace;
+pub mod view;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Runs the program: what `main` does.
+#[must_use]
+pub fn main() -> ExitCode {
+    // A supervisor must be small and start at once: neither the tree of commands nor a runtime is made for it.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "supervise")
+        && let (Some(folder), None) = (words.next(), words.next())
+    {
+        return tessera_agent::supervisor::main(Path::new(&folder));
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            // Nothing can be said when even this cannot be printed.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    match run(cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+/// Members and agents get a runtime with threads; a command of the client needs none.
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    let long_running = matches!(cli.command, Command::Server(_) | Command::Agent(_) | Command::Dev(_));
+    let mut builder = if long_running {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::from_error(Exit::Failed, "the program cannot start", &error))?;
+    let result = runtime.block_on(command::run(cli));
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,177 @@
+//! The block map: every card of every node as a row of its blocks, with their pool-wide numbers and who holds them
+//! (patent statements P2, P4 and P8).
+//!
+//! One character is one block, or several on cards too large for a line. A letter is the job named beside it; `.` is free,
+//! `x` offline, `?` lost, `+` held (granted, not confirmed), `-` draining.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::view::{CardBlocksView, RunView};
+
+/// Most characters of one card.
+const WIDTH: u32 = 80;
+/// Letters of jobs, in the order in which they are met.
+const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwyz0123456789";
+/// Colours of jobs, in the order in which they are met.
+const COLORS: [&str; 6] = ["36", "35", "34", "32", "33", "31"];
+
+/// The letters that jobs were given.
+#[derive(Default)]
+struct Letters(BTreeMap<u64, usize>);
+
+impl Letters {
+    fn place(&mut self, job: u64) -> usize {
+        let next = self.0.len();
+        *self.0.entry(job).or_insert(next)
+    }
+
+    fn of(&mut self, run: &RunView) -> (char, Option<usize>) {
+        let owner = run.owner.as_ref().map(|owner| self.place(owner.job_id));
+        let letter = match run.state.as_str() {
+            "running" => owner.map_or('#', |place| LETTERS.get(place).map_or('#', |letter| char::from(*letter))),
+            "held" => '+',
+            "draining" => '-',
+            "lost" => '?',
+            "offline" => 'x',
+            _ => '.',
+        };
+        (letter, owner)
+    }
+}
+
+/// Draws the cards, which must be in order of their nodes.
+#[must_use]
+pub fn draw(cards: &[CardBlocksView], color: bool) -> String {
+    let mut text = String::new();
+    let mut letters = Letters::default();
+    let mut node = None;
+    for card in cards {
+        if node != Some(&card.node) {
+            if node.is_some() {
+                text.push('\n');
+            }
+            node = Some(&card.node);
+            heading(&mut text, &card.node, cards);
+        }
+        draw_card(&mut text, card, &mut letters, color);
+    }
+    if !cards.is_empty() {
+        text.push_str("\n. free  + held  - draining  ? lost  x offline; a letter is a running job\n");
+    }
+    text
+}
+
+// Writing to a string cannot fail: results of `write!` are dropped here.
+fn heading(text: &mut String, node: &str, cards: &[CardBlocksView]) {
+    let runs = cards.iter().filter(|card| card.node == node).flat_map(|card| &card.runs);
+    let bounds = runs.fold(None, |bounds: Option<(u64, u64)>, run| {
+        let (first, last) = bounds.unwrap_or((run.first_block, run.last_block));
+        Some((first.min(run.first_block), last.max(run.last_block)))
+    });
+    let _ = match bounds {
+        Some((first, last)) => writeln!(text, "{node}  blocks {first}-{last}"),
+        None => writeln!(text, "{node}  no blocks"),
+    };
+}
+
+fn draw_card(text: &mut String, card: &CardBlocksView, letters: &mut Letters, color: bool) {
+    let blocks: u32 = card.runs.iter().map(|run| run.blocks).sum();
+    let per_character = blocks.div_ceil(WIDTH).max(1);
+    let numbers = match (card.runs.first(), card.runs.last()) {
+        (Some(first), Some(last)) => format!("{}-{}", first.first_block, last.last_block),
+        _ => "no blocks".to_owned(),
+    };
+    let _ = write!(text, "  {:>2} {:4} {:20} {numbers:>11}  ", card.index, card.kind, card.model);
+    text.push_str(&bar(card, per_character, letters, color));
+    text.truncate(text.trim_end().len());
+    if per_character > 1 {
+        let _ = write!(text, "  (one character is {per_character} blocks)");
+    }
+    text.push('\n');
+    for run in &card.runs {
+        if let Some(line) = holder(run, letters) {
+            let _ = writeln!(text, "{:>44}{line}", "");
+        }
+    }
+}
+
+/// One character per `per_character` blocks: that of the first block of each.
+fn bar(card: &CardBlocksView, per_character: u32, letters: &mut Letters, color: bool) -> String {
+    let mut bar = String::new();
+    let mut drawn = 0;
+    let mut passed = 0;
+    for run in &card.runs {
+        passed += run.blocks;
+        let upto = passed.div_ceil(per_character);
+        let (letter, owner) = letters.of(run);
+        let piece = letter.to_string().repeat(usize::try_from(upto - drawn).unwrap_or(0));
+        match owner.filter(|_| color && !piece.is_empty()) {
+            Some(place) => {
+                let _ = write!(bar, "\u{1b}[{}m{piece}\u{1b}[0m", COLORS[place % COLORS.len()]);
+            }
+            None => bar.push_str(&piece),
+        }
+        drawn = upto;
+    }
+    bar
+}
+
+fn holder(run: &RunView, letters: &mut Letters) -> Option<String> {
+    let (letter, _) = letters.of(run);
+    let numbers = format!("{}-{}", run.first_block, run.last_block);
+    let next = run.next.as_ref().map(|next| format!(", next job {}", next.job_id)).unwrap_or_default();
+    match &run.owner {
+        Some(owner) => {
+            Some(format!("{letter} {numbers} job {} {} priority {}{next}", owner.job_id, run.state, owner.priority))
+        }
+        None if run.state == "free" => None,
+        None => Some(format!("{letter} {numbers} {}{next}", run.state)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::OwnerView;
+
+    fn run(first: u64, blocks: u32, state: &str, job: Option<u64>) -> RunView {
+        RunView {
+            first_block: first,
+            last_block: first + u64::from(blocks) - 1,
+            blocks,
+            state: state.to_owned(),
+            owner: job.map(|job_id| OwnerView { job_id, priority: 50, allocation_id: 1, epoch: 1, rank: 0 }),
+            next: None,
+        }
+    }
+
+    fn card(node: &str, index: u32, kind: &str, runs: Vec<RunView>) -> CardBlocksView {
+        CardBlocksView { node: node.to_owned(), index, kind: kind.to_owned(), model: "Simulated".to_owned(), runs }
+    }
+
+    #[test]
+    fn the_reference_pool_shows_numbers_and_jobs() {
+        let cards = [
+            card("node-0", 0, "gpu", vec![run(1, 9, "running", Some(7))]),
+            card("node-0", 1, "gpu", vec![run(10, 4, "running", Some(7)), run(14, 5, "free", None)]),
+            card("node-0", 2, "npu", vec![run(19, 20, "held", Some(8))]),
+            card("node-1", 0, "gpu", vec![run(64, 8, "draining", Some(9)), run(72, 2, "offline", None)]),
+        ];
+        insta::assert_snapshot!(draw(&cards, false));
+    }
+
+    #[test]
+    fn a_large_card_is_scaled_to_the_line() {
+        let cards = [card("node-0", 0, "gpu", vec![run(1, 500, "running", Some(1)), run(501, 489, "free", None)])];
+        let text = draw(&cards, false);
+        let bar = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(4)).expect("a bar");
+        assert!(bar.len() <= 80 && bar.starts_with("AAA") && bar.ends_with("..."), "{bar}");
+        assert!(text.contains("(one character is 13 blocks)"));
+    }
+
+    #[test]
+    fn nothing_is_drawn_of_nothing() {
+        assert_eq!(draw(&[], false), "");
+    }
+}

@@ -1,0 +1,384 @@
+//! Printing: tables and pages for people, JSON, YAML and names for programs, from the same views.
+
+mod confirm;
+mod map;
+mod page;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::Color;
+use serde::Serialize;
+
+use crate::args::{ColorChoice, Format};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::view::Clock;
+
+pub use confirm::confirm;
+pub use map::draw as draw_map;
+pub use page::Page;
+pub use table::{Column, Rows, Tabular};
+
+/// What can be shown as a page.
+pub trait Detail {
+    /// Writes the page.
+    fn detail(&self, clock: &Clock, page: &mut Page);
+
+    /// What `-o name` prints.
+    fn name(&self) -> String;
+}
+
+/// Prints in the wanted shape.
+pub struct Printer {
+    format: Format,
+    color: bool,
+    clock: Clock,
+    streaming: bool,
+    out: Box<dyn Write + Send>,
+}
+
+impl Printer {
+    /// Prints to standard output.
+    #[must_use]
+    pub fn to_stdout(format: Format, color: Option<ColorChoice>) -> Self {
+        let color = color.map_or_else(|| wants_color(ColorChoice::Auto), wants_color);
+        Self { format, color, clock: Clock::now(), streaming: false, out: Box::new(io::stdout()) }
+    }
+
+    /// Prints to `out`, with a fixed clock.
+    #[must_use]
+    pub fn to(out: Box<dyn Write + Send>, format: Format, color: bool, clock: Clock) -> Self {
+        Self { format, color, clock, streaming: false, out }
+    }
+
+    /// Whether the output is meant for people.
+    #[must_use]
+    pub fn for_people(&self) -> bool {
+        matches!(self.format, Format::Table | Format::Wide)
+    }
+
+    /// The output never ends: JSON becomes one line per message, YAML one document.
+    pub fn streaming(&mut self) {
+        self.streaming = true;
+        if self.format == Format::Json {
+            self.format = Format::Jsonl;
+        }
+    }
+
+    /// Whether an endless list is printed row by row.
+    #[must_use]
+    pub fn by_rows(&self) -> bool {
+        self.for_people() || self.format == Format::Name
+    }
+
+    /// The wanted shape.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether colours are wanted.
+    #[must_use]
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// Prints one thing.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn one<V: Serialize + Detail>(&mut self, view: &V) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Wide => {
+                let mut page = Page::new(self.color, self.format == Format::Wide);
+                view.detail(&self.clock, &mut page);
+                self.write(&page.finish())
+            }
+            Format::Name => self.write(&format!("{}\n", view.name())),
+            Format::Json | Format::Yaml | Format::Jsonl => self.data(view),
+        }
+    }
+
+    /// Prints a list.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn list<V: Serialize + Tabular>(&mut self, views: &[V]) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Wide => {
+                let mut rows = Rows::new::<V>(self.format == Format::Wide, self.color);
+                for view in views {
+                    rows.push(view, &self.clock);
+                }
+                self.write(&rows.finish())
+            }
+            Format::Name => views.iter().try_for_each(|view| self.write(&format!("{}\n", view.name()))),
+            Format::Jsonl => views.iter().try_for_each(|view| self.data(view)),
+            Format::Json | Format::Yaml => self.data(&views),
+        }
+    }
+
+    /// Prints one row of an endless list: no header, aligned with nothing that may still come.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn row<V: Tabular>(&mut self, view: &V) -> Result<(), Failure> {
+        let text = if self.format == Format::Name {
+            format!("{}\n", view.name())
+        } else {
+            table::line(view, self.format == Format::Wide, self.color, &Clock::now())
+        };
+        self.write(&text)
+    }
+
+    /// Prints data as JSON, one line of it, or YAML, whatever the wanted shape is.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn data<V: Serialize>(&mut self, view: &V) -> Result<(), Failure> {
+        let unshown =
+            |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, "the answer cannot be shown", error);
+        let text = match self.format {
+            Format::Yaml => {
+                let document = serde_norway::to_string(view).map_err(|error| unshown(&error))?;
+                if self.streaming { format!("---\n{document}") } else { document }
+            }
+            Format::Json => serde_json::to_string_pretty(view).map_err(|error| unshown(&error))? + "\n",
+            _ => serde_json::to_string(view).map_err(|error| unshown(&error))? + "\n",
+        };
+        self.write(&text)
+    }
+
+    /// Prints text as it is.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn write(&mut self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Prints bytes as they are.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written; a reader that has gone away ends the command like SIGPIPE.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.out.write_all(bytes).and_then(|()| self.out.flush());
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(Exit::Job(141), "the output ended", "its reader has gone away"),
+            _ => Failure::from_error(Exit::Failed, "the output cannot be written", &error),
+        })
+    }
+}
+
+/// A remark for people, on standard error.
+pub fn remark(text: &str) {
+    eprintln!("{text}");
+}
+
+fn wants_color(choice: ColorChoice) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let silenced = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            !silenced && io::stdout().is_terminal() && std::env::var("TERM").as_deref() != Ok("dumb")
+        }
+    }
+}
+
+/// The colour of a state: green runs, yellow waits or changes, red is wrong.
+fn state_color(state: &str) -> Option<Color> {
+    match state {
+        "running" | "completed" | "ready" | "eligible" | "healthy" | "leader" => Some(Color::DarkGreen),
+        "pending" | "starting" | "suspending" | "suspended" | "moving" | "completing" | "draining" | "cordoned"
+        | "held" | "candidate" | "learner" => Some(Color::DarkYellow),
+        "failed" | "timeout" | "lost" | "forgotten" | "unhealthy" | "unreachable" | "not admitted" => {
+            Some(Color::DarkRed)
+        }
+        _ => None,
+    }
+}
+
+/// `state` in its colour.
+fn painted(state: &str, color: bool) -> String {
+    let code = match state_color(state) {
+        Some(Color::DarkGreen) => "32",
+        Some(Color::DarkYellow) => "33",
+        Some(Color::DarkRed) => "31",
+        _ => return state.to_owned(),
+    };
+    if color { format!("\u{1b}[{code}m{state}\u{1b}[0m") } else { state.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{JobView, MutationView};
+    use std::sync::{Arc, Mutex};
+    use tessera_api::v1;
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no holder panics").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn printed(format: Format, color: bool, print: impl FnOnce(&mut Printer)) -> String {
+        let paper = Paper::default();
+        let mut printer = Printer::to(Box::new(paper.clone()), format, color, Clock::at(1_000_100));
+        print(&mut printer);
+        let bytes = paper.0.lock().expect("no holder panics").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    fn time(seconds: i64) -> Option<prost_types::Timestamp> {
+        Some(prost_types::Timestamp { seconds, nanos: 0 })
+    }
+
+    fn jobs() -> Vec<JobView> {
+        let spec = v1::JobSpec {
+            name: "train".to_owned(),
+            queue: "default".to_owned(),
+            command: vec!["python".to_owned(), "train.py".to_owned()],
+            gang: 3,
+            priority: Some(70),
+            virtual_card: Some(v1::VirtualCardRequest {
+                milli_tflops: 12_500,
+                memory_mib: 4096,
+                precision: v1::Precision::Fp16 as i32,
+                span: v1::Span::Node as i32,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let worker = v1::Worker {
+            node_name: "node-0".to_owned(),
+            state: v1::WorkerState::Running as i32,
+            slices: vec![v1::SliceView {
+                slice: Some(v1::Slice { card_index: 0, memory_mib: 4096, ..Default::default() }),
+                kind: v1::CardKind::Gpu as i32,
+                first_block_number: 1,
+                last_block_number: 13,
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let running = v1::Job {
+            id: 12,
+            spec: Some(spec.clone()),
+            state: v1::JobState::Running as i32,
+            reason: Some(v1::Reason { code: "STARTED".to_owned(), sentence: "all workers run".to_owned() }),
+            submitter: "ada".to_owned(),
+            submitted_at: time(1_000_000),
+            started_at: time(1_000_001),
+            attempts: 1,
+            allocation: Some(v1::Allocation {
+                id: 5,
+                epoch: 99,
+                phase: v1::AllocationPhase::Active as i32,
+                attempt: 1,
+                workers: vec![worker],
+                master_address: "127.0.0.1".to_owned(),
+                master_port: 20_000,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let failed = v1::Job {
+            id: 7,
+            spec: Some(v1::JobSpec { gang: 1, name: "a".to_owned(), ..spec }),
+            state: v1::JobState::Failed as i32,
+            submitted_at: time(900_000),
+            started_at: time(900_010),
+            ended_at: time(900_075),
+            history: vec![v1::Attempt { number: 1, exit_code: Some(3), ..Default::default() }],
+            ..Default::default()
+        };
+        vec![running.into(), failed.into()]
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_without_trailing_blanks() {
+        let table = printed(Format::Table, false, |printer| printer.list(&jobs()).expect("printed"));
+        insta::assert_snapshot!(table, @r"
+        JOB  NAME   QUEUE    STATE    REASON   TFLOPS  PRIO    AGE    RAN  NODES
+         12  train  default  running  STARTED  3x12.5    70  1m40s  1m39s  node-0
+          7  a      default  failed              12.5    70   1d3h  1m05s  -
+        ");
+    }
+
+    #[test]
+    fn an_empty_table_has_its_header() {
+        let table = printed(Format::Table, false, |printer| printer.list::<JobView>(&[]).expect("printed"));
+        assert_eq!(table, "JOB  NAME  QUEUE  STATE  REASON  TFLOPS  PRIO  AGE  RAN  NODES\n");
+    }
+
+    #[test]
+    fn names_can_be_given_back_to_commands() {
+        let names = printed(Format::Name, false, |printer| printer.list(&jobs()).expect("printed"));
+        assert_eq!(names, "job/12\njob/7\n");
+        assert!(names.lines().all(|name| name.parse::<crate::args::JobNumber>().is_ok()));
+    }
+
+    #[test]
+    fn colour_is_put_on_states_only_when_wanted() {
+        let plain = printed(Format::Table, false, |printer| printer.list(&jobs()).expect("printed"));
+        let colored = printed(Format::Table, true, |printer| printer.list(&jobs()).expect("printed"));
+        assert!(!plain.contains('\u{1b}'));
+        let uncolored = |text: &str| {
+            let mut pieces = text.split('\u{1b}');
+            let first = pieces.next().unwrap_or_default().to_owned();
+            pieces.fold(first, |text, piece| text + piece.split_once('m').map_or("", |(_, rest)| rest))
+        };
+        assert_eq!(colored.matches("\u{1b}[38;5;").count(), 2, "two states are painted: {colored:?}");
+        let bare: String = uncolored(&colored).lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        assert_eq!(bare, plain, "colour does not move columns");
+    }
+
+    #[test]
+    fn json_has_stable_names_and_lists_are_arrays() {
+        let json = printed(Format::Json, false, |printer| printer.list(&jobs()).expect("printed"));
+        let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(value[0]["id"], 12);
+        assert_eq!(value[0]["virtual_card"]["tflops"], 12.5);
+        assert_eq!(value[0]["allocation"]["workers"][0]["slices"][0]["last_block"], 13);
+        assert_eq!(value[1]["exit_code"], 3);
+        assert_eq!(value[1]["allocation"], serde_json::Value::Null);
+        let names: Vec<&String> = value[0].as_object().expect("an object").keys().collect();
+        insta::assert_snapshot!(format!("{names:?}"));
+    }
+
+    #[test]
+    fn json_lines_are_one_object_each() {
+        let lines = printed(Format::Jsonl, false, |printer| printer.list(&jobs()).expect("printed"));
+        let ids: Vec<i64> = lines
+            .lines()
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).expect("JSON")["id"].as_i64().expect("a number")
+            })
+            .collect();
+        assert_eq!(ids, [12, 7]);
+    }
+
+    #[test]
+    fn yaml_says_the_same() {
+        let change = MutationView { name: "job/12".to_owned(), done: "cancelled".to_owned(), revision: 9 };
+        let yaml = printed(Format::Yaml, false, |printer| printer.list(&[change]).expect("printed"));
+        assert_eq!(yaml, "- name: job/12\n  done: cancelled\n  revision: 9\n");
+    }
+
+    #[test]
+    fn a_page_shows_everything_about_a_job() {
+        let page = printed(Format::Table, false, |printer| printer.one(&jobs()[0]).expect("printed"));
+        insta::assert_snapshot!(page);
+    }
+}

@@ -1,0 +1,72 @@
+//! A page about one thing: titles, labelled lines, tables.
+
+use std::fmt::{Display, Write};
+
+use super::painted;
+use super::table::{Rows, Tabular, plain};
+use crate::view::Clock;
+
+/// Width of the labels.
+const LABEL: usize = 13;
+
+/// A page being written.
+pub struct Page {
+    text: String,
+    color: bool,
+    wide: bool,
+}
+
+impl Page {
+    pub(super) fn new(color: bool, wide: bool) -> Self {
+        Self { text: String::new(), color, wide }
+    }
+
+    /// Begins a section.
+    pub fn title(&mut self, title: String) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        let title = if self.color { format!("\u{1b}[1m{title}\u{1b}[0m") } else { title };
+        self.text.push_str(&title);
+        self.text.push('\n');
+    }
+
+    /// A labelled line. What is empty is left out.
+    pub fn line(&mut self, label: &str, value: impl Display) {
+        let value = value.to_string();
+        if !value.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(self.text, "  {label:LABEL$} {}", value.trim_end());
+        }
+    }
+
+    /// A labelled state, in its colour.
+    pub fn state(&mut self, label: &str, state: &str) {
+        self.line(label, painted(state, self.color));
+    }
+
+    /// A table of texts.
+    pub fn table(&mut self, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+        self.indented(&plain(header, rows));
+    }
+
+    /// A section with a table of things.
+    pub fn tabular<V: Tabular>(&mut self, title: &str, views: &[V], clock: &Clock) {
+        self.title(title.to_owned());
+        let mut rows = Rows::new::<V>(self.wide, self.color);
+        for view in views {
+            rows.push(view, clock);
+        }
+        self.indented(&rows.finish());
+    }
+
+    fn indented(&mut self, text: &str) {
+        for line in text.lines() {
+            let _ = writeln!(self.text, "  {line}");
+        }
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+}

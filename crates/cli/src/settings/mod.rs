@@ -1,0 +1,7 @@
+//! Which control plane is talked to: flags, then environment, then the chosen context, then the default.
+
+mod connection;
+mod contexts;
+
+pub use connection::{Connection, Origin, Resolved, Wishes, connect};
+pub use contexts::{Context, Contexts, ContextsError};

@@ -1,0 +1,248 @@
+//! Answers to what was asked or done: submissions, changes, explanations, plans.
+
+use serde::Serialize;
+use tessera_api::v1;
+
+use super::time::{Clock, text};
+use super::{ReasonView, WorkerView, words};
+use crate::print::{Column, Detail, Page, Tabular};
+
+/// A submitted job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SubmissionView {
+    /// Its number.
+    pub id: u64,
+    /// Revision of the submission.
+    pub revision: u64,
+    /// The request id.
+    pub request_id: String,
+}
+
+impl Detail for SubmissionView {
+    fn detail(&self, _: &Clock, out: &mut Page) {
+        out.title(format!("job {} submitted", self.id));
+    }
+
+    fn name(&self) -> String {
+        format!("job/{}", self.id)
+    }
+}
+
+/// A change that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MutationView {
+    /// What was changed.
+    pub name: String,
+    /// What was done to it.
+    pub done: String,
+    /// Revision of the change.
+    pub revision: u64,
+}
+
+impl Tabular for MutationView {
+    fn columns() -> &'static [Column] {
+        const COLUMNS: &[Column] = &[Column::left("NAME"), Column::left("DONE"), Column::wide("REVISION")];
+        COLUMNS
+    }
+
+    fn cells(&self, _: &Clock) -> Vec<String> {
+        vec![self.name.clone(), self.done.clone(), self.revision.to_string()]
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// What keeps a job from starting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExplanationView {
+    /// The constraint that binds.
+    pub constraint: String,
+    /// For people.
+    pub sentence: String,
+    /// The numbers.
+    pub numbers: Vec<NumberView>,
+    /// The smallest change that would start it.
+    pub smallest_change: String,
+    /// When it may start by itself.
+    pub estimated_start: Option<String>,
+}
+
+/// A named number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NumberView {
+    /// Its name.
+    pub name: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+}
+
+impl From<v1::Explanation> for ExplanationView {
+    fn from(explanation: v1::Explanation) -> Self {
+        let numbers = explanation.numbers.into_iter();
+        Self {
+            constraint: explanation.constraint,
+            sentence: explanation.sentence,
+            numbers: numbers.map(|of| NumberView { name: of.name, value: of.value, unit: of.unit }).collect(),
+            smallest_change: explanation.smallest_change,
+            estimated_start: text(explanation.estimated_start.as_ref()),
+        }
+    }
+}
+
+impl ExplanationView {
+    fn detail(&self, out: &mut Page) {
+        out.line("waits for", format!("{} ({})", self.sentence, self.constraint));
+        for number in &self.numbers {
+            out.line(&number.name, format!("{} {}", number.value, number.unit));
+        }
+        if !self.smallest_change.is_empty() {
+            out.line("would start", &self.smallest_change);
+        }
+        if let Some(start) = &self.estimated_start {
+            out.line("expected", start);
+        }
+    }
+}
+
+/// Why a job stands where it stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WhyView {
+    /// The job.
+    pub job_id: u64,
+    /// Its state.
+    pub state: String,
+    /// The reason kept with it.
+    pub reason: ReasonView,
+    /// What keeps it from starting.
+    pub explanation: Option<ExplanationView>,
+    /// Revision that the answer reflects.
+    pub revision: u64,
+}
+
+impl WhyView {
+    /// The answer about `job_id`.
+    #[must_use]
+    pub fn of(job_id: u64, response: v1::WhyResponse) -> Self {
+        Self {
+            job_id,
+            state: words::job_state(response.state),
+            reason: response.reason.map(Into::into).unwrap_or_default(),
+            explanation: response.explanation.map(Into::into),
+            revision: response.read.unwrap_or_default().revision,
+        }
+    }
+}
+
+impl Detail for WhyView {
+    fn detail(&self, _: &Clock, out: &mut Page) {
+        out.title(format!("job {}", self.job_id));
+        out.state("state", &self.state);
+        out.line("reason", format!("{} ({})", self.reason.sentence, self.reason.code));
+        if let Some(explanation) = &self.explanation {
+            explanation.detail(out);
+        }
+    }
+
+    fn name(&self) -> String {
+        let constraint = self.explanation.as_ref().map(|of| of.constraint.clone());
+        constraint.unwrap_or_else(|| self.reason.code.clone())
+    }
+}
+
+/// What would become of a job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanView {
+    /// `starts`, `preempts`, `waits` or `refused`.
+    pub verdict: String,
+    /// Where it would go.
+    pub workers: Vec<WorkerView>,
+    /// Jobs that would be suspended.
+    pub victims: Vec<VictimView>,
+    /// Why it would wait.
+    pub explanation: Option<ExplanationView>,
+    /// Why it would be refused.
+    pub refusal: Option<ReasonView>,
+    /// Revision that the answer reflects.
+    pub revision: u64,
+}
+
+/// A job that would be suspended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VictimView {
+    /// The job.
+    pub job_id: u64,
+    /// Its priority.
+    pub priority: u32,
+    /// Its blocks.
+    pub blocks: u64,
+    /// What suspending does to its work.
+    pub checkpoint_mode: String,
+}
+
+impl From<v1::PlanJobResponse> for PlanView {
+    fn from(response: v1::PlanJobResponse) -> Self {
+        let victims = response.victims.into_iter().map(|victim| VictimView {
+            job_id: victim.job_id,
+            priority: victim.priority,
+            blocks: victim.blocks,
+            checkpoint_mode: words::checkpoint_mode(victim.checkpoint_mode),
+        });
+        Self {
+            verdict: words::verdict(response.verdict),
+            workers: response.workers.into_iter().map(Into::into).collect(),
+            victims: victims.collect(),
+            explanation: response.explanation.map(Into::into),
+            refusal: response.refusal.map(Into::into),
+            revision: response.read.unwrap_or_default().revision,
+        }
+    }
+}
+
+impl Detail for PlanView {
+    fn detail(&self, _: &Clock, out: &mut Page) {
+        out.title(match self.verdict.as_str() {
+            "starts" => "it would start at once".to_owned(),
+            "preempts" => "it would start when other jobs are suspended".to_owned(),
+            "waits" => "it would wait".to_owned(),
+            "refused" => "it would be refused".to_owned(),
+            other => other.to_owned(),
+        });
+        if let Some(explanation) = &self.explanation {
+            explanation.detail(out);
+        }
+        if let Some(refusal) = &self.refusal {
+            out.line("refusal", format!("{} ({})", refusal.sentence, refusal.code));
+        }
+        if !self.workers.is_empty() {
+            out.table(
+                &["RANK", "CARD", "NODE", "SLICES"],
+                self.workers.iter().map(|worker| {
+                    let slices: Vec<String> = worker.slices.iter().map(super::job::SliceView::short).collect();
+                    vec![worker.rank.to_string(), worker.member.to_string(), worker.node.clone(), slices.join(" + ")]
+                }),
+            );
+        }
+        if !self.victims.is_empty() {
+            out.title("to be suspended".to_owned());
+            out.table(
+                &["JOB", "PRIO", "BLOCKS", "SUSPENSION"],
+                self.victims.iter().map(|victim| {
+                    vec![
+                        victim.job_id.to_string(),
+                        victim.priority.to_string(),
+                        victim.blocks.to_string(),
+                        victim.checkpoint_mode.clone(),
+                    ]
+                }),
+            );
+        }
+    }
+
+    fn name(&self) -> String {
+        self.verdict.clone()
+    }
+}

@@ -1,0 +1,83 @@
+//! A job as a page for people.
+
+use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text};
+use super::time::Clock;
+use crate::print::{Detail, Page};
+
+impl Detail for JobView {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
+        out.title(format!("job {}", self.id));
+        out.line("name", &self.name);
+        out.state("state", &self.state);
+        out.line("reason", format!("{} ({})", self.reason.sentence, self.reason.code));
+        out.line("queue", &self.queue);
+        out.line("submitter", &self.submitter);
+        out.line("priority", format!("{}{}", self.priority, if self.preemptible { "" } else { ", not preemptible" }));
+        out.line("command", self.command.join(" "));
+        out.line("gang", self.gang);
+        out.line("virtual card", self.card_text());
+        out.line("suspension", &self.checkpoint_mode);
+        out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_deref())));
+        out.line("ran", clock.between(self.started_at.as_deref(), self.ended_at.as_deref()));
+        out.line("exit", exit_text(self.exit_code, self.signal));
+        for (key, value) in &self.labels {
+            out.line("label", format!("{key}={value}"));
+        }
+        if let Some(of) = &self.r#move {
+            out.line("move", format!("{} for {}", of.phase, clock.ago(of.started_at.as_deref())));
+        }
+        if let Some(allocation) = &self.allocation {
+            grant(allocation, out);
+        }
+        if !self.history.is_empty() {
+            attempts(&self.history, clock, out);
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("job/{}", self.id)
+    }
+}
+
+impl JobView {
+    fn card_text(&self) -> String {
+        let card = &self.virtual_card;
+        let mix = if card.mixed { ", kinds may mix" } else { "" };
+        let kinds = if card.kinds.is_empty() { "any kind".to_owned() } else { card.kinds.join(", ") };
+        let precision = if card.precision == "unspecified" { String::new() } else { format!(" {}", card.precision) };
+        format!("{} TFLOPS{precision}, {} MiB, span {}, {kinds}{mix}", card.tflops, card.memory_mib, card.span)
+    }
+}
+
+fn grant(allocation: &AllocationView, out: &mut Page) {
+    out.title(format!("allocation {} (epoch {}, {})", allocation.id, allocation.epoch, allocation.phase));
+    out.line("rank 0 at", &allocation.master);
+    out.table(
+        &["RANK", "CARD", "NODE", "STATE", "SLICES"],
+        allocation.workers.iter().map(|worker| {
+            vec![
+                worker.rank.to_string(),
+                worker.member.to_string(),
+                worker.node.clone(),
+                worker.state.clone(),
+                worker.slices.iter().map(SliceView::short).collect::<Vec<_>>().join(" + "),
+            ]
+        }),
+    );
+}
+
+fn attempts(history: &[AttemptView], clock: &Clock, out: &mut Page) {
+    out.title("attempts".to_owned());
+    out.table(
+        &["TRY", "GRANTED", "RAN", "EXIT", "REASON"],
+        history.iter().map(|attempt| {
+            vec![
+                attempt.number.to_string(),
+                format!("{} ago", clock.ago(attempt.granted_at.as_deref())),
+                clock.between(attempt.started_at.as_deref(), attempt.ended_at.as_deref()),
+                exit_text(attempt.exit_code, attempt.signal),
+                attempt.reason.as_ref().map(|reason| reason.sentence.clone()).unwrap_or_default(),
+            ]
+        }),
+    );
+}

@@ -1,0 +1,44 @@
+//! What commands print, as plain data with stable names: the shape of `-o json`, and the rows of the tables.
+//!
+//! Fields are only ever added. Times are RFC 3339 in UTC, durations are seconds, compute is TFLOPS, memory is MiB. What is
+//! unknown is `null`.
+
+mod answer;
+mod blocks;
+mod card;
+mod change;
+mod cluster;
+mod job;
+mod job_page;
+mod node;
+mod pool;
+mod queue;
+mod time;
+mod words;
+
+pub use answer::{ExplanationView, MutationView, PlanView, SubmissionView, WhyView};
+pub use blocks::{CardBlocksView, OwnerView, RunView};
+pub use card::{CardDetailView, CardView};
+pub use change::{JobUpdateView, PoolUpdateView};
+pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
+pub use job::{AttemptView, JobView, WorkerView};
+pub use node::{NodeDetailView, NodeView};
+pub use pool::{BlocksView, MemberVerdictView, PoolView, VerifyView};
+pub use queue::QueueView;
+pub use time::Clock;
+pub use words::{job_state, kind};
+
+/// A reason as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ReasonView {
+    /// For machines.
+    pub code: String,
+    /// For people.
+    pub sentence: String,
+}
+
+impl From<tessera_api::v1::Reason> for ReasonView {
+    fn from(reason: tessera_api::v1::Reason) -> Self {
+        Self { code: reason.code, sentence: reason.sentence }
+    }
+}

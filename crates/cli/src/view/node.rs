@@ -1,0 +1,179 @@
+//! A node as it is shown.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tessera_api::v1;
+
+use super::time::{Clock, seconds, text};
+use super::{BlocksView, CardView, words};
+use crate::print::{Column, Detail, Page, Tabular};
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeView {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether the pool hears from it.
+    pub state: String,
+    /// Whether new work may go to it.
+    pub eligibility: String,
+    /// Why an operator changed that.
+    pub eligibility_reason: String,
+    /// Number of its cards.
+    pub cards: u32,
+    /// Its blocks.
+    pub blocks: BlocksView,
+    /// Pool-wide number of its first block.
+    pub first_block: u64,
+    /// Jobs with a worker on it.
+    pub jobs: Vec<u64>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where members read its logs.
+    pub address: String,
+    /// How workers of other nodes reach it.
+    pub worker_host: String,
+    /// Release of its agent.
+    pub agent_version: String,
+    /// Starts of its agent.
+    pub incarnation: u64,
+    /// When its state changed last.
+    pub changed_at: Option<String>,
+    /// Whether its agent has a session with the leader; unknown unless the leader answered.
+    pub connected: Option<bool>,
+    /// Seconds since its last heartbeat; unknown unless the leader answered.
+    pub since_heartbeat_seconds: Option<f64>,
+}
+
+impl From<v1::Node> for NodeView {
+    fn from(node: v1::Node) -> Self {
+        Self {
+            id: node.id,
+            name: node.name,
+            state: words::node_state(node.state),
+            eligibility: words::eligibility(node.eligibility),
+            eligibility_reason: node.eligibility_reason,
+            cards: node.cards,
+            blocks: node.blocks.unwrap_or_default().into(),
+            first_block: node.first_block_number,
+            jobs: node.job_ids,
+            labels: node.labels,
+            address: node.address,
+            worker_host: node.worker_host,
+            agent_version: node.agent_version,
+            incarnation: node.incarnation,
+            changed_at: text(node.changed_at.as_ref()),
+            connected: node.session.as_ref().map(|session| session.connected),
+            since_heartbeat_seconds: seconds(node.session.as_ref().and_then(|of| of.since_heartbeat.as_ref())),
+        }
+    }
+}
+
+impl NodeView {
+    fn heartbeat(&self) -> String {
+        match (self.connected, self.since_heartbeat_seconds) {
+            (_, Some(seconds)) => format!("{seconds:.1}s ago"),
+            (Some(false), None) => "no session".to_owned(),
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+impl Tabular for NodeView {
+    fn columns() -> &'static [Column] {
+        const COLUMNS: &[Column] = &[
+            Column::right("ID"),
+            Column::left("NODE"),
+            Column::state("STATE"),
+            Column::state("ELIGIBILITY"),
+            Column::right("CARDS"),
+            Column::right("BLOCKS"),
+            Column::right("FREE"),
+            Column::right("RUNNING"),
+            Column::right("JOBS"),
+            Column::right("HEARTBEAT"),
+            Column::wide("FIRST"),
+            Column::wide("LOST"),
+            Column::wide("OFFLINE"),
+            Column::wide("ADDRESS"),
+            Column::wide("VERSION"),
+            Column::wide("LABELS"),
+        ];
+        COLUMNS
+    }
+
+    fn cells(&self, _: &Clock) -> Vec<String> {
+        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            self.state.clone(),
+            self.eligibility.clone(),
+            self.cards.to_string(),
+            self.blocks.total.to_string(),
+            self.blocks.free.to_string(),
+            self.blocks.running.to_string(),
+            self.jobs.len().to_string(),
+            self.heartbeat(),
+            self.first_block.to_string(),
+            self.blocks.lost.to_string(),
+            self.blocks.offline.to_string(),
+            self.address.clone(),
+            self.agent_version.clone(),
+            labels.join(","),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// A node with its cards.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeDetailView {
+    /// The node.
+    #[serde(flatten)]
+    pub node: NodeView,
+    /// Its cards.
+    pub card_list: Vec<CardView>,
+}
+
+impl From<v1::GetNodeResponse> for NodeDetailView {
+    fn from(response: v1::GetNodeResponse) -> Self {
+        Self {
+            node: response.node.unwrap_or_default().into(),
+            card_list: response.cards.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl Detail for NodeDetailView {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
+        let node = &self.node;
+        out.title(format!("node {}", node.name));
+        out.line("number", node.id);
+        out.state("state", &node.state);
+        let why =
+            if node.eligibility_reason.is_empty() { String::new() } else { format!(" ({})", node.eligibility_reason) };
+        out.line("eligibility", format!("{}{why}", node.eligibility));
+        out.line("heartbeat", node.heartbeat());
+        out.line("since", format!("{} ago", clock.ago(node.changed_at.as_deref())));
+        out.line("agent", format!("{}, start {}", node.agent_version, node.incarnation));
+        out.line("address", &node.address);
+        out.line("worker host", &node.worker_host);
+        let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
+        out.line("jobs", if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") });
+        for (key, value) in &node.labels {
+            out.line("label", format!("{key}={value}"));
+        }
+        out.tabular("cards", &self.card_list, clock);
+    }
+
+    fn name(&self) -> String {
+        self.node.name.clone()
+    }
+}

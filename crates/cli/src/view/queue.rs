@@ -1,0 +1,111 @@
+//! A queue as it is shown.
+
+use serde::Serialize;
+use tessera_api::v1;
+
+use super::job::tflops;
+use super::time::Clock;
+use crate::print::{Column, Detail, Page, Tabular};
+
+/// A queue.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QueueView {
+    /// Its name.
+    pub name: String,
+    /// The queue above it; empty for a top one.
+    pub parent: String,
+    /// What its jobs can always have.
+    pub guaranteed: Option<AmountView>,
+    /// What its jobs can have at most.
+    pub maximum: Option<AmountView>,
+    /// What its jobs hold.
+    pub used: AmountView,
+    /// Its share of what is left over.
+    pub weight: u32,
+    /// Its jobs that are not over.
+    pub jobs: u64,
+}
+
+/// An amount of both resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct AmountView {
+    /// Compute.
+    pub tflops: f64,
+    /// Memory.
+    pub memory_mib: u64,
+}
+
+impl From<v1::QueueAmount> for AmountView {
+    fn from(amount: v1::QueueAmount) -> Self {
+        Self { tflops: tflops(amount.milli_tflops), memory_mib: amount.memory_mib }
+    }
+}
+
+impl AmountView {
+    fn text(amount: Option<&Self>, none: &str) -> String {
+        let amount = amount.filter(|of| none.is_empty() || of.tflops > 0.0 || of.memory_mib > 0);
+        amount.map_or_else(|| none.to_owned(), |of| format!("{} TFLOPS, {} MiB", of.tflops, of.memory_mib))
+    }
+}
+
+impl From<v1::Queue> for QueueView {
+    fn from(queue: v1::Queue) -> Self {
+        let settings = queue.settings.unwrap_or_default();
+        Self {
+            name: settings.name,
+            parent: settings.parent,
+            guaranteed: settings.guaranteed.map(Into::into),
+            maximum: settings.maximum.map(Into::into),
+            used: queue.used.map(Into::into).unwrap_or_default(),
+            weight: settings.weight.max(1),
+            jobs: queue.jobs,
+        }
+    }
+}
+
+impl Tabular for QueueView {
+    fn columns() -> &'static [Column] {
+        const COLUMNS: &[Column] = &[
+            Column::left("QUEUE"),
+            Column::left("PARENT"),
+            Column::right("JOBS"),
+            Column::left("USED"),
+            Column::left("GUARANTEED"),
+            Column::left("MAXIMUM"),
+            Column::right("WEIGHT"),
+        ];
+        COLUMNS
+    }
+
+    fn cells(&self, _: &Clock) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            if self.parent.is_empty() { "-".to_owned() } else { self.parent.clone() },
+            self.jobs.to_string(),
+            AmountView::text(Some(&self.used), ""),
+            AmountView::text(self.guaranteed.as_ref(), "nothing"),
+            AmountView::text(self.maximum.as_ref(), "the pool"),
+            self.weight.to_string(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+impl Detail for QueueView {
+    fn detail(&self, _: &Clock, out: &mut Page) {
+        out.title(format!("queue {}", self.name));
+        out.line("parent", if self.parent.is_empty() { "none" } else { &self.parent });
+        out.line("jobs", self.jobs);
+        out.line("used", AmountView::text(Some(&self.used), ""));
+        out.line("guaranteed", AmountView::text(self.guaranteed.as_ref(), "nothing"));
+        out.line("maximum", AmountView::text(self.maximum.as_ref(), "the pool"));
+        out.line("weight", self.weight);
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}

@@ -1,0 +1,90 @@
+//! Times and durations for people and for JSON.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// The time to which ages are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Timestamp);
+
+impl Clock {
+    /// The present.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(Timestamp::now())
+    }
+
+    /// A fixed time, for tests.
+    #[must_use]
+    pub fn at(seconds: i64) -> Self {
+        Self(Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// How long ago `time` (in RFC 3339) was, in short; `-` when it is not known.
+    #[must_use]
+    pub fn ago(&self, time: Option<&str>) -> String {
+        let then = time.and_then(|time| time.parse::<Timestamp>().ok());
+        then.map_or_else(|| "-".to_owned(), |then| short(self.since(then)))
+    }
+
+    /// From `start` to `end`, or to the present while it goes on.
+    #[must_use]
+    pub fn between(&self, start: Option<&str>, end: Option<&str>) -> String {
+        let parse = |text: &str| text.parse::<Timestamp>().ok();
+        let Some(start) = start.and_then(parse) else { return "-".to_owned() };
+        let end = end.and_then(parse).map_or(*self, Clock);
+        short(end.since(start))
+    }
+
+    fn since(&self, then: Timestamp) -> Duration {
+        Duration::try_from(self.0.duration_since(then)).unwrap_or_default()
+    }
+}
+
+/// A time of the wire in RFC 3339.
+#[must_use]
+pub fn text(time: Option<&prost_types::Timestamp>) -> Option<String> {
+    let time = time?;
+    Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
+}
+
+/// A duration of the wire in seconds.
+#[must_use]
+pub fn seconds(duration: Option<&prost_types::Duration>) -> Option<f64> {
+    duration.map(|duration| duration.seconds as f64 + f64::from(duration.nanos) / 1e9)
+}
+
+/// Two units at most: `12s`, `3m20s`, `5h10m`, `9d4h`.
+#[must_use]
+pub fn short(duration: Duration) -> String {
+    let total = duration.as_secs();
+    let (days, hours, minutes, seconds) = (total / 86_400, total / 3_600 % 24, total / 60 % 60, total % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{seconds:02}s"),
+        (0, _, _) => format!("{hours}h{minutes:02}m"),
+        _ => format!("{days}d{hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_two_units_at_most() {
+        let ages = [0, 59, 60, 200, 3_600, 18_601, 788_400].map(|seconds| short(Duration::from_secs(seconds)));
+        assert_eq!(ages, ["0s", "59s", "1m00s", "3m20s", "1h00m", "5h10m", "9d3h"]);
+    }
+
+    #[test]
+    fn times_of_the_wire_are_rfc_3339() {
+        let time = prost_types::Timestamp { seconds: 1_795_000_000, nanos: 250_000_000 };
+        let text = text(Some(&time)).expect("a time");
+        assert_eq!(text, "2026-11-18T11:06:40.25Z");
+        assert_eq!(Clock::at(1_795_000_010).ago(Some(&text)), "9s");
+        assert_eq!(Clock::at(0).ago(Some(&text)), "0s", "a clock that is behind shows no negative age");
+        assert_eq!(Clock::at(0).ago(None), "-");
+    }
+}

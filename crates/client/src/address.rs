@@ -1,0 +1,95 @@
+//! Where a member is reached.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// `host:port` where a member of the control plane listens.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(Arc<str>);
+
+/// A text that is no address of a member.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{got}` is not an address of a member: {problem}; write it as `host:port`, such as `127.0.0.1:7400`")]
+pub struct BadAddress {
+    /// What was given.
+    pub got: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl Address {
+    /// The address as `host:port`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The address as the URI that a channel is opened to.
+    pub(crate) fn uri(&self) -> String {
+        format!("http://{}", self.0)
+    }
+}
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    /// Takes `host:port`, with or without `http://` before it.
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let refuse = |problem| BadAddress { got: text.to_owned(), problem };
+        let trimmed = text.trim();
+        if trimmed.starts_with("https://") {
+            return Err(refuse("members are spoken to without TLS"));
+        }
+        let bare = trimmed.strip_prefix("http://").unwrap_or(trimmed).trim_end_matches('/');
+        let (host, port) = bare.rsplit_once(':').ok_or_else(|| refuse("it has no port"))?;
+        if host.is_empty() {
+            return Err(refuse("it has no host"));
+        }
+        if !port.parse::<u16>().is_ok_and(|port| port > 0) {
+            return Err(refuse("its port is not a number from 1 to 65535"));
+        }
+        let address = Self(bare.into());
+        if address.uri().parse::<http::Uri>().is_err() {
+            return Err(refuse("its host has characters that no host name has"));
+        }
+        Ok(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_port_are_taken_with_or_without_a_scheme() {
+        for good in ["127.0.0.1:7400", "http://127.0.0.1:7400", "http://127.0.0.1:7400/", " 127.0.0.1:7400 "] {
+            assert_eq!(good.parse::<Address>().map(|a| a.to_string()), Ok("127.0.0.1:7400".to_owned()));
+        }
+        assert!("[::1]:7400".parse::<Address>().is_ok());
+        assert!("member-1.pool.example:7400".parse::<Address>().is_ok());
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_what_is_wrong() {
+        let problem = |text: &str| text.parse::<Address>().map_err(|bad| bad.problem);
+        assert_eq!(problem("localhost"), Err("it has no port"));
+        assert_eq!(problem(":7400"), Err("it has no host"));
+        assert_eq!(problem("localhost:0"), Err("its port is not a number from 1 to 65535"));
+        assert_eq!(problem("localhost:99999"), Err("its port is not a number from 1 to 65535"));
+        assert_eq!(problem("https://localhost:7400"), Err("members are spoken to without TLS"));
+        assert_eq!(problem("two words:7400"), Err("its host has characters that no host name has"));
+    }
+}

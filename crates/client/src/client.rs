@@ -1,0 +1,212 @@
+//! The client: a set of members, and one call that finds its way to an answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+
+use crate::address::Address;
+use crate::entropy::Entropy;
+use crate::error::ClientError;
+use crate::retry::{Next, Tries, is_final};
+use crate::routes::{Routes, Target};
+use crate::settings::Settings;
+
+/// The future of one try.
+pub(crate) type Try<A> = Pin<Box<dyn Future<Output = Result<Response<A>, Status>> + Send>>;
+
+/// Whether a slow call is also sent to a second member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hedging {
+    /// When the first one is silent.
+    WhenSilent,
+    /// Never: the call takes long by its nature, or is meant for one member.
+    Never,
+}
+
+/// A client of a control plane. Cheap to clone; clones share connections and what was learned about members.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    routes: Mutex<Routes>,
+    entropy: Entropy,
+    told: Vec<Address>,
+}
+
+impl Client {
+    /// A client that knows `members` (one that answers is enough). Connections are opened when they are needed.
+    ///
+    /// # Errors
+    /// [`ClientError::NoMembers`] when `members` is empty.
+    pub fn new(members: &[Address], settings: Settings) -> Result<Self, ClientError> {
+        let mut targets: Vec<Target> = Vec::with_capacity(members.len());
+        for address in members {
+            if targets.iter().all(|target| target.address != *address) {
+                let channel = connect(&settings, address).map_err(|_| ClientError::NoMembers)?;
+                targets.push(Target { address: address.clone(), channel });
+            }
+        }
+        if targets.is_empty() {
+            return Err(ClientError::NoMembers);
+        }
+        let told = targets.iter().map(|target| target.address.clone()).collect();
+        let shared = Shared { routes: Mutex::new(Routes::new(targets)), entropy: Entropy::new(settings.seed), told };
+        Ok(Self { shared: Arc::new(shared), settings: Arc::new(settings) })
+    }
+
+    /// The same client with another deadline for each call.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        let settings = Settings { deadline, ..(*self.settings).clone() };
+        Self { shared: self.shared.clone(), settings: Arc::new(settings) }
+    }
+
+    /// A client that talks to `member` only, such as for asking each member how it sees the cluster.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn only(&self, member: &Address) -> Result<Self, ClientError> {
+        Self::new(std::slice::from_ref(member), (*self.settings).clone())
+    }
+
+    /// The members that the client was told of.
+    #[must_use]
+    pub fn members(&self) -> &[Address] {
+        &self.shared.told
+    }
+
+    /// The member that would be asked now.
+    #[must_use]
+    pub fn current_member(&self) -> Address {
+        self.routes().current().address
+    }
+
+    /// A fresh request id, for callers that want to know it before the call.
+    #[must_use]
+    pub fn new_request_id(&self) -> String {
+        self.shared.entropy.request_id()
+    }
+
+    pub(crate) fn routes(&self) -> MutexGuard<'_, Routes> {
+        // Each change of the routes is one assignment: a panic of another holder cannot leave them half changed.
+        self.shared.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn entropy(&self) -> &Entropy {
+        &self.shared.entropy
+    }
+
+    pub(crate) fn connect(&self, address: &Address) -> Result<Channel, tonic::transport::Error> {
+        connect(&self.settings, address)
+    }
+
+    /// A request that carries the caller's headers and tells the member how long the answer is waited for.
+    pub(crate) fn request<Q>(&self, message: Q, deadline: Instant) -> Request<Q> {
+        let mut request = Request::new(message);
+        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+        self.settings.headers.add_to(request.metadata_mut());
+        request
+    }
+
+    /// Calls until it is answered, refused for good, or the deadline has passed.
+    pub(crate) async fn unary<Q, A, F>(
+        &self,
+        message: Q,
+        request_id: Option<String>,
+        hedging: Hedging,
+        rpc: F,
+    ) -> Result<A, ClientError>
+    where
+        Q: Clone,
+        F: Fn(Channel, Request<Q>) -> Try<A>,
+    {
+        let mut tries = Tries::new(self, self.settings.deadline, request_id);
+        loop {
+            let one = self.one_try(&message, tries.deadline(), hedging, &rpc);
+            let Ok((from, result)) = timeout_at(tries.deadline(), one).await else {
+                return Err(tries.out_of_time());
+            };
+            let status = match result {
+                Ok(answer) => {
+                    self.routes().answered(&from, Instant::now());
+                    return Ok(answer);
+                }
+                Err(status) => status,
+            };
+            match tries.failed(self, &from, &status) {
+                Next::Now => {}
+                Next::After(wait) => tokio::time::sleep(wait).await,
+                Next::GiveUp(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One try at the current member, joined by a second one elsewhere when the first member is silent. Ends with the first
+    /// good or final answer, or with the last of the failures.
+    async fn one_try<Q, A, F>(
+        &self,
+        message: &Q,
+        deadline: Instant,
+        hedging: Hedging,
+        rpc: &F,
+    ) -> (Address, Result<A, Status>)
+    where
+        Q: Clone,
+        F: Fn(Channel, Request<Q>) -> Try<A>,
+    {
+        let start = |target: Target| {
+            let running = rpc(target.channel, self.request(message.clone(), deadline));
+            async move { (target.address, running.await.map(Response::into_inner)) }
+        };
+        let first = self.routes().current();
+        let asked = first.address.clone();
+        let mut sent = Instant::now();
+        let mut may_hedge = hedging == Hedging::WhenSilent;
+        let mut running = FuturesUnordered::new();
+        running.push(start(first));
+        loop {
+            let silent_at = sent + self.settings.hedge_after;
+            tokio::select! {
+                biased;
+                Some((from, result)) = running.next() => {
+                    let decided = result.as_ref().err().is_none_or(is_final);
+                    if decided || running.is_empty() {
+                        return (from, result);
+                    }
+                    self.routes().failed(&from, Instant::now());
+                }
+                () = sleep_until(silent_at), if may_hedge => {
+                    let mut routes = self.routes();
+                    if routes.heard_since(&asked, sent) {
+                        // It is alive and works on other calls: wait another while.
+                        sent = Instant::now();
+                    } else {
+                        may_hedge = false;
+                        let second = routes.beside(&asked);
+                        routes.failed(&asked, Instant::now());
+                        running.extend(second.map(&start));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn connect(settings: &Settings, address: &Address) -> Result<Channel, tonic::transport::Error> {
+    Ok(settings.dialer.dial(&settings.endpoint(address.uri())?))
+}

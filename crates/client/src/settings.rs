@@ -1,0 +1,129 @@
+//! What a client may be told: its deadlines, how it waits between tries, how it opens connections.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+
+/// Settings of a client. The defaults suit a LAN and a person who waits.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Time for one call with all its retries.
+    pub deadline: Duration,
+    /// Time after which a call is given up when no member could be reached at all, not even to say no.
+    pub unreachable_after: Duration,
+    /// A member that has said nothing for so long after a call was sent is no longer waited for alone: the call is sent to
+    /// another member too (it carries the same request id, so it is made once). This is what a member costs that died
+    /// without its kernel closing the connection.
+    pub hedge_after: Duration,
+    /// Longest time for opening a connection.
+    pub connect_timeout: Duration,
+    /// How often an idle connection is tried.
+    pub keepalive_interval: Duration,
+    /// A connection whose try is not answered for so long is closed.
+    pub keepalive_timeout: Duration,
+    /// First wait after all members were tried in vain.
+    pub backoff_min: Duration,
+    /// Longest wait between such rounds.
+    pub backoff_max: Duration,
+    /// A watch that brings nothing for so long, not even progress, is opened anew at another member.
+    pub watch_silence: Duration,
+    /// Largest answer that is accepted, in bytes.
+    pub max_message_bytes: usize,
+    /// Seed of request ids and jitter; `None`: from the operating system. Set it in simulations only: two clients with one
+    /// seed make the same request ids.
+    pub seed: Option<u64>,
+    /// How connections are opened.
+    pub dialer: Dialer,
+    /// Headers put on every call.
+    pub headers: Headers,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            unreachable_after: Duration::from_secs(3),
+            hedge_after: Duration::from_millis(80),
+            connect_timeout: Duration::from_secs(2),
+            keepalive_interval: Duration::from_secs(5),
+            keepalive_timeout: Duration::from_secs(3),
+            backoff_min: Duration::from_millis(8),
+            backoff_max: Duration::from_millis(500),
+            watch_silence: Duration::from_secs(20),
+            max_message_bytes: 32 << 20,
+            seed: None,
+            dialer: Dialer::default(),
+            headers: Headers::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The endpoint that a channel is made from.
+    pub(crate) fn endpoint(&self, uri: String) -> Result<Endpoint, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(uri)?
+            .connect_timeout(self.connect_timeout)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(self.keepalive_interval)
+            .keep_alive_timeout(self.keepalive_timeout)
+            .keep_alive_while_idle(true);
+        Ok(endpoint)
+    }
+}
+
+/// How a channel to a member is made. By default over TCP; a simulation gives its own.
+#[derive(Clone)]
+pub struct Dialer(Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>);
+
+impl Dialer {
+    /// Makes channels by `dial`, which must not wait: `endpoint.connect_with_connector_lazy(..)` for a connector of one's own.
+    pub fn new(dial: impl Fn(&Endpoint) -> Channel + Send + Sync + 'static) -> Self {
+        Self(Arc::new(dial))
+    }
+
+    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Channel {
+        (self.0)(endpoint)
+    }
+}
+
+impl Default for Dialer {
+    fn default() -> Self {
+        Self::new(Endpoint::connect_lazy)
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Dialer")
+    }
+}
+
+/// What is added to the headers of every call, such as the trace context of the caller.
+#[derive(Clone)]
+pub struct Headers(Arc<dyn Fn(&mut MetadataMap) + Send + Sync>);
+
+impl Headers {
+    /// Has `add` called for every try of every call.
+    pub fn new(add: impl Fn(&mut MetadataMap) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(add))
+    }
+
+    pub(crate) fn add_to(&self, headers: &mut MetadataMap) {
+        (self.0)(headers);
+    }
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Headers")
+    }
+}
