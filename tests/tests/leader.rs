@@ -68,11 +68,8 @@ async fn a_follower_dies_and_catches_up() -> Result<()> {
 async fn a_request_replayed_over_a_leader_change_gives_the_same_job() -> Result<()> {
     let mut pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
     let client = pool.client();
-    let request = SubmitJobRequest {
-        request_id: client.new_request_id(),
-        spec: Some(shell("true")),
-        ..Default::default()
-    };
+    let request =
+        SubmitJobRequest { request_id: client.new_request_id(), spec: Some(shell("true")), ..Default::default() };
     let first = client.submit_job(request.clone()).await?.job_id;
     let leader = pool.leader().await?;
     pool.kill_member(leader);
@@ -80,7 +77,10 @@ async fn a_request_replayed_over_a_leader_change_gives_the_same_job() -> Result<
     let mut other = request;
     other.spec = Some(shell("false"));
     let refusal = client.submit_job(other).await.expect_err("another body under the same id");
-    assert_eq!(refusal.reason().map(|reason| reason.as_str_name().to_owned()).unwrap_or_default(), "ERROR_REASON_REQUEST_ID_REUSED");
+    assert_eq!(
+        refusal.reason().map(|reason| reason.as_str_name().to_owned()).unwrap_or_default(),
+        "ERROR_REASON_REQUEST_ID_REUSED"
+    );
     Ok(())
 }
 

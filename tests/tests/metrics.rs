@@ -63,7 +63,8 @@ async fn metrics_keep_the_rules_of_the_field() -> Result<()> {
         assert!(page.lines().count() < 5_000);
     }
     let page = get(&pool.members[leader].http, "/metrics", "text/plain")?;
-    for name in ["tessera_raft_is_leader 1", "tessera_raft_term", "tessera_blocks{", "tessera_jobs{", "tessera_nodes{"] {
+    for name in ["tessera_raft_is_leader 1", "tessera_raft_term", "tessera_blocks{", "tessera_jobs{", "tessera_nodes{"]
+    {
         assert!(page.contains(name), "{name} is missing:\n{page}");
     }
     assert!(get(&pool.members[leader].http, "/livez", "*/*").is_ok());

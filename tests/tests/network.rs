@@ -65,7 +65,8 @@ async fn a_node_is_cut_off(far: &FarNetwork) -> Result<()> {
     })
     .await?;
     wait_for(&client, filler, JobState::Running).await?;
-    let job = submit(&client, on(shell(&format!("echo $$ >> {}; exec sleep 600", pids.display())), 8, Span::Card)).await?;
+    let job =
+        submit(&client, on(shell(&format!("echo $$ >> {}; exec sleep 600", pids.display())), 8, Span::Card)).await?;
     let running = wait_for(&client, job, JobState::Running).await?;
     assert_eq!(running.history[0].nodes[0], pool.nodes[0].name);
     until("the worker to say its pid", async || pids.exists().then_some(())).await?;

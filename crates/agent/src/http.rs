@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tessera_actor::{ActorMeters, Address};
+use tessera_actor::{ActorMeters, Address, exposition};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{View, page};
 use crate::shell::Input;
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How long the node may take to answer; longer means that it is not alive.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -43,9 +42,13 @@ async fn look(context: &Context) -> Result<View, (StatusCode, String)> {
     asked.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
 }
 
-async fn metrics(State(context): State<Context>) -> Response {
+async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Response {
     match look(&context).await {
-        Ok(view) => ([(header::CONTENT_TYPE, OPEN_METRICS)], page(&view, &context.meters)).into_response(),
+        Ok(view) => {
+            let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+            let (kind, text) = exposition(page(&view, &context.meters), accept);
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
         Err(error) => error.into_response(),
     }
 }

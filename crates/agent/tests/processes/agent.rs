@@ -330,7 +330,9 @@ async fn follow_until(address: &str, allocation: u64, text: &str) -> String {
 async fn get(address: &str, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: application/openmetrics-text\r\nconnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).await.expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("it answers");
