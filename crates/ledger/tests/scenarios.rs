@@ -341,3 +341,52 @@ fn the_ledger_forgets_in_bounded_time() {
     let newest = pool.state.revision().0;
     assert_eq!(revisions, [newest - 2, newest - 1, newest]);
 }
+
+/// L2, L4: a grant that preempts for memory alone waits for the memory, and starts when it is there.
+#[test]
+fn a_grant_that_waits_for_memory_starts_when_the_memory_is_free() {
+    let mut pool = one_card(10);
+    let hold = |pool: &mut Pool, start, blocks, gib: u64, priority| {
+        let job = pool.submit(|spec| {
+            spec.priority = priority;
+            spec.virtual_card.compute = tflops(u64::from(blocks));
+            spec.virtual_card.memory = tessera_ledger::Mebibytes(gib * 1024);
+        });
+        let mut part = slice(0, 0, start, blocks);
+        part.memory = tessera_ledger::Mebibytes(gib * 1024);
+        (job, part)
+    };
+    // 64 GiB in all: two small jobs hold 30 GiB each, on blocks that the third one does not ask for.
+    let (first, part) = hold(&mut pool, 6, 2, 30, 10);
+    pool.grant(first, vec![part]);
+    let (second, part) = hold(&mut pool, 8, 2, 30, 10);
+    pool.grant(second, vec![part]);
+    pool.report_all(first, &Observation::Running);
+    pool.report_all(second, &Observation::Running);
+    let (high, part) = hold(&mut pool, 0, 4, 50, 90);
+    pool.grant_over(high, vec![part], vec![first, second]);
+    pool.report_all(first, &stopped(StopCause::Ordered, None));
+    assert_eq!(pool.state.job(high).unwrap().reason, Reason::WaitingForPreempted, "30 of 64 GiB are still held");
+    pool.report_all(second, &stopped(StopCause::Ordered, None));
+    assert_eq!(pool.state.job(high).unwrap().reason, Reason::Granted);
+    pool.report_all(high, &Observation::Running);
+    assert_eq!(pool.state.job(high).unwrap().state, JobState::Running);
+}
+
+/// L2: a card that gets another place on its node while a worker still holds it is not offered a second time.
+#[test]
+fn a_card_that_moved_on_its_node_is_not_free_while_it_is_held() {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 4), card(CardKind::Gpu, 4)]]);
+    let job = pool.submit(|spec| spec.virtual_card.compute = tflops(4));
+    pool.grant(job, vec![slice(0, 1, 0, 4)]);
+    pool.report_all(job, &Observation::Running);
+    let mut left = numbered(&[card(CardKind::Gpu, 4), card(CardKind::Gpu, 4)]).remove(1);
+    left.index = 0;
+    let mut description = node("n0");
+    description.incarnation = 2;
+    pool.run(Command::RegisterNode { node: description.clone(), cards: vec![left.clone()] });
+    assert_eq!(pool.state.block_counts().free, 0, "the only card that is left is the one that is held");
+    pool.report_all(job, &exited(0));
+    pool.run(Command::RegisterNode { node: description, cards: vec![left] });
+    assert_eq!(pool.state.block_counts().free, 4);
+}

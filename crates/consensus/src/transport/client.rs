@@ -121,9 +121,15 @@ impl PeerClient {
             .links
             .connect(&self.peer, Lane::Bulk)
             .map_err(|error| self.rpc_error(RPCTypes::AppendEntries, error))?;
-        let (requests, outgoing) = mpsc::channel(PUMP_DEPTH);
+        let (requests, mut outgoing) = mpsc::channel(PUMP_DEPTH);
         let mut client = connection.client();
-        let opening = async move { client.append(ReceiverStream::new(outgoing)).await.map(Response::into_inner) };
+        let opening = async move {
+            // openraft's wait after a failure is in front of the first request: a peer that is not there must not be dialled
+            // before it is over, and again and again.
+            let first = outgoing.recv().await;
+            let requests = futures::stream::iter(first).chain(ReceiverStream::new(outgoing));
+            client.append(requests).await.map(Response::into_inner)
+        };
         let exchange = Exchange {
             unanswered: Arc::default(),
             patience: self.links.shared.config.append_timeout,

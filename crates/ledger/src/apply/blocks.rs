@@ -1,5 +1,6 @@
 //! Blocks change hands here and only here. Each function keeps the counts by state and the memory of cards right (law L1).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::allocation::{Allocation, AllocationPhase, Slice, Worker, WorkerExit, WorkerState};
@@ -116,35 +117,21 @@ impl State {
         }
         let owner = allocation.owner(rank);
         let promised = allocation.phase == AllocationPhase::Waiting;
-        let mut successors = Vec::new();
         for slice in &worker.slices {
-            self.take_back(owner, slice, promised, &mut successors);
+            self.take_back(owner, slice, promised);
         }
         self.set_worker(&allocation, rank, WorkerState::Stopped);
         self.with_worker(id, rank, |worker| worker.exit = Some(exit));
         let amount = self.amount_of(&worker.slices);
         self.charge_queue_of(allocation.job, |used| used.minus(amount));
-        successors.sort_unstable();
-        successors.dedup();
-        for successor in successors {
-            self.activate_if_complete(successor);
+        for waiting in self.waiting_on(&worker.slices) {
+            self.activate_if_complete(waiting);
         }
     }
 
-    /// Takes one slice back and collects the allocations that get some of its blocks.
-    fn take_back(&mut self, owner: Owner, slice: &Slice, promised: bool, successors: &mut Vec<AllocationId>) {
-        let heirs = self.with_card(slice.card, |card| {
-            let heirs: Vec<AllocationId> = card
-                .extents
-                .as_slice()
-                .iter()
-                .filter_map(|extent| match extent.state {
-                    BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => {
-                        Some(next.allocation)
-                    }
-                    _ => None,
-                })
-                .collect();
+    /// Takes one slice back; blocks that are promised to another worker are held by it at once.
+    fn take_back(&mut self, owner: Owner, slice: &Slice, promised: bool) {
+        self.with_card(slice.card, |card| {
             // A grant that waits owns some of its blocks already and is only named as the next owner of the others.
             card.extents.update(slice.start, slice.length, |state| match state {
                 BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => BlockState::Held(next),
@@ -157,13 +144,28 @@ impl State {
             let memory = if promised { &mut card.memory_promised } else { &mut card.memory_used };
             *memory = memory.saturating_sub(slice.memory);
             card.slices -= 1;
-            heirs
         });
-        successors.extend(heirs.unwrap_or_default());
         self.rest_card(slice.card);
     }
 
-    /// Puts a grant into force once every one of its blocks is held by it: now its workers may be started.
+    /// The grants that wait for something on the cards of these slices: blocks, memory or room for a slice.
+    fn waiting_on(&self, slices: &[Slice]) -> Vec<AllocationId> {
+        let cards: BTreeSet<CardId> = slices.iter().map(|slice| slice.card).collect();
+        let nodes: BTreeSet<NodeId> = cards.iter().map(|card| card.node).collect();
+        let waiting: BTreeSet<AllocationId> = nodes
+            .into_iter()
+            .flat_map(|node| self.allocations_on(node))
+            .filter(|grant| {
+                let mut held = grant.workers.iter().flat_map(|worker| &worker.slices);
+                grant.phase == AllocationPhase::Waiting && held.any(|slice| cards.contains(&slice.card))
+            })
+            .map(|grant| grant.id)
+            .collect();
+        waiting.into_iter().collect()
+    }
+
+    /// Puts a grant into force once every one of its blocks is held by it and its cards have the memory and the room for its
+    /// slices: now its workers may be started.
     fn activate_if_complete(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let complete = allocation.workers.iter().all(|worker| {
@@ -174,7 +176,7 @@ impl State {
                 })
             })
         });
-        if allocation.phase != AllocationPhase::Waiting || !complete {
+        if allocation.phase != AllocationPhase::Waiting || !complete || !self.has_room(&allocation) {
             return;
         }
         self.with_allocation(id, |allocation| allocation.phase = AllocationPhase::Active);
@@ -187,32 +189,31 @@ impl State {
         self.note_activated(&allocation);
     }
 
+    /// Whether the cards of a grant that waits have its memory, and the number of slices that it was promised.
+    fn has_room(&self, allocation: &Allocation) -> bool {
+        let mut asked: BTreeMap<CardId, Mebibytes> = BTreeMap::new();
+        for slice in allocation.workers.iter().flat_map(|worker| &worker.slices) {
+            *asked.entry(slice.card).or_default() += slice.memory;
+        }
+        asked.into_iter().all(|(id, memory)| {
+            self.cards.get(&id).is_some_and(|card| {
+                let limit = card.description.max_slices;
+                card.memory_used.saturating_add(memory) <= card.description.memory
+                    && (limit == 0 || card.slices <= limit)
+            })
+        })
+    }
+
     /// Writes a worker off until somebody knows better (law L2). Whoever waited for its blocks waits in vain.
     pub(super) fn lose_worker(&mut self, id: AllocationId, rank: Rank) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let Some(worker) = allocation.worker(rank) else { return };
         let owner = allocation.owner(rank);
-        for waiting in self.successors_of(owner, &worker.slices) {
+        for waiting in self.waiting_on(&worker.slices) {
             self.abandon_waiting(waiting);
         }
         self.set_worker(&allocation, rank, WorkerState::Lost);
         self.change_blocks(owner, &worker.slices, |_| BlockState::Lost(owner));
-    }
-
-    /// The grants that wait for blocks which `owner` was told to give back.
-    fn successors_of(&self, owner: Owner, slices: &[Slice]) -> Vec<AllocationId> {
-        let mut successors: Vec<AllocationId> = slices
-            .iter()
-            .filter_map(|slice| self.cards.get(&slice.card))
-            .flat_map(|card| card.extents.as_slice())
-            .filter_map(|extent| match extent.state {
-                BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => Some(next.allocation),
-                _ => None,
-            })
-            .collect();
-        successors.sort_unstable();
-        successors.dedup();
-        successors
     }
 
     /// Holds a worker's slices. `Draining` blocks are held as soon as their owner has stopped.

@@ -125,8 +125,14 @@ impl State {
                 }
                 let extents = ExtentMap::new(blocks, BlockState::Free);
                 self.counts = self.counts.plus(extents.counts());
+                let mut description = description.clone();
+                if self.is_held_elsewhere(id, &description) {
+                    // The same hardware under its old place is still held: nothing of it is free (law L2). The agent
+                    // declares it again when it is.
+                    description.health = CardHealth::Unhealthy;
+                }
                 let card = Card {
-                    description: description.clone(),
+                    description,
                     blocks,
                     offset: 0,
                     extents,
@@ -143,6 +149,12 @@ impl State {
         }
         self.rest_card(id);
         self.pending_events.push(Event::Card { card: id });
+    }
+
+    /// Whether a worker still holds the same hardware, which had another place on the node before.
+    fn is_held_elsewhere(&self, id: CardId, description: &CardDescription) -> bool {
+        self.cards_of(id.node)
+            .any(|(other, card)| other != id && card.slices > 0 && is_same_card(&card.description, description))
     }
 
     /// A card that its agent no longer names: gone when nobody holds it, else unusable until it is given back.
