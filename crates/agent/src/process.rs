@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -78,7 +79,11 @@ impl ProcessStat {
 /// Whether any thread of the process still exists: the first thread may be a zombie while others run on.
 #[must_use]
 pub fn has_live_thread(pid: i32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(threads) => threads,
+        // Only a process that is not there is gone; one that cannot be looked at counts as alive (law L2).
+        Err(error) => return error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(libc::ESRCH),
+    };
     threads.flatten().any(|thread| {
         fs::read_to_string(thread.path().join("stat"))
             .ok()

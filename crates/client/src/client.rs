@@ -13,8 +13,8 @@ use tonic::{Request, Response, Status};
 
 use crate::address::Address;
 use crate::entropy::Entropy;
-use crate::error::ClientError;
-use crate::retry::{Next, Tries, is_final};
+use crate::error::{ApiError, ClientError};
+use crate::retry::{Next, Tries, is_final, may_have_been_made};
 use crate::routes::{Routes, Target};
 use crate::settings::Settings;
 
@@ -138,7 +138,7 @@ impl Client {
         let mut tries = Tries::new(self, self.settings.deadline, request_id);
         loop {
             let one = self.one_try(&message, tries.deadline(), hedging, &rpc);
-            let Ok((from, result)) = timeout_at(tries.deadline(), one).await else {
+            let Ok((from, result, doubt)) = timeout_at(tries.deadline(), one).await else {
                 return Err(tries.out_of_time());
             };
             let status = match result {
@@ -148,6 +148,9 @@ impl Client {
                 }
                 Err(status) => status,
             };
+            if doubt {
+                tries.doubt();
+            }
             match tries.failed(self, &from, &status) {
                 Next::Now => {}
                 Next::After(wait) => tokio::time::sleep(wait).await,
@@ -157,14 +160,14 @@ impl Client {
     }
 
     /// One try at the current member, joined by a second one elsewhere when the first member is silent. Ends with the first
-    /// good or final answer, or with the last of the failures.
+    /// good or final answer, or with the last of the failures, and with whether one of the others may have been carried out.
     async fn one_try<Q, A, F>(
         &self,
         message: &Q,
         deadline: Instant,
         hedging: Hedging,
         rpc: &F,
-    ) -> (Address, Result<A, Status>)
+    ) -> (Address, Result<A, Status>, bool)
     where
         Q: Clone,
         F: Fn(Channel, Request<Q>) -> Try<A>,
@@ -178,6 +181,7 @@ impl Client {
         let mut sent = Instant::now();
         let mut may_hedge = hedging == Hedging::WhenSilent;
         let mut running = FuturesUnordered::new();
+        let mut doubt = false;
         running.push(start(first));
         loop {
             let silent_at = sent + self.settings.hedge_after;
@@ -186,8 +190,9 @@ impl Client {
                 Some((from, result)) = running.next() => {
                     let decided = result.as_ref().err().is_none_or(is_final);
                     if decided || running.is_empty() {
-                        return (from, result);
+                        return (from, result, doubt);
                     }
+                    doubt |= result.is_err_and(|status| may_have_been_made(&ApiError::from(&status)));
                     self.routes().failed(&from, Instant::now());
                 }
                 () = sleep_until(silent_at), if may_hedge => {

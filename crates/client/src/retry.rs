@@ -102,6 +102,11 @@ impl Tries {
         self.next(client, meaning, now)
     }
 
+    /// A try beside the one that is reported may have been carried out.
+    pub(crate) fn doubt(&mut self) {
+        self.maybe_made |= self.request_id.is_some();
+    }
+
     /// The deadline passed with a try still unanswered.
     pub(crate) fn out_of_time(&mut self) -> ClientError {
         self.maybe_made = self.request_id.is_some();
@@ -182,9 +187,9 @@ pub(crate) fn is_final(status: &Status) -> bool {
 fn meaning(error: &ApiError) -> Meaning {
     use ErrorReason as R;
     match error.reason {
-        Some(R::NotLeader | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped | R::DeadlineExceeded) => {
-            Meaning::Elsewhere
-        }
+        Some(
+            R::NotLeader | R::TermStale | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped | R::DeadlineExceeded,
+        ) => Meaning::Elsewhere,
         Some(R::NotInitialized) => Meaning::Elsewhere,
         Some(R::Overloaded | R::StorageFull | R::NodeUnreachable | R::WatchTooSlow) => Meaning::Busy,
         Some(_) => Meaning::Final,
@@ -198,7 +203,7 @@ fn meaning(error: &ApiError) -> Meaning {
 }
 
 /// Whether a mutation that ended in `error` may be in the log.
-fn may_have_been_made(error: &ApiError) -> bool {
+pub(crate) fn may_have_been_made(error: &ApiError) -> bool {
     use ErrorReason as R;
     match error.reason {
         Some(R::OutcomeUnknown | R::DeadlineExceeded) => true,

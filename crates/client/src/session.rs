@@ -64,7 +64,7 @@ impl SessionConnector {
     /// Searches the leader for at most `patience`, says `hello` there and waits for its welcome.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the leader will not have this agent (NODE_NAME_TAKEN, NODE_FORGOTTEN, TERM_STALE,
+    /// [`ClientError::Refused`] when the leader will not have this agent (NODE_NAME_TAKEN, NODE_FORGOTTEN,
     /// CLUSTER_MISMATCH, CARD_INVALID, PROTOCOL_VIOLATION): trying again is no use until something is changed.
     /// [`ClientError::Unavailable`] when no leader was found in time: try again with a fresh hello.
     pub async fn open(&mut self, hello: Hello, patience: Duration) -> Result<Session, ClientError> {

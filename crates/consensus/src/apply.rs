@@ -106,7 +106,12 @@ impl<M: Machine> Applier<M> {
         let highest = membership.nodes().map(|(id, _)| MemberId(*id)).max().unwrap_or_default();
         self.position.highest_member = self.position.highest_member.max(highest);
         self.position.membership = StoredMembership::new(Some(*at), membership.clone());
-        self.shared.set_highest_member(self.position.highest_member);
+        self.note_members();
+    }
+
+    fn note_members(&self) {
+        let members = self.position.membership.membership().nodes().map(|(id, _)| *id);
+        self.shared.set_members(members, self.position.highest_member);
     }
 
     fn note_digest(&mut self, at: LogIndex) -> io::Result<()> {
@@ -231,7 +236,7 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for Applier<M> {
             highest_member: description.highest_member,
             log_time: description.log_time,
         };
-        self.shared.set_highest_member(self.position.highest_member);
+        self.note_members();
         tracing::info!(last = ?self.position.last, "snapshot installed");
         self.publish()
     }

@@ -4,18 +4,24 @@
 //!
 //! A follower starts an election when it has not heard from the leader for `election_timeout_max` (the lease, during
 //! which it also refuses to vote for anyone else) plus a random share between `election_timeout_min` and
-//! `election_timeout_max`. With 40 ms heartbeats and 90 to 160 ms that is 250 to 320 ms of silence, six to eight missed
-//! heartbeats: a machine that is busy, a garbage-collected neighbour or a lost packet does not reach it, and a real
-//! LAN, whose round trips are far below a millisecond, has a margin of two orders of magnitude. Pre-vote makes an
-//! election that starts nevertheless harmless: as long as the others hear the leader, nobody grants it and no term is
-//! burnt.
+//! `election_timeout_max`: with 100 and 220 ms that is 320 to 440 ms of silence. Pre-vote makes an election that starts
+//! nevertheless harmless: as long as the others hear the leader, nobody grants it and no term is burnt.
+//!
+//! What ends a reign over a stall is the leader itself, and sooner. So that a leader that reaches some voters but no
+//! quorum falls silent, it sends no heartbeats once the newest one that a quorum acknowledged was *sent*
+//! `election_timeout_max` ago. When a leader's process, or the way to its quorum, stands still, that acknowledgement may
+//! be older than the stall by a heartbeat (1.2 of them with the jitter of the timer) and a round trip. So a stall of up to
+//! about `election_timeout_max` - 1.2 * `heartbeat` - one round trip is survived for certain, about 170 ms; a longer one may
+//! cost a reign. Hence `election_timeout_max` must be at least four heartbeats.
 //!
 //! The usual death is faster than a timeout. When the leader's process is killed, or its host reboots in order, the
 //! kernel closes its sockets, and every follower holds one open for exactly this purpose (`Presence` in the raft
 //! service). A follower that sees it close does not wait for the random share: it asks for pre-votes as soon as its
-//! lease is over, one follower after the other (`stagger`). From the kill to the next leader that is about
-//! `election_timeout_max` minus the age of the last heartbeat plus two round trips and two synced writes: about 160 ms.
-//! A closed socket never shortens a lease, so a broken connection to a live leader costs nothing.
+//! lease is over, one follower after the other (`stagger`). From the kill to the next leader that is
+//! `election_timeout_max`, less the age of the last heartbeat (0 to 1.2 of `heartbeat`), plus a quarter of `stagger`, plus
+//! one `stagger` for each follower ahead in the order that cannot win, plus 10 to 20 ms for two round trips and two synced
+//! writes: about 190 to 245 ms when the first one wins. A closed socket never shortens a lease, so a broken connection to a
+//! live leader costs nothing.
 
 use std::time::Duration;
 
@@ -49,6 +55,9 @@ pub struct ConsensusConfig {
     /// Most commands that wait to be proposed; beyond it callers get
     /// [`ProposeError::Overloaded`](crate::ProposeError::Overloaded).
     pub mailbox: usize,
+    /// Most bytes of commands that wait to be proposed; beyond it callers get
+    /// [`ProposeError::Overloaded`](crate::ProposeError::Overloaded).
+    pub mailbox_bytes: usize,
     /// Most bytes of entries in one append request.
     pub append_bytes: u64,
     /// Most bytes of recent entries kept decoded in memory.
@@ -67,9 +76,9 @@ impl Default for ConsensusConfig {
     fn default() -> Self {
         ConsensusConfig {
             heartbeat: Duration::from_millis(40),
-            election_timeout_min: Duration::from_millis(90),
-            election_timeout_max: Duration::from_millis(160),
-            stagger: Duration::from_millis(25),
+            election_timeout_min: Duration::from_millis(100),
+            election_timeout_max: Duration::from_millis(220),
+            stagger: Duration::from_millis(20),
             snapshot_entries: 20_000,
             snapshot_bytes: 64 << 20,
             keep_entries: 5_000,
@@ -78,6 +87,7 @@ impl Default for ConsensusConfig {
             max_batch_bytes: 1 << 20,
             max_in_flight: 4,
             mailbox: 16_384,
+            mailbox_bytes: 64 << 20,
             append_bytes: 2 << 20,
             cache_bytes: 64 << 20,
             append_timeout: Duration::from_secs(2),
@@ -110,8 +120,9 @@ impl ConsensusConfig {
                 "election_timeout_max must exceed election_timeout_min by at least 10 ms, or votes split",
             ),
             (
-                self.election_timeout_max >= self.heartbeat * 3,
-                "election_timeout_max must be at least three heartbeats: it is also the leader's lease",
+                self.election_timeout_max >= self.heartbeat * 4,
+                "election_timeout_max must be at least four heartbeats: a leader that no quorum acknowledged for so long falls \
+                 silent",
             ),
             (
                 self.stagger >= Duration::from_millis(5) && self.stagger <= self.election_timeout_min,
@@ -132,6 +143,10 @@ impl ConsensusConfig {
             (self.max_in_flight > 0, "max_in_flight must be positive"),
             (self.mailbox >= self.max_batch_commands, "mailbox must hold at least one full batch"),
             (
+                self.mailbox_bytes >= self.max_batch_bytes && self.mailbox_bytes <= MAX_MAILBOX_BYTES,
+                "mailbox_bytes must hold at least one full batch and be at most 2 GiB",
+            ),
+            (
                 self.append_timeout >= self.election_timeout_max,
                 "append_timeout must not be shorter than election_timeout_max",
             ),
@@ -146,6 +161,9 @@ impl ConsensusConfig {
 
 /// Largest message between members, both ways.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 32 << 20;
+
+/// Most that [`ConsensusConfig::mailbox_bytes`] may be.
+const MAX_MAILBOX_BYTES: usize = 2 << 30;
 
 #[cfg(test)]
 mod tests {
@@ -165,10 +183,15 @@ mod tests {
         };
         assert!(broken(|c| c.election_timeout_min = c.heartbeat).contains("election_timeout_min"));
         assert!(broken(|c| c.election_timeout_max = c.election_timeout_min).contains("election_timeout_max"));
+        let three_heartbeats = |c: &mut ConsensusConfig| {
+            (c.heartbeat, c.election_timeout_min) = (Duration::from_millis(60), Duration::from_millis(120));
+        };
+        assert!(broken(three_heartbeats).contains("four heartbeats"));
         assert!(broken(|c| c.heartbeat = Duration::ZERO).contains("heartbeat"));
         assert!(broken(|c| c.max_batch_bytes = 3 << 20).contains("max_batch_bytes"));
         assert!(broken(|c| c.append_bytes = 64 << 20).contains("append_bytes"));
         assert!(broken(|c| c.mailbox = 1).contains("mailbox"));
+        assert!(broken(|c| c.mailbox_bytes = 1).contains("mailbox_bytes"));
         assert!(broken(|c| c.append_timeout = Duration::ZERO).contains("append_timeout"));
         assert!(broken(|c| c.stagger = Duration::ZERO).contains("stagger"));
     }

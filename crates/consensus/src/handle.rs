@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,13 +72,15 @@ pub(crate) struct Inner<M: Machine> {
     pub raft: openraft::Raft<TypeConfig, Applier<M>>,
     pub links: Arc<Links>,
     pub proposals: mpsc::Sender<Proposal<M::Outcome>>,
+    /// Bytes of commands that may still be put into `proposals`.
+    pub room: Arc<Semaphore>,
     pub questions: mpsc::Sender<Question>,
     pub status: watch::Receiver<Status>,
     pub leadership: watch::Receiver<Leadership>,
     pub tasks: TaskTracker,
     pub end: CancellationToken,
     /// One change of the membership by this member at a time.
-    pub changing: tokio::sync::Mutex<()>,
+    pub changing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl<M: Machine> Drop for Inner<M> {
@@ -146,9 +148,13 @@ impl<M: Machine> Consensus<M> {
         if let Some(reason) = self.inner.shared.stopper.reason() {
             return Err(ProposeError::Stopped(reason));
         }
+        // A command is never larger than a batch, which is far below 4 GiB.
+        let bytes = u32::try_from(command.len()).map_err(|_| ProposeError::Overloaded)?;
+        let room = Arc::clone(&self.inner.room).try_acquire_many_owned(bytes);
+        let room = room.map_err(|_| ProposeError::Overloaded)?;
         let (answer, answered) = oneshot::channel();
         let ticket = Ticket::default();
-        let proposal = Proposal { command, deadline, ticket: ticket.clone(), answer };
+        let proposal = Proposal { command, deadline, ticket: ticket.clone(), answer, room };
         self.inner.proposals.try_send(proposal).map_err(|full_or_closed| match full_or_closed {
             mpsc::error::TrySendError::Full(_) => ProposeError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped(self.why_stopped()),

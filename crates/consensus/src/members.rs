@@ -1,6 +1,7 @@
 //! Who takes part: founding the cluster, adding, promoting and removing members, handing leadership over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardReason, InitializeError, RaftError};
@@ -10,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::{MembershipError, ReadError, StopReason};
 use crate::handle::Consensus;
 use crate::ids::{Member, MemberId};
-use crate::machine::Machine;
+use crate::machine::{LogIndex, Machine};
 use crate::status::{Role, Status};
 use crate::transport::Admission;
 use crate::types::{Place, TypeConfig, leader_of};
@@ -19,6 +20,9 @@ use crate::types::{Place, TypeConfig, leader_of};
 const CAUGHT_UP: u64 = 64;
 
 type Changed = Result<(), MembershipError>;
+
+/// The turn to change the membership.
+type Changing = tokio::sync::OwnedMutexGuard<()>;
 
 fn check_founders(own: MemberId, founders: &[Member]) -> Result<(), String> {
     if !founders.iter().any(|founder| founder.id == own) {
@@ -52,7 +56,7 @@ impl<M: Machine> Consensus<M> {
     /// [`MembershipError::AlreadyInitialized`] the second time, [`MembershipError::BadFounders`],
     /// [`MembershipError::NotAdmitted`], [`MembershipError::Stopped`].
     pub async fn initialize(&self, founders: Vec<Member>, deadline: Instant) -> Changed {
-        let _changing = self.inner.changing.lock().await;
+        let _changing = self.one_at_a_time(deadline).await?;
         let own = self.inner.shared.id();
         check_founders(own, &founders).map_err(|why| MembershipError::BadFounders { why })?;
         if self.inner.raft.is_initialized().await.map_err(|_| self.stopped_error())? {
@@ -89,13 +93,30 @@ impl<M: Machine> Consensus<M> {
         members
     }
 
+    /// This member's status with a membership that is committed: a quorum confirmed this leader after the call began, and
+    /// it has applied everything its log held then.
+    ///
+    /// # Errors
+    /// [`MembershipError::NotLeader`], [`MembershipError::Unavailable`] or [`MembershipError::Stopped`].
+    pub async fn committed_membership(&self, deadline: Instant) -> Result<Status, MembershipError> {
+        self.lead_and_know(deadline).await?;
+        let seen = self.inner.status.borrow().clone();
+        self.applied_here(seen.last, deadline).await.map_err(not_known)?;
+        let now = self.inner.status.borrow().clone();
+        // In one reign the leader's log only grows: what was seen is what was applied.
+        if now.role == Role::Leader && now.term == seen.term {
+            return Ok(seen);
+        }
+        Err(MembershipError::NotLeader { leader: now.leader })
+    }
+
     /// Adds a member that learns the log and has no vote. Its process must run, with an empty data folder, under the
     /// new id ([`next_member_id`](Consensus::next_member_id) or higher).
     ///
     /// # Errors
     /// [`MembershipError`]; [`MembershipError::IdUsed`] for an id that is or ever was in use.
     pub async fn add_learner(&self, member: Member, deadline: Instant) -> Changed {
-        let _changing = self.inner.changing.lock().await;
+        let changing = self.one_at_a_time(deadline).await?;
         self.lead_and_know(deadline).await?;
         let next = self.next_member_id();
         if member.id < next {
@@ -106,27 +127,33 @@ impl<M: Machine> Consensus<M> {
             return Err(MembershipError::NotAdmitted { member, why });
         }
         self.admit(&member, Admission::Join, deadline).await?;
-        self.change(ChangeMembers::AddNodes(BTreeMap::from([(member.id.0, Place::of(&member))])), deadline).await
+        self.change(changing, ChangeMembers::AddNodes(BTreeMap::from([(member.id.0, Place::of(&member))])), deadline)
+            .await
     }
 
-    /// Gives a learner a vote, once it has caught up.
+    /// Gives a learner a vote, once it has caught up. Repeated for a voter, it ends a change of the voters that a leader
+    /// which lost its lead left half made.
     ///
     /// # Errors
     /// [`MembershipError`]; [`MembershipError::Lagging`] when it does not catch up before the deadline.
     pub async fn promote(&self, id: MemberId, deadline: Instant) -> Changed {
-        let _changing = self.inner.changing.lock().await;
+        let changing = self.one_at_a_time(deadline).await?;
         self.lead_and_know(deadline).await?;
-        {
+        let votes = {
             let status = self.inner.status.borrow();
-            if status.voters.iter().any(|voter| voter.id == id) {
+            let votes = status.voters.iter().any(|voter| voter.id == id);
+            if votes && !status.joint {
                 return Err(MembershipError::WrongRole { id, why: "has a vote already" });
             }
             if status.member(id).is_none() {
                 return Err(MembershipError::NoSuchMember { id });
             }
+            votes
+        };
+        if !votes {
+            self.caught_up(id, deadline).await?;
         }
-        self.caught_up(id, deadline).await?;
-        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id.0])), deadline).await
+        self.change(changing, ChangeMembers::AddVoterIds(BTreeSet::from([id.0])), deadline).await
     }
 
     /// Removes a member, dead or alive. A leader that removes itself hands leadership over.
@@ -134,7 +161,7 @@ impl<M: Machine> Consensus<M> {
     /// # Errors
     /// [`MembershipError`]; [`MembershipError::LastVoter`] for the only voter.
     pub async fn remove(&self, id: MemberId, deadline: Instant) -> Changed {
-        let _changing = self.inner.changing.lock().await;
+        let changing = self.one_at_a_time(deadline).await?;
         self.lead_and_know(deadline).await?;
         let (is_voter, voters) = {
             let status = self.inner.status.borrow();
@@ -145,12 +172,12 @@ impl<M: Machine> Consensus<M> {
         };
         let ids = BTreeSet::from([id.0]);
         if !is_voter {
-            return self.change(ChangeMembers::RemoveNodes(ids), deadline).await;
+            return self.change(changing, ChangeMembers::RemoveNodes(ids), deadline).await;
         }
         if voters == 1 {
             return Err(MembershipError::LastVoter { id });
         }
-        self.change(ChangeMembers::RemoveVoters(ids), deadline).await
+        self.change(changing, ChangeMembers::RemoveVoters(ids), deadline).await
     }
 
     /// Hands leadership to a voter, or to the voter that is furthest when none is named, and waits until someone
@@ -159,7 +186,7 @@ impl<M: Machine> Consensus<M> {
     /// # Errors
     /// [`MembershipError`].
     pub async fn transfer_leadership(&self, to: Option<MemberId>, deadline: Instant) -> Changed {
-        let _changing = self.inner.changing.lock().await;
+        let _changing = self.one_at_a_time(deadline).await?;
         self.lead_and_know(deadline).await?;
         let own = self.inner.shared.id();
         let target = match to {
@@ -204,17 +231,17 @@ impl<M: Machine> Consensus<M> {
     async fn lead_and_know(&self, deadline: Instant) -> Changed {
         let known = async {
             let upto = self.own_read_index(deadline).await?;
-            self.wait_applied(crate::machine::LogIndex(upto.index), deadline).await?;
-            // The status follows what was applied.
-            let mut status = self.inner.status.clone();
-            let current = status.wait_for(|status| status.applied.0 >= upto.index);
-            timeout_at(deadline, current).await.map(drop).map_err(|_| ReadError::Unavailable)
+            self.applied_here(LogIndex(upto.index), deadline).await
         };
-        known.await.map_err(|error| match error {
-            ReadError::NotLeader { leader } => MembershipError::NotLeader { leader },
-            ReadError::Unavailable => MembershipError::Unavailable,
-            ReadError::Stopped(reason) => MembershipError::Stopped(reason),
-        })
+        known.await.map_err(not_known)
+    }
+
+    /// Waits until an entry is applied and the status, which follows, shows it.
+    async fn applied_here(&self, upto: LogIndex, deadline: Instant) -> Result<(), ReadError> {
+        self.wait_applied(upto, deadline).await?;
+        let mut status = self.inner.status.clone();
+        let current = status.wait_for(|status| status.applied >= upto);
+        timeout_at(deadline, current).await.map(drop).map_err(|_| ReadError::Unavailable)
     }
 
     async fn caught_up(&self, id: MemberId, deadline: Instant) -> Changed {
@@ -234,15 +261,29 @@ impl<M: Machine> Consensus<M> {
         Err(MembershipError::NotLeader { leader: self.inner.status.borrow().leader.clone() })
     }
 
-    /// Makes one change, if the membership is still the one that was looked at.
-    async fn change(&self, change: ChangeMembers<u64, Place>, deadline: Instant) -> Changed {
+    /// Waits for the end of the change that is under way.
+    async fn one_at_a_time(&self, deadline: Instant) -> Result<Changing, MembershipError> {
+        let turn = Arc::clone(&self.inner.changing).lock_owned();
+        timeout_at(deadline, turn).await.map_err(|_| MembershipError::InProgress)
+    }
+
+    /// Makes one change, if the membership is still the one that was looked at. A change of the voters takes two entries;
+    /// it is made on a task of its own, so that a caller that goes away or gives up does not leave it half made.
+    async fn change(&self, changing: Changing, change: ChangeMembers<u64, Place>, deadline: Instant) -> Changed {
         let last_membership_log_id = *self.inner.raft.metrics().borrow_watched().membership_config.log_id();
         let unchanged = [Precondition::LastMembershipLogId { last_membership_log_id }];
-        let changing = self.inner.raft.change_membership_if(change, false, unchanged);
-        match timeout_at(deadline, changing).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(RaftError::Fatal(_))) => Err(self.stopped_error()),
-            Ok(Err(RaftError::APIError(error))) => Err(self.change_error(error)),
+        let (raft, end) = (self.inner.raft.clone(), self.inner.end.clone());
+        let made = self.inner.tasks.spawn(self.inner.shared.entropy.scope(async move {
+            let _changing = changing;
+            tokio::select! {
+                () = end.cancelled() => None,
+                made = raft.change_membership_if(change, false, unchanged) => Some(made),
+            }
+        }));
+        match timeout_at(deadline, made).await {
+            Ok(Ok(Some(Ok(_)))) => Ok(()),
+            Ok(Ok(Some(Err(RaftError::APIError(error))))) => Err(self.change_error(error)),
+            Ok(Ok(Some(Err(RaftError::Fatal(_))) | None) | Err(_)) => Err(self.stopped_error()),
             Err(_) => Err(MembershipError::OutcomeUnknown),
         }
     }
@@ -268,6 +309,14 @@ impl<M: Machine> Consensus<M> {
                 }
             },
         }
+    }
+}
+
+fn not_known(error: ReadError) -> MembershipError {
+    match error {
+        ReadError::NotLeader { leader } => MembershipError::NotLeader { leader },
+        ReadError::Unavailable => MembershipError::Unavailable,
+        ReadError::Stopped(reason) => MembershipError::Stopped(reason),
     }
 }
 

@@ -36,7 +36,8 @@ impl Observer {
     pub(crate) async fn run(mut self) {
         let mut applied = self.shared.applied.subscribe();
         loop {
-            self.look(*applied.borrow_and_update());
+            applied.mark_unchanged();
+            self.look();
             tokio::time::sleep(SETTLE).await;
             tokio::select! {
                 () = self.end.cancelled() => return,
@@ -50,11 +51,13 @@ impl Observer {
         }
     }
 
-    fn look(&mut self, applied: AppliedAt) {
+    fn look(&mut self) {
         let metrics = self.metrics.borrow_watched().clone();
+        // After the metrics, so that it is not behind what they call committed without reason.
+        let applied = *self.shared.applied.borrow();
         self.note_end(&metrics);
         let status = self.status_of(&metrics, applied);
-        if status.role == Role::Leader && status.quorum_fresh {
+        if is_current(&status, applied) {
             self.shared.note_current();
         }
         let leadership = leadership_of(&status, applied);
@@ -138,6 +141,13 @@ fn followers_of(metrics: &RaftMetrics, own: MemberId, last: LogIndex) -> BTreeMa
         .collect()
 }
 
+/// Whether what is applied is all that is committed: on a leader that a quorum acknowledges and that has applied
+/// everything it committed, an entry of its own term included; before that one it may not know what is committed.
+fn is_current(status: &Status, applied: AppliedAt) -> bool {
+    let leads = status.role == Role::Leader && status.quorum_fresh;
+    leads && applied.term == status.term && applied.index >= status.committed
+}
+
 fn leadership_of(status: &Status, applied: AppliedAt) -> Leadership {
     if status.role != Role::Leader {
         let leader = status.leader.clone().filter(|leader| leader.id != status.id);
@@ -145,4 +155,22 @@ fn leadership_of(status: &Status, applied: AppliedAt) -> Leadership {
     }
     // The first entry of a term is its leader's own, so one applied entry of this term means that entry was applied.
     Leadership::Leading { term: status.term, ready: applied.term == status.term }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_is_current_when_it_applied_everything_committed_in_its_own_term() {
+        let mut status = Status::new(MemberId(1), true);
+        (status.role, status.quorum_fresh) = (Role::Leader, true);
+        (status.term, status.committed) = (Term(3), LogIndex(9));
+        let applied = AppliedAt { term: Term(3), index: LogIndex(9) };
+        assert!(is_current(&status, applied));
+        assert!(!is_current(&status, AppliedAt { index: LogIndex(8), ..applied }), "an entry is missing");
+        assert!(!is_current(&status, AppliedAt { term: Term(2), ..applied }), "its own first entry is missing");
+        assert!(!is_current(&Status { quorum_fresh: false, ..status.clone() }, applied), "it may be deposed");
+        assert!(!is_current(&Status { role: Role::Follower, ..status }, applied), "it does not lead");
+    }
 }

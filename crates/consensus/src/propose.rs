@@ -72,10 +72,14 @@ pub(crate) struct Proposal<O> {
     pub deadline: Instant,
     pub ticket: Ticket,
     pub answer: oneshot::Sender<Answer<O>>,
+    /// Its share of the mailbox's bytes, given back when it goes into an entry or is refused.
+    pub room: OwnedSemaphorePermit,
 }
 
 impl<O> Proposal<O> {
     fn refuse(self, refusal: Refusal) {
+        // First, so that a caller that tries again finds its bytes free.
+        drop(self.room);
         // The caller may have gone; it withdrew, or will learn nothing because it does not want to.
         let _ = self.answer.send(Err(refusal));
     }

@@ -1,5 +1,6 @@
 //! What the parts of one member's consensus share.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub snapshot_gate: Arc<tokio::sync::Mutex<()>>,
     admitted: AtomicBool,
     highest_member: AtomicU64,
+    /// Members in the applied membership.
+    members: Mutex<BTreeSet<u64>>,
     freshness: Mutex<Freshness>,
 }
 
@@ -67,6 +70,7 @@ impl Shared {
             snapshot_gate: Arc::default(),
             admitted: AtomicBool::new(admitted),
             highest_member: AtomicU64::new(0),
+            members: Mutex::default(),
             freshness: Mutex::default(),
         }
     }
@@ -89,8 +93,17 @@ impl Shared {
         MemberId(self.highest_member.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_highest_member(&self, id: MemberId) {
-        self.highest_member.store(id.0, Ordering::Release);
+    /// Notes the applied membership and the highest id there ever was.
+    pub(crate) fn set_members(&self, members: impl Iterator<Item = u64>, highest: MemberId) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.collect();
+        self.highest_member.store(highest.0, Ordering::Release);
+    }
+
+    /// Whether the id was in use and is no more, as far as this member has applied. An id that is higher than all it
+    /// knows may be that of a member it has yet to hear of.
+    pub(crate) fn was_removed(&self, id: MemberId) -> bool {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        is_used_up(&members, self.highest_member(), id)
     }
 
     fn freshness(&self) -> MutexGuard<'_, Freshness> {
@@ -127,6 +140,10 @@ impl Shared {
     }
 }
 
+fn is_used_up(members: &BTreeSet<u64>, highest: MemberId, id: MemberId) -> bool {
+    !members.is_empty() && id <= highest && !members.contains(&id.0)
+}
+
 /// How current this member's state is, as far as it can know.
 #[derive(Default)]
 struct Freshness {
@@ -152,6 +169,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn only_ids_that_were_in_use_and_are_no_more_are_used_up() {
+        let members = BTreeSet::from([1, 3]);
+        let used_up: Vec<u64> = (1..=5).filter(|id| is_used_up(&members, MemberId(4), MemberId(*id))).collect();
+        assert_eq!(used_up, [2, 4], "a higher one may be a member this one has yet to hear of");
+        assert!(!is_used_up(&BTreeSet::new(), MemberId(0), MemberId(0)), "who knows no member refuses none");
+    }
 
     #[test]
     fn a_member_is_as_current_as_the_word_it_has_caught_up_with() {

@@ -161,6 +161,7 @@ fn spawn_all<M: Machine>(
     let (status, status_seen) = watch::channel(Status::new(shared.id(), shared.admitted()));
     let (leadership, leadership_seen) = watch::channel(Leadership::Following { leader: None });
     let (proposals, mailbox) = mpsc::channel(shared.config.mailbox);
+    let room = Arc::new(Semaphore::new(shared.config.mailbox_bytes));
     let (questions, asked) = mpsc::channel(shared.config.mailbox);
 
     let observer =
@@ -215,12 +216,13 @@ fn spawn_all<M: Machine>(
             raft,
             links,
             proposals,
+            room,
             questions,
             status: status_seen,
             leadership: leadership_seen,
             tasks,
             end,
-            changing: tokio::sync::Mutex::new(()),
+            changing: Arc::default(),
         }),
     }
 }

@@ -131,7 +131,8 @@ impl WorkerGroup {
             Version::V2 => ("cgroup.freeze", "1", "0"),
         };
         let freezing = write(path, file, frozen);
-        for pid in self.members() {
+        // 0 would be this very process' group.
+        for pid in self.members().into_iter().filter(|pid| *pid != UNKNOWN_MEMBER) {
             // A pid that cannot be signalled shows up again in the next round, and in the end as an unconfirmed kill.
             let _ = kill_pid(pid);
         }
@@ -142,10 +143,10 @@ impl WorkerGroup {
     /// Whether nothing alive is in it. Zombies do not count: they compute nothing and hold no memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.members().into_iter().any(|pid| pid == 0 || has_live_thread(pid))
+        !self.members().into_iter().any(|pid| pid == UNKNOWN_MEMBER || has_live_thread(pid))
     }
 
-    /// Every pid in it and in groups below it; 0 for a process of another pid namespace.
+    /// Every pid in it and in groups below it; [`UNKNOWN_MEMBER`] for what has no pid here or could not be looked at.
     fn members(&self) -> Vec<i32> {
         let mut pids = Vec::new();
         if let Some((path, _)) = &self.record.tracking {
@@ -274,12 +275,28 @@ fn write_if_present(folder: &Path, file: &str, content: &str) -> Result<(), Cgro
     if folder.join(file).exists() { write(folder, file, content) } else { Ok(()) }
 }
 
+/// How the kernel names a process of another pid namespace, and how we name what could not be looked at.
+const UNKNOWN_MEMBER: i32 = 0;
+
 fn collect_members(folder: &Path, pids: &mut Vec<i32>) {
-    let own = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let own = match fs::read_to_string(folder.join("cgroup.procs")) {
+        Ok(own) => own,
+        Err(error) if is_gone(&error) => String::new(),
+        Err(_) => {
+            // It could not be looked at: a kill must not count as confirmed because of that (law L2).
+            pids.push(UNKNOWN_MEMBER);
+            return;
+        }
+    };
     pids.extend(own.lines().filter_map(|line| line.trim().parse::<i32>().ok()));
     for below in folders_below(folder) {
         collect_members(&below, pids);
     }
+}
+
+/// Whether an error says that the group is not there any more.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 
 fn remove_tree(folder: &Path) {
@@ -290,6 +307,7 @@ fn remove_tree(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
+/// The folders below; none when the folder itself cannot be read, which for the members of a group was noticed before.
 fn folders_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries

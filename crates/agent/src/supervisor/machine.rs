@@ -165,10 +165,12 @@ impl Machine {
             Event::Exited { exit, memory_killed } => self.exited(exit, memory_killed),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
-                self.never_started(now, Cause::StartFailed, "the agent ended before the order was durable".to_owned())
+                // Not the job's fault, and nothing of it ran: another attempt follows.
+                self.never_started(now, Cause::Vanished, "the agent ended before the order was durable".to_owned())
             }
             Event::Abandoned => Vec::new(),
-            Event::Terminated => self.stop(now, self.rules.stop, Cause::Exited, "stopped because the host shuts down"),
+            // Nobody asked for the end of the job: what its program says on the way out is no success of it.
+            Event::Terminated => self.stop(now, self.rules.stop, Cause::Ordered, "stopped because the host shuts down"),
             Event::TimePassed => self.time_passed(now),
         }
     }

@@ -75,7 +75,7 @@ fn begin_starts_once_and_only_under_a_valid_lease() {
 fn an_agent_that_dies_before_the_order_is_durable_starts_nothing() {
     let mut machine = machine(None, None);
     assert_eq!(machine.on(at(0), Event::Abandoned), [Effect::Publish, Effect::Finish]);
-    assert_eq!(machine.status().cause, Some(Cause::StartFailed));
+    assert_eq!(machine.status().cause, Some(Cause::Vanished));
     let mut running = running(None, None);
     assert_eq!(running.on(at(1), Event::Abandoned), [], "later it does not matter");
 }

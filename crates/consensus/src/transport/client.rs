@@ -249,7 +249,8 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         option: RPCOption,
     ) -> Rpc<AppendEntriesResponse<TypeConfig>> {
         if request.entries.is_empty() {
-            return self.heartbeat(request, option.soft_ttl()).await.map(AppendEntriesResponse::from);
+            // An answer that openraft still waits for counts: up to the next heartbeat.
+            return self.heartbeat(request, option.hard_ttl()).await.map(AppendEntriesResponse::from);
         }
         let mut answers = self.open_append(futures::stream::iter([request]))?;
         match answers.next().await {

@@ -16,11 +16,14 @@ use crate::codec::{encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::error::ReadError;
 use crate::handle::{Consensus, Inner};
-use crate::ids::Identity;
+use crate::ids::{Identity, MemberId};
 use crate::machine::{LogIndex, Machine, Unreadable};
 use crate::pb;
 use crate::pb::raft_service_server::{RaftService, RaftServiceServer};
 use crate::types::{TypeConfig, Vote, index_of};
+
+/// Most terms by which a vote may be ahead of this member's: more than elections, a few a second at most, can use up.
+const MOST_TERMS_AHEAD: u64 = 1 << 32;
 
 /// The raft service of one member, to be mounted in its server.
 pub type RaftServer<M> = RaftServiceServer<Served<M>>;
@@ -76,6 +79,10 @@ fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), 
     Ok(())
 }
 
+fn is_plausible(term: u64, own: u64) -> bool {
+    term <= own.saturating_add(MOST_TERMS_AHEAD)
+}
+
 impl<M: Machine> Served<M> {
     fn check(&self, header: Option<&pb::Header>) -> Result<(), Status> {
         if let Some(reason) = self.inner.shared.stopper.reason() {
@@ -107,6 +114,36 @@ impl<M: Machine> Served<M> {
         if vote.partial_cmp(&self.own_vote()) != Some(std::cmp::Ordering::Less) {
             self.inner.shared.note_leader(commit);
         }
+    }
+
+    /// A term far above all that elections can have reached would, once taken up, leave no terms for later ones.
+    fn plausible(&self, vote: Vote) -> Result<Vote, Status> {
+        let (term, own) = (vote.leader_id.term, self.own_vote().leader_id.term);
+        if is_plausible(term, own) {
+            return Ok(vote);
+        }
+        Err(Status::invalid_argument(format!("term {term} is implausible: this member is in term {own}")))
+    }
+
+    /// An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader (L7). One
+    /// that does not come from the leader this member follows was never to be stored.
+    fn cannot_read(&self, vote: Option<pb::Vote>, error: Unreadable) -> Status {
+        let own = self.own_vote();
+        if own.committed && wire::required_vote(vote).is_ok_and(|vote| vote == own) {
+            return Status::internal(self.inner.shared.unreadable(error).to_string());
+        }
+        garbled(error)
+    }
+
+    /// For requests for a vote: as for what only a member may do, and not from one that was removed. A caller this member
+    /// has not heard of may be a later member, whose votes a cluster can depend on; only ids that are used up are refused.
+    fn check_elector(&self, header: Option<&pb::Header>) -> Result<(), Status> {
+        self.check_member(header)?;
+        let from = MemberId(header.map_or(0, |header| header.from));
+        if self.inner.shared.was_removed(from) {
+            return Err(Status::failed_precondition(format!("member {from} was removed: it has no vote to ask for")));
+        }
+        Ok(())
     }
 
     async fn admit_here(&self, founding: bool, probe: bool) -> Result<(), String> {
@@ -168,10 +205,9 @@ impl<M: Machine> Served<M> {
         if first {
             self.check_member(message.header.as_ref())?;
         }
-        // An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader
-        // (L7).
-        let request = wire::append_from_pb(message)
-            .map_err(|error| Status::internal(self.inner.shared.unreadable(error).to_string()))?;
+        let vote = message.vote;
+        let request = wire::append_from_pb(message).map_err(|error| self.cannot_read(vote, error))?;
+        self.plausible(request.vote)?;
         self.note_leader(&request.vote, index_of(request.leader_commit.as_ref()));
         Ok(Some(request))
     }
@@ -208,6 +244,7 @@ impl<M: Machine> RaftService for Served<M> {
         let request = request.into_inner();
         self.check_member(request.header.as_ref())?;
         let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
+        self.plausible(heartbeat.vote)?;
         let (vote, previous, commit) =
             (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
         let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
@@ -218,8 +255,8 @@ impl<M: Machine> RaftService for Served<M> {
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
         let request = request.into_inner();
-        self.check_member(request.header.as_ref())?;
-        let vote = wire::required_vote(request.vote).map_err(garbled)?;
+        self.check_elector(request.header.as_ref())?;
+        let vote = self.plausible(wire::required_vote(request.vote).map_err(garbled)?)?;
         let mut asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
         asked.leadership_transfer = request.leadership_transfer;
         let answer = self.inner.raft.vote(asked).await.map_err(gone)?;
@@ -232,8 +269,8 @@ impl<M: Machine> RaftService for Served<M> {
 
     async fn pre_vote(&self, request: Request<pb::PreVoteRequest>) -> Result<Response<pb::PreVoteResponse>, Status> {
         let request = request.into_inner();
-        self.check_member(request.header.as_ref())?;
-        let vote = wire::required_vote(request.vote).map_err(garbled)?;
+        self.check_elector(request.header.as_ref())?;
+        let vote = self.plausible(wire::required_vote(request.vote).map_err(garbled)?)?;
         let asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
         let answer = self.inner.raft.pre_vote(asked).await.map_err(gone)?;
         Ok(Response::new(pb::PreVoteResponse {
@@ -249,7 +286,7 @@ impl<M: Machine> RaftService for Served<M> {
     ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
         let request = request.into_inner();
         self.check_member(request.header.as_ref())?;
-        let from = wire::required_vote(request.from_leader).map_err(garbled)?;
+        let from = self.plausible(wire::required_vote(request.from_leader).map_err(garbled)?)?;
         let asked = TransferLeaderRequest::new(from, request.target, request.last.map(log_id_from_pb));
         let taken = self.inner.raft.handle_transfer_leader(asked).await.map_err(gone)?;
         let refusal = taken.err().map(|error| error.to_string()).unwrap_or_default();
@@ -262,7 +299,7 @@ impl<M: Machine> RaftService for Served<M> {
     ) -> Result<Response<pb::OfferSnapshotResponse>, Status> {
         let request = request.into_inner();
         self.check_member(request.header.as_ref())?;
-        let vote = wire::required_vote(request.vote).map_err(garbled)?;
+        let vote = self.plausible(wire::required_vote(request.vote).map_err(garbled)?)?;
         let record = wire::head_from_pb(request.head).map_err(garbled)?;
         let own = self.own_vote();
         let refused = own.partial_cmp(&vote) == Some(std::cmp::Ordering::Greater);
@@ -277,6 +314,7 @@ impl<M: Machine> RaftService for Served<M> {
         let mut parts = request.into_inner();
         let (header, start) = receive::start_of(parts.message().await?)?;
         self.check_member(header.as_ref())?;
+        self.plausible(start.vote)?;
         let snapshot = receive::receive(&self.inner.shared, &start, &mut parts).await?;
         let installed = self.inner.raft.install_full_snapshot(start.vote, snapshot).await.map_err(gone)?;
         Ok(Response::new(pb::InstallSnapshotResponse { vote: Some(vote_to_pb(&installed.vote)) }))
@@ -325,5 +363,18 @@ impl<M: Machine> RaftService for Served<M> {
             Err(Status::unavailable("this member stops"))
         });
         Ok(Response::new(here.chain(leaving).boxed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_no_elections_can_have_reached_is_not_believed() {
+        assert!(is_plausible(1, 5), "an old term is raft's to judge");
+        assert!(is_plausible(5 + MOST_TERMS_AHEAD, 5));
+        assert!(!is_plausible(6 + MOST_TERMS_AHEAD, 5));
+        assert!(is_plausible(u64::MAX, u64::MAX - 1));
     }
 }

@@ -167,3 +167,41 @@ async fn wrong_changes_are_refused() {
     assert!(matches!(last, Err(MembershipError::LastVoter { .. })), "{last:?}");
     alone.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_caller_goes_away_is_made_whole() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    let leader = cluster.leader().await;
+    let mut wanted = 3;
+    for id in 4..=8 {
+        let newcomer = cluster.add_seat(id).await;
+        cluster.start(id).await.expect("a new member must start");
+        let node = &cluster.nodes[&leader];
+        node.consensus.add_learner(newcomer, soon()).await.expect("must be added");
+        // The caller goes as soon as the first half of the change is in the log.
+        tokio::select! {
+            promoted = node.consensus.promote(MemberId(id), soon()) => promoted.expect("must be promoted"),
+            _ = node.until("half a change", |status| status.joint) => {}
+        }
+        wanted += 1;
+        node.until("the whole change", |status| status.voters.len() == wanted && !status.joint).await;
+    }
+    let members = cluster.nodes[&leader].consensus.committed_membership(soon()).await.expect("it leads");
+    assert_eq!((members.voters.len(), members.joint), (8, false));
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_a_quorum_does_not_say_who_is_a_member() {
+    let cluster = Cluster::founded(3, config()).await;
+    let leader = cluster.leader().await;
+    let lead = &cluster.nodes[&leader].consensus;
+    assert_eq!(lead.committed_membership(soon()).await.expect("it leads").voters.len(), 3);
+    let follower = cluster.follower().await;
+    let elsewhere = cluster.nodes[&follower].consensus.committed_membership(soon()).await;
+    assert!(matches!(elsewhere, Err(MembershipError::NotLeader { .. })), "{elsewhere:?}");
+    cluster.isolate(leader);
+    let alone = lead.committed_membership(Instant::now() + Duration::from_millis(500)).await;
+    assert!(matches!(alone, Err(MembershipError::Unavailable | MembershipError::NotLeader { .. })), "{alone:?}");
+    cluster.shutdown().await;
+}

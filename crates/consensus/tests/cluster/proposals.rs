@@ -109,6 +109,30 @@ async fn a_full_mailbox_refuses_and_what_was_refused_is_never_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mailbox_full_of_bytes_refuses_until_they_are_gone() {
+    let limit = 1 << 20;
+    let mut cluster = Cluster::new(ConsensusConfig { mailbox_bytes: limit, max_in_flight: 1, ..config() });
+    cluster.add_seat(1).await;
+    let (disk, flushes) = stoppable();
+    cluster.seats.get_mut(&1).expect("just added").disk = disk.clone();
+    cluster.start(1).await.expect("a new member must start");
+    cluster.found().await;
+    flushes.store(false, Ordering::Release);
+    let node = &cluster.nodes[&1];
+    let stuck = Instant::now() + Duration::from_secs(1);
+    let proposals = (0..40).map(|serial| node.consensus.propose(command(serial, limit / 10), stuck));
+    let answers = futures::future::join_all(proposals).await;
+    let overloaded = answers.iter().filter(|answer| matches!(answer, Err(ProposeError::Overloaded))).count();
+    assert!((20..40).contains(&overloaded), "one batch is on its way and one waits, {overloaded} were refused");
+    flushes.store(true, Ordering::Release);
+    disk.flush();
+    cluster.propose_somewhere(1_000).await;
+    // Whether taken, withdrawn or refused, all have given their bytes back: one command may fill the mailbox.
+    node.consensus.propose(command(1_001, limit - 8), soon()).await.expect("there is room again");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_goes_away_withdraws_what_was_not_taken() {
     let mut cluster = Cluster::new(ConsensusConfig { max_in_flight: 1, ..config() });
     cluster.add_seat(1).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tessera_ledger::{Epoch, LogTime, NodeId, NodeState, State};
+use tessera_ledger::{Eligibility, Epoch, LogTime, NodeId, NodeState, State};
 use tokio::time::Instant;
 
 use super::leases::Leases;
@@ -51,12 +51,12 @@ pub(super) fn look(
         }
     }
     let suspected = silent.len() + lately_lost > policy.allowed(ready + lately_lost) && !silent.is_empty();
-    if !suspected {
-        for node in &silent {
-            let known = leases.condemned_in(node.id).is_some();
-            if !known && leases.condemn(node.id, node.epoch, now) {
-                condemned.push((node.id, node.epoch));
-            }
+    for node in &silent {
+        // A leader that suspects itself believes an operator: a node that is drained and silent is given up all the same.
+        let believed = !suspected || node.eligibility == Eligibility::Draining;
+        let known = leases.condemned_in(node.id).is_some();
+        if believed && !known && leases.condemn(node.id, node.epoch, now) {
+            condemned.push((node.id, node.epoch));
         }
     }
     Finding { silent: silent.len(), suspected, condemned }

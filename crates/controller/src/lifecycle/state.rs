@@ -1,11 +1,12 @@
 //! What the lifecycle actor remembers, and what it does about what happens.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_consensus::ProposeError as Cause;
 use tessera_ledger::{
-    Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, NodeState, Request, Revision, State,
+    AllocationId, Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, NodeState, Request, Revision,
+    State,
 };
 use tokio::time::Instant;
 
@@ -61,6 +62,10 @@ pub(super) struct Lifecycle {
     timings: Timings,
     mass_loss: MassLoss,
     in_flight: BTreeSet<Duty>,
+    /// Losses whose proposal ended without a word: they may be in the log.
+    maybe_lost: BTreeSet<Duty>,
+    /// When this leader first saw each attempt run.
+    running_since: BTreeMap<AllocationId, Instant>,
     suspected: bool,
     /// The revision at the last tick of the clock, and when that was.
     quiet_since: Option<(Revision, Instant)>,
@@ -73,7 +78,16 @@ const LIMITS: Duration = Duration::from_secs(10);
 
 impl Lifecycle {
     pub(super) const fn new(timings: Timings, mass_loss: MassLoss) -> Self {
-        Self { timings, mass_loss, in_flight: BTreeSet::new(), suspected: false, quiet_since: None, limits_due: None }
+        Self {
+            timings,
+            mass_loss,
+            in_flight: BTreeSet::new(),
+            maybe_lost: BTreeSet::new(),
+            running_since: BTreeMap::new(),
+            suspected: false,
+            quiet_since: None,
+            limits_due: None,
+        }
     }
 
     /// Something happened; `state` is the newest state of the ledger, and the table of leases is held.
@@ -84,7 +98,7 @@ impl Lifecycle {
                 self.look_at_nodes(state, leases, now, log_now, &mut effects);
                 if self.limits_due.is_none_or(|due| due <= now) {
                     self.limits_due = Some(now + LIMITS);
-                    self.look_at_limits(state, log_now, &mut effects);
+                    self.look_at_limits(state, now, &mut effects);
                 }
                 self.look_at_clock(state, now, &mut effects);
             }
@@ -122,7 +136,7 @@ impl Lifecycle {
             tracing::error!(
                 silent,
                 "so many nodes are silent at once that this leader suspects itself or the network: none of them is declared \
-                 lost; check the network, or forget the nodes that are dead"
+                 lost; check the network, or drain the nodes that are dead: of those the loss is then declared"
             );
         }
         self.suspected = suspected;
@@ -134,7 +148,11 @@ impl Lifecycle {
     }
 
     /// Agents stop jobs at their time limit; this is for an agent that does not.
-    fn look_at_limits(&mut self, state: &State, log_now: LogTime, effects: &mut Vec<Effect>) {
+    ///
+    /// It counts on this process' own clock, from when it first saw the job run: a step of the wall clock ends no job.
+    fn look_at_limits(&mut self, state: &State, now: Instant, effects: &mut Vec<Effect>) {
+        self.running_since.retain(|allocation, _| state.allocation(*allocation).is_some());
+        let running_since = &mut self.running_since;
         let late: Vec<JobId> = state
             .allocations()
             .filter_map(|allocation| {
@@ -142,7 +160,11 @@ impl Lifecycle {
                 let limit = job.spec.time_limit?;
                 let allowed = limit.saturating_add(job.spec.checkpoint.grace).saturating_add(self.timings.limit_slack);
                 let running = job.state == JobState::Running && job.allocation == Some(allocation.id);
-                (running && log_now.since(allocation.started_at?) > allowed).then_some(job.id)
+                if !running {
+                    return None;
+                }
+                let since = *running_since.entry(allocation.id).or_insert(now);
+                (now.saturating_duration_since(since) > allowed).then_some(job.id)
             })
             .collect();
         for job in late {
@@ -204,13 +226,18 @@ impl Lifecycle {
         if let Duty::Lose(node, _) = duty {
             match result {
                 Ok(committed) => {
+                    self.maybe_lost.remove(&duty);
                     leases.spare(node);
                     if committed.outcome == tessera_ledger::Outcome::Done {
                         effects.push(Effect::CountLost);
                     }
                 }
                 // It may be in the log: the node stays condemned and the loss is proposed again.
-                Err(ProposeError::Consensus(Cause::OutcomeUnknown)) => {}
+                Err(ProposeError::Consensus(Cause::OutcomeUnknown)) => {
+                    self.maybe_lost.insert(duty);
+                }
+                // "Not proposed" is said of this try only: an earlier one may be in the log.
+                Err(_) if self.maybe_lost.contains(&duty) => {}
                 Err(_) => leases.spare(node),
             }
         }

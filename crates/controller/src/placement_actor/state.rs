@@ -91,7 +91,15 @@ impl Placement {
             }
             Event::Answered(Ok(committed)) => {
                 self.flight = Flight::Committed(committed.revision);
-                effects.push(count(&committed.outcome));
+                let counted = count(&committed.outcome);
+                let in_vain = matches!(counted, Effect::Count { accepted: 0, .. });
+                effects.push(counted);
+                if in_vain {
+                    // Decided again at once it would be refused again at once, for ever.
+                    self.due = false;
+                    effects.push(Effect::Wake(Wake::In(PAUSE)));
+                    return effects;
+                }
                 self.due = true;
             }
             Event::Answered(Err(error)) => {

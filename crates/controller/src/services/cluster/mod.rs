@@ -94,6 +94,13 @@ impl ClusterApi {
         Ok(founding::founded_by(&founders.cluster, &founders.members))
     }
 
+    /// The membership as it is committed, which only a leader that a quorum confirms can tell: what a retry may be answered
+    /// from.
+    async fn committed(&self, deadline: Instant) -> Result<MemberStatus, Status> {
+        self.existing()?;
+        self.consensus().committed_membership(deadline).await.map_err(|error| self.refuse(&error))
+    }
+
     /// Refuses while a cluster does not exist for this member.
     fn existing(&self) -> Result<MemberStatus, Status> {
         let status = self.desk.pool.status().borrow().clone();
@@ -105,6 +112,10 @@ impl ClusterApi {
             "this member has not been admitted to a cluster; initialize the cluster, or add this member to one",
         ))
     }
+}
+
+fn is_learner(status: &MemberStatus, id: MemberId) -> bool {
+    status.learners.iter().any(|learner| learner.id == id)
 }
 
 #[tonic::async_trait]
@@ -155,8 +166,11 @@ impl ClusterService for ClusterApi {
         mutation::key_of(request.get_ref())?;
         let deadline = deadline_of(&request);
         let new = new_member(request.into_inner().member)?;
-        let status = self.existing()?;
-        if let Some(known) = view::members(&status).into_iter().find(|member| member.address == new.address) {
+        let status = self.committed(deadline).await?;
+        let known = view::members(&status).into_iter().find(|member| member.address == new.address);
+        // While voters change, one of them may be on its way out.
+        let stays = |known: &v1::Member| !status.joint || is_learner(&status, MemberId(known.id));
+        if let Some(known) = known.filter(stays) {
             return Ok(Response::new(v1::AddMemberResponse { member: Some(known) }));
         }
         let identity = Identity {
@@ -190,10 +204,11 @@ impl ClusterService for ClusterApi {
         let deadline = deadline_of(&request);
         let id = MemberId(request.into_inner().member_id);
         let votes = |status: &MemberStatus| status.voters.iter().any(|voter| voter.id == id);
-        if !votes(&self.existing()?) {
+        let status = self.committed(deadline).await?;
+        if status.joint || !votes(&status) {
             self.consensus().promote(id, deadline).await.map_err(|error| self.refuse(&error))?;
         }
-        let members = view::members(&self.settled(deadline, |status| votes(status)).await);
+        let members = view::members(&self.settled(deadline, |status| votes(status) && !status.joint).await);
         Ok(Response::new(v1::PromoteMemberResponse { members }))
     }
 
@@ -204,7 +219,9 @@ impl ClusterService for ClusterApi {
         mutation::key_of(request.get_ref())?;
         let deadline = deadline_of(&request);
         let id = MemberId(request.into_inner().member_id);
-        let is_gone = self.existing()?.member(id).is_none() && id.0 != 0 && id < self.consensus().next_member_id();
+        // A voter stays a member until its removal is whole: one that is none in a committed membership is gone.
+        let is_gone =
+            self.committed(deadline).await?.member(id).is_none() && id.0 != 0 && id < self.consensus().next_member_id();
         if !is_gone {
             self.consensus().remove(id, deadline).await.map_err(|error| self.refuse(&error))?;
         }

@@ -16,6 +16,9 @@ use crate::grpc::deadline::{Deadline, TIMEOUT_HEADER, timeout_value};
 use crate::services::caller::current_traceparent;
 use crate::services::refusal;
 
+/// The one call that does something else when it is carried a second time.
+const TRANSFER_LEADERSHIP: &str = "/tessera.v1.ClusterService/TransferLeadership";
+
 /// Length of a message's prefix: whether it is compressed, and how long it is.
 const PREFIX: usize = 5;
 
@@ -54,6 +57,8 @@ impl Envelope {
         parts.headers.remove(header::CONTENT_LENGTH);
         parts.extensions.insert(deadline);
         let (body, repeatable) = if mutates { with_request_id(body) } else { (body, true) };
+        // Carried again, it would ask the new leader to hand leadership on.
+        let repeatable = repeatable && parts.uri.path() != TRANSFER_LEADERSHIP;
         Ok(Self { parts, body, deadline, repeatable })
     }
 

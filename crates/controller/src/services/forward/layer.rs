@@ -16,7 +16,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::channels::Channels;
 use super::envelope::Envelope;
-use super::verdict::Verdict;
+use super::verdict::{Verdict, says_not_now};
 use crate::grpc::deadline::Deadline;
 use crate::grpc::methods::{Answerer, Methods};
 use crate::pool::PoolHandle;
@@ -162,6 +162,10 @@ where
                 Leader::Unknown => Verdict::Again { perhaps_done: false },
             };
             match verdict {
+                // An earlier attempt may have been carried out: a later one's "nothing was changed" is not the whole truth.
+                Verdict::Answer(response) if perhaps_done && says_not_now(&response) => {
+                    return Err(refusal::gave_up(true));
+                }
                 Verdict::Answer(response) => return Ok(response),
                 Verdict::Again { perhaps_done: doubt } => perhaps_done |= doubt,
             }

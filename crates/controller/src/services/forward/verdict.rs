@@ -44,6 +44,12 @@ impl Verdict {
     }
 }
 
+/// Whether a member refused this attempt for now, promising that it changed nothing.
+pub(super) fn says_not_now(response: &Response<Body>) -> bool {
+    let reason = Status::from_header_map(response.headers()).and_then(|status| reason_of(&status));
+    matches!(reason, Some(ErrorReason::NoQuorum | ErrorReason::Overloaded | ErrorReason::StorageFull))
+}
+
 fn is_connect_error(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -75,6 +81,14 @@ mod tests {
         assert_eq!(status(ErrorReason::NoQuorum), None);
         assert_eq!(verdict(&Status::not_found("no such job")), None);
         assert_eq!(verdict(&Status::unavailable("from something in between")), None);
+    }
+
+    #[test]
+    fn a_refusal_for_now_is_told_from_an_answer() {
+        let says = |reason| says_not_now(&because(reason, "for a reason").into_http::<Body>());
+        assert!(says(ErrorReason::NoQuorum) && says(ErrorReason::Overloaded) && says(ErrorReason::StorageFull));
+        assert!(!says(ErrorReason::JobUnknown));
+        assert!(!says_not_now(&Response::new(Body::empty())));
     }
 
     #[tokio::test]

@@ -1,0 +1,159 @@
+//! How fast placement decides, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with 80,000 cards, with
+//! 100,000 jobs waiting. Figures "per item" are decisions; applying the plans is not measured here, taking over what they touched
+//! (`refresh`) is, where the name says so.
+//!
+//! `cargo bench -p tessera-placement --bench decide`
+
+mod cluster;
+
+use std::sync::Arc;
+
+use cluster::{Cluster, Numbers, job};
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use tessera_ledger::*;
+use tessera_placement::{Limits, Pool};
+
+/// Nodes and cards per node.
+const SIZES: [(u32, u32); 2] = [(1_200, 5), (10_000, 8)];
+const WAITING: u32 = 100_000;
+const GRANTS: usize = 2_000;
+
+fn main() {
+    divan::main();
+}
+
+fn limits(grants: usize) -> Limits {
+    Limits { grants, ..Limits::default() }
+}
+
+fn waiting_cluster(size: (u32, u32)) -> (Cluster, Numbers) {
+    let mut cluster = Cluster::new(size.0, size.1);
+    let mut numbers = Numbers(11);
+    cluster.submit(WAITING, &mut numbers);
+    (cluster, numbers)
+}
+
+/// Fills the pool until nothing more fits; answers an index that is current.
+fn saturated(size: (u32, u32)) -> (Cluster, Pool, Vec<AllocationId>) {
+    let (mut cluster, mut numbers) = waiting_cluster(size);
+    let mut pool = Pool::new(&cluster.state);
+    let mut grants = Vec::new();
+    cluster.state.take_touched();
+    loop {
+        let made = commit(&mut cluster, &mut pool, 5_000);
+        if made.is_empty() {
+            break;
+        }
+        grants.extend(made);
+        let waiting = u32::try_from(cluster.state.job_count(JobState::Pending)).unwrap_or(WAITING);
+        cluster.submit(WAITING.saturating_sub(waiting), &mut numbers);
+        refresh(&mut cluster, &mut pool);
+    }
+    (cluster, pool, grants)
+}
+
+fn refresh(cluster: &mut Cluster, pool: &mut Pool) {
+    let touched = cluster.state.take_touched();
+    pool.refresh(&cluster.state, &touched);
+}
+
+/// One plan, applied and taken over.
+fn commit(cluster: &mut Cluster, pool: &mut Pool, grants: usize) -> Vec<AllocationId> {
+    let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(grants));
+    let outcomes = cluster.apply([Command::CommitPlan { plan: decision.plan }]);
+    refresh(cluster, pool);
+    let answers = outcomes.into_iter().flat_map(|outcome| match outcome {
+        Outcome::Planned(parts) => parts,
+        other => panic!("the plan was not carried out: {other:?}"),
+    });
+    answers.filter_map(|part| part.expect("every part of a fresh plan is accepted")).collect()
+}
+
+/// Two thousand decisions on an empty pool, out of 100,000 waiting jobs.
+#[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
+fn decide_on_an_empty_pool(bencher: Bencher, size: (u32, u32)) {
+    let (cluster, _) = waiting_cluster(size);
+    let pool = Pool::new(&cluster.state);
+    bencher.counter(ItemsCount::new(GRANTS)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(GRANTS));
+        assert_eq!(decision.plan.parts.len(), GRANTS);
+        (decision, pool)
+    });
+}
+
+/// A full pool with 100,000 jobs waiting: two thousand grants end, what that touched is taken over, and the room is granted anew. An
+/// item is one job that ended and was taken over.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn refresh_and_decide_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, pool, grants) = saturated(size);
+    let step = (grants.len() / GRANTS).max(1);
+    let ended: Vec<AllocationId> = grants.iter().copied().step_by(step).take(GRANTS).collect();
+    cluster.end(&ended);
+    let touched = cluster.state.take_touched();
+    bencher.counter(ItemsCount::new(ended.len())).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        pool.refresh(&cluster.state, &touched);
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(usize::MAX));
+        assert!(!decision.plan.parts.is_empty());
+        (decision, pool)
+    });
+}
+
+/// One job ends in a full pool with 100,000 jobs waiting: the time until it is known who comes next.
+#[divan::bench(args = SIZES, sample_count = 50, sample_size = 1)]
+fn one_decision_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, pool, grants) = saturated(size);
+    cluster.end(&grants[grants.len() / 2..=grants.len() / 2]);
+    let touched = cluster.state.take_touched();
+    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        pool.refresh(&cluster.state, &touched);
+        (pool.decide(&cluster.state, cluster.state.time(), &limits(usize::MAX)), pool)
+    });
+}
+
+/// A gang of 512 workers on an empty pool.
+#[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
+fn gang_of_512(bencher: Bencher, size: (u32, u32)) {
+    let mut cluster = Cluster::new(size.0, size.1);
+    let spec = JobSpec { gang: 512, ..job(200, 20_000, &[CardKind::Gpu]) };
+    cluster.apply([Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }]);
+    let pool = Pool::new(&cluster.state);
+    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &Limits::default());
+        assert_eq!(decision.plan.parts.len(), 1);
+        (decision, pool)
+    });
+}
+
+/// Preemption on a full pool: one job of high priority that needs a whole large card.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn preemption_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, mut pool, _) = saturated(size);
+    let spec = JobSpec { priority: 90, ..job(900, 60_000, &[CardKind::Gpu]) };
+    cluster.apply([Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }]);
+    refresh(&mut cluster, &mut pool);
+    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &Limits::default());
+        assert!(matches!(decision.plan.parts[..], [PlanPart::Grant { .. }]));
+        (decision, pool)
+    });
+}
+
+/// Why a job waits on a full pool.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, mut pool, _) = saturated(size);
+    let spec = Arc::new(job(900, 60_000, &[CardKind::Gpu]));
+    let outcome = cluster.apply([Command::SubmitJob { spec, traceparent: String::new() }]).remove(0);
+    let Outcome::Submitted(id) = outcome else { panic!("the job was not accepted: {outcome:?}") };
+    refresh(&mut cluster, &mut pool);
+    let job = cluster.state.job(id).expect("the job was just submitted").clone();
+    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| (pool.explain(&cluster.state, &job), pool));
+}
+
+/// Reading the whole ledger, as a new leader does.
+#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
+fn read_the_whole_state(bencher: Bencher, size: (u32, u32)) {
+    let (cluster, _) = waiting_cluster(size);
+    bencher.bench_local(|| Pool::new(&cluster.state));
+}

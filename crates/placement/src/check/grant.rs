@@ -1,0 +1,244 @@
+//! Checks a grant: the gang is whole, each virtual card is what was asked for, and everything it takes is free or given back for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tessera_ledger::capacity::CardClass;
+use tessera_ledger::{
+    AllocationId, AllocationPhase, CardHealth, CardId, Job, JobId, JobState, Mebibytes, MilliTflops, PlannedWorker,
+    QueueAmount, Slice, Span, WorkerState,
+};
+
+use super::world::{Block, World};
+use super::{Holder, Problem};
+
+pub(super) fn check(
+    world: &mut World<'_>,
+    id: JobId,
+    workers: &[PlannedWorker],
+    victims: &[JobId],
+) -> Result<(), Vec<Problem>> {
+    let state = world.state;
+    let Some(job) = state.job(id).filter(|job| job.is_waiting()) else { return Err(vec![Problem::JobNotReady(id)]) };
+    if !world.granted.insert(id) {
+        return Err(vec![Problem::JobNotReady(id)]);
+    }
+    let mut problems = Vec::new();
+    check_gang(world, job, workers, &mut problems);
+    check_victims(world, job, workers, victims, &mut problems);
+    take(world, job, workers, victims, &mut problems);
+    check_queues(world, job, workers, victims, &mut problems);
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// A move takes its target as a grant does; the source is given back only when it has stopped.
+pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWorker]) -> Result<(), Vec<Problem>> {
+    let state = world.state;
+    let running = state.job(id).filter(|job| job.state == JobState::Running);
+    let Some(job) = running.filter(|_| !world.leaving.contains(&id)) else {
+        return Err(vec![Problem::JobNotReady(id)]);
+    };
+    let mut problems = Vec::new();
+    check_gang(world, job, workers, &mut problems);
+    take(world, job, workers, &[], &mut problems);
+    check_queues(world, job, workers, &[], &mut problems);
+    world.leaving.insert(id);
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+fn check_gang(world: &World<'_>, job: &Job, workers: &[PlannedWorker], problems: &mut Vec<Problem>) {
+    let in_order = workers.windows(2).all(|pair| pair[0].member <= pair[1].member);
+    let members: BTreeSet<u32> = workers.iter().map(|worker| worker.member).collect();
+    if !in_order || members.iter().copied().ne(0..job.spec.gang) {
+        problems.push(Problem::GangBroken(job.id));
+    }
+    for member in members {
+        let of_member: Vec<&PlannedWorker> = workers.iter().filter(|worker| worker.member == member).collect();
+        check_member(world, job, member, &of_member, problems);
+    }
+}
+
+fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWorker], problems: &mut Vec<Problem>) {
+    let state = world.state;
+    let request = &job.spec.virtual_card;
+    let precision = request.precision.unwrap_or(state.config().reference_precision);
+    let (mut compute, mut memory) = (MilliTflops::ZERO, Mebibytes::ZERO);
+    let (mut nodes, mut cards, mut kinds) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for worker in workers {
+        let node = state.node(worker.node);
+        let labelled = node.is_some_and(|node| {
+            job.spec.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
+        });
+        if !labelled || !node.is_some_and(|node| node.grantable()) {
+            problems.push(Problem::NodeNotAccepted { job: job.id, node: worker.node });
+        }
+        if !nodes.insert(worker.node) || worker.slices.is_empty() {
+            problems.push(Problem::GangBroken(job.id));
+        }
+        for slice in &worker.slices {
+            let card = state.card(slice.card).filter(|card| {
+                slice.card.node == worker.node
+                    && card.description.health == CardHealth::Healthy
+                    && card.description.rate(precision).is_some()
+                    && CardClass::of(card).is_accepted_by(&job.spec)
+                    && slice.isolation >= request.isolation
+                    && slice.isolation <= card.description.isolation
+            });
+            let Some(card) = card else {
+                problems.push(Problem::CardNotAccepted { job: job.id, card: slice.card });
+                continue;
+            };
+            compute = compute.saturating_add(card.rate_of(slice.length, precision));
+            memory = memory.saturating_add(slice.memory);
+            cards.insert(slice.card);
+            kinds.insert(card.description.kind);
+        }
+    }
+    let too_far = request.span == Span::Card && cards.len() > 1 || request.span < Span::Pool && nodes.len() > 1;
+    if too_far || kinds.len() > 1 && !request.mixed {
+        problems.push(Problem::SpreadTooFar { job: job.id, member });
+    }
+    if compute < request.compute || memory < request.memory {
+        problems.push(Problem::TooLittle { job: job.id, member });
+    }
+}
+
+/// Law L4.
+fn check_victims(
+    world: &mut World<'_>,
+    job: &Job,
+    workers: &[PlannedWorker],
+    victims: &[JobId],
+    problems: &mut Vec<Problem>,
+) {
+    let state = world.state;
+    let granted: BTreeSet<CardId> = workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
+    for id in victims {
+        let victim = state.job(*id);
+        let allocation = victim.and_then(|victim| victim.allocation).and_then(|id| state.allocation(id));
+        let allowed = victim.is_some_and(|victim| {
+            let hour = Duration::from_secs(3600);
+            let recent = victim.preempted_at.iter().filter(|at| state.time().since(**at) < hour).count();
+            victim.spec.preemptible
+                && victim.spec.priority < job.spec.priority
+                && matches!(victim.state, JobState::Starting | JobState::Running)
+                && recent < state.config().preemptions_per_hour as usize
+        });
+        let active = allocation.is_some_and(|allocation| allocation.phase == AllocationPhase::Active);
+        if !allowed || !active || !world.leaving.insert(*id) {
+            problems.push(Problem::NotPreemptible { victim: *id, beneficiary: job.id });
+            continue;
+        }
+        let slices =
+            allocation.into_iter().flat_map(|allocation| allocation.workers.iter()).flat_map(|worker| &worker.slices);
+        if !slices.into_iter().any(|slice| granted.contains(&slice.card)) {
+            problems.push(Problem::PreemptedInVain { victim: *id, beneficiary: job.id });
+        }
+    }
+}
+
+/// Takes blocks, memory and places for slices, card by card.
+fn take(world: &mut World<'_>, job: &Job, workers: &[PlannedWorker], victims: &[JobId], problems: &mut Vec<Problem>) {
+    let state = world.state;
+    let given: BTreeSet<AllocationId> = victims.iter().filter_map(|id| state.job(*id)?.allocation).collect();
+    let returned = returned_by(world, &given);
+    let mut by_card: BTreeMap<CardId, Vec<Slice>> = BTreeMap::new();
+    for slice in workers.iter().flat_map(|worker| &worker.slices) {
+        by_card.entry(slice.card).or_default().push(*slice);
+    }
+    for (id, slices) in by_card {
+        let (memory_back, slices_back) = returned.get(&id).copied().unwrap_or_default();
+        let Some(card) = world.card(id) else {
+            problems.push(Problem::CardNotAccepted { job: job.id, card: id });
+            continue;
+        };
+        let asked: u64 = slices.iter().map(|slice| slice.memory.0).fold(0, u64::saturating_add);
+        let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
+        let in_force = card.slices.saturating_sub(slices_back).saturating_add(count);
+        if asked > card.memory_free.saturating_add(memory_back) || card.max_slices > 0 && in_force > card.max_slices {
+            problems.push(Problem::CardFull(id));
+        }
+        card.memory_free = card.memory_free.saturating_sub(asked);
+        card.slices = card.slices.saturating_add(count);
+        for slice in slices {
+            take_slice(card, job.id, &slice, &given, problems);
+        }
+    }
+}
+
+fn take_slice(
+    card: &mut super::world::ModelCard,
+    job: JobId,
+    slice: &Slice,
+    given: &BTreeSet<AllocationId>,
+    problems: &mut Vec<Problem>,
+) {
+    let end = slice.start.0.saturating_add(slice.length.0);
+    let taken = Problem::BlocksTaken { card: slice.card, start: slice.start.0, end };
+    let Some(blocks) = card.blocks_of(slice) else { return problems.push(taken) };
+    let mut inherited = false;
+    let mut all_free = true;
+    for block in blocks {
+        match *block {
+            Block::Free => *block = Block::Movable(Holder::Planned(job)),
+            Block::Movable(Holder::Granted(holder)) if given.contains(&holder) => {
+                *block = Block::Fixed;
+                inherited = true;
+            }
+            Block::Movable(_) | Block::Offline | Block::Fixed => all_free = false,
+        }
+    }
+    if inherited || !given.is_empty() {
+        card.pin();
+    }
+    if !all_free {
+        problems.push(taken);
+    }
+}
+
+/// Memory and places for slices that victims give back, by card.
+fn returned_by(world: &World<'_>, given: &BTreeSet<AllocationId>) -> BTreeMap<CardId, (u64, u32)> {
+    let mut returned: BTreeMap<CardId, (u64, u32)> = BTreeMap::new();
+    let allocations = given.iter().filter_map(|id| world.state.allocation(*id));
+    let workers = allocations.flat_map(|allocation| allocation.workers.iter());
+    for slice in workers.filter(|worker| worker.state != WorkerState::Stopped).flat_map(|worker| &worker.slices) {
+        let card = returned.entry(slice.card).or_default();
+        card.0 = card.0.saturating_add(slice.memory.0);
+        card.1 += 1;
+    }
+    returned
+}
+
+fn amount(world: &World<'_>, slices: impl Iterator<Item = Slice>) -> QueueAmount {
+    let block_size = world.state.config().block_size;
+    slices.fold(QueueAmount::default(), |sum, slice| {
+        sum.plus(QueueAmount { compute: block_size.saturating_mul(slice.length.0), memory: slice.memory })
+    })
+}
+
+fn check_queues(
+    world: &mut World<'_>,
+    job: &Job,
+    workers: &[PlannedWorker],
+    victims: &[JobId],
+    problems: &mut Vec<Problem>,
+) {
+    let state = world.state;
+    let asked = amount(world, workers.iter().flat_map(|worker| worker.slices.iter().copied()));
+    for name in world.queue_line(&job.spec.queue) {
+        let used = world.queues.get(&name).copied().unwrap_or_default();
+        let mut counted = used;
+        for victim in victims.iter().filter_map(|id| state.job(*id)) {
+            let Some(allocation) = victim.allocation.and_then(|id| state.allocation(id)) else { continue };
+            if world.queue_line(&victim.spec.queue).contains(&name) {
+                let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+                counted = counted.minus(amount(world, live.flat_map(|worker| worker.slices.iter().copied())));
+            }
+        }
+        let maximum = state.queue(&name).and_then(|queue| queue.settings.maximum);
+        if maximum.is_some_and(|maximum| !counted.plus(asked).within(maximum)) {
+            problems.push(Problem::QueueExceeded(name.clone()));
+        }
+        world.queues.insert(name, used.plus(asked));
+    }
+}

@@ -1,0 +1,122 @@
+//! The model that a plan is carried out on: only the cards that the plan names, as plain lists of blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::{BlockState, Card, CardId, JobId, QueueAmount, Slice, State};
+
+use super::{Holder, Problem};
+
+/// One block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Can be granted.
+    Free,
+    /// Cannot be used.
+    Offline,
+    /// Held and able to move.
+    Movable(Holder),
+    /// Held, and not able to move: lost, or spoken for by another job.
+    Fixed,
+}
+
+/// One card.
+#[derive(Clone, Debug)]
+pub(super) struct ModelCard {
+    pub(super) blocks: Vec<Block>,
+    pub(super) offered: u32,
+    pub(super) memory_free: u64,
+    pub(super) slices: u32,
+    pub(super) max_slices: u32,
+    pinned: bool,
+}
+
+impl ModelCard {
+    fn of(card: &Card) -> Self {
+        let mut blocks = Vec::new();
+        for extent in card.extents.as_slice() {
+            let block = match extent.state {
+                BlockState::Free => Block::Free,
+                BlockState::Offline => Block::Offline,
+                BlockState::Held(owner) | BlockState::Running(owner) | BlockState::Draining { owner, next: None } => {
+                    Block::Movable(Holder::Granted(owner.allocation))
+                }
+                BlockState::Lost(_) | BlockState::Draining { .. } => Block::Fixed,
+            };
+            blocks.extend(std::iter::repeat_n(block, extent.length.0 as usize));
+        }
+        Self {
+            blocks,
+            offered: card.blocks.0,
+            memory_free: card.memory_free().0,
+            slices: card.slices,
+            max_slices: card.description.max_slices,
+            pinned: card.memory_promised.0 > 0,
+        }
+    }
+
+    /// The blocks of a slice; `None` when it leaves what the card offers.
+    pub(super) fn blocks_of(&mut self, slice: &Slice) -> Option<&mut [Block]> {
+        let end = slice.start.0.checked_add(slice.length.0).filter(|end| *end <= self.offered && slice.length.0 > 0)?;
+        self.blocks.get_mut(slice.start.0 as usize..end as usize)
+    }
+
+    fn renumber(&mut self) -> bool {
+        let offline_at_end = self.blocks.iter().rev().skip_while(|block| **block == Block::Offline);
+        let movable = offline_at_end.clone().all(|block| matches!(block, Block::Free | Block::Movable(_)));
+        if !movable || self.pinned {
+            return false;
+        }
+        let used: Vec<Block> = self.blocks.iter().copied().filter(|block| matches!(block, Block::Movable(_))).collect();
+        let rest = used.len()..self.blocks.len();
+        let offered = self.offered as usize;
+        let free = rest.map(|position| if position < offered { Block::Free } else { Block::Offline });
+        self.blocks = used.into_iter().chain(free).collect();
+        true
+    }
+
+    pub(super) fn pin(&mut self) {
+        self.pinned = true;
+    }
+}
+
+/// The state as the parts before have left it.
+pub(super) struct World<'a> {
+    pub(super) state: &'a State,
+    cards: BTreeMap<CardId, ModelCard>,
+    pub(super) queues: BTreeMap<String, QueueAmount>,
+    /// Jobs that got a grant.
+    pub(super) granted: BTreeSet<JobId>,
+    /// Jobs that are preempted or evicted.
+    pub(super) leaving: BTreeSet<JobId>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(state: &'a State) -> Self {
+        let queues = state.queues().map(|queue| (queue.settings.name.clone(), queue.used)).collect();
+        Self { state, cards: BTreeMap::new(), queues, granted: BTreeSet::new(), leaving: BTreeSet::new() }
+    }
+
+    pub(super) fn card(&mut self, id: CardId) -> Option<&mut ModelCard> {
+        let card = self.state.card(id)?;
+        Some(self.cards.entry(id).or_insert_with(|| ModelCard::of(card)))
+    }
+
+    pub(super) fn renumber(&mut self, id: CardId) -> Result<(), Vec<Problem>> {
+        let done = self.card(id).is_some_and(ModelCard::renumber);
+        if done { Ok(()) } else { Err(vec![Problem::CardPinned(id)]) }
+    }
+
+    /// The queue and those above it.
+    pub(super) fn queue_line(&self, name: &str) -> Vec<String> {
+        let mut line: Vec<String> = Vec::new();
+        let mut next = name.to_owned();
+        while let Some(queue) = self.state.queue(&next) {
+            if line.contains(&next) {
+                break;
+            }
+            line.push(next);
+            next = queue.settings.parent.clone();
+        }
+        line
+    }
+}

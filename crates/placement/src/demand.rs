@@ -1,0 +1,121 @@
+//! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left to do.
+
+use std::collections::BTreeMap;
+
+use tessera_ledger::{
+    BlockCount, CardKind, Isolation, JobSpec, Mebibytes, MilliTflops, Node, PoolConfig, Precision, QueueAmount, Span,
+};
+
+use crate::index::class::{ClassId, ClassKey, Classes};
+use crate::queues;
+
+/// What cards of one class can do for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// The class.
+    pub(crate) class: ClassId,
+    /// Its kind.
+    pub(crate) kind: CardKind,
+    /// Blocks of one card.
+    pub(crate) blocks: u32,
+    /// What one whole card computes at the precision asked for, in thousandths of a TFLOPS; never zero.
+    pub(crate) rate: u64,
+    /// Memory of one card in MiB.
+    pub(crate) memory: u64,
+    /// Blocks that give one virtual card all its compute; may be more than a card has.
+    pub(crate) need: u32,
+}
+
+impl Offer {
+    /// How many blocks give `compute` thousandths of a TFLOPS; as the ledger counts.
+    pub(crate) fn blocks_for(&self, compute: u64) -> u32 {
+        let blocks = (u128::from(compute) * u128::from(self.blocks)).div_ceil(u128::from(self.rate));
+        u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    /// What `blocks` compute, in thousandths of a TFLOPS; as the ledger counts.
+    pub(crate) fn compute_of(&self, blocks: u32) -> u64 {
+        let compute = u128::from(self.rate) * u128::from(blocks) / u128::from(self.blocks.max(1));
+        u64::try_from(compute).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Number of virtual cards.
+    pub(crate) gang: u32,
+    /// Compute of each, in thousandths of a TFLOPS.
+    pub(crate) compute: u64,
+    /// Memory of each in MiB.
+    pub(crate) memory: u64,
+    /// Precision of the compute.
+    pub(crate) precision: Precision,
+    /// How far each may spread.
+    pub(crate) span: Span,
+    /// Whether one may be of several kinds.
+    pub(crate) mixed: bool,
+    /// The isolation that slices get.
+    pub(crate) isolation: Isolation,
+    /// Labels that nodes must carry.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The classes that it accepts, in the order of kinds.
+    pub(crate) offers: Vec<Offer>,
+}
+
+impl Demand {
+    /// Compiles a job's request.
+    pub(crate) fn compile(spec: &JobSpec, classes: &Classes, config: &PoolConfig) -> Self {
+        let request = &spec.virtual_card;
+        let precision = request.precision.unwrap_or(config.reference_precision);
+        let compute = request.compute.0;
+        let offer = |key: &ClassKey, class: ClassId| {
+            let rate = key.class.rate(precision).0;
+            if rate == 0 || key.blocks == 0 || !key.class.is_accepted_by(spec) {
+                return None;
+            }
+            let (kind, memory) = (key.class.kind, key.class.memory.0);
+            let mut offer = Offer { class, kind, blocks: key.blocks, rate, memory, need: 0 };
+            offer.need = offer.blocks_for(compute).max(1);
+            Some(offer)
+        };
+        Self {
+            gang: spec.gang,
+            compute,
+            memory: request.memory.0,
+            precision,
+            span: request.span,
+            mixed: request.mixed,
+            isolation: request.isolation,
+            labels: spec.node_labels.clone(),
+            offers: classes.in_order().filter_map(|(key, class)| offer(key, class)).collect(),
+        }
+    }
+
+    /// The least that a grant can count for in a queue.
+    pub(crate) fn least(&self, block_size: MilliTflops) -> QueueAmount {
+        let blocks = self.offers.iter().map(|offer| u64::from(offer.need)).min().unwrap_or(0);
+        let memory = Mebibytes(self.memory).saturating_mul(self.gang);
+        queues::amount(blocks.saturating_mul(u64::from(self.gang)), memory, block_size)
+    }
+
+    /// Whether a node carries the labels asked for.
+    pub(crate) fn accepts(&self, node: &Node) -> bool {
+        self.labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
+    }
+
+    /// The offer of a class, if the job accepts it.
+    pub(crate) fn offer_of(&self, class: ClassId) -> Option<&Offer> {
+        self.offers.iter().find(|offer| offer.class == class)
+    }
+
+    /// The offers of each kind, in the order of kinds.
+    pub(crate) fn by_kind(&self) -> impl Iterator<Item = &[Offer]> {
+        self.offers.chunk_by(|left, right| left.kind == right.kind)
+    }
+
+    /// Blocks that a virtual card needs of a class, when one card of it is enough.
+    pub(crate) fn need_on_one_card(&self, offer: &Offer) -> Option<BlockCount> {
+        (offer.need <= offer.blocks && self.memory <= offer.memory).then_some(BlockCount(offer.need))
+    }
+}

@@ -1,0 +1,167 @@
+//! Shares: how one virtual card is divided over cards that are given.
+
+use tessera_ledger::{CardId, CardKind};
+
+use super::closeness;
+use crate::demand::{Demand, Offer};
+use crate::index::Index;
+use crate::index::node::NodeEntry;
+
+/// What one virtual card gets on one card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The card.
+    pub(crate) card: CardId,
+    /// Blocks.
+    pub(crate) blocks: u32,
+    /// Memory in MiB.
+    pub(crate) memory: u64,
+}
+
+/// A card that could give a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// The card.
+    pub(crate) card: CardId,
+    /// What its class can do for the job.
+    pub(crate) offer: Offer,
+    /// Free blocks.
+    pub(crate) free: u32,
+    /// Free MiB.
+    pub(crate) memory: u64,
+}
+
+impl Candidate {
+    fn compute(&self) -> u64 {
+        self.offer.compute_of(self.free)
+    }
+}
+
+/// The cards of a node that could give a share out of `offers`, in order of block numbers.
+pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer]) -> Vec<Candidate> {
+    let candidate = |card: &crate::index::card::CardEntry| {
+        let offer = *offers.iter().find(|offer| offer.class == card.class)?;
+        let free = card.offered();
+        (free > 0).then_some(Candidate { card: card.id, offer, free, memory: card.memory_free })
+    };
+    node.cards.iter().filter_map(candidate).collect()
+}
+
+/// Divides one virtual card over some of the candidates: kinds in the order gpu, npu, fpga, cpu (P9), within a kind over as few
+/// cards as possible, in order of block numbers where that leaves a choice. `None` when they have too little together.
+pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Demand) -> Option<Vec<Share>> {
+    let compute: u128 = candidates.iter().map(|card| u128::from(card.compute())).sum();
+    let memory: u128 = candidates.iter().map(|card| u128::from(card.memory)).sum();
+    if compute < u128::from(demand.compute) || memory < u128::from(demand.memory) {
+        return None;
+    }
+    candidates.sort_by_key(|candidate| candidate.offer.kind);
+    let mut chosen: Vec<(Candidate, u32)> = Vec::new();
+    let mut missing = demand.compute;
+    for kind in CardKind::ALL {
+        let (of_kind, rest): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| candidate.offer.kind == kind);
+        candidates = rest;
+        let unused = take_compute(index, of_kind, &mut missing, &mut chosen);
+        candidates.extend(unused);
+        if missing == 0 {
+            break;
+        }
+    }
+    take_memory(candidates, demand.memory, &mut chosen);
+    let shares = share_memory(&chosen, demand.memory);
+    (missing == 0).then_some(shares)
+}
+
+/// Takes compute from cards of one kind; answers the cards that were not needed.
+fn take_compute(
+    index: &Index,
+    cards: Vec<Candidate>,
+    missing: &mut u64,
+    chosen: &mut Vec<(Candidate, u32)>,
+) -> Vec<Candidate> {
+    let all: u128 = cards.iter().map(|card| u128::from(card.compute())).sum();
+    let order = if all <= u128::from(*missing) { cards } else { fewest(index, cards, *missing) };
+    let mut unused = Vec::new();
+    for card in order {
+        if *missing == 0 {
+            unused.push(card);
+            continue;
+        }
+        let blocks = card.offer.blocks_for(*missing).clamp(1, card.free);
+        *missing = missing.saturating_sub(card.offer.compute_of(blocks));
+        chosen.push((card, blocks));
+    }
+    unused
+}
+
+/// Orders cards so that as few as possible give `missing`: the largest first, but where one card gives all that is left, the
+/// smallest such card. Among equals those go first that are close to one another, then those first in order of block numbers.
+fn fewest(index: &Index, mut cards: Vec<Candidate>, missing: u64) -> Vec<Candidate> {
+    cards.sort_by_key(|card| (std::cmp::Reverse(card.compute()), card.card));
+    let mut left = missing;
+    let mut large = 0;
+    while large < cards.len() && cards[large].compute() < left {
+        left -= cards[large].compute();
+        large += 1;
+    }
+    let Some(smallest) = cards[large..].iter().rfind(|card| card.compute() >= left).map(Candidate::compute) else {
+        return cards;
+    };
+    let mut first = choose_among_equals(index, &cards, large);
+    let others = cards.iter().filter(|card| card.compute() == smallest && !first.contains(&card.card));
+    let last = others.map(|card| (closeness::distance_to_all(index, card.card, &first), card.card)).min();
+    first.extend(last.map(|(_, card)| card));
+    let place = |card: &Candidate| first.iter().position(|chosen| *chosen == card.card).unwrap_or(usize::MAX);
+    cards.sort_by_key(place);
+    cards
+}
+
+/// The `count` largest cards, of those equally large as the last one the closest, in order of block numbers.
+fn choose_among_equals(index: &Index, cards: &[Candidate], count: usize) -> Vec<CardId> {
+    let Some(least) = count.checked_sub(1).and_then(|last| cards.get(last)).map(Candidate::compute) else {
+        return Vec::new();
+    };
+    let larger = cards.iter().take_while(|card| card.compute() > least).map(|card| card.card);
+    let mut chosen: Vec<CardId> = larger.collect();
+    let equal: Vec<CardId> = cards.iter().filter(|card| card.compute() == least).map(|card| card.card).collect();
+    chosen.extend(closeness::closest(index, &equal, count - chosen.len()));
+    chosen.sort_unstable();
+    chosen
+}
+
+/// Adds cards with one block each until their memory is enough, those with the most first.
+fn take_memory(mut unused: Vec<Candidate>, memory: u64, chosen: &mut Vec<(Candidate, u32)>) {
+    let mut have: u128 = chosen.iter().map(|(card, _)| u128::from(card.memory)).sum();
+    let kinds: Vec<CardKind> = chosen.iter().map(|(card, _)| card.offer.kind).collect();
+    unused.sort_by_key(|card| (!kinds.contains(&card.offer.kind), std::cmp::Reverse(card.memory), card.card));
+    for card in unused {
+        if have >= u128::from(memory) {
+            return;
+        }
+        have += u128::from(card.memory);
+        chosen.push((card, 1));
+    }
+}
+
+/// Divides memory in proportion to compute, rounded up, within what each card has; what does not fit so goes where there is room.
+fn share_memory(chosen: &[(Candidate, u32)], memory: u64) -> Vec<Share> {
+    let weight = |(card, blocks): &(Candidate, u32)| u128::from(card.offer.compute_of(*blocks)).max(1);
+    let weights: u128 = chosen.iter().map(weight).sum();
+    let mut left = memory;
+    let mut shares: Vec<Share> = chosen
+        .iter()
+        .map(|entry| {
+            let proportion = (u128::from(memory) * weight(entry)).div_ceil(weights.max(1));
+            let part = u64::try_from(proportion).unwrap_or(u64::MAX).min(entry.0.memory);
+            left = left.saturating_sub(part);
+            Share { card: entry.0.card, blocks: entry.1, memory: part }
+        })
+        .collect();
+    for (share, (card, _)) in shares.iter_mut().zip(chosen) {
+        let more = left.min(card.memory - share.memory);
+        share.memory += more;
+        left -= more;
+    }
+    shares
+}

@@ -1,0 +1,101 @@
+//! Cards that a request cannot tell apart, ordered by what they have left, so that best fit is a range query.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::capacity::CardClass;
+use tessera_ledger::{Card, CardId, NodeId};
+
+use super::by_room::ByRoom;
+
+/// A class of cards in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ClassId(pub(crate) usize);
+
+/// What makes a class: what the ledger's class says, and how many blocks such a card offers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassKey {
+    /// The ledger's class.
+    pub(crate) class: CardClass,
+    /// Blocks of one card.
+    pub(crate) blocks: u32,
+}
+
+impl ClassKey {
+    fn of(card: &Card) -> Self {
+        Self { class: CardClass::of(card), blocks: card.blocks.0 }
+    }
+}
+
+/// The cards of one class that have something left.
+#[derive(Clone, Debug)]
+pub(crate) struct ClassIndex {
+    /// Cards whose free blocks are one run.
+    pub(crate) whole: ByRoom,
+    /// Cards whose free blocks are scattered.
+    pub(crate) scattered: ByRoom,
+    /// Nodes by the free blocks of all their cards of this class.
+    pub(crate) nodes: BTreeSet<(u32, NodeId)>,
+    /// Free blocks of all cards.
+    pub(crate) free: u64,
+    /// Free MiB of all cards that have free blocks.
+    pub(crate) memory: u64,
+}
+
+impl ClassIndex {
+    fn new(blocks: u32) -> Self {
+        let (whole, scattered) = (ByRoom::new(blocks), ByRoom::new(blocks));
+        Self { whole, scattered, nodes: BTreeSet::new(), free: 0, memory: 0 }
+    }
+
+    /// The most free blocks that one card has.
+    pub(crate) fn most_offered(&self) -> u32 {
+        self.whole.most().max(self.scattered.most())
+    }
+
+    /// The cards with the most room first.
+    pub(crate) fn largest_first(&self) -> impl Iterator<Item = CardId> {
+        let (mut whole, mut scattered) =
+            (self.whole.largest_first().peekable(), self.scattered.largest_first().peekable());
+        std::iter::from_fn(move || {
+            let next = if whole.peek() >= scattered.peek() { whole.next() } else { scattered.next() };
+            next.map(|(.., card)| card)
+        })
+    }
+}
+
+/// All classes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Classes {
+    ids: BTreeMap<ClassKey, ClassId>,
+    table: Vec<ClassIndex>,
+}
+
+impl Classes {
+    /// The class of a card; a new one is made when none was known.
+    pub(crate) fn intern(&mut self, card: &Card) -> ClassId {
+        let next = ClassId(self.table.len());
+        let id = *self.ids.entry(ClassKey::of(card)).or_insert(next);
+        if id == next {
+            self.table.push(ClassIndex::new(card.blocks.0));
+        }
+        id
+    }
+
+    /// Number of classes; it only grows.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Classes in the order of kinds (gpu, npu, fpga, cpu), then of everything else: the same in every index of a pool.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (&ClassKey, ClassId)> {
+        self.ids.iter().map(|(key, id)| (key, *id))
+    }
+
+    pub(crate) fn get(&self, id: ClassId) -> &ClassIndex {
+        &self.table[id.0]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ClassId) -> &mut ClassIndex {
+        &mut self.table[id.0]
+    }
+}

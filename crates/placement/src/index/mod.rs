@@ -1,0 +1,243 @@
+//! The index of the pool: every card by class and by what it has left, kept current card by card.
+//!
+//! Trials change the index itself, because that keeps every search a range query; what they change is written to a journal
+//! and can be undone. What a finished plan took stays taken until the ledger has answered: the cards concerned are *stale* and
+//! are read again before the next plan.
+
+pub(crate) mod by_room;
+pub(crate) mod card;
+pub(crate) mod class;
+pub(crate) mod node;
+pub(crate) mod run;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tessera_ledger::{CardId, Node, NodeId, State};
+
+use card::{CardEntry, Room};
+use class::Classes;
+use node::NodeEntry;
+use run::{FreeRuns, Run};
+
+/// A point in the journal to which a trial can be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(usize);
+
+/// Every card of the pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    pub(crate) classes: Classes,
+    nodes: Vec<NodeEntry>,
+    /// Nodes whose cards are of several classes.
+    assorted: BTreeSet<NodeId>,
+    /// Cards as they were before each change of the plan being made.
+    journal: Vec<(CardId, CardEntry)>,
+    /// Cards that a plan changed and the ledger has not confirmed.
+    stale: BTreeSet<CardId>,
+}
+
+/// A card got more room than it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Freed(pub(crate) CardId);
+
+impl Index {
+    /// Reads a node and all its cards; answers the cards that have more room than before.
+    pub(crate) fn read_node(&mut self, state: &State, id: NodeId) -> Vec<Freed> {
+        let position = id.0 as usize;
+        if self.nodes.len() <= position {
+            self.nodes.resize_with(position + 1, NodeEntry::default);
+        }
+        self.nodes[position].node = state.node(id).cloned();
+        let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
+        cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
+        cards.sort_unstable();
+        cards.dedup();
+        cards.into_iter().filter_map(|card| self.read_card(state, card)).collect()
+    }
+
+    /// Reads a card; answers whether it has more room than before.
+    pub(crate) fn read_card(&mut self, state: &State, id: CardId) -> Option<Freed> {
+        self.stale.remove(&id);
+        let node = self.nodes.get(id.node.0 as usize)?.node.clone();
+        let fresh = match (node, state.card(id)) {
+            (Some(node), Some(card)) => {
+                let class = self.classes.intern(card);
+                Some(CardEntry::read(id, &node, card, class))
+            }
+            _ => None,
+        };
+        let more = fresh.as_ref().is_some_and(|fresh| fresh.has_more_than(self.card(id)));
+        self.place_entry(id, fresh);
+        more.then_some(Freed(id))
+    }
+
+    fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
+        if let Some(room) = self.card(id).map(CardEntry::room) {
+            self.unlink(room);
+        }
+        let linked = fresh.as_ref().map(CardEntry::room);
+        let node = &mut self.nodes[id.node.0 as usize];
+        let (count, class) = (node.cards.len(), node.card(id).map(|card| card.class));
+        let reclassed = class != linked.map(|room| room.class);
+        match (node.cards.binary_search_by_key(&id, |card| card.id), fresh) {
+            (Ok(position), Some(entry)) => node.cards[position] = entry,
+            (Err(position), Some(entry)) => node.cards.insert(position, entry),
+            (Ok(position), None) => drop(node.cards.remove(position)),
+            (Err(_), None) => {}
+        }
+        if let Some(room) = linked {
+            self.link(room);
+        }
+        if reclassed || self.nodes[id.node.0 as usize].cards.len() != count {
+            self.sort_node(id.node);
+        }
+    }
+
+    /// Notes whether a node's cards are of several classes.
+    fn sort_node(&mut self, id: NodeId) {
+        let node = &self.nodes[id.0 as usize];
+        let assorted = node.cards.windows(2).any(|pair| pair[0].class != pair[1].class);
+        if assorted {
+            self.assorted.insert(id)
+        } else {
+            self.assorted.remove(&id)
+        };
+    }
+
+    /// Takes a card out of the ordered sets.
+    fn unlink(&mut self, room: Room) {
+        if room.offered == 0 {
+            return;
+        }
+        let class = self.classes.get_mut(room.class);
+        let set = if room.whole { &mut class.whole } else { &mut class.scattered };
+        set.remove((room.offered, room.memory, room.id));
+        class.free -= u64::from(room.offered);
+        class.memory -= room.memory;
+        let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
+        class.nodes.remove(&(total.free, room.id.node));
+        total.free -= room.offered;
+        total.memory -= room.memory;
+        if total.free > 0 {
+            class.nodes.insert((total.free, room.id.node));
+        }
+    }
+
+    /// Puts a card into the ordered sets.
+    fn link(&mut self, room: Room) {
+        if room.offered == 0 {
+            return;
+        }
+        let class = self.classes.get_mut(room.class);
+        let set = if room.whole { &mut class.whole } else { &mut class.scattered };
+        set.insert((room.offered, room.memory, room.id));
+        class.free += u64::from(room.offered);
+        class.memory += room.memory;
+        let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
+        class.nodes.remove(&(total.free, room.id.node));
+        total.free += room.offered;
+        total.memory += room.memory;
+        class.nodes.insert((total.free, room.id.node));
+    }
+
+    /// A card.
+    pub(crate) fn card(&self, id: CardId) -> Option<&CardEntry> {
+        self.nodes.get(id.node.0 as usize)?.card(id)
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, id: NodeId) -> Option<&NodeEntry> {
+        self.nodes.get(id.0 as usize)
+    }
+
+    /// The ledger's node.
+    pub(crate) fn ledger_node(&self, id: NodeId) -> Option<&Arc<Node>> {
+        self.node(id)?.node.as_ref()
+    }
+
+    /// All nodes in order of registration.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
+        (0u32..).map(NodeId).zip(&self.nodes)
+    }
+
+    /// Nodes whose cards are of several classes, in order of registration.
+    pub(crate) fn assorted_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.assorted.iter().copied()
+    }
+
+    /// Changes a card for a trial.
+    pub(crate) fn change(&mut self, id: CardId, change: impl FnOnce(&mut CardEntry)) {
+        let Some(known) = self.card(id).cloned() else { return };
+        self.unlink(known.room());
+        let node = &mut self.nodes[id.node.0 as usize];
+        let position = node.position(id).expect("the card was just read from this node");
+        change(&mut node.cards[position]);
+        let room = node.cards[position].room();
+        self.link(room);
+        self.journal.push((id, known));
+    }
+
+    /// Keeps cards from the jobs that are considered next, or shows them again. Not part of any trial.
+    pub(crate) fn set_hidden(&mut self, cards: &[CardId], hidden: bool) {
+        for id in cards {
+            let Some(room) = self.card(*id).map(CardEntry::room) else { continue };
+            self.unlink(room);
+            let node = &mut self.nodes[id.node.0 as usize];
+            if let Some(position) = node.position(*id) {
+                node.cards[position].hidden = hidden;
+                let room = node.cards[position].room();
+                self.link(room);
+            }
+        }
+    }
+
+    /// Where the journal stands.
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark(self.journal.len())
+    }
+
+    /// Undoes everything since the mark.
+    pub(crate) fn undo_to(&mut self, mark: Mark) {
+        while self.journal.len() > mark.0 {
+            if let Some((id, before)) = self.journal.pop() {
+                self.place_entry(id, Some(before));
+            }
+        }
+    }
+
+    /// Keeps everything in the journal as part of the plan.
+    pub(crate) fn keep(&mut self) {
+        self.stale.extend(self.journal.drain(..).map(|(id, _)| id));
+    }
+
+    /// A card as it was at the mark.
+    pub(crate) fn card_at(&self, mark: Mark, id: CardId) -> Option<&CardEntry> {
+        self.journal[mark.0..].iter().find(|(card, _)| *card == id).map(|(_, entry)| entry).or_else(|| self.card(id))
+    }
+
+    /// Reads the cards again that plans have changed; answers those that have more room than the plans left them.
+    pub(crate) fn read_stale(&mut self, state: &State) -> Vec<Freed> {
+        let stale: Vec<CardId> = self.stale.iter().copied().collect();
+        stale.into_iter().filter_map(|id| self.read_card(state, id)).collect()
+    }
+
+    /// Moves everything in use on a card to its front, as the ledger will (P7, P10).
+    pub(crate) fn renumber(&mut self, id: CardId) {
+        self.change(id, |card| {
+            card.free = FreeRuns::single(card.used, card.free.total());
+        });
+    }
+
+    /// Takes one worker's share of a card: blocks in one run if there is one, and memory.
+    pub(crate) fn take(&mut self, id: CardId, blocks: u32, memory: u64) -> Vec<Run> {
+        let mut runs = Vec::new();
+        self.change(id, |card| {
+            runs = card.free.take_scattered(blocks);
+            card.used = card.used.saturating_add(blocks);
+            card.memory_free = card.memory_free.saturating_sub(memory);
+            card.slices = card.slices.saturating_add(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+        });
+        runs
+    }
+}

@@ -1,0 +1,98 @@
+//! Shapes: jobs that ask for the same. If one of a shape does not fit, none of it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tessera_ledger::state::WaitingKey;
+use tessera_ledger::{CardKind, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
+
+use crate::demand::Demand;
+
+/// Number of a shape in one index; carries no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ShapeId(pub(crate) usize);
+
+/// Everything in a job that decides where it fits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ShapeKey {
+    compute: u64,
+    memory: u64,
+    gang: u32,
+    span: Span,
+    mixed: bool,
+    precision: Option<Precision>,
+    isolation: Isolation,
+    kinds: BTreeSet<CardKind>,
+    vendors: BTreeSet<String>,
+    models: BTreeSet<String>,
+    node_labels: BTreeMap<String, String>,
+    queue: String,
+}
+
+impl ShapeKey {
+    pub(crate) fn of(spec: &JobSpec) -> Self {
+        let request = &spec.virtual_card;
+        Self {
+            compute: request.compute.0,
+            memory: request.memory.0,
+            gang: spec.gang,
+            span: request.span,
+            mixed: request.mixed,
+            precision: request.precision,
+            isolation: request.isolation,
+            kinds: request.kinds.clone(),
+            vendors: request.vendors.clone(),
+            models: request.models.clone(),
+            node_labels: spec.node_labels.clone(),
+            queue: spec.queue.clone(),
+        }
+    }
+}
+
+/// Why the first job of a shape could not start when it was tried last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// Nothing free is large enough, and nobody may be preempted for it.
+    Capacity {
+        /// The highest priority that was tried: a higher one may be allowed to preempt more.
+        inverse_priority: u32,
+        /// When a job that was preempted too often can be preempted again.
+        retry_at: Option<LogTime>,
+        /// Whether room in its queue would help as well.
+        in_queue: bool,
+        /// Virtual cards for which there was no room: so many must find some before another try makes sense.
+        missing: u32,
+    },
+    /// Its queue, or one above it, cannot take even the least that the job could be granted.
+    Queue,
+    /// Something in the present round forbids it; it is tried again in the next.
+    Round,
+}
+
+/// Jobs that ask for the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) key: ShapeKey,
+    /// One of the jobs' specs: they are alike in all that matters here.
+    pub(crate) spec: Arc<JobSpec>,
+    /// The request against the present classes.
+    pub(crate) demand: Demand,
+    /// Jobs that may start now, in line order.
+    pub(crate) jobs: BTreeSet<WaitingKey>,
+    /// Jobs of this shape that wait for their backoff or were granted in an unconfirmed plan, beside `jobs`.
+    pub(crate) others: usize,
+    /// Why the first one cannot start; `None`: to be tried.
+    pub(crate) block: Option<Block>,
+}
+
+impl Shape {
+    /// The first job in line.
+    pub(crate) fn head(&self) -> Option<WaitingKey> {
+        self.jobs.first().copied()
+    }
+
+    /// The least that a grant of this shape can count for in its queue.
+    pub(crate) fn least(&self, block_size: MilliTflops) -> QueueAmount {
+        self.demand.least(block_size)
+    }
+}

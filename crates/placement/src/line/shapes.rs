@@ -1,0 +1,272 @@
+//! The shapes of all waiting jobs, and which of them are to be tried: a shape that did not fit is left alone until something it could
+//! use is freed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tessera_ledger::state::WaitingKey;
+use tessera_ledger::{AllocationId, JobSpec, LogTime, PoolConfig, Span};
+
+use super::shape::{Block, Shape, ShapeId, ShapeKey};
+use crate::demand::Demand;
+use crate::index::Index;
+use crate::index::card::CardEntry;
+use crate::index::class::{ClassId, Classes};
+
+/// The highest priority.
+const HIGHEST: u32 = 100;
+
+/// All shapes, each in the sets that its first job and its block call for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shapes {
+    table: Vec<Option<Shape>>,
+    unused: Vec<ShapeId>,
+    ids: BTreeMap<ShapeKey, ShapeId>,
+    /// First jobs of the shapes that are to be tried.
+    ready: BTreeSet<(WaitingKey, ShapeId)>,
+    /// First jobs of the shapes that wait for capacity.
+    short: BTreeSet<(WaitingKey, ShapeId)>,
+    /// Shapes that wait for room in their queue.
+    in_queue: BTreeSet<ShapeId>,
+    /// Shapes to be tried again in the next round.
+    round: BTreeSet<ShapeId>,
+    retries: BTreeSet<(LogTime, ShapeId)>,
+    /// All shapes whose virtual cards are each on one card, by class and blocks needed.
+    by_need: BTreeMap<ClassId, BTreeSet<(u32, ShapeId)>>,
+    /// All shapes whose virtual cards may spread, by class.
+    spreading: BTreeMap<ClassId, BTreeSet<ShapeId>>,
+    /// Number of classes that the demands were compiled against.
+    classes: usize,
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
+    if enter {
+        set.insert(value);
+    } else {
+        set.remove(&value);
+    }
+}
+
+impl Shapes {
+    /// The shape of a job; it is forgotten again when the last job has left it.
+    pub(super) fn intern(&mut self, spec: &Arc<JobSpec>, classes: &Classes, config: &PoolConfig) -> ShapeId {
+        let key = ShapeKey::of(spec);
+        if let Some(id) = self.ids.get(&key) {
+            return *id;
+        }
+        let demand = Demand::compile(spec, classes, config);
+        let shape =
+            Shape { key: key.clone(), spec: Arc::clone(spec), demand, jobs: BTreeSet::new(), others: 0, block: None };
+        let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
+        if id.0 == self.table.len() {
+            self.table.push(Some(shape));
+        } else {
+            self.table[id.0] = Some(shape);
+        }
+        self.ids.insert(key, id);
+        self.list(id, true);
+        id
+    }
+
+    /// Enters a shape into the lists by class, or takes it out.
+    fn list(&mut self, id: ShapeId, enter: bool) {
+        let Some(Some(shape)) = self.table.get(id.0) else { return };
+        for offer in &shape.demand.offers {
+            if shape.demand.span == Span::Card {
+                put(self.by_need.entry(offer.class).or_default(), (offer.need, id), enter);
+            } else {
+                put(self.spreading.entry(offer.class).or_default(), id, enter);
+            }
+        }
+    }
+
+    /// Puts a job into its shape; one of higher priority than was tried may succeed where that failed.
+    pub(super) fn enter(&mut self, id: ShapeId, key: WaitingKey) {
+        self.change(id, |shape| {
+            let raised = shape.head().is_none_or(|head| key.inverse_priority < head.inverse_priority);
+            shape.jobs.insert(key);
+            let tried = match shape.block {
+                Some(Block::Capacity { inverse_priority, .. }) => inverse_priority <= key.inverse_priority,
+                Some(Block::Queue) => !raised,
+                Some(Block::Round) | None => true,
+            };
+            if !tried {
+                shape.block = None;
+            }
+        });
+    }
+
+    /// Takes a job out of its shape.
+    pub(super) fn leave(&mut self, id: ShapeId, key: WaitingKey) {
+        self.change(id, |shape| {
+            shape.jobs.remove(&key);
+            // Without a job in line nothing is kept track of: the next one is tried.
+            if shape.jobs.is_empty() {
+                shape.block = None;
+            }
+        });
+        self.forget_if_empty(id);
+    }
+
+    /// Keeps a shape for a job that is not in line.
+    pub(super) fn keep(&mut self, id: ShapeId) {
+        self.change(id, |shape| shape.others += 1);
+    }
+
+    /// The counterpart of [`Self::keep`].
+    pub(super) fn let_go(&mut self, id: ShapeId) {
+        self.change(id, |shape| shape.others -= 1);
+        self.forget_if_empty(id);
+    }
+
+    fn forget_if_empty(&mut self, id: ShapeId) {
+        if self.get(id).is_some_and(|shape| shape.jobs.is_empty() && shape.others == 0) {
+            self.try_again(id);
+            self.list(id, false);
+            if let Some(shape) = self.table[id.0].take() {
+                self.ids.remove(&shape.key);
+                self.unused.push(id);
+            }
+        }
+    }
+
+    /// Changes a shape and keeps it in the right sets.
+    fn change(&mut self, id: ShapeId, change: impl FnOnce(&mut Shape)) {
+        let Some(Some(shape)) = self.table.get_mut(id.0) else { return };
+        let before = (shape.head(), shape.block);
+        change(shape);
+        let after = (shape.head(), shape.block);
+        if after != before {
+            self.file(id, before, false);
+            self.file(id, after, true);
+        }
+    }
+
+    /// Enters a shape into the sets that its head and block call for, or takes it out of them.
+    fn file(&mut self, id: ShapeId, (head, block): (Option<WaitingKey>, Option<Block>), enter: bool) {
+        match (head, block) {
+            (Some(head), None) => put(&mut self.ready, (head, id), enter),
+            (Some(head), Some(Block::Capacity { .. })) => put(&mut self.short, (head, id), enter),
+            _ => {}
+        }
+        match block {
+            Some(Block::Queue) => put(&mut self.in_queue, id, enter),
+            Some(Block::Round) => put(&mut self.round, id, enter),
+            Some(Block::Capacity { retry_at, in_queue, .. }) => {
+                if in_queue {
+                    put(&mut self.in_queue, id, enter);
+                }
+                if let Some(at) = retry_at {
+                    put(&mut self.retries, (at, id), enter);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A shape.
+    pub(crate) fn get(&self, id: ShapeId) -> Option<&Shape> {
+        self.table.get(id.0)?.as_ref()
+    }
+
+    /// The first job in line that is to be tried.
+    pub(crate) fn first_ready(&self) -> Option<(WaitingKey, ShapeId)> {
+        self.ready.first().copied()
+    }
+
+    /// The shapes that wait for capacity and whose first jobs stand before `end`, in line order.
+    pub(crate) fn short_before(&self, end: Option<WaitingKey>) -> impl Iterator<Item = (WaitingKey, ShapeId)> {
+        self.short.iter().copied().take_while(move |(key, _)| end.is_none_or(|end| *key < end))
+    }
+
+    /// Notes that the first job of a shape cannot start, and so none of the shape.
+    pub(crate) fn block(&mut self, id: ShapeId, block: Block) {
+        self.change(id, |shape| shape.block = Some(block));
+    }
+
+    fn try_again(&mut self, id: ShapeId) {
+        self.change(id, |shape| shape.block = None);
+    }
+
+    /// Tries shapes again whose time has come.
+    pub(super) fn advance(&mut self, now: LogTime) {
+        while let Some(id) = self.round.first().copied() {
+            self.try_again(id);
+        }
+        while let Some((_, id)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
+            self.try_again(id);
+        }
+    }
+
+    /// When the next shape is to be tried again for the passing of time.
+    pub(super) fn next_retry(&self) -> Option<LogTime> {
+        self.retries.first().map(|(at, _)| *at)
+    }
+
+    /// A card has more room: the shapes that could use it, be it by preempting what else is on it, are tried again. `priority`
+    /// tells the priority of the grants that can be preempted.
+    pub(crate) fn freed(&mut self, card: &CardEntry, priority: impl Fn(AllocationId) -> Option<u32>) {
+        let Some((first, _)) = self.short.first() else { return };
+        let highest = HIGHEST.saturating_sub(first.inverse_priority);
+        let held = card.holders.iter().filter_map(|(holder, blocks)| Some((priority(*holder)?, *blocks)));
+        let held: Vec<(u32, u32)> = held.filter(|(priority, _)| *priority < highest).collect();
+        let reach = |own: u32| {
+            let lower = held.iter().filter(|(priority, _)| *priority < own);
+            lower.fold(card.free.total(), |sum, (_, blocks)| sum.saturating_add(*blocks))
+        };
+        // For how many virtual cards of the shape the card has room now.
+        let rooms = |need: u32, shape: &Shape| {
+            let free = card.room_for(need, shape.demand.memory);
+            let head = shape.head().filter(|_| !held.is_empty());
+            head.map_or(free, |head| free.max(reach(HIGHEST.saturating_sub(head.inverse_priority)) / need))
+        };
+        let most = card.offered().max(reach(highest)).saturating_add(1);
+        let waits = |id: &ShapeId| self.get(*id).filter(|shape| matches!(shape.block, Some(Block::Capacity { .. })));
+        let on_one_card = self.by_need.get(&card.class).into_iter().flat_map(|set| set.range(..(most, ShapeId(0))));
+        let on_one_card = on_one_card.filter_map(|(need, id)| Some((*id, rooms(*need, waits(id)?))));
+        let spreading = self.spreading.get(&card.class).into_iter().flatten();
+        let spreading = spreading.filter_map(|id| waits(id).map(|_| (*id, u32::MAX)));
+        let woken: Vec<(ShapeId, u32)> = on_one_card.filter(|(_, rooms)| *rooms > 0).chain(spreading).collect();
+        for (id, rooms) in woken {
+            self.change(id, |shape| match &mut shape.block {
+                Some(Block::Capacity { missing, .. }) if *missing > rooms => *missing -= rooms,
+                block => *block = None,
+            });
+        }
+    }
+
+    /// Blocks of a priority that could not be preempted before can be now: the shapes whose first job has a higher one are tried
+    /// again.
+    pub(crate) fn preemptible_appeared(&mut self, priority: u32) {
+        let end = WaitingKey { inverse_priority: HIGHEST.saturating_sub(priority), job: tessera_ledger::JobId(0) };
+        let mut woken: Vec<ShapeId> = self.short.range(..(end, ShapeId(0))).map(|(_, id)| *id).collect();
+        let before = |id: &ShapeId| self.get(*id).and_then(Shape::head).is_some_and(|head| head < end);
+        woken.extend(self.in_queue.iter().copied().filter(before));
+        for id in woken {
+            self.try_again(id);
+        }
+    }
+
+    /// Some queue has more room: the shapes that wait for that are tried again.
+    pub(crate) fn queues_freed(&mut self) {
+        while let Some(id) = self.in_queue.first().copied() {
+            self.try_again(id);
+        }
+    }
+
+    /// Compiles all requests anew when the index knows further classes.
+    pub(crate) fn recompile(&mut self, index: &Index, config: &PoolConfig) {
+        if self.classes == index.classes.len() {
+            return;
+        }
+        self.classes = index.classes.len();
+        for id in (0..self.table.len()).map(ShapeId) {
+            self.try_again(id);
+            self.list(id, false);
+            if let Some(Some(shape)) = self.table.get_mut(id.0) {
+                shape.demand = Demand::compile(&shape.spec, &index.classes, config);
+            }
+            self.list(id, true);
+        }
+    }
+}

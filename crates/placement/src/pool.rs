@@ -1,0 +1,129 @@
+//! The pool as the placement actor knows it: built once from the ledger and then kept current by what each applied entry touched.
+
+use std::collections::BTreeSet;
+
+use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, State, Touched};
+
+use crate::decide::Reservation;
+use crate::index::{Freed, Index};
+use crate::line::Line;
+use crate::queues::Queues;
+use crate::victims::Victims;
+
+/// An incremental index of the pool and of the line of waiting jobs.
+///
+/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came about.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    pub(crate) index: Index,
+    pub(crate) line: Line,
+    pub(crate) queues: Queues,
+    pub(crate) victims: Victims,
+    /// Nodes that jobs are asked to leave.
+    pub(crate) draining: BTreeSet<NodeId>,
+    /// Cards kept for the first job in line, as of the last decision.
+    pub(crate) reservation: Option<Reservation>,
+}
+
+impl Pool {
+    /// Reads the whole state.
+    #[must_use]
+    pub fn new(state: &State) -> Self {
+        let mut pool = Self::default();
+        let nodes: Vec<NodeId> = state.nodes().map(|node| node.id).collect();
+        for id in nodes {
+            pool.read_node(state, id);
+        }
+        pool.line.shapes.recompile(&pool.index, state.config());
+        pool.queues.read(state);
+        for allocation in state.allocations() {
+            pool.victims.update(state, allocation.id);
+        }
+        for job in state.waiting() {
+            pool.line.update(job.id, Some(job), state.time(), &pool.index.classes, state.config());
+        }
+        pool
+    }
+
+    /// Takes over what applied entries have touched ([`State::take_touched`]); costs as much as was touched.
+    pub fn refresh(&mut self, state: &State, touched: &[Touched]) {
+        if touched.contains(&Touched::Config) {
+            *self = Self::new(state);
+            return;
+        }
+        let mut freed = Vec::new();
+        for node in touched.iter().filter_map(|touched| match touched {
+            Touched::Node(id) => Some(*id),
+            _ => None,
+        }) {
+            freed.extend(self.read_node(state, node));
+        }
+        let mut more_in_queues = false;
+        let mut preemptible = Vec::new();
+        for touched in touched {
+            match touched {
+                Touched::Card(id) => freed.extend(self.index.read_card(state, *id)),
+                Touched::Allocation(id) => preemptible.extend(self.victims.update(state, *id)),
+                Touched::Job(id) => {
+                    let allocation = state.job(*id).and_then(|job| job.allocation);
+                    preemptible.extend(allocation.and_then(|id: AllocationId| self.victims.update(state, id)));
+                }
+                Touched::Node(_) | Touched::Queues | Touched::Config => {}
+            }
+        }
+        if touched.contains(&Touched::Queues) {
+            more_in_queues |= self.queues.read(state);
+        }
+        self.wake(state, &freed, more_in_queues);
+        for priority in preemptible {
+            self.line.shapes.preemptible_appeared(priority);
+        }
+        for touched in touched {
+            if let Touched::Job(id) = touched {
+                self.line.update(*id, state.job(*id), state.time(), &self.index.classes, state.config());
+            }
+        }
+    }
+
+    fn read_node(&mut self, state: &State, id: NodeId) -> Vec<Freed> {
+        let draining = state
+            .node(id)
+            .is_some_and(|node| node.eligibility == Eligibility::Draining && node.state == NodeState::Ready);
+        if draining {
+            self.draining.insert(id)
+        } else {
+            self.draining.remove(&id)
+        };
+        self.index.read_node(state, id)
+    }
+
+    /// Tries the jobs again that could use what has become free.
+    fn wake(&mut self, state: &State, freed: &[Freed], more_in_queues: bool) {
+        self.line.shapes.recompile(&self.index, state.config());
+        let cards: Vec<CardId> = freed.iter().map(|freed| freed.0).collect();
+        self.wake_for_cards(&cards);
+        if more_in_queues {
+            self.line.shapes.queues_freed();
+        }
+    }
+
+    /// Tries the jobs again that could use these cards.
+    pub(crate) fn wake_for_cards(&mut self, cards: &[CardId]) {
+        for id in cards {
+            if let Some(card) = self.index.card(*id) {
+                self.line.shapes.freed(card, |holder| self.victims.priority(holder));
+            }
+        }
+    }
+
+    /// Forgets what earlier plans took and the ledger did not confirm, and lets in the jobs whose time has come.
+    pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
+        let freed = self.index.read_stale(state);
+        let more_in_queues = self.queues.read_stale(state);
+        self.wake(state, &freed, more_in_queues);
+        for job in self.line.planned() {
+            self.line.update(job, state.job(job), now, &self.index.classes, state.config());
+        }
+        self.line.advance(now);
+    }
+}

@@ -1,0 +1,232 @@
+//! Preemption (P5d, law L4): which jobs of lower priority give their blocks back so that one of higher priority fits.
+//!
+//! A search never changes the index: victims' blocks are given back in a trial, and the trial is undone.
+
+mod cards;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tessera_ledger::{Allocation, AllocationId, CardId, JobId, LogTime, QueueAmount, Span, State};
+
+use crate::demand::Demand;
+use crate::fit::{self, Placement};
+use crate::index::Index;
+use crate::index::run::Run;
+use crate::queues::{self, Queues};
+use crate::victims::{Victims, live_slices, protected_until};
+
+/// Once a plan is found, so many of its victims are tried to be spared one by one.
+const SPARED_ONE_BY_ONE: usize = 64;
+
+/// A grant that may be preempted for the job at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Victim {
+    /// The job.
+    pub(crate) job: JobId,
+    /// Its queue.
+    pub(crate) queue: String,
+    /// Its grant.
+    pub(crate) allocation: Arc<Allocation>,
+    /// Blocks that it would give back.
+    pub(crate) blocks: u64,
+}
+
+/// The job that a search is made for.
+#[derive(Clone, Copy)]
+pub(crate) struct Beneficiary<'a> {
+    /// What it asks for.
+    pub(crate) demand: &'a Demand,
+    /// Its priority: only lower ones are preempted.
+    pub(crate) priority: u32,
+    /// Its queue.
+    pub(crate) queue: &'a str,
+    /// The least that it could be granted.
+    pub(crate) least: QueueAmount,
+    /// Virtual cards for which there is no room.
+    pub(crate) missing: u32,
+}
+
+/// Where the job goes, and who makes room.
+pub(crate) type Found = (Placement, Vec<Arc<Victim>>);
+
+/// What a search found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Search {
+    /// Where the job goes and who makes room, if anything helps.
+    pub(crate) found: Option<Found>,
+    /// When a further victim may be preempted again.
+    pub(crate) retry_at: Option<LogTime>,
+    /// Whether a victim was left out only because of what is in the present plan.
+    pub(crate) inexact: bool,
+}
+
+/// What the plan being made has already done: its victims, and cards whose numbers the ledger does not know yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InPlan {
+    /// Jobs that are preempted or evicted.
+    pub(crate) leaving: BTreeSet<JobId>,
+    /// Cards that are renumbered.
+    pub(crate) renumbered: BTreeSet<CardId>,
+}
+
+/// Everything that a search looks at beside the index.
+struct Hunt<'a> {
+    state: &'a State,
+    victims: &'a Victims,
+    queues: &'a Queues,
+    job: Beneficiary<'a>,
+    in_plan: &'a InPlan,
+    known: BTreeMap<AllocationId, Option<Arc<Victim>>>,
+    retry_at: Option<LogTime>,
+    inexact: bool,
+}
+
+/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue: few TFLOPS lost, then young work.
+pub(crate) fn search(
+    index: &mut Index,
+    state: &State,
+    victims: &Victims,
+    queues: &Queues,
+    job: Beneficiary<'_>,
+    in_plan: &InPlan,
+) -> Search {
+    let known = BTreeMap::new();
+    let mut hunt = Hunt { state, victims, queues, job, in_plan, known, retry_at: None, inexact: false };
+    let demand = job.demand;
+    let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
+    let mut found = None;
+    if on_cards && (demand.span == Span::Card || demand.gang == 1) {
+        found = cards::clear(index, &mut hunt);
+    }
+    if found.is_none() && (demand.span != Span::Card || demand.gang > 1) {
+        found = steps::one_after_another(index, &mut hunt);
+    }
+    Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact }
+}
+
+impl Hunt<'_> {
+    /// The grant as a victim, if it may be one.
+    fn victim(&mut self, id: AllocationId) -> Option<Arc<Victim>> {
+        if let Some(known) = self.known.get(&id) {
+            return known.clone();
+        }
+        let victim = self.judge(id).map(Arc::new);
+        self.known.insert(id, victim.clone());
+        victim
+    }
+
+    fn judge(&mut self, id: AllocationId) -> Option<Victim> {
+        self.victims.priority(id).filter(|priority| *priority < self.job.priority)?;
+        let allocation = self.state.allocation(id)?;
+        let job = self.state.job(allocation.job)?;
+        if self.in_plan.leaving.contains(&job.id) {
+            return None;
+        }
+        if let Some(at) = protected_until(job, self.state.time(), self.state.config().preemptions_per_hour) {
+            let at = (at.0 < u64::MAX).then_some(at);
+            self.retry_at = self.retry_at.into_iter().chain(at).min();
+            return None;
+        }
+        if live_slices(allocation).any(|slice| self.in_plan.renumbered.contains(&slice.card)) {
+            self.inexact = true;
+            return None;
+        }
+        let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
+        Some(Victim { job: job.id, queue: job.spec.queue.clone(), allocation: Arc::clone(allocation), blocks })
+    }
+
+    /// Whether the job's queue takes it once these have given back what they hold.
+    fn admits(&self, victims: &[Arc<Victim>]) -> bool {
+        self.queues.admit(self.job.queue, self.job.least, &given_back(victims, self.state)).is_ok()
+    }
+
+    /// Places the gang as if these victims were gone; those that give it nothing are left out.
+    fn place_without(&self, index: &mut Index, victims: Vec<Arc<Victim>>) -> Option<Found> {
+        let placement = attempt(index, &victims, |index| fit::place(index, self.job.demand).ok())?;
+        let useful = useful_for(&placement, victims);
+        (!useful.is_empty() && self.admits(&useful)).then_some((placement, useful))
+    }
+
+    /// Spares the victims without whom the gang still fits, those first who would lose most.
+    fn spare(&self, index: &mut Index, found: Found) -> Found {
+        let (mut placement, mut chosen) = found;
+        let mut order = chosen.clone();
+        order.sort_by_key(|victim| (std::cmp::Reverse(victim.blocks), victim.allocation.granted_at, victim.job));
+        for victim in order.into_iter().take(SPARED_ONE_BY_ONE) {
+            let fewer: Vec<Arc<Victim>> = chosen.iter().filter(|other| other.job != victim.job).cloned().collect();
+            if fewer.len() < chosen.len()
+                && let Some(found) = self.place_without(index, fewer)
+            {
+                (placement, chosen) = found;
+            }
+        }
+        (placement, chosen)
+    }
+}
+
+/// Whether a job may use blocks of a card.
+fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
+    index.card(card).is_some_and(|card| card.usable && !card.hidden && demand.offer_of(card.class).is_some())
+        && index.ledger_node(card.node).is_some_and(|node| demand.accepts(node))
+}
+
+/// Gives a victim's blocks back in a trial. Its cards cannot be renumbered meanwhile: it still holds what it gives.
+fn give_back(index: &mut Index, victim: &Victim) {
+    for slice in live_slices(&victim.allocation) {
+        index.change(slice.card, |card| {
+            card.free.give(Run { start: slice.start, length: slice.length });
+            card.used = card.used.saturating_sub(slice.length.0);
+            card.memory_free = card.memory_free.saturating_add(slice.memory.0).min(card.memory);
+            card.slices = card.slices.saturating_sub(1);
+            card.pinned = true;
+        });
+    }
+}
+
+/// Places a gang as if these victims were gone, and undoes it.
+fn attempt(
+    index: &mut Index,
+    victims: &[Arc<Victim>],
+    place: impl FnOnce(&mut Index) -> Option<Placement>,
+) -> Option<Placement> {
+    let mark = index.mark();
+    for victim in victims {
+        give_back(index, victim);
+    }
+    let placement = place(index);
+    index.undo_to(mark);
+    placement
+}
+
+/// The victims that hold something on the cards granted; the others would be preempted in vain.
+fn useful_for(placement: &Placement, victims: Vec<Arc<Victim>>) -> Vec<Arc<Victim>> {
+    let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
+    let gives = |victim: &Arc<Victim>| live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card));
+    victims.into_iter().filter(gives).collect()
+}
+
+/// What victims give back, by queue.
+pub(crate) fn given_back(victims: &[Arc<Victim>], state: &State) -> Vec<(String, QueueAmount)> {
+    let amount = |victim: &Arc<Victim>| {
+        let memory = live_slices(&victim.allocation).map(|slice| slice.memory).sum();
+        (victim.queue.clone(), queues::amount(victim.blocks, memory, state.config().block_size))
+    };
+    victims.iter().map(amount).collect()
+}
+
+/// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.
+pub(crate) fn take(index: &mut Index, placement: &Placement) {
+    for card in &placement.renumbered {
+        index.renumber(*card);
+    }
+    for slice in placement.slices() {
+        index.change(slice.card, |card| {
+            card.free.remove(Run { start: slice.start, length: slice.length });
+            card.memory_free = card.memory_free.saturating_sub(slice.memory.0);
+            card.slices = card.slices.saturating_add(1);
+            card.pinned = true;
+        });
+    }
+}

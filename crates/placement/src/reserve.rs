@@ -1,0 +1,139 @@
+//! Reservations: the first job in line that does not fit, once it has waited long enough, keeps those behind it away from the
+//! cards that will have room for it soonest. So small jobs fill gaps without starving a big one.
+//!
+//! The choice depends on the present state alone, not on earlier choices: the cards with the most room already. Nobody behind
+//! the holder may use them, so their room only grows, and the choice only changes to cards that have even more.
+
+use std::cmp::Reverse;
+
+use tessera_ledger::{CardId, NodeId, Span};
+
+use crate::demand::{Demand, Offer};
+use crate::index::Index;
+use crate::index::card::CardEntry;
+use crate::index::node::NodeEntry;
+
+/// The cards to keep for a gang; `None` when the pool could not hold it even if everything ended.
+pub(crate) fn cards_for(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
+    match demand.span {
+        Span::Card => single_cards(index, demand),
+        Span::Node | Span::Pool => {
+            let mut teams: Vec<&[Offer]> = demand.by_kind().collect();
+            if demand.mixed {
+                teams.insert(0, &demand.offers);
+            }
+            teams.into_iter().find_map(|team| cards_of_nodes(index, demand, team))
+        }
+    }
+}
+
+fn accepted(index: &Index, demand: &Demand, node: NodeId) -> bool {
+    index.ledger_node(node).is_some_and(|node| demand.accepts(node))
+}
+
+/// How far a card is from having room, in millionths of what is needed; then what it has.
+fn distance(card: &CardEntry, offer: &Offer) -> (u64, Reverse<u64>, CardId) {
+    let missing = u64::from(offer.need.saturating_sub(card.offered()));
+    (missing * 1_000_000 / u64::from(offer.need.max(1)), Reverse(card.memory_free), card.id)
+}
+
+/// Cards for virtual cards that each need one.
+fn single_cards(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
+    let gang = u64::from(demand.gang);
+    let mut ranked: Vec<_> = Vec::new();
+    for offer in demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some()) {
+        let mut room = 0u64;
+        for id in index.classes.get(offer.class).largest_first() {
+            if room >= gang {
+                break;
+            }
+            let Some(card) = index.card(id).filter(|_| accepted(index, demand, id.node)) else { continue };
+            let rooms = card.room_when_empty(offer.need, demand.memory);
+            if rooms > 0 {
+                room += u64::from(rooms);
+                ranked.push((distance(card, offer), rooms));
+            }
+        }
+    }
+    ranked.sort_unstable_by_key(|(distance, _)| *distance);
+    let mut room = 0u64;
+    let mut chosen = Vec::new();
+    for ((.., id), rooms) in ranked {
+        if room < gang {
+            room += u64::from(rooms);
+            chosen.push(id);
+        }
+    }
+    add_full_cards(index, demand, room, &mut chosen)
+}
+
+/// Adds cards that have no room at all now, in order of block numbers, until the gang would fit.
+fn add_full_cards(index: &Index, demand: &Demand, mut room: u64, chosen: &mut Vec<CardId>) -> Option<Vec<CardId>> {
+    for (id, node) in index.nodes() {
+        if room >= u64::from(demand.gang) {
+            break;
+        }
+        if node.cards.is_empty() || !accepted(index, demand, id) {
+            continue;
+        }
+        for card in node.cards.iter().filter(|card| card.offered() == 0) {
+            let Some(offer) = demand.offer_of(card.class) else { continue };
+            if demand.need_on_one_card(offer).is_some() && room < u64::from(demand.gang) {
+                let rooms = card.room_when_empty(offer.need, demand.memory);
+                room += u64::from(rooms);
+                chosen.extend((rooms > 0).then_some(card.id));
+            }
+        }
+    }
+    (room >= u64::from(demand.gang)).then(|| std::mem::take(chosen))
+}
+
+/// Compute and memory of a node: now, and if everything on it ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Prospect {
+    now: u64,
+    compute: u64,
+    memory: u64,
+}
+
+fn prospect(node: &NodeEntry, team: &[Offer]) -> Prospect {
+    let cards = node.cards.iter().filter(|card| card.usable);
+    let offers = cards.filter_map(|card| Some((card, team.iter().find(|offer| offer.class == card.class)?)));
+    offers.fold(Prospect::default(), |sum, (card, offer)| Prospect {
+        now: sum.now.saturating_add(offer.compute_of(card.offered())),
+        compute: sum.compute.saturating_add(offer.compute_of(card.recoverable)),
+        memory: sum.memory.saturating_add(card.memory),
+    })
+}
+
+/// Nodes for virtual cards that spread, all their cards that the job accepts.
+fn cards_of_nodes(index: &Index, demand: &Demand, team: &[Offer]) -> Option<Vec<CardId>> {
+    let nodes = index.nodes().filter(|(id, node)| !node.cards.is_empty() && accepted(index, demand, *id));
+    let mut ranked: Vec<(NodeId, Prospect)> = nodes.map(|(id, node)| (id, prospect(node, team))).collect();
+    ranked.retain(|(_, prospect)| prospect.compute > 0);
+    if demand.span == Span::Node {
+        ranked.retain(|(_, prospect)| prospect.compute >= demand.compute && prospect.memory >= demand.memory);
+    }
+    let missing = |prospect: &Prospect| demand.compute.saturating_sub(prospect.now);
+    ranked.sort_unstable_by_key(|(id, prospect)| (missing(prospect), Reverse(prospect.now), *id));
+    let mut chosen = Vec::new();
+    let (mut members, mut compute, mut memory) = (0u128, 0u128, 0u128);
+    let gang = u128::from(demand.gang);
+    let done = |members: u128, compute: u128, memory: u128| match demand.span {
+        Span::Pool => compute >= u128::from(demand.compute) * gang && memory >= u128::from(demand.memory) * gang,
+        Span::Card | Span::Node => members >= gang,
+    };
+    for (id, prospect) in ranked {
+        if done(members, compute, memory) {
+            break;
+        }
+        let by_memory = prospect.memory.checked_div(demand.memory).unwrap_or(u64::MAX);
+        members += u128::from((prospect.compute / demand.compute.max(1)).min(by_memory));
+        compute += u128::from(prospect.compute);
+        memory += u128::from(prospect.memory);
+        let cards = index.node(id).into_iter().flat_map(|node| &node.cards);
+        let of_team = cards.filter(|card| team.iter().any(|offer| offer.class == card.class));
+        chosen.extend(of_team.map(|card| card.id));
+    }
+    done(members, compute, memory).then_some(chosen)
+}

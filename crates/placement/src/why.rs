@@ -1,0 +1,341 @@
+//! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
+
+use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, QueueAmount, Span, State};
+
+use crate::demand::{Demand, Offer};
+use crate::fit;
+use crate::index::Index;
+use crate::pool::Pool;
+
+/// The machine-readable part of an explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaitCode {
+    /// The job does not wait for a grant.
+    NotWaiting,
+    /// A person put it on hold.
+    Held,
+    /// A person suspended it.
+    SuspendedByUser,
+    /// It waits before the next attempt after a failure.
+    Backoff,
+    /// The whole pool is too small for it.
+    ExceedsPool,
+    /// No card of the pool is of a kind, vendor, model, precision and isolation that it accepts.
+    NoAcceptableCard,
+    /// No node that takes new work carries the labels it asks for.
+    NoNodeWithLabels,
+    /// Its queue, or one above it, is at its maximum.
+    QueueMaximum,
+    /// Too few blocks are free on the cards that it accepts.
+    ComputeShort,
+    /// Too little memory is free on the cards that it accepts.
+    MemoryShort,
+    /// Enough is free in all, but not together in the way that it asks for.
+    Fragmented,
+    /// It would fit, but the cards are kept for a job before it in line.
+    ReservedForEarlier,
+    /// It fits; the next decision starts it.
+    Ready,
+}
+
+impl WaitCode {
+    /// The word used in the API; documented in docs/reasons.md.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotWaiting => "NOT_WAITING",
+            Self::Held => "HELD",
+            Self::SuspendedByUser => "SUSPENDED_BY_USER",
+            Self::Backoff => "BACKOFF",
+            Self::ExceedsPool => "EXCEEDS_POOL",
+            Self::NoAcceptableCard => "NO_ACCEPTABLE_CARD",
+            Self::NoNodeWithLabels => "NO_NODE_WITH_LABELS",
+            Self::QueueMaximum => "QUEUE_MAXIMUM",
+            Self::ComputeShort => "COMPUTE_SHORT",
+            Self::MemoryShort => "MEMORY_SHORT",
+            Self::Fragmented => "FRAGMENTED",
+            Self::ReservedForEarlier => "RESERVED_FOR_EARLIER",
+            Self::Ready => "READY",
+        }
+    }
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The constraint that binds.
+    pub code: WaitCode,
+    /// One sentence for people.
+    pub sentence: String,
+    /// The numbers behind it, by name; compute in thousandths of a TFLOPS, memory in MiB.
+    pub numbers: Vec<(&'static str, u64)>,
+    /// The smallest change known that would start the job.
+    pub change: Option<String>,
+}
+
+impl Explanation {
+    fn new(code: WaitCode, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into(), numbers: Vec::new(), change: None }
+    }
+
+    fn with(mut self, name: &'static str, number: u64) -> Self {
+        self.numbers.push((name, number));
+        self
+    }
+
+    fn changed_by(mut self, change: impl Into<String>) -> Self {
+        self.change = Some(change.into());
+        self
+    }
+}
+
+/// What the cards that a job accepts have left, together and at best in one place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Supply {
+    compute: u64,
+    memory: u64,
+    best_compute: u64,
+    best_memory: u64,
+    nodes: u64,
+}
+
+impl Pool {
+    /// Says why a job waits. Tries on the index and leaves it as it was.
+    pub fn explain(&mut self, state: &State, job: &Job) -> Explanation {
+        if let Some(explanation) = standing(state, job) {
+            return explanation;
+        }
+        let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
+        self.shortage(state, &job.spec.queue, &demand, Some(job.id))
+            .unwrap_or_else(|| Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it"))
+    }
+
+    /// What keeps a request from being granted now; `None` when it fits.
+    pub(crate) fn shortage(
+        &mut self,
+        state: &State,
+        queue: &str,
+        demand: &Demand,
+        job: Option<JobId>,
+    ) -> Option<Explanation> {
+        if demand.offers.is_empty() {
+            let text = "no card of the pool is of a kind, vendor, model, precision and isolation that it accepts";
+            let change = "accept other kinds, vendors or models, another precision or a weaker isolation";
+            return Some(Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change));
+        }
+        if let Some(explanation) = self.queue_shortage(state, queue, demand) {
+            return Some(explanation);
+        }
+        if !fits(&mut self.index, demand) {
+            return Some(self.capacity_shortage(demand));
+        }
+        let kept = self.reservation.clone().filter(|kept| job.is_none_or(|job| job != kept.holder.job))?;
+        self.index.set_hidden(&kept.cards, true);
+        let fits_beside = fits(&mut self.index, demand);
+        self.index.set_hidden(&kept.cards, false);
+        let earlier = kept.holder.job;
+        (!fits_beside).then(|| {
+            Explanation::new(
+                WaitCode::ReservedForEarlier,
+                format!("it would fit, but the cards are kept for job {earlier}, which has waited longer"),
+            )
+            .with("cards_reserved", kept.cards.len() as u64)
+            .with("reserved_for_job", earlier.0)
+            .changed_by(format!("it is tried again when job {earlier} has started; a higher priority goes before it"))
+        })
+    }
+
+    fn queue_shortage(&self, state: &State, queue: &str, demand: &Demand) -> Option<Explanation> {
+        let amount = demand.least(state.config().block_size);
+        let over = self.queues.admit(queue, amount, &[]).err()?;
+        let short = over.used.plus(amount).minus(over.maximum);
+        let QueueAmount { compute, memory } = short;
+        let text = format!(
+            "queue {:?} holds {} and {} of at most {} and {}, and the job needs {} and {} more",
+            over.queue,
+            over.used.compute,
+            over.used.memory,
+            over.maximum.compute,
+            over.maximum.memory,
+            amount.compute,
+            amount.memory,
+        );
+        Some(
+            Explanation::new(WaitCode::QueueMaximum, text)
+                .with("used_compute", over.used.compute.0)
+                .with("maximum_compute", over.maximum.compute.0)
+                .with("needed_compute", amount.compute.0)
+                .with("used_memory", over.used.memory.0)
+                .with("maximum_memory", over.maximum.memory.0)
+                .with("needed_memory", amount.memory.0)
+                .changed_by(format!(
+                    "raise the maximum of queue {:?} by {compute} and {memory}, or wait until its jobs end",
+                    over.queue
+                )),
+        )
+    }
+
+    /// Names the shortest of compute, memory and room together.
+    fn capacity_shortage(&mut self, demand: &Demand) -> Explanation {
+        let supply = supply(&self.index, demand);
+        if supply.nodes == 0 {
+            let labels: Vec<String> = demand.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let text = format!("no node that takes new work has a card for it and the labels {}", labels.join(", "));
+            return Explanation::new(WaitCode::NoNodeWithLabels, text)
+                .changed_by("ask for other labels, or uncordon nodes");
+        }
+        let compute = demand.compute.saturating_mul(u64::from(demand.gang));
+        let memory = demand.memory.saturating_mul(u64::from(demand.gang));
+        let change = self.smallest_change(demand);
+        let place = match demand.span {
+            Span::Card => "card",
+            Span::Node => "node",
+            Span::Pool => "kind of card",
+        };
+        let explanation = if supply.compute < compute {
+            let (asked, free) = (MilliTflops(compute), MilliTflops(supply.compute));
+            let missing = MilliTflops(compute - supply.compute);
+            let text =
+                format!("it needs {asked} and {free} is free on the cards that it accepts: {missing} too little");
+            Explanation::new(WaitCode::ComputeShort, text)
+        } else if supply.memory < memory {
+            let missing = memory - supply.memory;
+            let text = format!(
+                "it needs {memory} MiB and {} MiB is free on the cards that it accepts: {missing} MiB too little",
+                supply.memory
+            );
+            Explanation::new(WaitCode::MemoryShort, text)
+        } else {
+            let text = format!(
+                "enough is free in all, but not together: each of its {} virtual cards needs {} and {} MiB on one {place}, \
+                 and the {place} with the most has {} and {} MiB",
+                demand.gang,
+                MilliTflops(demand.compute),
+                demand.memory,
+                MilliTflops(supply.best_compute),
+                supply.best_memory,
+            );
+            Explanation::new(WaitCode::Fragmented, text)
+        };
+        let explanation = explanation
+            .with("needed_compute", compute)
+            .with("free_compute", supply.compute)
+            .with("best_compute", supply.best_compute)
+            .with("needed_memory", memory)
+            .with("free_memory", supply.memory)
+            .with("best_memory", supply.best_memory);
+        match change {
+            Some(change) => explanation.changed_by(change),
+            None => explanation,
+        }
+    }
+
+    /// The first of the changes that ask least of the user, or of the pool.
+    fn smallest_change(&mut self, demand: &Demand) -> Option<String> {
+        for (span, name) in [(Span::Node, "node"), (Span::Pool, "pool")] {
+            let wider = Demand { span, ..demand.clone() };
+            if span > demand.span && fits(&mut self.index, &wider) {
+                return Some(format!("allow the virtual card to spread: span: {name}"));
+            }
+        }
+        let mixed = Demand { mixed: true, span: demand.span.max(Span::Node), ..demand.clone() };
+        if !demand.mixed && fits(&mut self.index, &mixed) {
+            return Some("allow several kinds of cards in one virtual card: mixed: true".to_owned());
+        }
+        let unlabelled = Demand { labels: Default::default(), ..demand.clone() };
+        if !demand.labels.is_empty() && fits(&mut self.index, &unlabelled) {
+            return Some("ask for no node labels".to_owned());
+        }
+        if let Some(compute) = largest_that_fits(&mut self.index, demand) {
+            return Some(format!("ask for at most {} per virtual card", MilliTflops(compute)));
+        }
+        largest_gang(&mut self.index, demand).map(|gang| format!("ask for at most {gang} virtual cards at once"))
+    }
+}
+
+/// What of a job's own standing keeps it from being considered.
+fn standing(state: &State, job: &Job) -> Option<Explanation> {
+    if !matches!(job.state, JobState::Pending | JobState::Suspended) {
+        return Some(Explanation::new(
+            WaitCode::NotWaiting,
+            format!("the job is {}: {}", job.state.name(), job.reason),
+        ));
+    }
+    if job.held {
+        return Some(Explanation::new(WaitCode::Held, "a person put it on hold").changed_by("release the job"));
+    }
+    if job.parked {
+        return Some(Explanation::new(WaitCode::SuspendedByUser, "a person suspended it").changed_by("resume the job"));
+    }
+    if job.not_before > state.time() {
+        let left = job.not_before.since(state.time());
+        let text = format!("it waits {} s before attempt {}", left.as_secs().max(1), job.attempts.saturating_add(1));
+        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        return Some(Explanation::new(WaitCode::Backoff, text).with("milliseconds_left", millis));
+    }
+    let refused = state.capacity().admit(&job.spec, state.config().reference_precision).err()?;
+    Some(Explanation::new(WaitCode::ExceedsPool, refused.to_string()).changed_by("ask for less, or add cards"))
+}
+
+/// Whether a gang fits now; changes nothing.
+pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
+    let mark = index.mark();
+    let fits = fit::place(index, demand).is_ok();
+    index.undo_to(mark);
+    fits
+}
+
+/// What is left for a demand.
+fn supply(index: &Index, demand: &Demand) -> Supply {
+    let mut supply = Supply::default();
+    for (_, node) in index.nodes() {
+        if !node.node.as_ref().is_some_and(|node| node.grantable() && demand.accepts(node)) {
+            continue;
+        }
+        let offer_of = |card: &crate::index::card::CardEntry| demand.offer_of(card.class).copied();
+        let cards: Vec<(Offer, &crate::index::card::CardEntry)> =
+            node.cards.iter().filter_map(|card| Some((offer_of(card)?, card))).collect();
+        supply.nodes += u64::from(!cards.is_empty());
+        let (mut node_compute, mut node_memory) = (0u64, 0u64);
+        for (offer, card) in cards.iter().filter(|(_, card)| card.offered() > 0) {
+            let compute = offer.compute_of(card.offered());
+            node_compute = node_compute.saturating_add(compute);
+            node_memory = node_memory.saturating_add(card.memory_free);
+            if demand.span == Span::Card && compute >= supply.best_compute {
+                (supply.best_compute, supply.best_memory) = (compute, card.memory_free);
+            }
+        }
+        if demand.span != Span::Card && node_compute >= supply.best_compute {
+            (supply.best_compute, supply.best_memory) = (node_compute, node_memory);
+        }
+        supply.compute = supply.compute.saturating_add(node_compute);
+        supply.memory = supply.memory.saturating_add(node_memory);
+    }
+    supply
+}
+
+/// The most compute per virtual card with which the gang would fit, in whole blocks of the class that gives the finest steps.
+fn largest_that_fits(index: &mut Index, demand: &Demand) -> Option<u64> {
+    let step = demand.offers.iter().map(|offer| offer.compute_of(BlockCount(1).0)).filter(|step| *step > 0).min()?;
+    let (mut fitting, mut failing) = (0u64, demand.compute / step);
+    while failing - fitting > 1 {
+        let middle = fitting + (failing - fitting) / 2;
+        let mut smaller = Demand { compute: middle * step, ..demand.clone() };
+        for offer in &mut smaller.offers {
+            offer.need = offer.blocks_for(middle * step).max(1);
+        }
+        if fits(index, &smaller) { fitting = middle } else { failing = middle }
+    }
+    (fitting > 0).then_some(fitting * step)
+}
+
+/// The largest gang of the same virtual cards that fits.
+fn largest_gang(index: &mut Index, demand: &Demand) -> Option<u32> {
+    let (mut fitting, mut failing) = (0u32, demand.gang);
+    while failing - fitting > 1 {
+        let middle = fitting + (failing - fitting) / 2;
+        let smaller = Demand { gang: middle, ..demand.clone() };
+        if fits(index, &smaller) { fitting = middle } else { failing = middle }
+    }
+    (fitting > 0).then_some(fitting)
+}

@@ -1,0 +1,154 @@
+//! Golden explanations: one binding constraint, its numbers, and the smallest change that would start the job; and dry runs.
+
+mod world;
+
+use std::time::Duration;
+
+use tessera_ledger::*;
+use tessera_placement::{Explanation, Limits, Pool, Preview, WaitCode};
+use world::{World, cards, job};
+
+use CardKind::{Gpu, Npu};
+
+fn explain(world: &World, id: JobId) -> Explanation {
+    let mut pool = Pool::new(&world.state);
+    pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    let job = world.state.job(id).expect("the job is known").clone();
+    pool.explain(&world.state, &job)
+}
+
+fn preview(world: &World, spec: &JobSpec) -> Preview {
+    Pool::new(&world.state).preview(&world.state, spec)
+}
+
+/// Two cards with 6 and 4 of 10 blocks free.
+fn two_cards() -> World {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    for tflops in [6, 4] {
+        let id = world.submit(job(tflops, 10));
+        world.place();
+        world.start(id);
+    }
+    let used: Vec<u64> = world.state.cards().map(|(_, card)| card.memory_used.0).collect();
+    assert_eq!(used, [20, 0], "both jobs are on the first card");
+    world
+}
+
+#[test]
+fn too_little_compute_names_what_is_missing() {
+    let mut world = two_cards();
+    let mut spec = job(6, 10);
+    spec.gang = 2;
+    let id = world.submit(spec);
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::ComputeShort);
+    assert_eq!(
+        explanation.sentence,
+        "it needs 12 TFLOPS and 10 TFLOPS is free on the cards that it accepts: 2 TFLOPS too little"
+    );
+    assert!(explanation.numbers.contains(&("needed_compute", 12_000)));
+    assert!(explanation.numbers.contains(&("free_compute", 10_000)));
+    assert_eq!(explanation.change.as_deref(), Some("ask for at most 5 TFLOPS per virtual card"));
+}
+
+#[test]
+fn fragments_are_told_from_shortage_and_a_wider_span_is_offered() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    let ids: Vec<JobId> = (0..2).map(|_| world.submit(job(6, 10))).collect();
+    world.place();
+    assert_ne!(world.slices(ids[0])[0].card, world.slices(ids[1])[0].card);
+    let id = world.submit(job(8, 10));
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::Fragmented);
+    assert_eq!(
+        explanation.sentence,
+        "enough is free in all, but not together: each of its 1 virtual cards needs 8 TFLOPS and 10 MiB on one card, and \
+         the card with the most has 4 TFLOPS and 90 MiB"
+    );
+    assert_eq!(explanation.change.as_deref(), Some("allow the virtual card to spread: span: node"));
+}
+
+#[test]
+fn memory_can_be_what_is_short() {
+    let mut world = two_cards();
+    let mut spec = job(1, 95);
+    spec.gang = 2;
+    let id = world.submit(spec);
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::MemoryShort);
+    assert_eq!(
+        explanation.sentence,
+        "it needs 190 MiB and 100 MiB is free on the cards that it accepts: 90 MiB too little"
+    );
+    assert_eq!(explanation.change.as_deref(), Some("ask for at most 1 virtual cards at once"));
+}
+
+#[test]
+fn a_full_queue_is_named_with_its_numbers() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100)]));
+    world.queue("small", "", Some((3, 100)));
+    let queue = || JobSpec { queue: "small".to_owned(), ..job(2, 10) };
+    world.submit(queue());
+    world.place();
+    let id = world.submit(queue());
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::QueueMaximum);
+    assert_eq!(
+        explanation.sentence,
+        "queue \"small\" holds 2 TFLOPS and 10 MiB of at most 3 TFLOPS and 100 MiB, and the job needs 2 TFLOPS and 10 MiB more"
+    );
+    assert_eq!(
+        explanation.change.as_deref(),
+        Some("raise the maximum of queue \"small\" by 1 TFLOPS and 0 MiB, or wait until its jobs end")
+    );
+}
+
+#[test]
+fn labels_kinds_holds_and_totals_each_have_their_code() {
+    let mut world = World::default();
+    world.labelled_node("a", cards(&[(Gpu, 10, 100)]), &[("zone", "north")]);
+    let mut labelled = job(2, 10);
+    labelled.node_labels.insert("zone".to_owned(), "south".to_owned());
+    let labelled = world.submit(labelled);
+    let held = world.submit(JobSpec { held: true, ..job(2, 10) });
+    let explanation = explain(&world, labelled);
+    assert_eq!(explanation.code, WaitCode::NoNodeWithLabels);
+    assert_eq!(explanation.sentence, "no node that takes new work has a card for it and the labels zone=south");
+    let explanation = explain(&world, held);
+    assert_eq!((explanation.code, explanation.change.as_deref()), (WaitCode::Held, Some("release the job")));
+    let mut only_npu = job(2, 10);
+    only_npu.virtual_card.kinds.insert(Npu);
+    assert!(matches!(preview(&world, &only_npu), Preview::Refused(Rejection::ExceedsPool { .. })));
+    assert!(matches!(preview(&world, &job(11, 10)), Preview::Refused(Rejection::ExceedsPool { .. })));
+    assert!(matches!(preview(&world, &job(0, 10)), Preview::Refused(Rejection::Invalid { .. })));
+}
+
+#[test]
+fn cards_kept_for_another_job_are_named() {
+    let mut world = two_cards();
+    let large = world.submit(JobSpec { gang: 2, ..job(8, 10) });
+    world.pass(Duration::from_secs(40));
+    let late = world.submit(job(5, 10));
+    let explanation = explain(&world, late);
+    assert_eq!(explanation.code, WaitCode::ReservedForEarlier);
+    assert!(explanation.numbers.contains(&("reserved_for_job", large.0)), "{explanation:?}");
+}
+
+#[test]
+fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {
+    let world = two_cards();
+    let before = world.state.digest();
+    let Preview::Starts { workers } = preview(&world, &job(7, 10)) else { panic!("it fits on the second card") };
+    assert_eq!(workers[0].slices[0].card.index, 1);
+    let mut spec = job(7, 10);
+    spec.gang = 2;
+    assert!(matches!(preview(&world, &spec), Preview::Waits(_)));
+    spec.priority = 80;
+    let Preview::Preempts { victims, .. } = preview(&world, &spec) else { panic!("it would preempt") };
+    let lost: Vec<(u64, u64)> = victims.iter().map(|victim| (victim.job.0, victim.compute.0)).collect();
+    assert_eq!(lost, [(1, 6000), (2, 4000)]);
+    assert_eq!(world.state.digest(), before);
+}

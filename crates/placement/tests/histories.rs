@@ -1,0 +1,82 @@
+//! Whatever has happened to a pool: a plan made against the present state is accepted whole, breaks no law, passes the independent
+//! check, and is the same from an index that was kept current as from one that was just built.
+
+mod world;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tessera_ledger::{LogTime, PlanPart, Span};
+use tessera_placement::{Limits, Pool};
+use world::World;
+use world::history::{RandomCard, Step, nodes, step};
+
+fn limits() -> Limits {
+    Limits { grants: 1000, evictions: 1000, preemption_searches: 1000, reserve_after: Duration::from_secs(60) }
+}
+
+/// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one must decide the
+/// same every time.
+fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: bool, compare: bool) {
+    let mut world = World::random(nodes);
+    let mut pool = Pool::new(&world.state);
+    world.state.take_touched();
+    for step in steps {
+        world.step(step);
+        let decides = matches!(step, Step::Decide | Step::DecideInVain);
+        if decides || each_step {
+            let touched = world.state.take_touched();
+            pool.refresh(&world.state, &touched);
+        }
+        if !decides {
+            continue;
+        }
+        let now = LogTime(world.time);
+        let decision = pool.decide(&world.state, now, limits);
+        let grants = decision.plan.parts.iter().filter(|part| matches!(part, PlanPart::Grant { .. })).count();
+        assert!(grants <= limits.grants);
+        if compare {
+            let fresh = Pool::new(&world.state).decide(&world.state, now, limits);
+            assert_eq!(decision.plan, fresh.plan, "the index has drifted from the ledger");
+        }
+        if matches!(step, Step::Decide) {
+            world.commit(&decision);
+        }
+    }
+}
+
+/// Gangs whose virtual cards spread are placed member by member, and which of several ways to divide a member is best for the next
+/// one is not searched for: such a gang may fail to fit where it fitted with less room. Everything else fits exactly when
+/// there is room, so that an index that remembers what did not fit must agree with one that tries everything.
+fn fits_exactly(step: &Step) -> bool {
+    !matches!(step, Step::Submit(request) if request.gang > 1 && request.span != Span::Card)
+}
+
+/// More cases on request, by the variable that proptest itself reads.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(192)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn every_plan_is_accepted(nodes in nodes(), steps in prop::collection::vec(step(), 1..200)) {
+        play(&nodes, &steps, &limits(), true, false);
+    }
+
+    #[test]
+    fn an_index_that_was_kept_current_decides_like_a_fresh_one(
+        nodes in nodes(),
+        steps in prop::collection::vec(step().prop_filter("fits exactly", fits_exactly), 1..200),
+        each_step in any::<bool>(),
+    ) {
+        play(&nodes, &steps, &limits(), each_step, true);
+    }
+
+    #[test]
+    fn small_limits_only_spread_the_work(nodes in nodes(), steps in prop::collection::vec(step(), 1..100)) {
+        let limits = Limits { grants: 1, evictions: 1, preemption_searches: 1, ..limits() };
+        play(&nodes, &steps, &limits, true, false);
+    }
+}

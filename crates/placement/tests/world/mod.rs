@@ -1,0 +1,235 @@
+//! A pool to test placement on: the real ledger, driven by its public commands, and agents that report what they are told.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this module")]
+
+pub mod history;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_ledger::*;
+use tessera_placement::{Decision, Limits, Pool};
+
+/// A ledger with what a test needs to drive it.
+pub struct World {
+    pub state: State,
+    revision: u64,
+    pub time: u64,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self { state: State::new(), revision: 0, time: 1_000_000 }
+    }
+}
+
+/// A healthy simulated card.
+pub fn card(index: u32, kind: CardKind, tflops: u64, memory: u64) -> CardDescription {
+    CardDescription {
+        index,
+        kind,
+        vendor: "sim".to_owned(),
+        model: format!("{}-{tflops}", kind.name()),
+        uuid: String::new(),
+        memory: Mebibytes(memory),
+        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
+        measured: BTreeMap::new(),
+        links: Vec::new(),
+        isolation: Isolation::Soft,
+        simulated: true,
+        pci_address: String::new(),
+        max_slices: 0,
+        health: CardHealth::Healthy,
+    }
+}
+
+/// Cards in order of their index.
+pub fn cards(list: &[(CardKind, u64, u64)]) -> Vec<CardDescription> {
+    (0u32..).zip(list).map(|(index, (kind, tflops, memory))| card(index, *kind, *tflops, *memory)).collect()
+}
+
+/// A job of one virtual card on one card.
+pub fn job(tflops: u64, memory: u64) -> JobSpec {
+    JobSpec {
+        name: String::new(),
+        queue: DEFAULT_QUEUE.to_owned(),
+        command: vec!["true".to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: String::new(),
+        script: String::new(),
+        gang: 1,
+        virtual_card: VirtualCardRequest {
+            compute: MilliTflops::from_tflops(tflops),
+            memory: Mebibytes(memory),
+            precision: None,
+            span: Span::Card,
+            kinds: BTreeSet::new(),
+            mixed: false,
+            isolation: Isolation::Shared,
+            vendors: BTreeSet::new(),
+            models: BTreeSet::new(),
+        },
+        priority: 50,
+        preemptible: true,
+        checkpoint: CheckpointPolicy::default(),
+        on_disconnect: OnDisconnect::Stop,
+        time_limit: None,
+        retry: RetryPolicy::default(),
+        labels: BTreeMap::new(),
+        node_labels: BTreeMap::new(),
+        output_retention: None,
+        held: false,
+    }
+}
+
+impl World {
+    /// Applies one command in its own entry.
+    pub fn apply(&mut self, command: Command) -> Outcome {
+        self.revision += 1;
+        let at = EntryPosition { revision: Revision(self.revision), time: LogTime(self.time) };
+        let request = Request { key: None, actor: "test".to_owned(), command };
+        self.state.apply(at, &[request]).remove(0)
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.time += u64::try_from(time.as_millis()).unwrap();
+        self.apply(Command::Tick);
+    }
+
+    pub fn node(&mut self, name: &str, cards: Vec<CardDescription>) -> NodeId {
+        self.labelled_node(name, cards, &[])
+    }
+
+    pub fn labelled_node(&mut self, name: &str, cards: Vec<CardDescription>, labels: &[(&str, &str)]) -> NodeId {
+        let node = NodeDescription {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            incarnation: 1,
+            agent_version: String::new(),
+            address: String::new(),
+            worker_host: String::new(),
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        };
+        match self.apply(Command::RegisterNode { node, cards }) {
+            Outcome::Registered { node, .. } => node,
+            other => panic!("the node was not registered: {other:?}"),
+        }
+    }
+
+    pub fn try_submit(&mut self, spec: JobSpec) -> Option<JobId> {
+        match self.apply(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }) {
+            Outcome::Submitted(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    pub fn submit(&mut self, spec: JobSpec) -> JobId {
+        self.try_submit(spec).expect("the job is accepted")
+    }
+
+    pub fn queue(&mut self, name: &str, parent: &str, maximum: Option<(u64, u64)>) {
+        let maximum = maximum.map(|(tflops, memory)| QueueAmount {
+            compute: MilliTflops::from_tflops(tflops),
+            memory: Mebibytes(memory),
+        });
+        let (name, parent) = (name.to_owned(), parent.to_owned());
+        let queue = QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1 };
+        assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
+    }
+
+    /// Decides on a fresh index, demands that plan and check agree, and commits; answers the parts.
+    pub fn place(&mut self) -> Vec<PlanPart> {
+        let mut pool = Pool::new(&self.state);
+        let decision = pool.decide(&self.state, LogTime(self.time), &Limits::default());
+        self.commit(&decision)
+    }
+
+    /// Checks a plan and applies it; every part must be accepted.
+    pub fn commit(&mut self, decision: &Decision) -> Vec<PlanPart> {
+        let plan = decision.plan.clone();
+        assert_eq!(tessera_placement::check(&self.state, &plan), Ok(()), "{plan:#?}");
+        let parts = plan.parts.clone();
+        match self.apply(Command::CommitPlan { plan }) {
+            Outcome::Planned(answers) => {
+                for (part, answer) in parts.iter().zip(answers) {
+                    assert!(answer.is_ok(), "{part:#?} was refused: {answer:?}");
+                }
+            }
+            other => panic!("the plan was refused: {other:?}"),
+        }
+        assert_eq!(laws::check(&self.state), vec![]);
+        parts
+    }
+
+    /// An agent says something of a worker.
+    pub fn report(&mut self, allocation: AllocationId, rank: Rank, observation: Observation) {
+        let Some(known) = self.state.allocation(allocation).cloned() else { return };
+        let Some(worker) = known.worker(rank) else { return };
+        let report = WorkerReport { worker: known.owner(rank), observation };
+        self.apply(Command::ReportWorkers { node: worker.node, reports: vec![report] });
+    }
+
+    fn all_of(&mut self, job: JobId, observation: &Observation) {
+        let Some(id) = self.state.job(job).and_then(|job| job.allocation) else { return };
+        let ranks: Vec<Rank> = self.state.allocation(id).unwrap().workers.iter().map(|worker| worker.rank).collect();
+        for rank in ranks {
+            self.report(id, rank, observation.clone());
+        }
+    }
+
+    /// All workers of a job are started.
+    pub fn start(&mut self, job: JobId) {
+        self.all_of(job, &Observation::Running);
+    }
+
+    /// All workers of a job end well.
+    pub fn finish(&mut self, job: JobId) {
+        self.all_of(job, &Observation::Stopped(exit(StopCause::Exited, Some(0))));
+    }
+
+    /// All workers of a job that was told to stop have stopped.
+    pub fn stop(&mut self, job: JobId) {
+        self.all_of(job, &Observation::Stopped(exit(StopCause::Ordered, None)));
+    }
+
+    pub fn job_state(&self, job: JobId) -> JobState {
+        self.state.job(job).expect("the job is known").state
+    }
+
+    /// Slices of a job's grant in order of rank.
+    pub fn slices(&self, job: JobId) -> Vec<Slice> {
+        let allocation = self.state.job(job).and_then(|job| job.allocation).and_then(|id| self.state.allocation(id));
+        allocation.into_iter().flat_map(|allocation| allocation.workers.iter()).flat_map(|w| w.slices.clone()).collect()
+    }
+
+    /// Block numbers of a job, first and last of each slice (P2).
+    pub fn numbers(&self, job: JobId) -> Vec<(u64, u64)> {
+        let number = |card, index| self.state.block_number(card, index).unwrap().0;
+        let run =
+            |slice: &Slice| (number(slice.card, slice.start.0), number(slice.card, slice.start.0 + slice.length.0 - 1));
+        self.slices(job).iter().map(run).collect()
+    }
+}
+
+/// How a worker ended.
+pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
+    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new() }
+}
+
+/// The reference pool (P8): 200 blocks on four nodes.
+pub fn reference_pool() -> World {
+    use CardKind::{Fpga, Gpu, Npu};
+    let mut world = World::default();
+    let nodes: [&[(CardKind, u64, u64)]; 4] = [
+        &[(Gpu, 9, 900), (Gpu, 9, 900), (Npu, 20, 2000), (Fpga, 25, 2500)],
+        &[(Gpu, 10, 1000), (Gpu, 10, 1000), (Npu, 18, 1800), (Npu, 18, 1800)],
+        &[(Npu, 3, 300), (Fpga, 8, 800), (Fpga, 8, 800), (Fpga, 7, 700)],
+        &[(Gpu, 14, 1400), (Gpu, 14, 1400), (Npu, 15, 1500), (Fpga, 12, 1200)],
+    ];
+    for (number, list) in nodes.iter().enumerate() {
+        let number = number.to_string();
+        world.labelled_node(&format!("n{number}"), cards(list), &[("number", &number)]);
+    }
+    world
+}
