@@ -390,3 +390,15 @@ fn a_card_that_moved_on_its_node_is_not_free_while_it_is_held() {
     pool.run(Command::RegisterNode { node: description, cards: vec![left] });
     assert_eq!(pool.state.block_counts().free, 4);
 }
+
+/// L2: a machine that was declared dead and comes back gets no grant before it has shown that it runs nothing.
+#[test]
+fn a_forgotten_machine_that_is_back_must_reconcile_first() {
+    let mut pool = one_card(4);
+    pool.run(Command::ForgetNode { node: NodeId(0) });
+    let again = Command::RegisterNode { node: node("n0"), cards: numbered(&[card(CardKind::Gpu, 4)]) };
+    let Outcome::Registered { node: id, .. } = pool.run(again) else { panic!("refused") };
+    assert_eq!(pool.state.node(id).unwrap().state, NodeState::Lost);
+    pool.run(Command::NodeReturned { node: id, incarnation: 1 });
+    assert_eq!(pool.state.node(id).unwrap().state, NodeState::Ready);
+}

@@ -172,7 +172,6 @@ async fn wrong_changes_are_refused() {
 async fn a_change_whose_caller_goes_away_is_made_whole() {
     let mut cluster = Cluster::founded(3, config()).await;
     let leader = cluster.leader().await;
-    let mut wanted = 3;
     for id in 4..=8 {
         let newcomer = cluster.add_seat(id).await;
         cluster.start(id).await.expect("a new member must start");
@@ -183,8 +182,7 @@ async fn a_change_whose_caller_goes_away_is_made_whole() {
             promoted = node.consensus.promote(MemberId(id), soon()) => promoted.expect("must be promoted"),
             _ = node.until("half a change", |status| status.joint) => {}
         }
-        wanted += 1;
-        node.until("the whole change", |status| status.voters.len() == wanted && !status.joint).await;
+        node.until("the whole change", |status| status.voters.len() as u64 == id && !status.joint).await;
     }
     let members = cluster.nodes[&leader].consensus.committed_membership(soon()).await.expect("it leads");
     assert_eq!((members.voters.len(), members.joint), (8, false));
@@ -203,5 +201,29 @@ async fn a_leader_without_a_quorum_does_not_say_who_is_a_member() {
     cluster.isolate(leader);
     let alone = lead.committed_membership(Instant::now() + Duration::from_millis(500)).await;
     assert!(matches!(alone, Err(MembershipError::Unavailable | MembershipError::NotLeader { .. })), "{alone:?}");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_a_dead_leader_left_half_made_is_ended_by_repeating_it() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    let leader = cluster.leader().await;
+    let newcomer = cluster.add_seat(4).await;
+    cluster.start(4).await.expect("a new member must start");
+    let node = &cluster.nodes[&leader];
+    node.consensus.add_learner(newcomer, soon()).await.expect("must be added");
+    tokio::select! {
+        _ = node.consensus.promote(MemberId(4), soon()) => {}
+        _ = node.until("half a change", |status| status.joint) => {}
+    }
+    cluster.kill(leader).await;
+    let next = cluster.leader().await;
+    let node = &cluster.nodes[&next];
+    match node.consensus.promote(MemberId(4), soon()).await {
+        // It may have been made whole before the leader died.
+        Ok(()) | Err(MembershipError::WrongRole { .. }) => {}
+        Err(error) => panic!("the change cannot be repeated: {error}"),
+    }
+    node.until("the whole change", |status| status.voters.len() == 4 && !status.joint).await;
     cluster.shutdown().await;
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use prost::Message as _;
 use tessera_api::Refusal;
 use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason, SessionResponse};
@@ -22,6 +23,9 @@ use crate::pool::{Committed, ProposeError};
 
 /// Pause before a report is proposed again.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Size from which orders go out in several messages.
+const ORDERS_BYTES: usize = 4 << 20;
 
 /// Most reports that wait for the log; an agent that sends more without waiting for acknowledgements is cut.
 const REPORTS: usize = 1024;
@@ -243,7 +247,7 @@ impl Session {
         })));
         self.book.sight(&workers);
         let orders = self.book.changes(node, state, true);
-        effects.push(self.send_orders(state, orders, true));
+        effects.extend(self.send_orders(state, orders, true));
         self.reports.push_front(Report { id: None, workers, cards: Vec::new() });
     }
 
@@ -344,13 +348,36 @@ impl Session {
     fn send_changes(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
         let orders = self.book.changes(node, state, false);
         if !orders.is_empty() {
-            let orders = self.send_orders(state, orders, false);
-            effects.push(orders);
+            effects.extend(self.send_orders(state, orders, false));
         }
     }
 
-    fn send_orders(&self, state: &State, workers: Vec<v1::WorkerOrder>, complete: bool) -> Effect {
-        send(Message::Orders(v1::Orders { term: self.term.0, revision: state.revision().0, complete, workers }))
+    /// Orders as messages of a bounded size: jobs may be large, and a message that cannot be sent would end the session, again
+    /// and again. What is complete but too large for one message is followed by one that only names every worker.
+    fn send_orders(&self, state: &State, workers: Vec<v1::WorkerOrder>, complete: bool) -> Vec<Effect> {
+        let message = |workers, complete| {
+            send(Message::Orders(v1::Orders { term: self.term.0, revision: state.revision().0, complete, workers }))
+        };
+        let named = |order: &v1::WorkerOrder| v1::WorkerOrder { worker: order.worker, ..v1::WorkerOrder::default() };
+        let names: Vec<v1::WorkerOrder> = workers.iter().map(named).collect();
+        let (mut batches, mut size) = (vec![Vec::new()], 0);
+        for order in workers {
+            let length = order.encoded_len();
+            if size > 0 && size + length > ORDERS_BYTES {
+                batches.push(Vec::new());
+                size = 0;
+            }
+            size += length;
+            batches.last_mut().expect("there is always one batch").push(order);
+        }
+        if batches.len() == 1 {
+            return batches.into_iter().map(|batch| message(batch, complete)).collect();
+        }
+        let mut effects: Vec<Effect> = batches.into_iter().map(|batch| message(batch, false)).collect();
+        if complete {
+            effects.push(message(names, true));
+        }
+        effects
     }
 
     /// Proposes everything that was reported since the last proposal, as far as the ledger does not know it.

@@ -266,6 +266,23 @@ fn what_the_ledger_grants_is_ordered_once_and_forgotten_when_it_is_settled() {
 }
 
 #[test]
+fn orders_too_large_for_one_message_come_in_several() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let ids: Vec<u64> = (0..3)
+        .map(|place| {
+            let large = ledger.submit(JobSpec { script: "x".repeat(3 << 20), ..job(2) });
+            ledger.grant(large, &[(node, place * 2, 2)]).id.0
+        })
+        .collect();
+    let mut stage = Stage::new(ledger);
+    let run = |id: u64| (false, vec![(id, WorkerDesire::Run)]);
+    let named = ids.iter().map(|id| (*id, WorkerDesire::Unspecified)).collect();
+    let expected = [run(ids[0]), run(ids[1]), run(ids[2]), (true, named)];
+    assert_eq!(orders(&stage.hello("a", Vec::new())), expected);
+}
+
+#[test]
 fn a_grant_and_a_stop_reach_the_agent_as_they_happen() {
     let mut ledger = Ledger::default();
     let node = ledger.node("a", &[10]);

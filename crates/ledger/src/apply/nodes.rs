@@ -46,10 +46,14 @@ impl State {
     fn add_node(&mut self, description: &NodeDescription, cards: &[CardDescription]) -> Outcome {
         let (id, epoch) = (self.next_node, Epoch(self.revision.0));
         self.next_node = NodeId(id.0 + 1);
+        // A machine that was declared dead and is back may still run what it ran: nothing is granted on it before its agent
+        // has shown that it does not (law L2).
+        let was_forgotten =
+            self.nodes().any(|node| node.state == NodeState::Forgotten && node.description.uid == description.uid);
         let node = Node {
             id,
             description: description.clone(),
-            state: NodeState::Ready,
+            state: if was_forgotten { NodeState::Lost } else { NodeState::Ready },
             eligibility: Eligibility::Eligible,
             eligibility_reason: String::new(),
             base: self.next_block,

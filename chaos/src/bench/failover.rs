@@ -1,0 +1,296 @@
+//! What the death of the leader costs: it is killed with SIGKILL again and again while a steady stream of writes goes on, and
+//! the time from the kill until a write that was started after it is acknowledged is taken. Everything acknowledged is read
+//! back at the end, and long-running workers must not have noticed.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use clap::Args;
+use serde::Serialize;
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::distribution::{Distribution, Percentiles, milliseconds};
+use crate::etcd::{Etcd, Put, Putter, Times, size_of_value};
+use crate::options::{Beside, Common};
+use crate::readback::{Findings, Written, compare};
+use crate::report::{Report, cells, ms};
+use crate::stream::{Outcome, Stream, longest_silence};
+use crate::tessera::{Cards, Job, Pool, Submitter, read_back};
+use crate::trio::Trio;
+use crate::writer::Writer;
+
+/// Longest wait for a write after a kill.
+const BOUND: Duration = Duration::from_secs(30);
+/// Time for one put into etcd; the stream starts another one long before. The same for all times, as for its users.
+const PUT: Duration = Duration::from_millis(150);
+/// Name of the submitted jobs.
+const STREAM: &str = "stream";
+
+/// Kills the leader again and again under load
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// What all benchmarks have.
+    #[command(flatten)]
+    pub common: Common,
+    /// etcd.
+    #[command(flatten)]
+    pub beside: Beside,
+    /// How often the leader is killed, of each system
+    #[arg(long, default_value_t = 20)]
+    pub kills: usize,
+    /// Time between two writes
+    #[arg(long, default_value = "5ms", value_parser = humantime::parse_duration)]
+    pub every: Duration,
+    /// Time between the members being healthy again and the next kill
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    pub settle: Duration,
+    /// Agents
+    #[arg(long, default_value_t = 4)]
+    pub nodes: u32,
+    /// Workers that stay, and must not notice
+    #[arg(long, default_value_t = 8)]
+    pub residents: u32,
+    /// Heartbeat and election time of etcd in ms, one run for each; 40/200 is the nearest to Tessera's that etcd accepts
+    #[arg(long, value_delimiter = ',', default_value = "100/1000,40/200", value_parser = times)]
+    pub etcd_times: Vec<Times>,
+}
+
+/// What one system did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Which system, at which times.
+    pub system: String,
+    /// How often its leader was killed.
+    pub kills: usize,
+    /// From the kill to the acknowledgement of a write started after it.
+    pub kill_to_accepted: Percentiles,
+    /// Longest time without any acknowledgement around each kill.
+    pub silence: Percentiles,
+    /// Longest wait of one write for its acknowledgement.
+    pub longest_write_ms: f64,
+    /// Writes acknowledged.
+    pub acknowledged: usize,
+    /// Writes that were given up.
+    pub failed: usize,
+    /// What was read back.
+    pub read_back: Findings,
+    /// Workers that stayed, and how many of them were disturbed; absent for etcd.
+    pub workers: Option<Workers>,
+}
+
+impl Summary {
+    fn unharmed(&self) -> Result<()> {
+        let harm =
+            self.read_back.lost + self.read_back.duplicated + self.workers.map_or(0, |workers| workers.disturbed);
+        ensure!(
+            harm == 0,
+            "{}: the death of the leader did harm: {:?}, {:?}",
+            self.system,
+            self.read_back,
+            self.workers
+        );
+        Ok(())
+    }
+}
+
+/// The workers that stayed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Workers {
+    /// How many.
+    pub watched: usize,
+    /// How many of them were disturbed.
+    pub disturbed: usize,
+}
+
+/// One death.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    killed: Instant,
+    accepted: Instant,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Something does not start, nothing is accepted for half a minute, or the report cannot be written; and at the end, when
+/// something acknowledged was lost or doubled or a worker was disturbed.
+pub async fn run(options: &Options) -> Result<()> {
+    let folder = options.common.folder()?;
+    let mut report = options.common.report("failover")?;
+    report.machine(folder.path())?;
+    let mut summaries = Vec::new();
+    if let Some(binary) = &options.common.binary {
+        summaries.push(tessera(options, binary, &folder.path().join("tessera"), &mut report).await?);
+    }
+    if let Some(binary) = &options.beside.etcd {
+        for times in &options.etcd_times {
+            let name = format!("etcd {}/{} ms", times.heartbeat_ms, times.election_ms);
+            let folder = folder.path().join(format!("etcd-{}-{}", times.heartbeat_ms, times.election_ms));
+            summaries.push(etcd(options, binary, *times, &name, &folder, &mut report).await?);
+        }
+    }
+    ensure!(!summaries.is_empty(), "neither --binary nor --etcd was given: there is nothing to measure");
+    print(&report, &summaries);
+    summaries.iter().try_for_each(Summary::unharmed)
+}
+
+async fn tessera(options: &Options, binary: &Path, folder: &Path, report: &mut Report) -> Result<Summary> {
+    let cards = Cards { nodes: options.nodes, per_node: 1, tflops: options.residents.max(1) };
+    let mut pool = Pool::start(binary, folder, cards, options.residents, 1).await?;
+    report.section("tessera").await?;
+    let stream = Stream::start(Submitter::new(pool.client().clone(), Job::idle(STREAM).held(true)), options.every);
+    let outages = series("tessera", &mut pool.members, &stream, options, report).await?;
+    let outcome = stream.finish().await?;
+    let there = read_back(pool.client(), STREAM).await?;
+    let workers = Workers { watched: pool.residents.len(), disturbed: pool.residents.disturbed().await? };
+    pool.stop().await?;
+    let summary = Summary { workers: Some(workers), ..summarize("tessera", &outages, &outcome, &there)? };
+    report.line("summary", &summary)?;
+    Ok(summary)
+}
+
+async fn etcd(
+    options: &Options,
+    binary: &Path,
+    times: Times,
+    name: &str,
+    folder: &Path,
+    report: &mut Report,
+) -> Result<Summary> {
+    let mut members = Etcd::start(binary, folder, times).await?;
+    report.section(name).await?;
+    let size = size_of_value(Job::idle(STREAM).held(true).request_bytes());
+    let put = Put { value: Bytes::from(vec![b'x'; size]), keys: None, deadline: PUT };
+    let putter = Putter::new(members.addresses(), put)?;
+    let stream = Stream::start(putter.clone(), options.every);
+    let outages = series(name, &mut members, &stream, options, report).await?;
+    let outcome = stream.finish().await?;
+    members.healthy().await?;
+    let there = putter.read_back().await?;
+    members.stop().await?;
+    let summary = summarize(name, &outages, &outcome, &there)?;
+    report.line("summary", &summary)?;
+    Ok(summary)
+}
+
+/// Kills the leader as often as asked for.
+async fn series<T: Trio, W: Writer>(
+    system: &str,
+    trio: &mut T,
+    stream: &Stream<W>,
+    options: &Options,
+    report: &mut Report,
+) -> Result<Vec<Outage>> {
+    #[derive(Serialize)]
+    struct Kill<'a> {
+        system: &'a str,
+        kill: usize,
+        kill_to_accepted_ms: f64,
+    }
+    let mut outages = Vec::new();
+    for kill in 0..options.kills {
+        let leader = trio.healthy().await?;
+        sleep(options.settle).await;
+        let killed = trio.kill(leader).await?;
+        let accepted =
+            stream.first_started_after(killed, BOUND).await.with_context(|| format!("{system}, kill {kill}"))?;
+        report.line("kill", &Kill { system, kill, kill_to_accepted_ms: milliseconds(accepted - killed) })?;
+        outages.push(Outage { killed, accepted });
+        sleep(options.settle).await;
+        trio.restart(leader)?;
+    }
+    trio.healthy().await?;
+    Ok(outages)
+}
+
+fn summarize(system: &str, outages: &[Outage], outcome: &Outcome<Written>, there: &[Written]) -> Result<Summary> {
+    let ends: Vec<Instant> = outcome.acknowledged.iter().map(|one| one.ended).collect();
+    let acknowledged: Vec<Written> = outcome.acknowledged.iter().map(|one| one.ack.clone()).collect();
+    let margin = Duration::from_millis(100);
+    let silence = |one: &Outage| longest_silence(&ends, one.killed - margin, one.accepted + margin);
+    let of = |durations: Vec<Duration>| Distribution::of(durations).percentiles().context("nobody was killed");
+    let longest = outcome.acknowledged.iter().map(|one| one.ended - one.started).max().unwrap_or_default();
+    Ok(Summary {
+        system: system.to_owned(),
+        kills: outages.len(),
+        kill_to_accepted: of(outages.iter().map(|one| one.accepted - one.killed).collect())?,
+        silence: of(outages.iter().map(silence).collect())?,
+        longest_write_ms: milliseconds(longest),
+        acknowledged: acknowledged.len(),
+        failed: outcome.failed.len(),
+        read_back: compare(&acknowledged, there),
+        workers: None,
+    })
+}
+
+fn print(report: &Report, summaries: &[Summary]) {
+    let header = [
+        "system",
+        "kills",
+        "p50",
+        "p99",
+        "max",
+        "silence p50",
+        "longest write",
+        "acknowledged",
+        "given up",
+        "lost",
+        "doubled",
+        "workers disturbed",
+    ];
+    let rows = summaries.iter().map(|one| {
+        let [p50, p99, max] = cells(Some(one.kill_to_accepted));
+        [
+            one.system.clone(),
+            one.kills.to_string(),
+            p50,
+            p99,
+            max,
+            ms(one.silence.p50_ms),
+            ms(one.longest_write_ms),
+            one.acknowledged.to_string(),
+            one.failed.to_string(),
+            one.read_back.lost.to_string(),
+            one.read_back.duplicated.to_string(),
+            one.workers.map_or("-".to_owned(), |workers| format!("{} of {}", workers.disturbed, workers.watched)),
+        ]
+    });
+    println!("\nfrom SIGKILL of the leader to the acknowledgement of a write started after it:");
+    report.table(header, rows.collect());
+}
+
+/// `heartbeat/election`, in milliseconds.
+fn times(text: &str) -> Result<Times, String> {
+    let parse = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number of milliseconds"));
+    let (heartbeat, election) = text.split_once('/').ok_or("write it as HEARTBEAT/ELECTION, such as 100/1000")?;
+    Ok(Times { heartbeat_ms: parse(heartbeat)?, election_ms: parse(election)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Acknowledged;
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        assert_eq!(times("100/1000"), Ok(Times::DEFAULT));
+        assert!(times("100").is_err() && times("a/b").is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_summary_tells_the_outage_and_the_loss() {
+        let killed = Instant::now() + Duration::from_secs(1);
+        let at =
+            |ended: Instant, id: u64| Acknowledged { started: ended, ended, ack: Written { name: id.to_string(), id } };
+        let after = |ms: u64, id: u64| at(killed + Duration::from_millis(ms), id);
+        let before = at(killed - Duration::from_millis(2), 1);
+        let acknowledged = vec![before, after(180, 2), after(184, 3), after(189, 4)];
+        let outcome = Outcome { acknowledged, failed: vec!["nobody leads".to_owned()] };
+        let outages = [Outage { killed, accepted: killed + Duration::from_millis(180) }];
+        let there: Vec<Written> = [1, 2, 3].map(|id: u64| Written { name: id.to_string(), id }).into();
+        let summary = summarize("it", &outages, &outcome, &there).expect("one outage");
+        assert_eq!((summary.kill_to_accepted.max_ms, summary.silence.max_ms), (180.0, 182.0));
+        assert_eq!((summary.read_back.lost, summary.failed, summary.acknowledged), (1, 1, 4));
+    }
+}

@@ -1,0 +1,6 @@
+//! The benchmarks.
+
+pub mod failover;
+pub mod restart;
+pub mod start;
+pub mod submit;

@@ -1,0 +1,81 @@
+//! `tessera-chaos`: runs the benchmarks. Each is bounded in time and ends the processes it started by their pids, also when
+//! it is interrupted.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use tessera_chaos::bench::{failover, restart, start, submit};
+use tokio::time::timeout;
+
+/// The clients share the processors with what they measure: what they use is taken from both systems.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Benchmarks of Tessera with faults on real processes, beside etcd.
+///
+/// All processes run on loopback; figures are only as good as the machine is quiet, so each section waits for that and says
+/// how quiet it was.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    Failover(failover::Options),
+    Submit(submit::Options),
+    Start(start::Options),
+    Restart(restart::Options),
+    /// What the workers of the benchmarks run
+    #[command(hide = true)]
+    Worker {
+        /// Folder to testify in
+        #[arg(long)]
+        stand: PathBuf,
+        /// Stay until killed
+        #[arg(long)]
+        stay: bool,
+    },
+}
+
+fn main() -> Result<()> {
+    let bench = Cli::parse().bench;
+    if let Bench::Worker { stand, stay } = bench {
+        return start::worker(&stand, stay);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
+    runtime.block_on(bounded(&bench))
+}
+
+/// Dropping a benchmark half way kills what it started.
+async fn bounded(bench: &Bench) -> Result<()> {
+    let limit = match bench {
+        Bench::Failover(options) => options.common.limit,
+        Bench::Submit(options) => options.common.limit,
+        Bench::Start(options) => options.common.limit,
+        Bench::Restart(options) => options.common.limit,
+        Bench::Worker { .. } => return Ok(()),
+    };
+    tokio::select! {
+        done = timeout(limit, run(bench)) => {
+            done.with_context(|| format!("not done within {}; give more with --limit", humantime::format_duration(limit)))?
+        }
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.context("cannot wait for signals")?;
+            bail!("interrupted")
+        }
+    }
+}
+
+async fn run(bench: &Bench) -> Result<()> {
+    match bench {
+        Bench::Failover(options) => failover::run(options).await,
+        Bench::Submit(options) => submit::run(options).await,
+        Bench::Start(options) => start::run(options).await,
+        Bench::Restart(options) => restart::run(options).await,
+        Bench::Worker { .. } => Ok(()),
+    }
+}

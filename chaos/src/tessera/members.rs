@@ -1,0 +1,210 @@
+//! Three members of Tessera's control plane on loopback.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use tessera_api::v1::{GetClusterStatusRequest, GetClusterStatusResponse, InitializeClusterRequest, NewMember};
+use tessera_client::{Address, Client, Settings};
+use tokio::time::{Duration, Instant};
+
+use crate::process::{Process, Program};
+use crate::trio::{MEMBERS, Seat, Trio};
+use crate::{poll, ports};
+
+/// How far a member's state may be behind and still be as good as the others.
+const LAG: u64 = 1_000;
+/// How long members may take to be up, and how often they are asked.
+const UP: Duration = Duration::from_secs(30);
+const ASK_EVERY: Duration = Duration::from_millis(20);
+/// Time for one question about a member's status.
+const STATUS: Duration = Duration::from_millis(500);
+
+/// Three members with fsync, as they are shipped.
+#[derive(Debug)]
+pub struct Members {
+    programs: Vec<Program>,
+    processes: Vec<Process>,
+    addresses: Vec<Address>,
+    client: Client,
+}
+
+impl Members {
+    /// Starts three members with empty folders below `folder` and makes a cluster of them.
+    ///
+    /// # Errors
+    /// They cannot be started, or do not become a cluster.
+    pub async fn start(binary: &Path, folder: &Path) -> Result<Self> {
+        let addresses: Vec<Address> =
+            ports::free(MEMBERS)?.iter().map(|at| at.to_string().parse()).collect::<Result<_, _>>()?;
+        let programs: Vec<Program> =
+            addresses.iter().enumerate().map(|(seat, at)| program(binary, folder, seat, at)).collect();
+        let processes = programs.iter().map(Program::start).collect::<Result<_>>()?;
+        let client = Client::new(&addresses, Settings::default())?;
+        let mut members = Self { programs, processes, addresses, client };
+        members.found().await?;
+        members.healthy().await?;
+        Ok(members)
+    }
+
+    /// `host:port` of each.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// A client that knows all of them.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// A client that knows one of them only.
+    ///
+    /// # Errors
+    /// There is no such seat.
+    pub fn client_of(&self, seat: Seat) -> Result<Client> {
+        Ok(self.client.only(self.addresses.get(seat.0).context("no such member")?)?)
+    }
+
+    /// Resident memory of one member.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn resident_bytes(&self, seat: Seat) -> Result<u64> {
+        self.processes[seat.0].resident_bytes()
+    }
+
+    /// Ends all members.
+    ///
+    /// # Errors
+    /// One is not gone.
+    pub async fn stop(mut self) -> Result<()> {
+        try_join_all(self.processes.iter_mut().map(|process| process.stop(Duration::from_secs(5)))).await?;
+        Ok(())
+    }
+
+    async fn found(&mut self) -> Result<()> {
+        let members: Vec<NewMember> = self
+            .addresses
+            .iter()
+            .enumerate()
+            .map(|(seat, at)| NewMember { name: format!("m{seat}"), address: at.to_string() })
+            .collect();
+        for seat in Seat::ALL {
+            let client = self.client_of(seat)?.with_deadline(STATUS);
+            let status = || async { Ok(client.get_cluster_status(GetClusterStatusRequest {}).await?) };
+            poll::until("a member to listen", UP, ASK_EVERY, status).await?;
+        }
+        let first = self.client_of(Seat(0))?.with_deadline(Duration::from_secs(10));
+        let request_id = first.new_request_id();
+        poll::until("the cluster to be made", UP, ASK_EVERY, || async {
+            let request = InitializeClusterRequest {
+                request_id: request_id.clone(),
+                cluster_id: "bench".to_owned(),
+                members: members.clone(),
+            };
+            Ok(first.initialize_cluster(request).await?)
+        })
+        .await?;
+        self.processes.iter_mut().try_for_each(Process::check_alive)
+    }
+
+    async fn leader(&self) -> Result<Seat> {
+        let answers = try_join_all(Seat::ALL.iter().map(|seat| async {
+            let client = self.client_of(*seat)?.with_deadline(STATUS);
+            anyhow::Ok(client.get_cluster_status(GetClusterStatusRequest {}).await?)
+        }))
+        .await?;
+        agreed_leader(&answers)
+    }
+}
+
+/// Who leads, when all say so, it can write, and all have nearly all of the log.
+fn agreed_leader(answers: &[GetClusterStatusResponse]) -> Result<Seat> {
+    let leader = answers.first().and_then(|answer| answer.leader.as_ref()).map_or(0, |leader| leader.id);
+    let agree = |answer: &GetClusterStatusResponse| answer.leader.as_ref().is_some_and(|known| known.id == leader);
+    ensure!(leader != 0 && answers.iter().all(agree), "the members do not agree who leads");
+    let newest = answers.iter().map(|answer| answer.committed_index).max().unwrap_or_default();
+    ensure!(answers.iter().all(|answer| answer.applied_index + LAG >= newest), "a member is behind");
+    let seat = answers.iter().position(|answer| answer.member_id == leader).context("the leader is no member")?;
+    ensure!(answers[seat].writable, "the leader has no quorum");
+    Ok(Seat(seat))
+}
+
+impl Trio for Members {
+    async fn healthy(&mut self) -> Result<Seat> {
+        self.processes.iter_mut().try_for_each(Process::check_alive)?;
+        poll::until("the members to be healthy", UP, ASK_EVERY, || self.leader()).await
+    }
+
+    async fn kill(&mut self, Seat(seat): Seat) -> Result<Instant> {
+        let moment = Instant::now();
+        self.processes[seat].send_kill()?;
+        self.processes[seat].gone().await?;
+        Ok(moment)
+    }
+
+    fn restart(&mut self, Seat(seat): Seat) -> Result<()> {
+        self.processes[seat] = self.programs[seat].start()?;
+        Ok(())
+    }
+
+    fn pid(&self, Seat(seat): Seat) -> Result<u32> {
+        self.processes[seat].pid().context("the member does not run")
+    }
+}
+
+fn program(binary: &Path, folder: &Path, seat: usize, listen: &Address) -> Program {
+    let data = folder.join(format!("member-{seat}"));
+    let arguments: [OsString; 9] = [
+        "server".into(),
+        "--data-dir".into(),
+        data.into(),
+        "--listen".into(),
+        listen.to_string().into(),
+        "--name".into(),
+        format!("m{seat}").into(),
+        "--log".into(),
+        "info".into(),
+    ];
+    Program {
+        binary: PathBuf::from(binary),
+        arguments: arguments.into(),
+        environment: Vec::new(),
+        log: folder.join(format!("member-{seat}.log")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_api::v1::Member;
+
+    use super::*;
+
+    fn answer(member_id: u64, leader: u64, applied_index: u64, writable: bool) -> GetClusterStatusResponse {
+        GetClusterStatusResponse {
+            member_id,
+            leader: (leader != 0).then(|| Member { id: leader, ..Member::default() }),
+            committed_index: applied_index,
+            applied_index,
+            writable,
+            ..GetClusterStatusResponse::default()
+        }
+    }
+
+    #[test]
+    fn a_leader_leads_when_all_say_so_and_it_can_write() {
+        let healthy = [answer(1, 3, 50, true), answer(2, 3, 50, true), answer(3, 3, 51, true)];
+        assert_eq!(agreed_leader(&healthy).expect("agreed"), Seat(2));
+        let lonely = [answer(1, 3, 50, true), answer(2, 3, 50, true), answer(3, 3, 51, false)];
+        assert!(agreed_leader(&lonely).is_err());
+        let split = [answer(1, 3, 50, true), answer(2, 2, 50, true), answer(3, 3, 51, true)];
+        assert!(agreed_leader(&split).is_err());
+        let nobody = [answer(1, 0, 50, true), answer(2, 0, 50, true), answer(3, 0, 51, true)];
+        assert!(agreed_leader(&nobody).is_err());
+        let behind = [answer(1, 3, 50, true), answer(2, 3, 5_000, true), answer(3, 3, 5_000, true)];
+        assert!(agreed_leader(&behind).is_err());
+    }
+}

@@ -1,0 +1,14 @@
+//! Tessera as it is measured: three members and some agents with simulated cards, all of them real processes, used through
+//! the client that everybody uses.
+
+mod agents;
+mod jobs;
+mod members;
+mod pool;
+mod residents;
+
+pub use agents::{Agents, Cards};
+pub use jobs::{Job, Submitter, read_back};
+pub use members::Members;
+pub use pool::Pool;
+pub use residents::Residents;
