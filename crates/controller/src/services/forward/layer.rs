@@ -214,7 +214,8 @@ where
                     Verdict::of_failure(&error)
                 }
             }),
-            () = replaced => Ok(Verdict::Again { perhaps_done: true }),
+            // What must not be carried again is waited for: handing leadership on is such a call, and ends with a change.
+            () = replaced, if envelope.repeatable => Ok(Verdict::Again { perhaps_done: true }),
             () = sleep_until(envelope.deadline.0) => Ok(Verdict::Again { perhaps_done: true }),
         }
     }
