@@ -62,6 +62,7 @@ struct ConsensusSection {
     max_batch_commands: Option<usize>,
     max_in_flight: Option<usize>,
     mailbox: Option<usize>,
+    mailbox_size: Option<Size>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -107,6 +108,8 @@ impl ServerFile {
         set(&mut config.consensus.max_batch_commands, consensus.max_batch_commands);
         set(&mut config.consensus.max_in_flight, consensus.max_in_flight);
         set(&mut config.consensus.mailbox, consensus.mailbox);
+        let mailbox_size = consensus.mailbox_size.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX));
+        set(&mut config.consensus.mailbox_bytes, mailbox_size);
 
         let timings = &self.timings;
         set(&mut config.timings.heartbeat, time(timings.heartbeat));
