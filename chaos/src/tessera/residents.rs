@@ -43,8 +43,12 @@ impl Residents {
         }
         let mut all = Vec::new();
         for job in jobs {
-            poll::until("a long worker to run", STARTED, ASK_EVERY, || running(client, job)).await?;
-            all.push(Resident { job, said: stand.only_start(job, 0)? });
+            // The pool knows that the process is there a little before the process says so.
+            let said = poll::until("a long worker to run", STARTED, ASK_EVERY, || async {
+                running(client, job).await?;
+                stand.only_start(job, 0)
+            });
+            all.push(Resident { job, said: said.await? });
         }
         Ok(Self { client: client.clone(), stand: stand.clone(), all })
     }
