@@ -6,7 +6,7 @@
 //! How it is put together: [`process`] starts and ends processes by pid; [`tessera`] and [`etcd`] are three members each,
 //! behind one trait ([`trio::Trio`]), and take writes behind another ([`writer::Writer`]), so that both systems are measured
 //! by the same code: [`stream`] starts one write every few milliseconds whatever happened to those before, [`load`] has a
-//! number of clients write one after the other. [`bench`] holds the benchmarks, [`readback`] the check that nothing
+//! number of clients write one after the other. [`mod@bench`] holds the benchmarks, [`readback`] the check that nothing
 //! acknowledged is lost or doubled, [`witness`] the check that no worker was disturbed. [`quiet`] and [`machine`] write down
 //! what the machine was; [`report`] prints.
 

@@ -165,10 +165,12 @@ pub fn worker(stand: &Path, stay: bool) -> Result<()> {
     let job = variable("TESSERA_JOB_ID")?.parse().context("TESSERA_JOB_ID is no number")?;
     let rank = variable("RANK")?.parse().context("RANK is no number")?;
     said.append_to(&Stand::file(stand, job, rank))?;
-    while stay {
+    if !stay {
+        return Ok(());
+    }
+    loop {
         std::thread::park();
     }
-    Ok(())
 }
 
 #[cfg(test)]
