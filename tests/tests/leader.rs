@@ -68,8 +68,7 @@ async fn a_follower_dies_and_catches_up() -> Result<()> {
 async fn a_request_replayed_over_a_leader_change_gives_the_same_job() -> Result<()> {
     let mut pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
     let client = pool.client();
-    let request =
-        SubmitJobRequest { request_id: client.new_request_id(), spec: Some(shell("true")), ..Default::default() };
+    let request = SubmitJobRequest { request_id: client.new_request_id(), spec: Some(shell("true")) };
     let first = client.submit_job(request.clone()).await?.job_id;
     let leader = pool.leader().await?;
     pool.kill_member(leader);

@@ -1,4 +1,4 @@
-//! Jobs as they come in: turned into the ledger's own type and checked, field by field, against [`limits`](crate::limits).
+//! Jobs as they come in: turned into the ledger's own type and checked, field by field, against [`limits`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

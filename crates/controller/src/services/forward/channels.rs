@@ -43,7 +43,7 @@ impl Channels {
     /// A connection to a member; it is opened by the first call over it.
     ///
     /// # Errors
-    /// [`BadAddress`].
+    /// `BadAddress`.
     pub fn to(&self, address: &str) -> Result<Channel, BadAddress> {
         if let Some(pooled) = self.by_address.get(address) {
             return Ok(pooled.pick());
