@@ -31,4 +31,4 @@ unit:
 	eval "$$(deploy/setup.sh test)"
 	cargo build --locked -p tessera-cli
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast

@@ -215,7 +215,7 @@ fn without_the_word_to_begin_nothing_starts() {
     worker.hang_up();
     worker.child.wait().expect("a child");
     let status = Status::load(worker.folder.path()).expect("readable").expect("kept");
-    assert_eq!((status.phase, status.cause, status.process), (Phase::Stopped, Some(Cause::StartFailed), None));
+    assert_eq!((status.phase, status.cause, status.process), (Phase::Stopped, Some(Cause::Vanished), None));
     assert!(!worker.folder.path().join("ran").exists());
 }
 
@@ -244,7 +244,7 @@ fn a_shutdown_of_the_host_stops_the_worker_in_good_order() {
     worker.output_with("ready");
     kill(Pid::from_raw(i32::try_from(worker.child.id()).expect("a pid")), Signal::SIGTERM).expect("alive");
     let status = worker.stopped();
-    assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(4))));
+    assert_eq!((status.cause, status.exit), (Some(Cause::Ordered), Some(Exit::Code(4))));
     assert!(status.message.contains("shuts down"));
 }
 
