@@ -84,6 +84,11 @@ pub struct WorkerExit {
 }
 
 impl WorkerExit {
+    /// The end of a worker that did not report it itself.
+    pub(crate) fn without_word(cause: StopCause, message: &str) -> Self {
+        Self { cause, code: None, signal: None, checkpointed: false, message: message.to_owned() }
+    }
+
     /// Whether the program itself said that all is well.
     #[must_use]
     pub fn succeeded(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, Worker, WorkerState};
+use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, StopCause, Worker, WorkerExit, WorkerState};
 use crate::event::{Event, Touched};
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
@@ -156,13 +156,7 @@ impl State {
     /// Gives up a grant whose workers never got an order.
     pub(super) fn abandon(&mut self, allocation: &Allocation) {
         for worker in allocation.workers.iter() {
-            let exit = crate::allocation::WorkerExit {
-                cause: crate::allocation::StopCause::Ordered,
-                code: None,
-                signal: None,
-                checkpointed: false,
-                message: "given up before it was started".to_owned(),
-            };
+            let exit = WorkerExit::without_word(StopCause::Ordered, "given up before it was started");
             self.release_worker(allocation.id, worker.rank, exit);
         }
         let Some(allocation) = self.allocations.get(&allocation.id).cloned() else { return };

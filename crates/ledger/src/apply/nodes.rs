@@ -256,7 +256,11 @@ impl State {
                         self.move_job(job.id, JobState::Running, Reason::NodeDisconnected { node });
                     }
                 } else {
-                    self.settle_worker(id, rank, exit_without_word(StopCause::LeaseExpired, "its node was lost"));
+                    self.settle_worker(
+                        id,
+                        rank,
+                        WorkerExit::without_word(StopCause::LeaseExpired, "its node was lost"),
+                    );
                 }
             }
         }
@@ -287,7 +291,11 @@ impl State {
             return Err(Rejection::NodeBusy { node, job });
         }
         for (id, rank) in held {
-            self.settle_worker(id, rank, exit_without_word(StopCause::LeaseExpired, "its node was declared dead"));
+            self.settle_worker(
+                id,
+                rank,
+                WorkerExit::without_word(StopCause::LeaseExpired, "its node was declared dead"),
+            );
         }
         for id in self.card_ids(node) {
             if let Some(card) = self.cards.remove_cow(&id) {
@@ -315,7 +323,7 @@ impl State {
                 self.settle_worker(
                     id,
                     rank,
-                    exit_without_word(StopCause::LeaseExpired, "an operator declared it gone"),
+                    WorkerExit::without_word(StopCause::LeaseExpired, "an operator declared it gone"),
                 );
             }
         }
@@ -367,9 +375,4 @@ impl State {
 /// Whether two declarations are of the same piece of hardware.
 fn is_same_card(one: &CardDescription, other: &CardDescription) -> bool {
     one.uuid == other.uuid && one.kind == other.kind && one.vendor == other.vendor && one.model == other.model
-}
-
-/// The end of a worker that could not report it.
-fn exit_without_word(cause: StopCause, message: &str) -> WorkerExit {
-    WorkerExit { cause, code: None, signal: None, checkpointed: false, message: message.to_owned() }
 }
