@@ -38,6 +38,7 @@ impl State {
             .allocations()
             .filter_map(|allocation| Some(((allocation.workers.first()?.node, allocation.master_port), allocation.id)))
             .collect();
+        self.host_use = self.count_host_use();
         self.counts = self.cards().fold(BlockCounts::default(), |sum, (_, card)| sum.plus(card.extents.counts()));
         let mut capacity = Capacity::default();
         self.cards().for_each(|(_, card)| capacity.add(card));
