@@ -16,6 +16,7 @@ use crate::extent::BlockCounts;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::{Job, JobState};
 use crate::node::{Node, NodeState};
+use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 use crate::units::{BlockNumber, LogTime, Revision};
 
@@ -80,7 +81,7 @@ pub struct State {
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
     pub(crate) node_workers: PersistentMap<(NodeId, AllocationId), ()>,
-    pub(crate) ports: PersistentMap<(NodeId, u16), AllocationId>,
+    pub(crate) ports: MeetingPorts,
     pub(crate) counts: BlockCounts,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) job_counts: BTreeMap<JobState, u64>,
@@ -134,7 +135,7 @@ impl State {
             ended: PersistentMap::new(),
             request_times: PersistentMap::new(),
             node_workers: PersistentMap::new(),
-            ports: PersistentMap::new(),
+            ports: MeetingPorts::default(),
             counts: BlockCounts::default(),
             capacity: Arc::default(),
             job_counts: BTreeMap::new(),
