@@ -204,7 +204,7 @@ impl Node {
             let Some(worker) = order.worker else { continue };
             let key = (worker.allocation_id, worker.epoch, worker.rank);
             let report = |phase: WorkerPhase, cause: StopCause| WorkerReport {
-                worker: Some(worker.clone()),
+                worker: Some(worker),
                 job_id: order.job_id,
                 phase: phase.into(),
                 cause: cause.into(),
