@@ -191,7 +191,7 @@ impl Node {
             return Ok(());
         }
         self.reports += 1;
-        let report = Report { report_id: self.reports, workers, cards: Vec::new() };
+        let report = Report { report_id: self.reports, workers, ..Report::default() };
         self.send(session_request::Message::Report(report)).await
     }
 

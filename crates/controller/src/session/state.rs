@@ -253,7 +253,7 @@ impl Session {
         self.book.touch(Concern::Everything);
         let orders = self.book.changes(node, state, true);
         effects.extend(self.send_orders(state, orders, true));
-        self.reports.push_front(Report { id: None, workers, cards: Vec::new() });
+        self.reports.push_front(Report { id: None, workers, ..Report::default() });
     }
 
     fn take_report(&mut self, report: Report) -> Result<(), Refusal> {
@@ -481,6 +481,12 @@ fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Command> {
     }
     if !cards.is_empty() {
         commands.push(Command::UpdateCards { node, cards });
+    }
+    let known = state.node(node).map(|node| &node.description.cached);
+    if let Some(cached) = reports.iter().rev().find_map(|report| report.cached.as_ref())
+        && known.is_some_and(|known| known != cached)
+    {
+        commands.push(Command::UpdateCached { node, cached: cached.clone() });
     }
     commands
 }

@@ -27,7 +27,7 @@ impl Stage {
     }
 
     fn report(&mut self, id: u64, workers: Vec<Sighting>) -> Vec<Effect> {
-        self.on(Event::Heard(Heard::Report(Report { id: Some(id), workers, cards: Vec::new() })))
+        self.on(Event::Heard(Heard::Report(Report { id: Some(id), workers, ..Report::default() })))
     }
 
     fn beat(&mut self, sequence: u64) -> Vec<Effect> {
@@ -426,12 +426,12 @@ fn changed_cards_reach_the_ledger_and_unchanged_ones_do_not() {
     let node = ledger.node("a", &[10]);
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
-    let same = Report { id: Some(1), workers: Vec::new(), cards: vec![card("a", 0, 10)] };
+    let same = Report { id: Some(1), cards: vec![card("a", 0, 10)], ..Report::default() };
     let effects = stage.on(Event::Heard(Heard::Report(same)));
     assert_eq!((proposal(&effects), acknowledged(&effects)), (None, vec![1]));
     let mut ill = card("a", 0, 10);
     ill.health = tessera_ledger::CardHealth::Unhealthy;
-    let report = Report { id: Some(2), workers: Vec::new(), cards: vec![ill.clone()] };
+    let report = Report { id: Some(2), cards: vec![ill.clone()], ..Report::default() };
     let effects = stage.on(Event::Heard(Heard::Report(report)));
     let effects = stage.commit(effects);
     assert_eq!(acknowledged(&effects), [2]);

@@ -73,12 +73,14 @@ impl State {
         let id = self.next_allocation;
         self.next_allocation = AllocationId(id.0 + 1);
         let epoch = Epoch(self.revision.0);
+        let request = self.host_request_of(job);
         let mut amount = QueueAmount::default();
         let mut workers = Vec::with_capacity(planned.len());
         for (rank, plan) in (0u32..).zip(planned) {
             let rank = Rank(rank);
             let owner = Owner { allocation: id, epoch, rank };
             self.hold_slices(owner, &plan.slices, phase == AllocationPhase::Waiting);
+            self.hold_host(plan.node, request, phase == AllocationPhase::Waiting);
             amount = amount.plus(self.amount_of(&plan.slices));
             self.node_workers.insert_cow((plan.node, id), ());
             workers.push(Worker {

@@ -80,6 +80,8 @@ impl Cluster {
                     address: String::new(),
                     worker_host: String::new(),
                     labels: BTreeMap::new(),
+                    host: None,
+                    cached: BTreeSet::new(),
                 };
                 Command::RegisterNode { node, cards: cards.collect() }
             })
@@ -153,6 +155,7 @@ pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
             isolation: Isolation::Shared,
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -164,5 +167,10 @@ pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }
