@@ -1,5 +1,6 @@
 //! Queues: a tenant's place in the tree of queues, with what it is guaranteed and may use at most.
 
+use crate::job::Packing;
 use crate::units::{Mebibytes, MilliTflops};
 
 /// An amount of both resources that queues share.
@@ -47,6 +48,8 @@ pub struct QueueSettings {
     pub maximum: Option<QueueAmount>,
     /// Its share of what is left over, against its neighbours.
     pub weight: u32,
+    /// How virtual cards of its jobs are laid over the pool; `None`: as the pool says.
+    pub packing: Option<Packing>,
 }
 
 /// A queue in the ledger.

@@ -282,6 +282,7 @@ fn a_queue_never_gets_more_than_its_maximum() {
             guaranteed: QueueAmount::default(),
             maximum,
             weight: 1,
+            packing: None,
         },
     };
     pool.run(queue("lab", "", Some(amount(2))));

@@ -6,6 +6,7 @@
 mod blocks;
 mod derived;
 mod grant;
+mod host;
 mod jobs;
 mod moves;
 mod nodes;
@@ -129,6 +130,7 @@ impl State {
             Command::NodeReturned { node, incarnation } => self.node_returned(*node, *incarnation),
             Command::ForgetNode { node } => self.forget_node(*node),
             Command::ConfirmStopped { node } => self.confirm_stopped(*node),
+            Command::UpdateCached { node, cached } => self.update_cached(*node, cached),
             Command::SubmitJob { spec, traceparent } => self.submit_job(request, spec, traceparent),
             Command::CancelJob { job } => self.cancel_job(*job, &request.actor),
             Command::HoldJob { job } => self.hold_job(*job),

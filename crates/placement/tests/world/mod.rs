@@ -69,6 +69,7 @@ pub fn job(tflops: u64, memory: u64) -> JobSpec {
             isolation: Isolation::Shared,
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -80,6 +81,11 @@ pub fn job(tflops: u64, memory: u64) -> JobSpec {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }
 
@@ -116,6 +122,8 @@ impl World {
             address: String::new(),
             worker_host: String::new(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            host: None,
+            cached: BTreeSet::new(),
         };
         match self.apply(Command::RegisterNode { node, cards }) {
             Outcome::Registered { node, .. } => node,
@@ -140,7 +148,8 @@ impl World {
             memory: Mebibytes(memory),
         });
         let (name, parent) = (name.to_owned(), parent.to_owned());
-        let queue = QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1 };
+        let queue =
+            QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1, packing: None };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
