@@ -35,6 +35,7 @@ pub mod ids;
 pub mod job;
 pub mod laws;
 pub mod node;
+mod ports;
 pub mod queue;
 pub mod reason;
 pub mod rejection;
