@@ -10,14 +10,10 @@ use tessera_placement::Limits;
 use crate::engine::{Engine, EngineError, Scale};
 use crate::placer::Choice;
 use crate::timeline::{self, TimelineError, TimelineOptions};
-use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD};
+use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD, made_up};
 
 /// Cards of one node of the cluster that is made up for the count.
 const CARDS_PER_NODE: u32 = 8;
-
-/// Processors and memory of its hosts: they are not what is counted.
-const HOST_CPU_MILLI: u64 = 1_000_000_000;
-const HOST_MEMORY_MIB: u64 = 1 << 32;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
@@ -114,21 +110,9 @@ fn rounded(milli: u32, blocks: u32) -> u32 {
     u32::try_from(share).unwrap_or(WHOLE_CARD).min(WHOLE_CARD)
 }
 
-fn cluster(jobs: usize, options: CardsOptions) -> Vec<TraceNode> {
-    let nodes = u32::try_from(jobs).unwrap_or(u32::MAX).div_ceil(CARDS_PER_NODE);
-    let node = |number| TraceNode {
-        name: format!("node-{number}"),
-        cpu_milli: HOST_CPU_MILLI,
-        memory_mib: HOST_MEMORY_MIB,
-        cards: CARDS_PER_NODE,
-        model: "card".to_owned(),
-        card_memory_mib: options.card_memory_mib,
-    };
-    (0..nodes).map(node).collect()
-}
-
 fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions) -> Result<CardsRow, CardsError> {
-    let nodes = cluster(shares.len(), options);
+    let count = u32::try_from(shares.len()).unwrap_or(u32::MAX).div_ceil(CARDS_PER_NODE);
+    let nodes = made_up(count, CARDS_PER_NODE, options.card_memory_mib);
     let needed = |job: &TraceJob| {
         (u64::from(job.ask.card_milli) * u64::from(blocks)).div_ceil(u64::from(WHOLE_CARD))
     };

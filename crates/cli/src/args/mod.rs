@@ -6,6 +6,7 @@ mod daemon;
 mod job;
 mod pool;
 mod queue;
+mod simulate;
 mod values;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use job::{
 };
 pub use pool::{CardCommand, CardVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb};
 pub use queue::{QueueCommand, QueueVerb, SetQueueArgs};
+pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use values::{CardRef, JobNumber};
 
 /// The exit codes, as they stand in every help text.
@@ -70,6 +72,8 @@ pub enum Command {
     Server(Box<ServerArgs>),
     /// Runs the agent of a node
     Agent(Box<AgentArgs>),
+    /// Plays traces through the real placement, and measures what comes of it
+    Simulate(Box<SimulateCommand>),
     /// Chooses the control plane that the other commands talk to
     Context(ContextCommand),
     /// Prints the JSON Schema of job files

@@ -8,6 +8,7 @@ mod job;
 mod node;
 mod pool;
 mod queue;
+mod simulate;
 
 use clap::CommandFactory;
 
@@ -34,6 +35,7 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Dev(args) => daemon::dev(args).await,
         Command::Server(args) => daemon::server(*args).await,
         Command::Agent(args) => daemon::agent(*args).await,
+        Command::Simulate(command) => simulate::run(*command),
         Command::Context(command) => context::run(command),
         Command::Schema => crate::reference::print_schema(),
         Command::Completions { shell } => {

@@ -7,6 +7,7 @@
 mod error;
 mod jobs;
 mod nodes;
+mod size;
 mod table;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,10 @@ pub use error::TraceError;
 pub(crate) use jobs::{check_cards, models};
 pub use jobs::{JobFormat, JobList, read_jobs};
 pub use nodes::read_nodes;
+pub use size::{made_up, read_cluster};
+
+/// Most cards of one node; the ledger takes no more beside the host's own processors.
+pub(crate) const CARD_LIMIT: u32 = 1000;
 
 /// Thousandths of a card in one card.
 pub const WHOLE_CARD: u32 = 1000;

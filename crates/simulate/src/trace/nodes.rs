@@ -6,10 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::table::{Row, Table};
-use super::{TraceError, TraceNode};
-
-/// Most cards of one node; the ledger takes no more beside the host's own processors.
-const CARD_LIMIT: u32 = 1000;
+use super::{CARD_LIMIT, TraceError, TraceNode};
 
 /// A row of `openb_node_list_*.csv`.
 #[derive(Deserialize)]
