@@ -218,6 +218,7 @@ impl Agent {
             worker_host: self.config.worker_host.clone(),
             labels: self.config.labels.clone(),
             boot_id: self.boot_id.clone(),
+            host: None,
         })
     }
 }

@@ -142,7 +142,8 @@ impl World {
             memory: Mebibytes(memory),
         });
         let (name, parent) = (name.to_owned(), parent.to_owned());
-        let queue = QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1, packing: None };
+        let queue =
+            QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1, packing: None };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
