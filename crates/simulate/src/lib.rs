@@ -9,6 +9,7 @@
 //!   nothing that it is told; the policies from the literature ([`policy`]) decide on it.
 //! * [`saturate`] fills a cluster until work is turned away; [`timeline`] plays jobs that come and go; [`cards`] counts the cards
 //!   that sharing saves; [`report`] draws runs; [`online`] lets any judge drive any placer.
+//! * [`replay`] makes the past decisions of a live pool again, from its log.
 //!
 //! What is modelled and what is not is said in docs/simulate.md. Start reading at [`saturate::run`], then [`engine`].
 
@@ -18,6 +19,7 @@ pub mod online;
 pub mod placer;
 pub mod plain;
 pub mod policy;
+pub mod replay;
 pub mod report;
 pub mod saturate;
 pub mod stats;

@@ -4,6 +4,7 @@ mod client;
 mod cluster;
 mod daemon;
 mod job;
+mod operator;
 mod pool;
 mod queue;
 mod simulate;
@@ -21,6 +22,7 @@ pub use job::{
     EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PackingChoice, PlanArgs,
     RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
 };
+pub use operator::{OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{
     CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb, SetConfigArgs,
 };
@@ -76,6 +78,8 @@ pub enum Command {
     Agent(Box<AgentArgs>),
     /// Plays traces through the real placement, and measures what comes of it
     Simulate(Box<SimulateCommand>),
+    /// Looks into what members have on their disks
+    Operator(OperatorCommand),
     /// Chooses the control plane that the other commands talk to
     Context(ContextCommand),
     /// Prints the JSON Schema of job files

@@ -7,6 +7,7 @@ mod context;
 mod desk;
 mod job;
 mod node;
+mod operator;
 mod pool;
 mod queue;
 mod simulate;
@@ -37,6 +38,7 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Server(args) => daemon::server(*args).await,
         Command::Agent(args) => daemon::agent(*args).await,
         Command::Simulate(command) => simulate::run(*command),
+        Command::Operator(command) => operator::run(command),
         Command::Context(command) => context::run(command),
         Command::Schema => crate::reference::print_schema(),
         Command::Completions { shell } => {
