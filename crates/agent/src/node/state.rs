@@ -75,6 +75,13 @@ impl Node {
         }
     }
 
+    /// The same node with data on its disks.
+    #[must_use]
+    pub fn with_data(mut self, names: BTreeSet<String>) -> Self {
+        self.cached = names;
+        self
+    }
+
     /// Takes what happened and answers with what is to be done, in order.
     pub fn on(&mut self, now: Now, event: Event) -> Vec<Effect> {
         let mut effects = match event {

@@ -438,3 +438,23 @@ fn changed_cards_reach_the_ledger_and_unchanged_ones_do_not() {
     let id = tessera_ledger::CardId { node, index: 0 };
     assert_eq!(stage.ledger.state.card(id).map(|card| card.description.clone()), Some(ill));
 }
+
+#[test]
+fn changed_data_reaches_the_ledger_without_a_new_registration() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let epoch = stage.ledger.state.node(node).map(|node| node.epoch);
+    let report = |id, names: &[&str]| {
+        let cached = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        Event::Heard(Heard::Report(Report { id: Some(id), cached, ..Report::default() }))
+    };
+    let effects = stage.on(report(1, &[]));
+    assert_eq!((proposal(&effects), acknowledged(&effects)), (None, vec![1]), "that is what it said before");
+    let effects = stage.on(report(2, &["imagenet"]));
+    let effects = stage.commit(effects);
+    assert_eq!(acknowledged(&effects), [2]);
+    let known = stage.ledger.state.node(node).expect("registered");
+    assert_eq!((Some(known.epoch), known.description.cached.len()), (epoch, 1));
+}

@@ -41,6 +41,10 @@ pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
         return Err(vec![Problem::JobNotReady(id)]);
     };
     let mut problems = Vec::new();
+    let source = job.allocation.and_then(|id| state.allocation(id));
+    if source.is_none_or(|source| source.workers.len() != workers.len()) {
+        problems.push(Problem::GangBroken(id));
+    }
     check_gang(world, job, workers, &mut problems);
     whole::check(world, job, workers, &[], &mut problems);
     take(world, job, workers, &[], &mut problems);
