@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
-    Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId,
-    Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, Precision, Rank, Request, RetryPolicy,
-    Revision, Slice, Span, State, VirtualCardRequest, WorkerReport,
+    Affinity, Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
+    CheckpointPolicy, Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops,
+    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, Precision, Rank,
+    Request, RetryPolicy, Revision, Slice, Span, State, VirtualCardRequest, WorkerReport,
 };
 
 /// A ledger with a clock that moves a second per entry.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command, EntryPosition,
-    HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId, Observation, OnDisconnect,
-    Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
-    Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Affinity, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command,
+    EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId,
+    Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RequestId, RequestKey,
+    RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 const NODES: u32 = 10_000;

@@ -152,7 +152,7 @@ fn jobs(state: &State, broken: &mut Broken) {
         };
         broken.expect(holds, "L5", || format!("job {id} is {:?} with grant {:?}", job.state, job.allocation));
     }
-    let mut granted = BTreeSet::new();
+    let (mut granted, mut meetings) = (BTreeSet::new(), BTreeSet::new());
     for allocation in state.allocations() {
         let job = state.job(allocation.job);
         let named = job.is_some_and(|job| {
@@ -165,6 +165,10 @@ fn jobs(state: &State, broken: &mut Broken) {
         broken.expect(named, "L1", || format!("{} belongs to no job", allocation.id));
         broken.expect(!allocation.is_over(), "L1", || format!("{} holds nothing and is still there", allocation.id));
         broken.expect(granted.insert(allocation.epoch.0 << 20 | allocation.id.0), "L2", || "equal epochs".to_owned());
+        let meeting = allocation.workers.first().map(|first| (first.node, allocation.master_port));
+        broken.expect(meeting.is_none_or(|meeting| meetings.insert(meeting)), "P6", || {
+            format!("{} meets where another grant does", allocation.id)
+        });
         let members: BTreeSet<u32> = allocation.workers.iter().map(|worker| worker.member).collect();
         let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
         broken.expect(job.is_none_or(|job| job.spec.gang_sizes().contains(&size)), "L4", || {

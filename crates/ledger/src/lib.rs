@@ -35,6 +35,7 @@ pub mod ids;
 pub mod job;
 pub mod laws;
 pub mod node;
+mod ports;
 pub mod queue;
 pub mod reason;
 pub mod rejection;
@@ -63,4 +64,6 @@ pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use state::State;
-pub use units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision};
+pub use units::{
+    BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision,
+};

@@ -17,6 +17,7 @@ use crate::host::{HostRequest, HostUse};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::{Job, JobState};
 use crate::node::{Node, NodeState};
+use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 use crate::units::{BlockNumber, LogTime, Revision};
 
@@ -81,7 +82,7 @@ pub struct State {
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
     pub(crate) node_workers: PersistentMap<(NodeId, AllocationId), ()>,
-    pub(crate) ports: PersistentMap<(NodeId, u16), AllocationId>,
+    pub(crate) ports: MeetingPorts,
     /// Nodes of whose hosts something is held or promised.
     pub(crate) host_use: PersistentMap<NodeId, HostUse>,
     pub(crate) counts: BlockCounts,
@@ -138,7 +139,7 @@ impl State {
             ended: PersistentMap::new(),
             request_times: PersistentMap::new(),
             node_workers: PersistentMap::new(),
-            ports: PersistentMap::new(),
+            ports: MeetingPorts::default(),
             host_use: PersistentMap::new(),
             counts: BlockCounts::default(),
             capacity: Arc::default(),

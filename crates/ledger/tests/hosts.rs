@@ -5,8 +5,8 @@ mod pool;
 use pool::{Pool, card, exited, node, numbered, slice};
 use tessera_ledger::{
     AllocationPhase, CardDescription, CardHealth, CardKind, Command, HostCapacity, HostRequest, JobId, JobState,
-    Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, Rejection,
-    Slice, StopCause,
+    Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker,
+    Rejection, Slice, StopCause,
 };
 
 fn request(cpu: u64, memory: u64) -> HostRequest {
@@ -28,7 +28,8 @@ fn register(pool: &mut Pool, cpu: u64, memory: u64, cards: &[CardDescription]) {
 }
 
 fn grant(job: JobId, workers: Vec<Vec<Slice>>, victims: Vec<JobId>) -> PlanPart {
-    let workers = (0..).zip(workers).map(|(member, slices)| PlannedWorker { member, node: slices[0].card.node, slices });
+    let workers =
+        (0..).zip(workers).map(|(member, slices)| PlannedWorker { member, node: slices[0].card.node, slices });
     PlanPart::Grant { job, workers: workers.collect(), victims }
 }
 
@@ -178,8 +179,9 @@ fn an_elastic_gang_starts_with_what_there_is_room_for() {
     pool.accept(grant(job, workers(3), vec![]));
     assert_eq!(pool.allocation_of(job).workers.len(), 3);
     pool.report_all(job, &Observation::Running);
-    let moved: Vec<_> =
-        (0..2).map(|member| PlannedWorker { member, node: NodeId(0), slices: vec![slice(0, 0, 5 + member, 1)] }).collect();
+    let moved: Vec<_> = (0..2)
+        .map(|member| PlannedWorker { member, node: NodeId(0), slices: vec![slice(0, 0, 5 + member, 1)] })
+        .collect();
     assert_eq!(refusal(&mut pool, PlanPart::Move { job, workers: moved }).code(), "GRANT_MISMATCH");
 }
 
@@ -222,7 +224,9 @@ fn a_whole_card_can_be_made_by_preemption() {
     });
     pool.grant_over(whole, vec![slice(0, 0, 0, 10)], victims.clone());
     let refused_beside = pool.submit(|_| {});
-    assert!(refusal(&mut pool, grant(refused_beside, vec![vec![slice(0, 0, 9, 1)]], vec![])).code() == "BLOCKS_NOT_FREE");
+    assert!(
+        refusal(&mut pool, grant(refused_beside, vec![vec![slice(0, 0, 9, 1)]], vec![])).code() == "BLOCKS_NOT_FREE"
+    );
     for victim in victims {
         assert_eq!(pool.allocation_of(whole).phase, AllocationPhase::Waiting);
         pool.report_all(victim, &pool::stopped(StopCause::Ordered, None));
@@ -249,7 +253,8 @@ fn news_of_cached_data_change_the_node_and_nothing_else() {
 #[test]
 fn jobs_that_ask_for_what_cannot_be_are_refused_by_field() {
     type Change = fn(&mut tessera_ledger::JobSpec);
-    let label = |key: &str, weight| tessera_ledger::PreferredLabel { key: key.to_owned(), value: String::new(), weight };
+    let label =
+        |key: &str, weight| tessera_ledger::PreferredLabel { key: key.to_owned(), value: String::new(), weight };
     let wrong: [(Change, &str); 5] = [
         (|spec| spec.gang_min = Some(2), "spec.gang_min"),
         (|spec| spec.gang_min = Some(0), "spec.gang_min"),

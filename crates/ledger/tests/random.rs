@@ -9,9 +9,10 @@ use pool::{Pool, card, exited, node, numbered, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
     AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, Command, Eligibility,
-    EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId,
-    NodeState, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings,
-    Rank, Request, RequestId, RequestKey, Revision, Slice, Span, State, StopCause, WorkerReport,
+    EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LogTime, Mebibytes, MilliCpus,
+    MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart,
+    PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice, Span, State,
+    StopCause, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.

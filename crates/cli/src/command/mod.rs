@@ -2,12 +2,15 @@
 
 mod card;
 mod cluster;
+mod config;
 mod context;
 mod desk;
 mod job;
 mod node;
+mod operator;
 mod pool;
 mod queue;
+mod simulate;
 
 use clap::CommandFactory;
 
@@ -34,6 +37,8 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Dev(args) => daemon::dev(args).await,
         Command::Server(args) => daemon::server(*args).await,
         Command::Agent(args) => daemon::agent(*args).await,
+        Command::Simulate(command) => simulate::run(*command),
+        Command::Operator(command) => operator::run(command),
         Command::Context(command) => context::run(command),
         Command::Schema => crate::reference::print_schema(),
         Command::Completions { shell } => {

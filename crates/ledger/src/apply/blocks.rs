@@ -179,7 +179,10 @@ impl State {
                 })
             })
         });
-        if allocation.phase != AllocationPhase::Waiting || !complete || !self.has_room(&allocation) || !self.hosts_have_room(&allocation)
+        if allocation.phase != AllocationPhase::Waiting
+            || !complete
+            || !self.has_room(&allocation)
+            || !self.hosts_have_room(&allocation)
         {
             return;
         }

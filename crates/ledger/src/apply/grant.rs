@@ -100,7 +100,7 @@ impl State {
             });
         }
         self.charge_queue_of(job, |used| used.plus(amount));
-        self.ports.insert_cow((planned[0].node, master_port), id);
+        self.ports.take(planned[0].node, master_port);
         let allocation = Allocation {
             id,
             epoch,
@@ -120,17 +120,8 @@ impl State {
     /// The lowest port of a node that no allocation meets at.
     pub(super) fn free_port(&self, node: NodeId) -> Result<u16, Rejection> {
         let first = self.config.first_master_port;
-        let mut candidate = first;
-        for ((_, used), _) in self.ports.range((node, 0)..=(node, u16::MAX)) {
-            if *used == candidate {
-                candidate = candidate.saturating_add(1);
-            }
-        }
-        if candidate.saturating_sub(first) < self.config.master_ports {
-            Ok(candidate)
-        } else {
-            Err(Rejection::NoMasterPort(node))
-        }
+        let lowest = self.ports.lowest_free(node, first).filter(|port| port - first < self.config.master_ports);
+        lowest.ok_or(Rejection::NoMasterPort(node))
     }
 
     /// Suspends a job for another one (law L4); it resumes by itself.
@@ -183,7 +174,7 @@ impl State {
             self.node_workers.remove_cow(&(worker.node, allocation.id));
         }
         if let Some(first) = allocation.workers.first() {
-            self.ports.remove_cow(&(first.node, allocation.master_port));
+            self.ports.give_back(first.node, allocation.master_port);
         }
         self.allocations.remove_cow(&allocation.id);
         self.touched.push(Touched::Allocation(allocation.id));

@@ -96,9 +96,8 @@ impl State {
     fn held_of_host(&self, node: NodeId, allocations: &BTreeSet<AllocationId>) -> HostRequest {
         let allocations = allocations.iter().filter_map(|id| self.allocations.get(id));
         allocations.fold(HostRequest::ZERO, |sum, allocation| {
-            let live = |worker: &&crate::allocation::Worker| {
-                worker.node == node && worker.state != WorkerState::Stopped
-            };
+            let live =
+                |worker: &&crate::allocation::Worker| worker.node == node && worker.state != WorkerState::Stopped;
             let workers = u32::try_from(allocation.workers.iter().filter(live).count()).unwrap_or(u32::MAX);
             sum.plus(self.host_request_of(allocation.job).times(workers))
         })

@@ -152,9 +152,7 @@ pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
     }
 }
 
-fn oversubscription_from_wire(
-    kinds: &[stored::Oversubscription],
-) -> Result<BTreeMap<CardKind, Percent>, FieldError> {
+fn oversubscription_from_wire(kinds: &[stored::Oversubscription]) -> Result<BTreeMap<CardKind, Percent>, FieldError> {
     let mut read = BTreeMap::new();
     for (place, of) in kinds.iter().enumerate() {
         let field = format!("oversubscription[{place}].kind");

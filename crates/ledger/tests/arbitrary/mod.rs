@@ -11,10 +11,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
     Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
-    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops,
-    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy,
-    Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
+    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
+    Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
+    PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision,
+    Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -70,24 +71,27 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
         isolation(),
         (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
     )
-        .prop_map(|((compute, memory, precision), span, kinds, mixed, isolation, (vendors, models, whole_cards))| {
-            VirtualCardRequest {
-                compute: MilliTflops(compute),
-                memory: Mebibytes(memory),
-                precision,
-                span,
-                kinds,
-                mixed,
-                isolation,
-                vendors,
-                models,
-                whole_cards,
-            }
-        })
+        .prop_map(
+            |((compute, memory, precision), span, kinds, mixed, isolation, (vendors, models, whole_cards))| {
+                VirtualCardRequest {
+                    compute: MilliTflops(compute),
+                    memory: Mebibytes(memory),
+                    precision,
+                    span,
+                    kinds,
+                    mixed,
+                    isolation,
+                    vendors,
+                    models,
+                    whole_cards,
+                }
+            },
+        )
 }
 
 fn host() -> impl Strategy<Value = HostRequest> {
-    (any::<u64>(), any::<u64>()).prop_map(|(cpu, memory)| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) })
+    (any::<u64>(), any::<u64>())
+        .prop_map(|(cpu, memory)| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) })
 }
 
 fn packing() -> impl Strategy<Value = Packing> {
@@ -95,11 +99,9 @@ fn packing() -> impl Strategy<Value = Packing> {
 }
 
 fn affinity() -> impl Strategy<Value = Affinity> {
-    let label =
-        (text(), text(), any::<u32>()).prop_map(|(key, value, weight)| PreferredLabel { key, value, weight });
-    (vec(label, 0..3), text(), text(), words(), btree_set(text(), 0..3)).prop_map(
-        |(preferred, together, spread, avoid, data)| Affinity { preferred, together, spread, avoid, data },
-    )
+    let label = (text(), text(), any::<u32>()).prop_map(|(key, value, weight)| PreferredLabel { key, value, weight });
+    (vec(label, 0..3), text(), text(), words(), btree_set(text(), 0..3))
+        .prop_map(|(preferred, together, spread, avoid, data)| Affinity { preferred, together, spread, avoid, data })
 }
 
 /// A job with everything that storage must keep, within what defaults do not replace.
@@ -262,7 +264,8 @@ fn config() -> impl Strategy<Value = PoolConfig> {
         .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction)| {
             let (job_limit, output_retention, event_limit, preemptions_per_hour, first_master_port, ports) = second;
             let (automatic, threshold, moves_per_hour) = compaction;
-            let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) = first;
+            let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) =
+                first;
             PoolConfig {
                 reference_precision,
                 block_size: MilliTflops(block_size),

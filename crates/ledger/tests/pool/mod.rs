@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command,
-    EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId, Observation,
-    OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RetryPolicy, Revision, Slice, Span,
-    State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
+    Affinity, Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
+    Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription,
+    NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RetryPolicy,
+    Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
 };
 
 pub struct Pool {

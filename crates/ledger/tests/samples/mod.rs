@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tessera_ledger::{
     Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
-    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops,
-    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision,
-    Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
+    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
+    Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
+    PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
+    Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 /// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].

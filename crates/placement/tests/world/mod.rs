@@ -98,6 +98,12 @@ impl World {
         self.state.apply(at, &[request]).remove(0)
     }
 
+    /// Goes on where another world stands.
+    pub fn resume_from(&mut self, other: &Self) {
+        self.state = other.state.clone();
+        (self.revision, self.time) = (other.revision, other.time);
+    }
+
     pub fn pass(&mut self, time: Duration) {
         self.time += u64::try_from(time.as_millis()).unwrap();
         self.apply(Command::Tick);

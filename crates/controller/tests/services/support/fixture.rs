@@ -1,6 +1,6 @@
 //! Nodes, jobs and grants, made by commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::v1;
 use tessera_ledger::{
