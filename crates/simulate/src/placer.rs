@@ -165,8 +165,9 @@ impl TesseraPlacer {
 }
 
 impl Placer for TesseraPlacer {
-    /// Placement learns the mix from what it sees.
-    fn expect(&mut self, _shape: &Ask, _weight: u64) {}
+    fn expect(&mut self, shape: &Ask, weight: u64) {
+        self.engine.expect(&TraceJob::of("expected".to_owned(), shape.clone()), weight);
+    }
 
     fn arrive(&mut self, number: u64, ask: &Ask) -> Result<Answer, PlacerError> {
         // What the pool could never hold is refused at once.

@@ -44,12 +44,11 @@ impl Scale {
     }
 }
 
-/// The pool's settings for simulations: history that nobody reads is not kept.
+/// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
 pub(super) fn config() -> PoolConfig {
     PoolConfig {
         event_limit: 1,
         job_limit: u64::MAX,
-        ended_job_limit: 1,
         block_size: MilliTflops::from_tflops(1),
         ..PoolConfig::default()
     }

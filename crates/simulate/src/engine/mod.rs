@@ -160,6 +160,11 @@ impl Engine {
         }
     }
 
+    /// Tells placement of jobs that were seen in the past, so that it knows what to expect.
+    pub fn expect(&mut self, job: &TraceJob, weight: u64) {
+        self.pool.observe(&spec(job, self.scale), weight);
+    }
+
     /// Submits a job.
     ///
     /// # Errors
