@@ -44,7 +44,7 @@ impl Scale {
     }
 }
 
-/// The pool's settings for simulations: history that nobody reads is not kept.
+/// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
 pub(super) fn config() -> PoolConfig {
     PoolConfig {
         event_limit: 1,
