@@ -88,7 +88,7 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
                     && card.description.rate(precision).is_some()
                     && CardClass::of(card).is_accepted_by(&job.spec)
                     && slice.isolation >= request.isolation
-                    && slice.isolation <= card.description.isolation
+                    && slice.isolation <= card.isolation()
             });
             let Some(card) = card else {
                 problems.push(Problem::CardNotAccepted { job: job.id, card: slice.card });
