@@ -46,6 +46,7 @@ impl Pool {
     pub fn decide(&mut self, state: &State, now: LogTime, limits: &Limits) -> Decision {
         let now = now.max(state.time());
         self.settle(state, now);
+        self.reprice_if_due(state);
         let mut round = Round {
             state,
             now,
@@ -68,6 +69,7 @@ impl Pool {
                 round.more = true;
                 break;
             }
+            self.reprice_if_due(state);
             self.consider(&mut round, key, shape);
         }
         if let Some(current) = round.current {
@@ -207,7 +209,7 @@ impl Pool {
             return self.line.shapes.block(id, Block::Round);
         }
         self.queues.charge(queue, amount);
-        preempt::take(&mut self.index, &placement);
+        preempt::take(&mut self.index, &placement, shape.demand.host);
         self.index.keep();
         self.grant(round, key.job, placement, victims);
     }
@@ -222,6 +224,7 @@ impl Pool {
         round.in_plan.leaving.extend(&victims);
         round.plan.parts.push(PlanPart::Grant { job, workers: placement.workers, victims });
         round.grants += 1;
+        self.tariff.changed(1);
         self.line.plan(job);
     }
 }

@@ -25,11 +25,14 @@ mod fit;
 mod index;
 mod limits;
 mod line;
+mod mix;
 mod pool;
 mod preempt;
 mod preview;
+mod price;
 mod queues;
 mod reserve;
+mod tariff;
 mod victims;
 mod why;
 

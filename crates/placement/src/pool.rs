@@ -7,12 +7,15 @@ use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeSta
 use crate::decide::Reservation;
 use crate::index::{Freed, Index};
 use crate::line::Line;
+use crate::mix::Mix;
 use crate::queues::Queues;
+use crate::tariff::Tariff;
 use crate::victims::Victims;
 
 /// An incremental index of the pool and of the line of waiting jobs.
 ///
-/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came about.
+/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came about, as long as
+/// they judge room by the same prices. Those are made from the state too, but only now and then: a new leader makes them at once.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     pub(crate) index: Index,
@@ -21,6 +24,10 @@ pub struct Pool {
     pub(crate) victims: Victims,
     /// Nodes that jobs are asked to leave.
     pub(crate) draining: BTreeSet<NodeId>,
+    /// The requests that prices are made for.
+    pub(crate) mix: Mix,
+    /// When prices are made anew.
+    pub(crate) tariff: Tariff,
     /// Cards kept for the first job in line, as of the last decision.
     pub(crate) reservation: Option<Reservation>,
 }
@@ -29,7 +36,13 @@ impl Pool {
     /// Reads the whole state.
     #[must_use]
     pub fn new(state: &State) -> Self {
-        let mut pool = Self::default();
+        Self::with_past(state, Mix::default())
+    }
+
+    /// Reads the whole state; the past that `mix` was told stays known.
+    fn with_past(state: &State, mix: Mix) -> Self {
+        let mut pool = Self { mix, ..Self::default() };
+        pool.mix.read(state);
         let nodes: Vec<NodeId> = state.nodes().map(|node| node.id).collect();
         for id in nodes {
             pool.read_node(state, id);
@@ -48,7 +61,7 @@ impl Pool {
     /// Takes over what applied entries have touched ([`State::take_touched`]); costs as much as was touched.
     pub fn refresh(&mut self, state: &State, touched: &[Touched]) {
         if touched.contains(&Touched::Config) {
-            *self = Self::new(state);
+            *self = Self::with_past(state, std::mem::take(&mut self.mix));
             return;
         }
         let mut freed = Vec::new();
@@ -66,6 +79,7 @@ impl Pool {
                 Touched::Allocation(id) => preemptible.extend(self.victims.update(state, *id)),
                 Touched::Job(id) => {
                     let allocation = state.job(*id).and_then(|job| job.allocation);
+                    self.mix.update(*id, state.job(*id));
                     preemptible.extend(allocation.and_then(|id: AllocationId| self.victims.update(state, id)));
                 }
                 Touched::Node(_) | Touched::Queues | Touched::Config => {}
@@ -74,6 +88,7 @@ impl Pool {
         if touched.contains(&Touched::Queues) {
             more_in_queues |= self.queues.read(state);
         }
+        self.tariff.changed(freed.len());
         self.wake(state, &freed, more_in_queues);
         for priority in preemptible {
             self.line.shapes.preemptible_appeared(priority);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardKind, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
+use tessera_ledger::{CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
 
 use crate::demand::Demand;
 
@@ -26,7 +26,10 @@ pub(crate) struct ShapeKey {
     vendors: BTreeSet<String>,
     models: BTreeSet<String>,
     node_labels: BTreeMap<String, String>,
-    queue: String,
+    whole_cards: bool,
+    host: HostRequest,
+    /// Its queue; left empty where queues do not matter.
+    pub(crate) queue: String,
 }
 
 impl ShapeKey {
@@ -44,6 +47,8 @@ impl ShapeKey {
             vendors: request.vendors.clone(),
             models: request.models.clone(),
             node_labels: spec.node_labels.clone(),
+            whole_cards: request.whole_cards,
+            host: spec.host,
             queue: spec.queue.clone(),
         }
     }

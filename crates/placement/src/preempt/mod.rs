@@ -8,14 +8,14 @@ mod steps;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, CardId, JobId, LogTime, QueueAmount, Span, State};
+use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, QueueAmount, Span, State};
 
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
 use crate::index::Index;
 use crate::index::run::Run;
 use crate::queues::{self, Queues};
-use crate::victims::{Victims, live_slices, protected_until};
+use crate::victims::{Victims, live_slices, live_workers, protected_until};
 
 /// Once a plan is found, so many of its victims are tried to be spared one by one.
 const SPARED_ONE_BY_ONE: usize = 64;
@@ -31,6 +31,8 @@ pub(crate) struct Victim {
     pub(crate) allocation: Arc<Allocation>,
     /// Blocks that it would give back.
     pub(crate) blocks: u64,
+    /// What each of its workers holds of its host.
+    pub(crate) host: HostRequest,
 }
 
 /// The job that a search is made for.
@@ -134,7 +136,8 @@ impl Hunt<'_> {
             return None;
         }
         let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
-        Some(Victim { job: job.id, queue: job.spec.queue.clone(), allocation: Arc::clone(allocation), blocks })
+        let (queue, host) = (job.spec.queue.clone(), job.spec.host);
+        Some(Victim { job: job.id, queue, allocation: Arc::clone(allocation), blocks, host })
     }
 
     /// Whether the job's queue takes it once these have given back what they hold.
@@ -183,6 +186,9 @@ fn give_back(index: &mut Index, victim: &Victim) {
             card.pinned = true;
         });
     }
+    for worker in live_workers(&victim.allocation) {
+        index.give_host_back(worker.node, victim.host);
+    }
 }
 
 /// Places a gang as if these victims were gone, and undoes it.
@@ -217,7 +223,10 @@ pub(crate) fn given_back(victims: &[Arc<Victim>], state: &State) -> Vec<(String,
 }
 
 /// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.
-pub(crate) fn take(index: &mut Index, placement: &Placement) {
+pub(crate) fn take(index: &mut Index, placement: &Placement, host: HostRequest) {
+    for worker in &placement.workers {
+        index.take_host(worker.node, host);
+    }
     for card in &placement.renumbered {
         index.renumber(*card);
     }
