@@ -33,6 +33,8 @@ mod price;
 mod queues;
 mod reserve;
 mod tariff;
+mod terms;
+mod unmet;
 mod victims;
 mod why;
 
@@ -40,4 +42,5 @@ pub use check::{Problem, Violation, check};
 pub use limits::{Decision, Limits};
 pub use pool::Pool;
 pub use preview::{Preview, PreviewedVictim};
+pub use terms::{NodeTerms, Term, terms};
 pub use why::{Explanation, WaitCode};

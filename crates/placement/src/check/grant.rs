@@ -10,7 +10,7 @@ use tessera_ledger::{
 };
 
 use super::world::{Block, World};
-use super::{Holder, Problem, host, whole};
+use super::{Holder, Problem, affinity, host, whole};
 
 pub(super) fn check(
     world: &mut World<'_>,
@@ -25,6 +25,7 @@ pub(super) fn check(
     }
     let mut problems = Vec::new();
     check_gang(world, job, workers, &mut problems);
+    affinity::check(world, job, workers, &mut problems);
     check_victims(world, job, workers, victims, &mut problems);
     whole::check(world, job, workers, victims, &mut problems);
     take(world, job, workers, victims, &mut problems);
@@ -42,6 +43,7 @@ pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
     };
     let mut problems = Vec::new();
     check_gang(world, job, workers, &mut problems);
+    affinity::check(world, job, workers, &mut problems);
     whole::check(world, job, workers, &[], &mut problems);
     take(world, job, workers, &[], &mut problems);
     host::take(world, job, workers, &[], &mut problems);
