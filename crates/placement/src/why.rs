@@ -6,6 +6,7 @@ use crate::demand::{Demand, Offer};
 use crate::fit;
 use crate::index::Index;
 use crate::pool::Pool;
+use crate::unmet;
 
 /// The machine-readable part of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +33,8 @@ pub enum WaitCode {
     MemoryShort,
     /// Enough is free in all, but not together in the way that it asks for.
     Fragmented,
+    /// It would fit, but not where its affinity allows it.
+    Affinity,
     /// It would fit, but the cards are kept for a job before it in line.
     ReservedForEarlier,
     /// It fits; the next decision starts it.
@@ -54,6 +57,7 @@ impl WaitCode {
             Self::ComputeShort => "COMPUTE_SHORT",
             Self::MemoryShort => "MEMORY_SHORT",
             Self::Fragmented => "FRAGMENTED",
+            Self::Affinity => "AFFINITY",
             Self::ReservedForEarlier => "RESERVED_FOR_EARLIER",
             Self::Ready => "READY",
         }
@@ -74,7 +78,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    fn new(code: WaitCode, sentence: impl Into<String>) -> Self {
+    pub(crate) fn new(code: WaitCode, sentence: impl Into<String>) -> Self {
         Self { code, sentence: sentence.into(), numbers: Vec::new(), change: None }
     }
 
@@ -83,7 +87,7 @@ impl Explanation {
         self
     }
 
-    fn changed_by(mut self, change: impl Into<String>) -> Self {
+    pub(crate) fn changed_by(mut self, change: impl Into<String>) -> Self {
         self.change = Some(change.into());
         self
     }
@@ -127,7 +131,8 @@ impl Pool {
             return Some(explanation);
         }
         if !fits(&mut self.index, demand) {
-            return Some(self.capacity_shortage(demand));
+            let unmet = unmet::explain(&mut self.index, demand);
+            return Some(unmet.unwrap_or_else(|| self.capacity_shortage(demand)));
         }
         let kept = self.reservation.clone().filter(|kept| job.is_none_or(|job| job != kept.holder.job))?;
         self.index.set_hidden(&kept.cards, true);

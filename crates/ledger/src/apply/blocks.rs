@@ -124,6 +124,9 @@ impl State {
         self.release_host(worker.node, request, promised);
         self.set_worker(&allocation, rank, WorkerState::Stopped);
         self.with_worker(id, rank, |worker| worker.exit = Some(exit));
+        for slice in &worker.slices {
+            self.settle_offer(slice.card);
+        }
         let amount = self.amount_of(&worker.slices);
         self.charge_queue_of(allocation.job, |used| used.minus(amount));
         for waiting in self.waiting_on(worker, !request.is_zero()) {

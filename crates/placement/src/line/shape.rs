@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
+use tessera_ledger::{
+    Affinity, CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Packing, Precision, QueueAmount, Span,
+};
 
 use crate::demand::Demand;
 
@@ -28,6 +30,8 @@ pub(crate) struct ShapeKey {
     node_labels: BTreeMap<String, String>,
     whole_cards: bool,
     host: HostRequest,
+    affinity: Affinity,
+    packing: Option<Packing>,
     /// Its queue; left empty where queues do not matter.
     pub(crate) queue: String,
 }
@@ -49,6 +53,8 @@ impl ShapeKey {
             node_labels: spec.node_labels.clone(),
             whole_cards: request.whole_cards,
             host: spec.host,
+            affinity: spec.affinity.clone(),
+            packing: spec.packing,
             queue: spec.queue.clone(),
         }
     }

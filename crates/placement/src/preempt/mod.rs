@@ -99,10 +99,12 @@ pub(crate) fn search(
     let demand = job.demand;
     let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
     let mut found = None;
-    if on_cards && (demand.span == Span::Card || demand.gang == 1) {
+    // Wishes that must be met are met by whoever places the whole gang.
+    let hard = demand.wishes.are_hard();
+    if on_cards && !hard && (demand.span == Span::Card || demand.gang == 1) {
         found = cards::clear(index, &mut hunt);
     }
-    if found.is_none() && (demand.span != Span::Card || demand.gang > 1) {
+    if found.is_none() && (hard || demand.span != Span::Card || demand.gang > 1) {
         found = steps::one_after_another(index, &mut hunt);
     }
     Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact }
