@@ -10,6 +10,7 @@ mod jobs;
 mod moves;
 mod nodes;
 mod queues;
+mod recall;
 mod reports;
 mod retention;
 mod validate;
