@@ -59,8 +59,8 @@ pub use job::{
     Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, RetryPolicy, Span,
     VirtualCardRequest,
 };
-pub use past_use::PastUse;
 pub use node::{Eligibility, Node, NodeDescription, NodeState};
+pub use past_use::PastUse;
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;

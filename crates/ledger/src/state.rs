@@ -16,8 +16,8 @@ use crate::extent::BlockCounts;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::{Job, JobState};
 use crate::node::{Node, NodeState};
-use crate::standing::{HEAD_START, millis};
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+use crate::standing::{HEAD_START, millis};
 use crate::units::{BlockNumber, LogTime, Revision};
 
 /// A persistent ordered map; small chunks keep the copying after a snapshot small.

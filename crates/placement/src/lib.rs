@@ -23,6 +23,7 @@ mod decide;
 mod demand;
 mod fit;
 mod index;
+mod kept;
 mod limits;
 mod line;
 mod pool;

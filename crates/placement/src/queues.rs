@@ -1,7 +1,7 @@
 //! The tree of queues, counted through everything that one plan grants and takes back: what queues may still take, whose turn it is,
 //! and what may be recalled.
 //!
-//! Whose turn it is: a queue that holds less than it is guaranteed goes first. After those goes the queue that has borrowed least for
+//! Whose turn it is: a queue goes first whose next job is within what it is guaranteed. After those goes the queue that has borrowed least for
 //! its weight: what it holds above its guarantee, and what it held above it in the past, as a share of the pool in the
 //! resource of which that is more. In a tree this is compared from the top: first the top queues, then those below the first.
 
@@ -143,7 +143,7 @@ impl Queues {
         self.lends = fresh.iter().any(|queue| queue.guaranteed != QueueAmount::default());
         let changed = Changed {
             more: !same || pairs().any(more),
-            recall: self.lends && (!same || pairs().any(more) || pairs().any(other)),
+            recall: self.lends && (self.stale || !same || pairs().any(more) || pairs().any(other)),
         };
         self.limited = fresh.iter().any(|queue| queue.maximum.is_some());
         self.entries = fresh;
@@ -255,8 +255,8 @@ impl Queues {
         self.share(above(queue.standing()).plus(above(queue.mean)), queue.weight)
     }
 
-    /// Where the jobs of a queue stand among all.
-    pub(crate) fn turn(&self, name: &str) -> Turn {
+    /// Where a job of a queue stands among all that is granted at least so much.
+    pub(crate) fn turn(&self, name: &str, least: QueueAmount) -> Turn {
         let Some(id) = self.ids.get(name).copied() else { return Turn::default() };
         let mut levels = Vec::with_capacity(4);
         let own = &self.entries[id];
@@ -267,7 +267,8 @@ impl Queues {
         }
         for id in self.line_of(Some(id)) {
             let queue = &self.entries[id];
-            levels.push((!queue.is_under(), self.borrowed(queue)));
+            let within = queue.standing().plus(least).within(queue.guaranteed);
+            levels.push((!within, self.borrowed(queue)));
         }
         levels.reverse();
         Turn(levels)

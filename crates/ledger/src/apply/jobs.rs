@@ -260,4 +260,5 @@ impl State {
             job.not_before = not_before;
         });
         self.move_job(id, state, reason);
-    }}
+    }
+}

@@ -2,6 +2,7 @@
 //! are carried out one after the other. It shares nothing with the index, so that a mistake in one is seen by the other.
 
 mod grant;
+mod victims;
 mod world;
 
 use tessera_ledger::{AllocationId, CardId, Eligibility, JobId, JobState, NodeId, Plan, PlanPart, State};

@@ -129,12 +129,23 @@ impl World {
     }
 
     pub fn queue(&mut self, name: &str, parent: &str, maximum: Option<(u64, u64)>) {
-        let maximum = maximum.map(|(tflops, memory)| QueueAmount {
-            compute: MilliTflops::from_tflops(tflops),
-            memory: Mebibytes(memory),
-        });
+        self.queue_of(name, parent, (0, 0), maximum, 1);
+    }
+
+    /// A queue with what it is guaranteed and may have, in TFLOPS and MiB.
+    pub fn queue_of(
+        &mut self,
+        name: &str,
+        parent: &str,
+        guaranteed: (u64, u64),
+        maximum: Option<(u64, u64)>,
+        weight: u32,
+    ) {
+        let amount =
+            |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
         let (name, parent) = (name.to_owned(), parent.to_owned());
-        let queue = QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1 };
+        let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
+        let queue = QueueSettings { name, parent, guaranteed, maximum, weight };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
