@@ -23,10 +23,7 @@ struct Round<'a> {
     searches: usize,
     in_plan: InPlan,
     more: bool,
-    /// The first jobs that are to be tried.
-    ready: Order,
-    /// The first jobs that wait for capacity.
-    short: Order,
+    order: Order,
     keeping: Keeping,
 }
 
@@ -46,8 +43,7 @@ impl Pool {
             searches: limits.preemption_searches,
             in_plan: InPlan::default(),
             more: false,
-            ready: Order::default(),
-            short: Order::default(),
+            order: Order::default(),
             keeping: self.begin_keeping(),
         };
         self.evict(&mut round);
@@ -58,14 +54,14 @@ impl Pool {
                 self.enter(&mut round, line);
             }
             let turn = |line: LineId, least| self.queues.turn(&self.line.shapes.line(line).queue, least);
-            let next = round.ready.first(turn);
-            let short = round.short.first(turn);
-            if let Some(short) = short.filter(|short| next.as_ref().is_none_or(|next| short < next)) {
-                self.pass(&mut round.keeping, short.line, state, now, limits);
-                self.enter(&mut round, short.line);
+            let Some(next) = round.order.first(turn) else {
+                if self.release_rest(&mut round.keeping) { continue } else { break }
+            };
+            if self.line.shapes.line(next.line).first_ready().is_none_or(|(key, _)| key != next.key) {
+                self.pass(&mut round.keeping, next.line, state, now, limits);
+                self.enter(&mut round, next.line);
                 continue;
             }
-            let Some(next) = next else { if self.release_rest(&mut round.keeping) { continue } else { break } };
             if round.grants >= limits.grants {
                 round.more = true;
                 break;
@@ -89,8 +85,8 @@ impl Pool {
         let turn = |least| self.queues.turn(&of_line.queue, least);
         let block_size = round.state.config().block_size;
         let first = |(key, id)| Some(First { key, least: self.line.shapes.get(id)?.least(block_size) });
-        round.ready.set(line, of_line.first_ready().and_then(first), turn);
-        round.short.set(line, round.keeping.next_short(self, line).and_then(first), turn);
+        let blocked = round.keeping.next_blocked(self, line);
+        round.order.set(line, of_line.first_ready().into_iter().chain(blocked).min().and_then(first), turn);
     }
 
     /// Asks jobs to leave nodes that are drained.

@@ -10,7 +10,7 @@ use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{CardId, LogTime, State};
 
 use crate::limits::Limits;
-use crate::line::shape::{LineId, Shape, ShapeId};
+use crate::line::shape::{Block, LineId, Shape, ShapeId};
 use crate::pool::Pool;
 use crate::reserve;
 
@@ -53,11 +53,15 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// The next job of a queue that waits for capacity, behind those that were passed.
-    pub(crate) fn next_short(&self, pool: &Pool, line: LineId) -> Option<(WaitingKey, ShapeId)> {
+    /// The next job of a queue that waits for something, behind those that were passed. Where there are guarantees, all are passed,
+    /// each at its turn, because those behind it come after it; else only as long as cards may be kept for one.
+    pub(crate) fn next_blocked(&self, pool: &Pool, line: LineId) -> Option<(WaitingKey, ShapeId)> {
         let search = self.searches.get(&line).copied().unwrap_or_default();
-        let next = pool.line.shapes.line(line).short_after(search.after);
-        next.filter(|_| !search.over)
+        let line = pool.line.shapes.line(line);
+        if pool.queues.lends() {
+            return line.blocked_after(search.after);
+        }
+        line.short_after(search.after).filter(|_| !search.over)
     }
 }
 
@@ -73,14 +77,15 @@ impl Pool {
         Keeping { before, ..Keeping::default() }
     }
 
-    /// Passes the next job of a queue that waits for capacity: if it has waited long enough, cards are kept for it from now on.
+    /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
     pub(crate) fn pass(&mut self, keeping: &mut Keeping, line: LineId, state: &State, now: LogTime, limits: &Limits) {
+        let Some((holder, id)) = keeping.next_blocked(self, line) else { return };
         let mut search = keeping.searches.get(&line).copied().unwrap_or_default();
-        let Some((holder, id)) = self.line.shapes.line(line).short_after(search.after) else { return };
         search.after = Some(holder);
         let Some(shape) = self.line.shapes.get(id) else { return };
+        let short = matches!(shape.block, Some(Block::Capacity { .. }));
         // What its queue would not let start is not worth keeping cards for.
-        if self.admits_least(state, shape) {
+        if short && !search.over && self.admits_least(state, shape) {
             let patient = waited(state, holder, now).is_some_and(|waited| waited >= limits.reserve_after);
             search.over = !patient || keeping.in_force.len() >= limits.reservations;
             if !search.over {

@@ -26,6 +26,9 @@ struct Entry {
     used: QueueAmount,
     leaving: QueueAmount,
     firm: QueueAmount,
+    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same plan.
+    planned: QueueAmount,
+    planned_firm: QueueAmount,
     /// What it has held on average, as of the present decision.
     mean: QueueAmount,
     /// Whether there are queues below it, what these hold without what is leaving, and what they held.
@@ -46,6 +49,8 @@ impl Entry {
             used: queue.used,
             leaving: queue.leaving,
             firm: queue.firm,
+            planned: nothing,
+            planned_firm: nothing,
             mean: nothing,
             has_below: false,
             below: nothing,
@@ -213,8 +218,10 @@ impl Queues {
             let Some(id) = next else { break };
             let queue = &mut self.entries[id];
             queue.used = queue.used.plus(amount);
+            queue.planned = queue.planned.plus(amount);
             if !preemptible {
                 queue.firm = queue.firm.plus(amount);
+                queue.planned_firm = queue.planned_firm.plus(amount);
             }
             next = queue.parent;
             if let Some(parent) = next {
@@ -279,6 +286,11 @@ impl Queues {
         self.ids.get(name).map_or(0, |id| self.borrowed(&self.entries[*id]) / 1_000_000)
     }
 
+    /// Whether any queue is guaranteed anything.
+    pub(crate) fn lends(&self) -> bool {
+        self.lends
+    }
+
     /// Whether the queue may recall anything from anybody, if it is lent out.
     pub(crate) fn may_recall(&self, name: &str) -> bool {
         self.lends && self.line(name).next().is_some_and(|id| self.entries[id].is_under())
@@ -323,8 +335,9 @@ impl Recall<'_> {
         within
             && theirs.iter().take_while(|id| !self.mine.contains(id)).all(|id| {
                 let queue = &self.queues.entries[*id];
-                !queue.standing().minus(back(id).0).within(queue.guaranteed)
-                    && (giver.preemptible || !queue.firm.minus(back(id).1).within(queue.guaranteed))
+                let all = queue.standing().minus(queue.planned).minus(back(id).0);
+                let firm = queue.firm.minus(queue.planned_firm).minus(back(id).1);
+                !all.within(queue.guaranteed) && (giver.preemptible || !firm.within(queue.guaranteed))
             })
     }
 

@@ -64,6 +64,11 @@ impl Victims {
         of_queue.flat_map(move |set| set.range(..(priority, Reverse(AllocationId(u64::MAX))))).map(|(_, id)| id.0)
     }
 
+    /// The lowest effective priority of a queue that could give way.
+    pub(crate) fn lowest(&self, queue: &str) -> u32 {
+        self.by_queue.get(queue).and_then(|set| set.first()).map_or(0, |(priority, _)| *priority)
+    }
+
     /// The grants of all queues but one, queue by queue.
     pub(crate) fn outside<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = AllocationId> + use<'a> {
         let others = self.by_queue.iter().filter(move |(other, _)| &***other != queue);

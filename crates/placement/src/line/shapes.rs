@@ -25,6 +25,8 @@ pub(crate) struct QueueLine {
     ready: BTreeSet<(WaitingKey, ShapeId)>,
     /// First jobs of the shapes that wait for capacity.
     short: BTreeSet<(WaitingKey, ShapeId)>,
+    /// First jobs of the shapes that wait for room in the queue.
+    full: BTreeSet<(WaitingKey, ShapeId)>,
 }
 
 impl QueueLine {
@@ -35,9 +37,18 @@ impl QueueLine {
 
     /// The first job behind `after` that waits for capacity.
     pub(crate) fn short_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded((key, ShapeId(usize::MAX))));
-        self.short.range((from, Bound::Unbounded)).next().copied()
+        first_after(&self.short, after)
     }
+
+    /// The first job behind `after` that waits for anything.
+    pub(crate) fn blocked_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
+        first_after(&self.short, after).into_iter().chain(first_after(&self.full, after)).min()
+    }
+}
+
+fn first_after(set: &BTreeSet<(WaitingKey, ShapeId)>, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
+    let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded((key, ShapeId(usize::MAX))));
+    set.range((from, Bound::Unbounded)).next().copied()
 }
 
 /// All shapes, each in the sets that its first job and its block call for.
@@ -194,6 +205,7 @@ impl Shapes {
                 put(&mut self.lines[line.0].short, (head, id), enter);
                 self.short = if enter { self.short + 1 } else { self.short - 1 };
             }
+            (Some(head), Some(Block::Queue)) => put(&mut self.lines[line.0].full, (head, id), enter),
             _ => {}
         }
         self.changed.insert(line);

@@ -1,7 +1,8 @@
 //! Preemption (P5d, law L4): which jobs give their blocks back so that another fits: jobs of its queue with a strictly lower
 //! effective priority, and, for a job within the guarantee of its queue, whatever other queues hold above theirs.
 //!
-//! Those give way who cost least: the work that would be lost, times its TFLOPS, and what it takes to start again.
+//! Those give way who are lowest in their queue, and of these who cost least: the work that would be lost, times its TFLOPS, and
+//! what it takes to start again.
 //!
 //! A search never changes the index: victims' blocks are given back in a trial, and the trial is undone.
 
@@ -156,7 +157,7 @@ impl Hunt<'_> {
             blocks,
             amount: queues::amount(blocks, memory, config.block_size),
             preemptible: job.spec.preemptible,
-            price: Price::of(job, allocation, blocks, now),
+            price: Price::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
         };
         if recall && !self.queues.recall(self.job.queue, self.job.least).allows(victim.giver()) {
             return None;

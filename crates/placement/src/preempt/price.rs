@@ -8,14 +8,20 @@ use tessera_ledger::{Allocation, CheckpointMode, Job, LogTime};
 /// Time that a job needs until it is where it was, beside the work that it lost: placing it, starting it, reading its data.
 const START_AGAIN: Duration = Duration::from_secs(30);
 
-/// A cost, in blocks times seconds.
+/// What it costs that jobs give way; less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Price(u128);
+pub(crate) struct Price {
+    /// How far the highest effective priority among them is above the lowest that runs in its queue. It comes first, because
+    /// whoever gives way makes those below in its own queue give way in turn: all of that would have to be paid as well.
+    level: u32,
+    /// Blocks times seconds.
+    work: u128,
+}
 
 impl Price {
     /// The price of a whole gang. What a job that writes a checkpoint when it is asked to stop has done so far is kept; what another
     /// has done since it was started is lost. Whoever gave way lately costs more, so that it does not always hit the same.
-    pub(crate) fn of(job: &Job, allocation: &Allocation, blocks: u64, now: LogTime) -> Self {
+    pub(crate) fn of(job: &Job, allocation: &Allocation, blocks: u64, now: LogTime, lowest: u32) -> Self {
         let checkpoint = &job.spec.checkpoint;
         let lost = match checkpoint.mode {
             CheckpointMode::Requeue => allocation.started_at.map_or(Duration::ZERO, |started| now.since(started)),
@@ -23,17 +29,21 @@ impl Price {
         };
         let seconds = lost.saturating_add(START_AGAIN).saturating_add(checkpoint.grace).as_secs();
         let times = job.preempted_at.len() as u128 + 1;
-        Self(u128::from(seconds).saturating_mul(u128::from(blocks)).saturating_mul(times))
+        let work = u128::from(seconds).saturating_mul(u128::from(blocks)).saturating_mul(times);
+        Self { level: job.effective_priority().saturating_sub(lowest), work }
     }
 
     /// The price of each block that is given back.
     pub(crate) fn per_block(self, blocks: u64) -> Self {
-        Self(self.0 / u128::from(blocks.max(1)))
+        Self { work: self.work / u128::from(blocks.max(1)), ..self }
     }
 }
 
 impl Sum for Price {
     fn sum<I: Iterator<Item = Self>>(prices: I) -> Self {
-        Self(prices.map(|price| price.0).fold(0, u128::saturating_add))
+        prices.fold(Self::default(), |sum, price| Self {
+            level: sum.level.max(price.level),
+            work: sum.work.saturating_add(price.work),
+        })
     }
 }

@@ -156,6 +156,33 @@ impl World {
         self.commit(&decision)
     }
 
+    /// Decides and does as decided, again and again, until nothing happens any more; answers the jobs that gave way, in order. Fails
+    /// when that takes more than `rounds`.
+    pub fn settle(&mut self, rounds: usize) -> Vec<JobId> {
+        let mut gave_way = Vec::new();
+        for _ in 0..rounds {
+            let parts = self.place();
+            if parts.is_empty() {
+                return gave_way;
+            }
+            for part in parts {
+                let PlanPart::Grant { job, victims, .. } = part else { continue };
+                for victim in &victims {
+                    self.stop(*victim);
+                }
+                gave_way.extend(victims);
+                self.start(job);
+            }
+        }
+        panic!("something still happens after {rounds} rounds; {} jobs gave way", gave_way.len());
+    }
+
+    /// What a queue holds, in TFLOPS and MiB, without what is on its way back.
+    pub fn standing(&self, queue: &str) -> (u64, u64) {
+        let held = self.state.queue(queue).expect("the queue is known").standing();
+        (held.compute.0 / 1000, held.memory.0)
+    }
+
     /// Checks a plan and applies it; every part must be accepted.
     pub fn commit(&mut self, decision: &Decision) -> Vec<PlanPart> {
         let plan = decision.plan.clone();
