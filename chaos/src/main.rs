@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use tessera_chaos::bench::{failover, restart, start, submit};
+use tessera_chaos::bench::{failover, place, restart, start, submit};
 use tokio::time::timeout;
 
 /// The clients share the processors with what they measure: what they use is taken from both systems.
@@ -27,6 +27,7 @@ struct Cli {
 enum Bench {
     Failover(failover::Options),
     Submit(submit::Options),
+    Place(place::Options),
     Start(start::Options),
     Restart(restart::Options),
     /// What the workers of the benchmarks run
@@ -55,6 +56,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
     let limit = match bench {
         Bench::Failover(options) => options.common.limit,
         Bench::Submit(options) => options.common.limit,
+        Bench::Place(options) => options.common.limit,
         Bench::Start(options) => options.common.limit,
         Bench::Restart(options) => options.common.limit,
         Bench::Worker { .. } => return Ok(()),
@@ -74,6 +76,7 @@ async fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Failover(options) => failover::run(options).await,
         Bench::Submit(options) => submit::run(options).await,
+        Bench::Place(options) => place::run(options).await,
         Bench::Start(options) => start::run(options).await,
         Bench::Restart(options) => restart::run(options).await,
         Bench::Worker { .. } => Ok(()),

@@ -41,6 +41,8 @@ pub struct Options {
     pub host: &'static str,
     /// The node, by place, that lives in another network namespace: the namespace's file and the node's address in it.
     pub far_node: Option<(usize, PathBuf, &'static str)>,
+    /// Whether each node registers before the next one starts, so that blocks are numbered in the order given.
+    pub in_order: bool,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             member_folders: vec![],
             host: "127.0.0.1",
             far_node: None,
+            in_order: false,
         }
     }
 }
@@ -130,6 +133,9 @@ impl Pool {
                 pool.nodes[place].namespace = Some((namespace.clone(), *address));
             }
             pool.start_agent(place)?;
+            if options.in_order {
+                pool.wait_for_nodes(place + 1).await?;
+            }
         }
         pool.wait_for_nodes(options.nodes.len()).await?;
         Ok(pool)

@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 pub mod failover;
+pub mod place;
 pub mod restart;
 pub mod start;
 pub mod submit;

@@ -4,11 +4,13 @@
 mod agents;
 mod jobs;
 mod members;
+mod nodes;
 mod pool;
 mod residents;
 
 pub use agents::{Agents, Cards};
 pub use jobs::{Job, Submitter, read_back};
 pub use members::Members;
+pub use nodes::{Nodes, Ordered};
 pub use pool::Pool;
 pub use residents::Residents;

@@ -15,13 +15,15 @@ use tessera_actor::{ActorMeters, Supervisor, WhenFull, mailbox};
 use tessera_api::v1 as wire;
 use tessera_client::{BadAddress, ClientError, SessionConnector, Settings};
 use tessera_devices::{DeviceError, HostRoot, NodeDevices};
-use tessera_ledger::wire::card_to_wire;
+use tessera_ledger::wire::{capacity_to_wire, card_to_wire};
+use tessera_ledger::{CardKind, HostCapacity};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::boot_id;
 use crate::cards::watch_cards;
 use crate::config::{AgentConfig, CardSource, ConfigError};
+use crate::data::{names_in, watch_data};
 use crate::http::serve_http;
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve_logs;
@@ -160,13 +162,16 @@ impl Agent {
         let facts = self.facts().map_err(unusable)?;
         let records = self.records(found.workers).await;
         let cards = cards_of(&self.devices);
+        let folders_of_data = self.config.data_dirs.clone();
+        let data = tokio::task::spawn_blocking(move || names_in(&folders_of_data)).await.unwrap_or_default();
         let node = Node::new(
             facts,
             cards,
             self.identity.highest_term,
             self.identity.cluster_id.clone(),
             records.iter().cloned(),
-        );
+        )
+        .with_data(data.clone());
 
         let launcher = Launcher {
             node: self.config.node_name.clone(),
@@ -185,6 +190,10 @@ impl Agent {
         tasks.critical("session", keep_session(self.connector, address.clone(), StdRng::from_os_rng(), end.clone()));
         tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));
         tasks.once("logs", serve_logs(self.logs, self.folders.clone(), end.clone()));
+        if !self.config.data_dirs.is_empty() {
+            let (folders, interval) = (self.config.data_dirs, self.config.data_scan);
+            tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
+        }
         if let Some(listener) = self.http {
             tasks.once("http", serve_http(listener, address, meters, end.clone()));
         }
@@ -207,6 +216,13 @@ impl Agent {
         join_all(found.into_iter().map(record)).await
     }
 
+    /// What the host offers. Memory that its processors offer as a card is not offered a second time.
+    fn host_capacity(&self) -> io::Result<HostCapacity> {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let processors = devices.cards().iter().filter(|card| card.kind == CardKind::Cpu && !card.simulated);
+        self.config.host.capacity(processors.map(|card| card.memory).sum())
+    }
+
     fn facts(&self) -> io::Result<NodeFacts> {
         let port = self.logs_address()?.port();
         let advertised = self.config.advertise.clone();
@@ -218,6 +234,7 @@ impl Agent {
             worker_host: self.config.worker_host.clone(),
             labels: self.config.labels.clone(),
             boot_id: self.boot_id.clone(),
+            host: Some(capacity_to_wire(self.host_capacity()?)),
         })
     }
 }

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::host::HostOffer;
+
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;
 
@@ -86,6 +88,12 @@ pub struct AgentConfig {
     pub cards: CardSource,
     /// Control group under which workers run, relative to each hierarchy's root; `None`: `tessera/<node name>`.
     pub cgroup_root: Option<String>,
+    /// What of the host is offered to workers beside the cards.
+    pub host: HostOffer,
+    /// Folders whose entries are data that jobs read; jobs that read them are better placed here.
+    pub data_dirs: Vec<PathBuf>,
+    /// How often these folders are looked into.
+    pub data_scan: Duration,
     /// Bounds.
     pub limits: Limits,
     /// How supervisors are started.
@@ -107,6 +115,9 @@ impl AgentConfig {
             labels: BTreeMap::new(),
             cards: CardSource::default(),
             cgroup_root: None,
+            host: HostOffer::default(),
+            data_dirs: Vec::new(),
+            data_scan: Duration::from_secs(30),
             limits: Limits::default(),
             supervisor: SupervisorCommand::default(),
         }
@@ -141,6 +152,13 @@ impl AgentConfig {
         }
         if self.labels.keys().any(|key| key.trim().is_empty()) {
             return Err(ConfigError::new("labels", "a label has no name", "write labels as `name=value`"));
+        }
+        if let Some(folder) = self.data_dirs.iter().find(|folder| !folder.is_absolute()) {
+            let problem = format!("`{}` is not an absolute path", folder.display());
+            return Err(ConfigError::new("data_dirs", problem, "name folders from the root on"));
+        }
+        if self.data_scan < Duration::from_millis(100) {
+            return Err(ConfigError::new("data_scan", "it is below 100ms", "look at most ten times a second"));
         }
         check_cgroup_root(&self.effective_cgroup_root())?;
         self.limits.validate()
@@ -248,6 +266,8 @@ mod tests {
         assert_eq!(refused_field(|c| c.worker_host = " ".to_owned()), Some("worker_host"));
         assert_eq!(refused_field(|c| c.cgroup_root = Some("/abs".to_owned())), Some("cgroup_root"));
         assert_eq!(refused_field(|c| c.cgroup_root = Some("a/../b".to_owned())), Some("cgroup_root"));
+        assert_eq!(refused_field(|c| c.data_dirs = vec![PathBuf::from("data")]), Some("data_dirs"));
+        assert_eq!(refused_field(|c| c.data_scan = Duration::ZERO), Some("data_scan"));
         assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));
         assert_eq!(refused_field(|c| c.limits.output_file_bytes = 1), Some("output_file_bytes"));
     }

@@ -18,7 +18,9 @@ pub mod boot;
 mod cards;
 pub mod cgroup;
 pub mod config;
+mod data;
 mod durable;
+pub mod host;
 mod http;
 mod identity;
 mod logs;
@@ -35,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
+pub use host::HostOffer;
 pub use identity::IdentityError;
 
 /// Runs an agent until `shutdown` is cancelled: [`Agent::start`] and [`Agent::run`]. Workers go on afterwards.

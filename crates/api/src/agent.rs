@@ -1,8 +1,8 @@
 //! What agents say and are told, between the messages of their session and the ledger's types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::wire::{FieldError, WireEnum, card_from_wire, enum_from_wire, slice_to_wire};
+use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
     Allocation, AllocationId, CardDescription, Epoch, MilliTflops, NodeDescription, Observation, Owner, Precision,
     Rank, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
@@ -29,6 +29,7 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
         "must be set: workers of other nodes reach this one there".to_owned()
     });
     check_labels(&mut check, &hello.labels);
+    check_cached(&mut check, "hello.cached", &hello.cached);
     if !check.problems.is_empty() {
         return Err(Refusal::invalid(check.problems));
     }
@@ -40,7 +41,27 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
         address: hello.address.clone(),
         worker_host: hello.worker_host.clone(),
         labels: hello.labels.clone(),
+        host: hello.host.map(capacity_from_wire),
+        cached: hello.cached.iter().cloned().collect(),
     })
+}
+
+fn check_cached(check: &mut Check, field: &str, names: &[String]) {
+    check.that(names.len() <= limits::CACHED, field, || format!("must be at most {}", limits::CACHED));
+    for name in names {
+        check.that(!name.is_empty(), field, || "must not contain an empty name".to_owned());
+        check.text(field, name, limits::NAME);
+    }
+}
+
+/// Takes the names of the data on a node's disks.
+///
+/// # Errors
+/// A [`Refusal`] with the names that are not acceptable.
+pub fn cached(data: v1::CachedData) -> Result<BTreeSet<String>, Refusal> {
+    let mut check = Check::default();
+    check_cached(&mut check, "report.cached", &data.names);
+    if check.problems.is_empty() { Ok(data.names.into_iter().collect()) } else { Err(Refusal::invalid(check.problems)) }
 }
 
 fn check_labels(check: &mut Check, labels: &BTreeMap<String, String>) {

@@ -242,6 +242,8 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::NoMasterPort
         | R::StaleAllocation
         | R::CardPinned
+        | R::HostNotFree
+        | R::CardTakenWhole
         | R::WatchTooSlow => Code::Aborted,
         R::TooManyJobs | R::Overloaded | R::StorageFull => Code::ResourceExhausted,
         R::NodeUnreachable | R::NotLeader | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped => Code::Unavailable,
@@ -296,6 +298,8 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::NoMasterPort(_) => ErrorReason::NoMasterPort,
         Rejection::StaleAllocation(_) => ErrorReason::StaleAllocation,
         Rejection::CardPinned(_) => ErrorReason::CardPinned,
+        Rejection::HostNotFree { .. } => ErrorReason::HostNotFree,
+        Rejection::CardTakenWhole { .. } => ErrorReason::CardTakenWhole,
     }
 }
 

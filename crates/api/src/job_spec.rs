@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_ledger::wire::{FieldError, spec_from_wire};
-use tessera_ledger::{CheckpointMode, JobSpec, MilliTflops, RetryPolicy, VirtualCardRequest};
+use tessera_ledger::{Affinity, CheckpointMode, HostRequest, JobSpec, MilliTflops, RetryPolicy, VirtualCardRequest};
 
 use crate::error::Refusal;
 use crate::{limits, v1};
@@ -32,7 +32,13 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     check.that((1..=limits::GANG).contains(&job.gang), "gang", || {
         format!("must be 1 to {}, is {}", limits::GANG, job.gang)
     });
+    check.that(job.gang_min.is_none_or(|least| (1..=job.gang).contains(&least)), "gang_min", || {
+        format!("must be 1 to {}, the gang; leave it out for a gang that starts whole", job.gang)
+    });
     check_virtual_card(&mut check, &job.virtual_card);
+    check_host(&mut check, job.host);
+    check_affinity(&mut check, &job.affinity);
+    check.time("min_runtime", job.min_runtime, limits::TIME);
     check.that(job.priority <= limits::PRIORITY, "priority", || {
         format!("must be 0 to {}, is {}", limits::PRIORITY, job.priority)
     });
@@ -119,6 +125,39 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
     });
     check.names("virtual_card.vendors", &card.vendors);
     check.names("virtual_card.models", &card.models);
+}
+
+fn check_host(check: &mut Check, host: HostRequest) {
+    check.that(host.cpu.0 <= limits::MILLI_CPUS, "host.milli_cpus", || {
+        format!("must be at most {} processors", limits::MILLI_CPUS / 1000)
+    });
+    check.that(host.memory.0 <= limits::MEMORY_MIB, "host.memory_mib", || {
+        format!("must be at most {} MiB, is {}", limits::MEMORY_MIB, host.memory)
+    });
+}
+
+fn check_affinity(check: &mut Check, affinity: &Affinity) {
+    check.that(affinity.preferred.len() <= limits::LABELS, "affinity.preferred", || {
+        format!("must be at most {}", limits::LABELS)
+    });
+    for (place, label) in affinity.preferred.iter().enumerate() {
+        let field = |name: &str| format!("affinity.preferred[{place}].{name}");
+        check.name(&field("key"), &label.key);
+        check.text(&field("value"), &label.value, limits::NAME);
+        check.that((1..=limits::WEIGHT).contains(&label.weight), &field("weight"), || {
+            format!("must be 1 to {}, is {}", limits::WEIGHT, label.weight)
+        });
+    }
+    for (field, key) in [("affinity.together", &affinity.together), ("affinity.spread", &affinity.spread)] {
+        if !key.is_empty() {
+            check.name(field, key);
+        }
+    }
+    check.that(affinity.together.is_empty() || affinity.together != affinity.spread, "affinity.spread", || {
+        format!("must be another label than affinity.together, is {}", quoted(&affinity.spread))
+    });
+    check.labels("affinity.avoid", &affinity.avoid);
+    check.names("affinity.data", &affinity.data);
 }
 
 fn check_retry(check: &mut Check, retry: &RetryPolicy) {

@@ -30,6 +30,14 @@ pub const PRIORITY: u32 = 100;
 pub const MILLI_TFLOPS: u64 = 1_000_000_000;
 /// Largest memory of a virtual card in MiB: 4 PiB.
 pub const MEMORY_MIB: u64 = 1 << 32;
+/// Most processor time of one host, in thousandths of a processor: a million processors.
+pub const MILLI_CPUS: u64 = 1_000_000_000;
+/// Highest weight of a preferred label.
+pub const WEIGHT: u32 = 100;
+/// Most names of data on the disks of a node.
+pub const CACHED: usize = 10_000;
+/// Most that cards may be oversubscribed, in percent.
+pub const OVERSUBSCRIPTION: u32 = 1_000;
 /// Longest time that a program may take to write its checkpoint.
 pub const GRACE: Duration = Duration::from_secs(3600);
 /// Longest time that anything else may take or be kept: a year.

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::wire::{FieldError, WireEnum, card_to_wire, duration_from_wire, duration_to_wire, enum_from_wire};
+use tessera_ledger::wire::{
+    FieldError, WireEnum, capacity_to_wire, card_to_wire, duration_from_wire, duration_to_wire, enum_from_wire,
+    host_to_wire,
+};
 use tessera_ledger::{
-    BlockCounts, BlockState, Card, CardId, CardKind, JobState, MilliTflops, Node, NodeId, NodeState, Owner, PoolConfig,
-    State, WorkerState,
+    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, JobState, MilliTflops, Node, NodeId, NodeState,
+    Owner, Percent, PoolConfig, State, WorkerState,
 };
 
 use crate::error::Refusal;
@@ -86,6 +89,10 @@ pub fn node(state: &State, node: &Node) -> v1::Node {
         blocks: Some(blocks),
         job_ids: jobs_on(state, node.id),
         session: None,
+        host: description.host.map(capacity_to_wire),
+        host_used: Some(host_to_wire(state.host_use(node.id).used)),
+        host_promised: Some(host_to_wire(state.host_use(node.id).promised)),
+        cached: description.cached.iter().cloned().collect(),
     }
 }
 
@@ -204,10 +211,23 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
         preemptions_per_hour: config.preemptions_per_hour,
         first_master_port: u32::from(config.first_master_port),
         master_ports: u32::from(config.master_ports),
+        packing: config.packing.to_wire(),
+        fair_share_half_life: Some(duration_to_wire(config.fair_share_half_life)),
+        oversubscription: config
+            .oversubscription
+            .iter()
+            .map(|(kind, percent)| v1::Oversubscription { kind: kind.to_wire(), percent: percent.0 })
+            .collect(),
+        compaction: Some(v1::CompactionPolicy {
+            automatic: config.compaction.automatic,
+            threshold_percent: config.compaction.threshold.0,
+            moves_per_hour: config.compaction.moves_per_hour,
+        }),
     }
 }
 
-/// Takes the settings of a request; all of them must be given.
+/// Takes the settings of a request. Those of the first release must all be given; what is absent of the later ones means
+/// what it says in `pool.proto`.
 ///
 /// # Errors
 /// A [`Refusal`] with the fields that are not acceptable.
@@ -248,7 +268,28 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
         preemptions_per_hour: config.preemptions_per_hour,
         first_master_port: port("first_master_port", config.first_master_port)?,
         master_ports: port("master_ports", config.master_ports)?,
+        packing: enum_from_wire("packing", config.packing)?.unwrap_or_default(),
+        fair_share_half_life: match &config.fair_share_half_life {
+            None => PoolConfig::FAIR_SHARE_HALF_LIFE,
+            given => time("fair_share_half_life", given)?,
+        },
+        oversubscription: read_oversubscription(&config.oversubscription)?,
+        compaction: config.compaction.as_ref().map_or_else(CompactionPolicy::default, |policy| CompactionPolicy {
+            automatic: policy.automatic,
+            threshold: Percent(policy.threshold_percent),
+            moves_per_hour: policy.moves_per_hour,
+        }),
     };
+    if settings.fair_share_half_life.is_zero() {
+        return Err(FieldError::invalid("fair_share_half_life", "must be more than zero"));
+    }
+    if settings.compaction.threshold > Percent::WHOLE {
+        let threshold = settings.compaction.threshold;
+        return Err(FieldError::invalid(
+            "compaction.threshold_percent",
+            format!("must be at most 100, is {threshold}"),
+        ));
+    }
     if settings.first_master_port < 1024 {
         return Err(FieldError::invalid("first_master_port", "must be at least 1024"));
     }
@@ -257,4 +298,22 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
         return Err(FieldError::invalid("master_ports", "must be at least 1, and the last port at most 65535"));
     }
     Ok(settings)
+}
+
+fn read_oversubscription(kinds: &[v1::Oversubscription]) -> Result<BTreeMap<CardKind, Percent>, FieldError> {
+    let mut read = BTreeMap::new();
+    for (place, of) in kinds.iter().enumerate() {
+        let field = |name: &str| format!("oversubscription[{place}].{name}");
+        let kind = enum_from_wire(&field("kind"), of.kind)?.ok_or_else(|| FieldError::missing(field("kind")))?;
+        if !(100..=limits::OVERSUBSCRIPTION).contains(&of.percent) {
+            let problem = format!("must be 100 to {}, is {}", limits::OVERSUBSCRIPTION, of.percent);
+            return Err(FieldError::invalid(field("percent"), problem));
+        }
+        if read.insert(kind, Percent(of.percent)).is_some() {
+            return Err(FieldError::invalid(field("kind"), "must be named once"));
+        }
+    }
+    // The whole is what is said of kinds that are not named.
+    read.retain(|_, percent| *percent != Percent::WHOLE);
+    Ok(read)
 }

@@ -1,6 +1,6 @@
 //! Queues as the API shows them and takes them.
 
-use tessera_ledger::wire::FieldError;
+use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
 use tessera_ledger::{Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings};
 
 use crate::error::Refusal;
@@ -20,6 +20,7 @@ fn settings(settings: &QueueSettings) -> v1::QueueSettings {
         guaranteed: Some(amount(settings.guaranteed)),
         maximum: settings.maximum.map(amount),
         weight: settings.weight,
+        packing: settings.packing.map_or(0, WireEnum::to_wire),
     }
 }
 
@@ -43,6 +44,7 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
         guaranteed: queue.guaranteed.map(amount_of).unwrap_or_default(),
         maximum: queue.maximum.map(amount_of),
         weight: queue.weight.max(1),
+        packing: enum_from_wire("queue.packing", queue.packing)?,
     };
     let mut check = Check::default();
     check.name("queue.name", &settings.name);

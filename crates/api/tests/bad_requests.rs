@@ -108,7 +108,7 @@ fn settings_and_queues_are_checked() {
     let settings = pool_view::config(State::new().config());
     assert_eq!(pool_view::config_of_request(Some(&settings)).as_ref(), Ok(State::new().config()));
     let refused = |change: fn(&mut v1::PoolConfig)| {
-        let mut settings = settings;
+        let mut settings = settings.clone();
         change(&mut settings);
         pool_view::config_of_request(Some(&settings)).expect_err("bad settings").message().to_owned()
     };
@@ -118,10 +118,26 @@ fn settings_and_queues_are_checked() {
     insta::assert_snapshot!(refused(|config| config.master_ports = 60_000), @"config.master_ports: must be at least 1, and the last port at most 65535");
     insta::assert_snapshot!(refused(|config| config.reference_precision = 99), @"config.reference_precision: 99 is not a value that this release knows; it knows Fp32, Tf32, Fp16, Bf16, Fp8, Int8");
 
+    let twice = |config: &mut v1::PoolConfig| {
+        let of = v1::Oversubscription { kind: v1::CardKind::Gpu.into(), percent: 150 };
+        config.oversubscription = vec![of, of];
+    };
+    let tiny = |config: &mut v1::PoolConfig| {
+        config.oversubscription = vec![v1::Oversubscription { kind: v1::CardKind::Gpu.into(), percent: 99 }];
+    };
+    let above = |config: &mut v1::PoolConfig| {
+        config.compaction = Some(v1::CompactionPolicy { threshold_percent: 101, ..Default::default() });
+    };
+    insta::assert_snapshot!(refused(twice), @"config.oversubscription[1].kind: must be named once");
+    insta::assert_snapshot!(refused(tiny), @"config.oversubscription[0].percent: must be 100 to 1000, is 99");
+    insta::assert_snapshot!(refused(above), @"config.compaction.threshold_percent: must be at most 100, is 101 %");
+    insta::assert_snapshot!(refused(|config| config.fair_share_half_life = Some(Default::default())), @"config.fair_share_half_life: must be more than zero");
+    insta::assert_snapshot!(refused(|config| config.packing = 9), @"config.packing: 9 is not a value that this release knows; it knows Stack, Spread");
+
     let amount = |milli_tflops| Some(v1::QueueAmount { milli_tflops, memory_mib: 0 });
     let queue = |name: &str, maximum| {
         let name = name.to_owned();
-        Some(v1::QueueSettings { name, parent: "a".to_owned(), guaranteed: amount(5), maximum, weight: 0 })
+        Some(v1::QueueSettings { name, parent: "a".to_owned(), guaranteed: amount(5), maximum, weight: 0, packing: 0 })
     };
     let settings = queue_view::settings_of_request(queue("b", amount(9))).expect("a good queue");
     assert_eq!(settings.weight, 1);

@@ -26,6 +26,19 @@ virtual_card:
   isolation: soft
   vendors: acme
   models: [Axon 9, Axon 10]
+  whole_cards: true
+gang_min: 2
+host: { cpus: 1.5, memory: 2GiB }
+affinity:
+  preferred:
+    - { key: rack, value: 7, weight: 40 }
+    - { key: disk, value: nvme }
+  together: zone
+  spread: node
+  avoid: { service: embeddings }
+  data: [imagenet, llama]
+packing: spread
+min_runtime: 10m
 preemptible: false
 checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s }
 on_disconnect: keep
@@ -48,6 +61,9 @@ exec python3 train.py
 """
 working_directory = "/data/digits"
 gang = 3
+gang_min = 2
+packing = "spread"
+min_runtime = "600s"
 preemptible = false
 on_disconnect = "keep"
 time_limit = "90m"
@@ -69,6 +85,26 @@ mixed = true
 isolation = "soft"
 vendors = ["acme"]
 models = ["Axon 9", "Axon 10"]
+whole_cards = true
+
+[host]
+cpus = "1500m"
+memory = "2048 MiB"
+
+[affinity]
+together = "zone"
+spread = "node"
+data = ["imagenet", "llama"]
+avoid = { service = "embeddings" }
+
+[[affinity.preferred]]
+key = "rack"
+value = 7
+weight = 40
+
+[[affinity.preferred]]
+key = "disk"
+value = "nvme"
 
 [checkpoint]
 mode = "cooperative"
@@ -114,6 +150,7 @@ fn expected() -> v1::JobSpec {
             isolation: v1::Isolation::Soft.into(),
             vendors: vec!["acme".to_owned()],
             models: vec!["Axon 9".to_owned(), "Axon 10".to_owned()],
+            whole_cards: true,
         }),
         priority: Some(70),
         preemptible: Some(false),
@@ -129,6 +166,19 @@ fn expected() -> v1::JobSpec {
         node_labels: words([("zone", "a")]),
         output_retention: seconds(604_800),
         held: true,
+        host: Some(v1::HostRequest { milli_cpus: 1500, memory_mib: 2048 }),
+        gang_min: Some(2),
+        min_runtime: seconds(600),
+        affinity: Some(v1::Affinity {
+            preferred: [("rack", "7", 40), ("disk", "nvme", 1)]
+                .map(|(key, value, weight)| v1::PreferredLabel { key: key.to_owned(), value: value.to_owned(), weight })
+                .into(),
+            together: "zone".to_owned(),
+            spread: "node".to_owned(),
+            avoid: words([("service", "embeddings")]),
+            data: vec!["imagenet".to_owned(), "llama".to_owned()],
+        }),
+        packing: v1::Packing::Spread.into(),
     }
 }
 
@@ -170,7 +220,7 @@ fn unknown_fields_are_refused_with_their_place_and_a_guess() {
     insta::assert_snapshot!(yaml("name: a\nprioritty: 3\n"), @"line 2, column 1: prioritty: is not a field of a job file; did you mean priority?");
     insta::assert_snapshot!(yaml("command: [a]\ntflops: 3\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: tflops: is not a field of a job file; did you mean virtual_card.tflops?");
     insta::assert_snapshot!(yaml("command: [a]\nvirtual_card:\n  tflop: 1\n"), @"line 3, column 3: virtual_card.tflop: is not a field of a job file; did you mean tflops?");
-    insta::assert_snapshot!(yaml("command: [a]\nbanana: 1\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: banana: is not a field of a job file; known here are name, queue, priority, command, script, environment, working_directory, gang, virtual_card, preemptible, checkpoint, on_disconnect, time_limit, retry, labels, node_labels, output_retention, hold");
+    insta::assert_snapshot!(yaml("command: [a]\nbanana: 1\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: banana: is not a field of a job file; known here are name, queue, priority, command, script, environment, working_directory, gang, gang_min, virtual_card, host, affinity, packing, preemptible, min_runtime, checkpoint, on_disconnect, time_limit, retry, labels, node_labels, output_retention, hold");
     insta::assert_snapshot!(read("[virtual_card]\ntflops = 1\nmem = \"1GiB\"\n", Notation::Toml).unwrap_err(), @"line 3, column 1: virtual_card.mem: is not a field of a job file; did you mean memory?");
     insta::assert_snapshot!(read("{\n  \"virtual_card\": { \"tflops\": 1, \"spam\": 2 }\n}", Notation::Json).unwrap_err(), @"line 2, column 39: virtual_card.spam: is not a field of a job file; did you mean span?");
 }
@@ -201,6 +251,19 @@ fn bad_values_are_refused_with_their_place() {
 }
 
 #[test]
+fn fields_of_hosts_and_affinity_are_refused_with_their_place() {
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\nhost:\n  cpus: many\n"), @r##"line 4, column 9: host.cpus: must be a number of processors, such as 8, 1.5 or "500m", is "many""##);
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\nhost:\n  cpu: 3\n"), @"line 4, column 3: host.cpu: is not a field of a job file; did you mean cpus?");
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\nhost:\n  memory: 8\n"), @r##"line 4, column 11: host.memory: must say its unit, such as "8GiB" or "8MiB", is "8""##);
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\ngang: 2\ngang_min: 3\n"), @"line 4, column 11: gang_min: must be 1 to 2, the gang; leave it out for a gang that starts whole");
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\npacking: tight\n"), @r##"line 3, column 10: packing: must be one of stack, spread, is "tight""##);
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\naffinity:\n  preferred:\n  - {key: rack, value: a, weight: 200}\n"), @"line 5, column 35: affinity.preferred[0].weight: must be 1 to 100, is 200");
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\naffinity:\n  together: a rack\n"), @r##"line 4, column 13: affinity.together: must be 1 to 253 letters, digits, '-', '_', '.' or '/', is "a rack""##);
+    insta::assert_snapshot!(yaml("command: [a]\nvirtual_card: {tflops: 1}\naffinity: {spread: rack, together: rack}\n"), @r##"line 3, column 20: affinity.spread: must be another label than affinity.together, is "rack""##);
+    insta::assert_snapshot!(yaml("command: [a]\nexclusive: true\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: exclusive: is not a field of a job file; did you mean virtual_card.whole_cards?");
+}
+
+#[test]
 fn several_bad_fields_are_all_named() {
     let text = "command: [a]\nqueue: my queue\npriority: 101\nworking_directory: data\nvirtual_card:\n  tflops: 1\n\
                 checkpoint:\n  signal: TERM\nretry:\n  backoff: 1h\n";
@@ -226,7 +289,7 @@ fn toml_and_json_errors_have_their_place_too() {
 #[test]
 fn a_file_that_is_too_large_is_refused_unread() {
     let text = format!("# {}\n{YAML}", "x".repeat(limits::JOB_FILE));
-    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4194970; put large input into files that the job reads");
+    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4195258; put large input into files that the job reads");
     let script = format!("command: [a]\nvirtual_card: {{tflops: 1}}\nscript: {}\n", "x".repeat(limits::SCRIPT + 1));
     insta::assert_snapshot!(yaml(&script), @"line 3, column 9: script: must have at most 1048576 bytes, has 1048577");
 }

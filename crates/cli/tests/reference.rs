@@ -103,7 +103,7 @@ fn every_field_of_a_job_file_is_described() {
     let text = fs::read_to_string(path).expect("docs/job-file.md is there");
     let schema: serde_json::Value = serde_json::from_str(&reference::schema().expect("a schema")).expect("JSON");
     let mut fields: Vec<String> = keys(&schema["properties"]);
-    for part in ["VirtualCard", "Checkpoint", "Retry"] {
+    for part in ["VirtualCard", "Checkpoint", "Retry", "Host", "Affinity", "PreferredLabel"] {
         fields.extend(keys(&schema["$defs"][part]["properties"]));
     }
     assert!(fields.len() > 25, "the schema was not understood: {fields:?}");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
-    Command, EntryPosition, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId,
-    Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, Precision, Rank, Request, RetryPolicy,
-    Revision, Slice, Span, State, VirtualCardRequest, WorkerReport,
+    Affinity, Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
+    CheckpointPolicy, Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops,
+    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, Precision, Rank,
+    Request, RetryPolicy, Revision, Slice, Span, State, VirtualCardRequest, WorkerReport,
 };
 
 /// A ledger with a clock that moves a second per entry.
@@ -118,6 +118,8 @@ pub(crate) fn node(name: &str) -> NodeDescription {
         address: format!("{name}:7100"),
         worker_host: format!("{name}.workers"),
         labels: BTreeMap::new(),
+        host: None,
+        cached: BTreeSet::new(),
     }
 }
 
@@ -160,6 +162,7 @@ pub(crate) fn job(tflops: u64) -> JobSpec {
             isolation: Isolation::Shared,
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -171,5 +174,10 @@ pub(crate) fn job(tflops: u64) -> JobSpec {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }

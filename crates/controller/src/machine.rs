@@ -124,6 +124,7 @@ mod tests {
             guaranteed: QueueAmount::default(),
             maximum: None,
             weight: 1,
+            packing: None,
         };
         let request = Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } };
         Bytes::from(encode_request(&request))

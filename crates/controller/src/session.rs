@@ -14,6 +14,7 @@
 //! * `directory`: who is connected, and whom a change of the ledger concerns.
 
 mod book;
+pub(crate) mod concern;
 pub(crate) mod directory;
 mod events;
 pub(crate) mod messages;

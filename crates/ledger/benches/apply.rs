@@ -3,14 +3,15 @@
 //! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read from
 //! the process' resident set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_ledger::{
-    BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command, EntryPosition,
-    Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId, Observation, OnDisconnect,
-    Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
-    Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Affinity, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command,
+    EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId,
+    Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RequestId, RequestKey,
+    RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 const NODES: u32 = 10_000;
@@ -79,6 +80,8 @@ impl Bench {
                 address: "127.0.0.1:7000".to_owned(),
                 worker_host: "127.0.0.1".to_owned(),
                 labels: BTreeMap::new(),
+                host: None,
+                cached: BTreeSet::new(),
             };
             self.apply(vec![Command::RegisterNode { node, cards: cards.clone() }]);
         }
@@ -130,6 +133,7 @@ fn submission() -> Command {
             isolation: Isolation::Shared,
             vendors: Default::default(),
             models: Default::default(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -141,6 +145,11 @@ fn submission() -> Command {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     };
     Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }
 }

@@ -1,5 +1,6 @@
 //! Commands: everything that can change the ledger. Coarse and few (architecture section 3).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::allocation::{MovePhase, PlannedWorker, StopCause, WorkerExit};
@@ -71,6 +72,13 @@ pub enum Command {
     ConfirmStopped {
         /// The node.
         node: NodeId,
+    },
+    /// The data on a node's disks changed.
+    UpdateCached {
+        /// The node.
+        node: NodeId,
+        /// Names of all data on its disks now.
+        cached: BTreeSet<String>,
     },
     /// A job is submitted (P5).
     SubmitJob {

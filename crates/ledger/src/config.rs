@@ -1,9 +1,11 @@
 //! The pool's settings. They are part of the replicated state: a change is a log entry (law L6).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::card::Precision;
-use crate::units::MilliTflops;
+use crate::card::{CardKind, Precision};
+use crate::job::Packing;
+use crate::units::{MilliTflops, Percent};
 
 /// The pool's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +34,43 @@ pub struct PoolConfig {
     pub first_master_port: u16,
     /// Number of ports that workers may meet at, on each node.
     pub master_ports: u16,
+    /// How virtual cards are laid over the pool when neither job nor queue says.
+    pub packing: Packing,
+    /// After how long past use counts half in fair shares.
+    pub fair_share_half_life: Duration,
+    /// Blocks that cards of a kind offer, in percent of those that they are rated for; a kind that is not named: 100. Above 100
+    /// the cards offer isolation `shared` only.
+    pub oversubscription: BTreeMap<CardKind, Percent>,
+    /// When jobs are moved so that free blocks come together (P7).
+    pub compaction: CompactionPolicy,
+}
+
+/// When jobs are moved so that free blocks come together (P7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CompactionPolicy {
+    /// Whether they are moved without being asked.
+    pub automatic: bool,
+    /// Share of the free blocks that is in pieces above which they are.
+    pub threshold: Percent,
+    /// Most moves within an hour.
+    pub moves_per_hour: u32,
+}
+
+impl Default for CompactionPolicy {
+    fn default() -> Self {
+        Self { automatic: false, threshold: Percent(50), moves_per_hour: 60 }
+    }
+}
+
+impl PoolConfig {
+    /// Time in which past use counts half, unless set otherwise.
+    pub const FAIR_SHARE_HALF_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+    /// Blocks that cards of a kind offer, in percent of those that they are rated for.
+    #[must_use]
+    pub fn oversubscribed(&self, kind: CardKind) -> Percent {
+        self.oversubscription.get(&kind).copied().unwrap_or(Percent::WHOLE)
+    }
 }
 
 impl Default for PoolConfig {
@@ -49,6 +88,10 @@ impl Default for PoolConfig {
             preemptions_per_hour: 4,
             first_master_port: 20_000,
             master_ports: 10_000,
+            packing: Packing::Stack,
+            fair_share_half_life: Self::FAIR_SHARE_HALF_LIFE,
+            oversubscription: BTreeMap::new(),
+            compaction: CompactionPolicy::default(),
         }
     }
 }

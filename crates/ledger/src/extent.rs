@@ -36,6 +36,15 @@ impl BlockState {
         }
     }
 
+    /// Who holds the block now, and who gets it next.
+    pub fn holders(self) -> impl Iterator<Item = Owner> {
+        let next = match self {
+            Self::Draining { next, .. } => next,
+            _ => None,
+        };
+        self.owner().into_iter().chain(next)
+    }
+
     /// The word used in metrics and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {

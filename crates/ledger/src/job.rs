@@ -1,10 +1,12 @@
 //! Jobs: what was submitted, where it stands, and the one table of what may follow what.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::card::{CardKind, Isolation, Precision};
+use crate::host::HostRequest;
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId};
 use crate::reason::Reason;
 use crate::units::{Epoch, LogTime, Mebibytes, MilliTflops, Revision};
@@ -42,6 +44,45 @@ pub struct VirtualCardRequest {
     pub vendors: BTreeSet<String>,
     /// Models that may back it; empty: any.
     pub models: BTreeSet<String>,
+    /// Whether its slices take whole cards: nobody else computes on them.
+    pub whole_cards: bool,
+}
+
+/// How virtual cards are laid over the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Packing {
+    /// Beside what runs already, so that whole cards and nodes stay free.
+    #[default]
+    Stack,
+    /// Over cards and nodes that have the most room, so that jobs disturb each other least.
+    Spread,
+}
+
+/// A node label that is better to have than not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PreferredLabel {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// How much it counts beside the others, 1 to 100.
+    pub weight: u32,
+}
+
+/// Where a job's workers would rather be, and must not be. The ledger keeps it for placement and does not check grants
+/// against it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Affinity {
+    /// Node labels that are better to have than not.
+    pub preferred: Vec<PreferredLabel>,
+    /// Key of a node label of which all workers must have the same value; `node`: one node; empty: none.
+    pub together: String,
+    /// Key of a node label over whose values workers are spread as far as they can be; empty: none.
+    pub spread: String,
+    /// Labels of jobs: no worker on a node that runs another job that carries all of them; empty: none.
+    pub avoid: BTreeMap<String, String>,
+    /// Names of data sets, model weights and images that it will read.
+    pub data: BTreeSet<String>,
 }
 
 /// Three honest ways to suspend (architecture section 6).
@@ -148,6 +189,24 @@ pub struct JobSpec {
     pub output_retention: Option<Duration>,
     /// Submitted on hold.
     pub held: bool,
+    /// What each worker needs of its host beside its slices.
+    pub host: HostRequest,
+    /// Least number of virtual cards that it starts with; `None`: `gang`.
+    pub gang_min: Option<u32>,
+    /// It is not preempted before it has run so long.
+    pub min_runtime: Duration,
+    /// Where its workers would rather be, and must not be.
+    pub affinity: Affinity,
+    /// How its virtual cards are laid over the pool; `None`: as its queue or the pool says.
+    pub packing: Option<Packing>,
+}
+
+impl JobSpec {
+    /// Numbers of virtual cards with which it may start: `gang_min..=gang`.
+    #[must_use]
+    pub fn gang_sizes(&self) -> RangeInclusive<u32> {
+        self.gang_min.unwrap_or(self.gang)..=self.gang
+    }
 }
 
 /// Where a job stands (architecture section 6).

@@ -38,6 +38,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     conservation(state, &mut broken);
     ownership(state, &mut broken);
     jobs(state, &mut broken);
+    whole_cards(state, &mut broken);
     numbers(state, &mut broken);
     derived(state, &mut broken);
     broken.0
@@ -151,7 +152,7 @@ fn jobs(state: &State, broken: &mut Broken) {
         };
         broken.expect(holds, "L5", || format!("job {id} is {:?} with grant {:?}", job.state, job.allocation));
     }
-    let mut granted = BTreeSet::new();
+    let (mut granted, mut meetings) = (BTreeSet::new(), BTreeSet::new());
     for allocation in state.allocations() {
         let job = state.job(allocation.job);
         let named = job.is_some_and(|job| {
@@ -164,10 +165,29 @@ fn jobs(state: &State, broken: &mut Broken) {
         broken.expect(named, "L1", || format!("{} belongs to no job", allocation.id));
         broken.expect(!allocation.is_over(), "L1", || format!("{} holds nothing and is still there", allocation.id));
         broken.expect(granted.insert(allocation.epoch.0 << 20 | allocation.id.0), "L2", || "equal epochs".to_owned());
+        let meeting = allocation.workers.first().map(|first| (first.node, allocation.master_port));
+        broken.expect(meeting.is_none_or(|meeting| meetings.insert(meeting)), "P6", || {
+            format!("{} meets where another grant does", allocation.id)
+        });
         let members: BTreeSet<u32> = allocation.workers.iter().map(|worker| worker.member).collect();
-        broken.expect(job.is_none_or(|job| members.len() == job.spec.gang as usize), "L4", || {
+        let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
+        broken.expect(job.is_none_or(|job| job.spec.gang_sizes().contains(&size)), "L4", || {
             format!("{} is not a whole gang", allocation.id)
         });
+    }
+}
+
+/// L2: nobody else has blocks of a card that a job in force takes whole.
+fn whole_cards(state: &State, broken: &mut Broken) {
+    for (id, card) in state.cards() {
+        let owners: BTreeSet<_> = card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).collect();
+        let grants: BTreeSet<_> = owners.iter().map(|owner| owner.allocation).collect();
+        let alone = grants.len() < 2
+            || grants.iter().filter_map(|grant| state.allocation(*grant)).all(|grant| {
+                let whole = state.job(grant.job).is_some_and(|job| job.spec.virtual_card.whole_cards);
+                grant.phase == AllocationPhase::Waiting || !whole
+            });
+        broken.expect(alone, "L2", || format!("{id} is taken whole and has other holders: {grants:?}"));
     }
 }
 
@@ -204,6 +224,7 @@ fn derived(state: &State, broken: &mut Broken) {
         ("job counts", zeroless(&fresh.job_counts) == zeroless(&state.job_counts)),
         ("queues", fresh.queues == state.queues),
         ("ports", fresh.ports == state.ports),
+        ("held of hosts", fresh.host_use == state.host_use),
         ("workers of nodes", fresh.node_workers == state.node_workers),
         ("request times", fresh.request_times == state.request_times),
         ("number of requests", fresh.requests_held == state.requests_held),

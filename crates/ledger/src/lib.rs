@@ -31,11 +31,13 @@ pub mod command;
 pub mod config;
 pub mod event;
 pub mod extent;
+pub mod host;
 pub mod ids;
 pub mod job;
 pub mod laws;
 pub mod node;
 mod past_use;
+mod ports;
 pub mod queue;
 pub mod reason;
 pub mod rejection;
@@ -51,18 +53,21 @@ pub use allocation::{
 pub use apply::EntryPosition;
 pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
 pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
-pub use config::PoolConfig;
+pub use config::{CompactionPolicy, PoolConfig};
 pub use event::{EntryEvents, Event, Touched};
 pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};
+pub use host::{HostCapacity, HostRequest, HostUse};
 pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank, RequestId, RequestKey};
 pub use job::{
-    Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, RetryPolicy, Span,
-    VirtualCardRequest,
+    Affinity, Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, Packing,
+    PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
-pub use node::{Eligibility, Node, NodeDescription, NodeState};
+pub use node::{Eligibility, NODE_KEY, Node, NodeDescription, NodeState};
 pub use past_use::PastUse;
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use state::State;
-pub use units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliTflops, Revision};
+pub use units::{
+    BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision,
+};

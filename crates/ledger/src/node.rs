@@ -1,7 +1,8 @@
 //! Nodes: hosts with an agent and zero or more cards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::host::HostCapacity;
 use crate::ids::NodeId;
 use crate::units::{BlockNumber, Epoch, LogTime};
 
@@ -45,7 +46,22 @@ pub struct NodeDescription {
     pub worker_host: String,
     /// Labels that jobs can ask for.
     pub labels: BTreeMap<String, String>,
+    /// What the host offers beside its cards; `None`: not known, and not limited.
+    pub host: Option<HostCapacity>,
+    /// Names of the data on its disks: data sets, model weights, images.
+    pub cached: BTreeSet<String>,
 }
+
+impl NodeDescription {
+    /// The value of a label; the key `node` names the node itself ([`NODE_KEY`]).
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        if key == NODE_KEY { Some(&self.name) } else { self.labels.get(key).map(String::as_str) }
+    }
+}
+
+/// The label key that every node has without carrying it: its value is the node's name.
+pub const NODE_KEY: &str = "node";
 
 /// A node in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

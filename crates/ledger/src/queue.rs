@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::PoolConfig;
+use crate::job::Packing;
 use crate::past_use::PastUse;
 use crate::units::{LogTime, Mebibytes, MilliTflops};
 
@@ -51,6 +52,8 @@ pub struct QueueSettings {
     pub maximum: Option<QueueAmount>,
     /// Its share of what is left over, against its neighbours.
     pub weight: u32,
+    /// How virtual cards of its jobs are laid over the pool; `None`: as the pool says.
+    pub packing: Option<Packing>,
 }
 
 /// A queue in the ledger.
@@ -94,8 +97,8 @@ impl Queue {
 }
 
 /// The time in which what a queue has held counts half as much for its fair share.
-pub(crate) fn half_life(_: &PoolConfig) -> Duration {
-    Duration::from_secs(7 * 24 * 3600)
+pub(crate) fn half_life(config: &PoolConfig) -> Duration {
+    config.fair_share_half_life
 }
 
 /// The queue of jobs that name none.

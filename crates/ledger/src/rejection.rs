@@ -1,5 +1,6 @@
 //! Why a command changed nothing. Every refusal has a code for machines and a sentence for people that says what to do.
 
+use crate::host::HostRequest;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId};
 use crate::job::JobState;
 use crate::units::MilliTflops;
@@ -122,6 +123,29 @@ pub enum Rejection {
         /// The card.
         card: CardId,
     },
+    /// A host has too little processor time or memory left.
+    #[error(
+        "{node} has {} and {} of its host left, and the workers of job {job} ask for {} and {}; place them elsewhere",
+        left.cpu, left.memory, asked.cpu, asked.memory
+    )]
+    HostNotFree {
+        /// The node.
+        node: NodeId,
+        /// The job.
+        job: JobId,
+        /// What its workers there ask for.
+        asked: HostRequest,
+        /// What is left.
+        left: HostRequest,
+    },
+    /// A card is held whole by a job that does not share its cards.
+    #[error("{card} is taken whole by job {job}")]
+    CardTakenWhole {
+        /// The card.
+        card: CardId,
+        /// The job that has it.
+        job: JobId,
+    },
     /// A grant does not give the job what it asked for.
     #[error("the grant for job {job} does not fit what it asked for: {problem}")]
     GrantMismatch {
@@ -186,6 +210,8 @@ impl Rejection {
             Self::NodeNotGrantable(_) => "NODE_NOT_GRANTABLE",
             Self::BlocksNotFree { .. } => "BLOCKS_NOT_FREE",
             Self::MemoryNotFree { .. } => "MEMORY_NOT_FREE",
+            Self::HostNotFree { .. } => "HOST_NOT_FREE",
+            Self::CardTakenWhole { .. } => "CARD_TAKEN_WHOLE",
             Self::GrantMismatch { .. } => "GRANT_MISMATCH",
             Self::NotPreemptible { .. } => "NOT_PREEMPTIBLE",
             Self::QueueLimit { .. } => "QUEUE_LIMIT",

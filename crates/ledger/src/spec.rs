@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::card::{CardDescription, CardKind, Isolation};
 use crate::config::PoolConfig;
-use crate::job::{JobSpec, VirtualCardRequest};
+use crate::host::{HostCapacity, HostRequest};
+use crate::job::{Affinity, JobSpec, VirtualCardRequest};
 use crate::node::NodeDescription;
 use crate::rejection::Rejection;
-use crate::units::MilliTflops;
+use crate::units::{MilliCpus, MilliTflops, Percent};
 
 /// Most virtual cards in a gang.
 pub const GANG_LIMIT: u32 = 4096;
@@ -20,6 +21,18 @@ pub const NAME_LIMIT: usize = 253;
 pub const CARD_LIMIT: usize = 1024;
 /// Most blocks of one card.
 pub const BLOCK_LIMIT: u32 = 1_000_000;
+/// Most processor time of one host: a million processors.
+pub const CPU_LIMIT: MilliCpus = MilliCpus(1_000_000_000);
+/// Most memory of one host or card, in MiB: 4 PiB.
+pub const MEMORY_LIMIT: u64 = 1 << 32;
+/// Most labels that a job names, and most data that it will read.
+pub const LABEL_LIMIT: usize = 64;
+/// Most data on a node's disks.
+pub const CACHED_LIMIT: usize = 10_000;
+/// Highest weight of a preferred label.
+pub const WEIGHT_LIMIT: u32 = 100;
+/// Most that cards may be oversubscribed.
+pub const OVERSUBSCRIPTION_LIMIT: Percent = Percent(1000);
 /// Longest time that any setting can hold.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
@@ -62,14 +75,78 @@ impl JobSpec {
             ("spec.retry.backoff", self.retry.backoff),
             ("spec.retry.max_backoff", self.retry.max_backoff),
             ("spec.output_retention", self.output_retention.unwrap_or_default()),
+            ("spec.min_runtime", self.min_runtime),
         ];
         for (field, time) in times {
             if time > LONGEST {
                 return Err(Rejection::invalid(field, "must be at most ten years"));
             }
         }
-        Ok(())
+        if self.gang_min.is_some_and(|least| least == 0 || least > self.gang) {
+            return Err(Rejection::invalid("spec.gang_min", format!("must be 1 to {}, the gang", self.gang)));
+        }
+        check_host("spec.host", self.host)?;
+        self.affinity.check()
     }
+}
+
+impl Affinity {
+    fn check(&self) -> Result<(), Rejection> {
+        let counts = [
+            ("spec.affinity.preferred", self.preferred.len()),
+            ("spec.affinity.avoid", self.avoid.len()),
+            ("spec.affinity.data", self.data.len()),
+        ];
+        for (field, count) in counts {
+            if count > LABEL_LIMIT {
+                return Err(Rejection::invalid(field, format!("must be at most {LABEL_LIMIT}")));
+            }
+        }
+        for (place, label) in self.preferred.iter().enumerate() {
+            check_name(&format!("spec.affinity.preferred[{place}].key"), &label.key)?;
+            if label.weight == 0 || label.weight > WEIGHT_LIMIT {
+                let field = format!("spec.affinity.preferred[{place}].weight");
+                return Err(Rejection::invalid(field, format!("must be 1 to {WEIGHT_LIMIT}")));
+            }
+        }
+        for (field, key) in [("spec.affinity.together", &self.together), ("spec.affinity.spread", &self.spread)] {
+            if !key.is_empty() {
+                check_name(field, key)?;
+            }
+        }
+        if !self.together.is_empty() && self.together == self.spread {
+            return Err(Rejection::invalid("spec.affinity.spread", "must be another key than spec.affinity.together"));
+        }
+        self.avoid.keys().try_for_each(|key| check_name("spec.affinity.avoid", key))?;
+        self.data.iter().try_for_each(|name| check_data_name("spec.affinity.data", name))
+    }
+}
+
+/// Refuses amounts that no host could have.
+fn check_host(field: &str, host: HostRequest) -> Result<(), Rejection> {
+    if host.cpu > CPU_LIMIT {
+        return Err(Rejection::invalid(format!("{field}.milli_cpus"), format!("must be at most {}", CPU_LIMIT.0)));
+    }
+    if host.memory.0 > MEMORY_LIMIT {
+        return Err(Rejection::invalid(format!("{field}.memory_mib"), "must be at most 4 PiB"));
+    }
+    Ok(())
+}
+
+/// Refuses names of data that could not be a file's name on one line.
+fn check_data_name(field: &str, name: &str) -> Result<(), Rejection> {
+    if name.is_empty() || name.len() > NAME_LIMIT || name.contains(char::is_control) {
+        return Err(Rejection::invalid(field, format!("must be 1 to {NAME_LIMIT} bytes on one line, not {name:?}")));
+    }
+    Ok(())
+}
+
+/// Refuses what an agent says of the data on its disks when it is absurd.
+pub(crate) fn check_cached(cached: &std::collections::BTreeSet<String>) -> Result<(), Rejection> {
+    if cached.len() > CACHED_LIMIT {
+        return Err(Rejection::invalid("node.cached", format!("must be at most {CACHED_LIMIT} names")));
+    }
+    cached.iter().try_for_each(|name| check_data_name("node.cached", name))
 }
 
 /// Refuses names that could not be written in a path, a label or a command line.
@@ -88,7 +165,10 @@ pub(crate) fn check_node(node: &NodeDescription) -> Result<(), Rejection> {
     if node.uid.is_empty() || node.uid.len() > NAME_LIMIT {
         return Err(Rejection::invalid("node.uid", format!("must have 1 to {NAME_LIMIT} bytes")));
     }
-    Ok(())
+    if let Some(HostCapacity { cpu, memory }) = node.host {
+        check_host("node.host", HostRequest { cpu, memory })?;
+    }
+    check_cached(&node.cached)
 }
 
 /// Refuses cards that are not numbered from 0 in the order of kinds (P2), or whose sizes are absurd.
@@ -108,7 +188,7 @@ pub(crate) fn check_cards(cards: &[CardDescription]) -> Result<(), Rejection> {
         if card.rated.values().chain(card.measured.values()).any(|rate| *rate > limit) {
             return Err(Rejection::invalid(field("rated"), format!("must be at most {limit}")));
         }
-        if card.memory.0 > 1 << 32 {
+        if card.memory.0 > MEMORY_LIMIT {
             return Err(Rejection::invalid(field("memory_mib"), "must be at most 4 PiB"));
         }
     }
@@ -133,10 +213,23 @@ pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
         ("config.request_retention", config.request_retention),
         ("config.job_retention", config.job_retention),
         ("config.output_retention", config.output_retention),
+        ("config.fair_share_half_life", config.fair_share_half_life),
     ] {
         if time > LONGEST {
             return Err(Rejection::invalid(field, "must be at most ten years"));
         }
+    }
+    if config.fair_share_half_life.is_zero() {
+        return Err(Rejection::invalid("config.fair_share_half_life", "must be more than zero"));
+    }
+    for (kind, percent) in &config.oversubscription {
+        if *percent < Percent::WHOLE || *percent > OVERSUBSCRIPTION_LIMIT {
+            let field = format!("config.oversubscription[{}]", kind.name());
+            return Err(Rejection::invalid(field, format!("must be 100 to {OVERSUBSCRIPTION_LIMIT}, is {percent}")));
+        }
+    }
+    if config.compaction.threshold > Percent::WHOLE {
+        return Err(Rejection::invalid("config.compaction.threshold", "must be at most 100 %"));
     }
     Ok(())
 }

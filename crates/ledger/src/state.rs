@@ -13,9 +13,11 @@ use crate::card::Card;
 use crate::config::PoolConfig;
 use crate::event::{EntryEvents, Event, Touched};
 use crate::extent::BlockCounts;
+use crate::host::{HostRequest, HostUse};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::{Job, JobState};
 use crate::node::{Node, NodeState};
+use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 use crate::standing::{HEAD_START, millis};
 use crate::units::{BlockNumber, LogTime, Revision};
@@ -87,7 +89,9 @@ pub struct State {
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
     pub(crate) node_workers: PersistentMap<(NodeId, AllocationId), ()>,
-    pub(crate) ports: PersistentMap<(NodeId, u16), AllocationId>,
+    pub(crate) ports: MeetingPorts,
+    /// Nodes of whose hosts something is held or promised.
+    pub(crate) host_use: PersistentMap<NodeId, HostUse>,
     pub(crate) counts: BlockCounts,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) job_counts: BTreeMap<JobState, u64>,
@@ -114,6 +118,7 @@ impl State {
             guaranteed: QueueAmount::default(),
             maximum: None,
             weight: 1,
+            packing: None,
         };
         queues.insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue::new(settings)));
         Self {
@@ -140,7 +145,8 @@ impl State {
             ended: PersistentMap::new(),
             request_times: PersistentMap::new(),
             node_workers: PersistentMap::new(),
-            ports: PersistentMap::new(),
+            ports: MeetingPorts::default(),
+            host_use: PersistentMap::new(),
             counts: BlockCounts::default(),
             capacity: Arc::default(),
             job_counts: BTreeMap::new(),
@@ -284,6 +290,19 @@ impl State {
     #[must_use]
     pub const fn block_counts(&self) -> BlockCounts {
         self.counts
+    }
+
+    /// What workers hold of a node's host.
+    #[must_use]
+    pub fn host_use(&self, node: NodeId) -> HostUse {
+        self.host_use.get(&node).copied().unwrap_or_default()
+    }
+
+    /// What a node's host has left; `None` when its capacity is not known, and not limited.
+    #[must_use]
+    pub fn host_left(&self, node: NodeId) -> Option<HostRequest> {
+        let capacity = self.nodes.get(&node)?.description.host?;
+        Some(self.host_use(node).left_of(capacity))
     }
 
     /// What the pool's cards offer in all, by class of card.

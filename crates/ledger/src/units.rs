@@ -80,6 +80,31 @@ quantity!(
     /// A number of blocks (P2).
     BlockCount(u32), " blocks"
 );
+quantity!(
+    /// Processor time in thousandths of a processor (hardware thread).
+    MilliCpus(u64), " milli-CPUs"
+);
+
+/// A share in hundredths; more than 100 where the context says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Percent(pub u32);
+
+impl Percent {
+    /// The whole.
+    pub const WHOLE: Self = Self(100);
+
+    /// This share of an amount, rounded down; the largest value when it would not fit.
+    #[must_use]
+    pub fn of(self, amount: u64) -> u64 {
+        u64::try_from(u128::from(amount) * u128::from(self.0) / 100).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", self.0)
+    }
+}
 
 /// A computing rate in thousandths of a TFLOPS, at a precision that the context names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

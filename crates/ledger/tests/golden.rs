@@ -33,8 +33,8 @@ fn golden(name: &str, written_now: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn commands_mean_what_they_meant() {
-    for command in samples::commands() {
-        let name = samples::name(&command);
+    let first = samples::commands().into_iter().map(|command| (samples::name(&command), command));
+    for (name, command) in first.chain(samples::additions()) {
         let request = samples::request(command);
         let bytes = golden(&format!("{name}.command"), || encode_request(&request));
         assert_eq!(decode_request(&bytes).unwrap(), request, "{name}");
@@ -125,4 +125,35 @@ fn a_snapshot_means_what_it_meant() {
     assert_eq!(state.queue("vision").unwrap().settings, samples::queue());
     assert_eq!(state.answered(RequestId(0xfeed)).unwrap().job, Some(JobId(7)));
     assert_eq!(state.events_after(tessera_ledger::Revision(0)).unwrap().count(), 24);
+}
+
+/// A pool in which the fields that were added after the first snapshot are used.
+fn crowded_host() -> Pool {
+    let mut pool = Pool::with_nodes(&[]);
+    let tessera_ledger::PoolConfig { block_size, reference_precision, .. } = tessera_ledger::PoolConfig::default();
+    let config = tessera_ledger::PoolConfig { block_size, reference_precision, ..samples::full_config() };
+    pool.run(Command::SetConfig { config });
+    let node = samples::full_node();
+    pool.run(Command::RegisterNode { node, cards: pool::numbered(&[card(CardKind::Npu, 10)]) });
+    let job = pool.submit(|spec| {
+        spec.host = samples::full_spec().host;
+        spec.affinity = samples::full_spec().affinity;
+        spec.virtual_card.whole_cards = true;
+    });
+    pool.grant(job, vec![slice(0, 0, 0, 10)]);
+    pool
+}
+
+#[test]
+fn a_snapshot_with_later_fields_means_what_it_meant() {
+    let bytes = golden("hosts.snapshot", || snapshot(&crowded_host().state));
+    let state = decode_snapshot([bytes.clone().into()]).unwrap();
+    assert_eq!(laws::check(&state), vec![]);
+    assert_eq!(snapshot(&state), bytes, "the same state is written differently now: that needs a new format");
+    let held = state.host_use(NodeId(0));
+    assert_eq!((held.used, held.promised.is_zero()), (samples::full_spec().host, true));
+    assert_eq!(state.config().oversubscription, samples::full_config().oversubscription);
+    assert_eq!(state.config().compaction, samples::full_config().compaction);
+    assert_eq!(state.job(JobId(1)).unwrap().spec.affinity, samples::full_spec().affinity);
+    assert_eq!(state.node(NodeId(0)).unwrap().description.cached.len(), 2);
 }

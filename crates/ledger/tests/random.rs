@@ -9,9 +9,10 @@ use pool::{Pool, card, exited, node, numbered, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
     AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, Command, Eligibility,
-    EntryPosition, Epoch, Isolation, JobId, JobState, LogTime, Mebibytes, MilliTflops, MoveId, MovePhase, NodeId,
-    NodeState, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings,
-    Rank, Request, RequestId, RequestKey, Revision, Slice, Span, State, StopCause, WorkerReport,
+    EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LogTime, Mebibytes, MilliCpus,
+    MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart,
+    PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice, Span, State,
+    StopCause, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.
@@ -78,6 +79,7 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
     'member: for member in 0..job.spec.gang {
         for (card_id, card) in state.cards() {
             let Some(blocks) = card.blocks_for(request.compute, tessera_ledger::Precision::Fp16) else { continue };
+            let blocks = if request.whole_cards { blocks.max(card.blocks) } else { blocks };
             for start in 0..card.blocks.0.saturating_sub(blocks.0 - 1) {
                 let mut here = vec![];
                 let usable = |block: BlockState| match block {
@@ -119,6 +121,9 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
                 continue 'member;
             }
         }
+        if job.spec.gang_sizes().contains(&member) {
+            break;
+        }
         return None;
     }
     victims.sort_unstable();
@@ -151,6 +156,17 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             if flags & 48 == 48 {
                 spec.on_disconnect = OnDisconnect::Keep;
             }
+            if flags & 3 == 3 {
+                // Hosts have 4 CPUs and 4 GiB (see `hosts`): some grants must be refused.
+                spec.host = HostRequest {
+                    cpu: MilliCpus(u64::from(tflops % 4) * 700),
+                    memory: Mebibytes(u64::from(priority) * 900),
+                };
+            }
+            if flags & 5 == 4 {
+                spec.gang_min = Some(1);
+            }
+            spec.virtual_card.whole_cards = flags & 160 == 160;
             if flags & 64 == 64 {
                 spec.queue = "team".to_owned();
             }
@@ -213,6 +229,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
         Step::Register { node: number, incarnation, cards } => {
             let mut description = node(&format!("n{number}"));
             description.incarnation = u64::from(incarnation);
+            description.host = hosts(incarnation);
             let cards = vec![card(CardKind::Gpu, 7); usize::from(cards)];
             Command::RegisterNode { node: description, cards: numbered(&cards) }
         }
@@ -254,11 +271,33 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 guaranteed: amount(maximum / 2),
                 maximum: Some(amount(maximum)),
                 weight: 1,
+                packing: None,
             };
             Command::SetQueue { queue: settings }
         }
         Step::Replay { .. } | Step::Wait { .. } => return None,
     })
+}
+
+/// What a host offers at a start of its agent: hosts change while work waits for them.
+fn hosts(incarnation: u8) -> Option<HostCapacity> {
+    let host = HostCapacity { cpu: MilliCpus(4000), memory: Mebibytes(4096) };
+    [Some(host), None, Some(HostCapacity { cpu: MilliCpus(1000), ..host })][usize::from(incarnation) % 3]
+}
+
+/// Three nodes of two cards; the hosts of the first two are known.
+fn small_pool() -> Pool {
+    let cards: [&[_]; 3] = [
+        &[card(CardKind::Gpu, 9), card(CardKind::Npu, 20)],
+        &[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)],
+        &[card(CardKind::Fpga, 8), card(CardKind::Cpu, 3)],
+    ];
+    let mut pool = Pool::with_nodes(&cards);
+    for (number, cards) in cards.iter().enumerate().take(2) {
+        let node = tessera_ledger::NodeDescription { host: hosts(0), ..node(&format!("n{number}")) };
+        pool.run(Command::RegisterNode { node, cards: numbered(cards) });
+    }
+    pool
 }
 
 fn plan(state: &State, part: PlanPart) -> Command {
@@ -279,11 +318,7 @@ proptest! {
 
     #[test]
     fn no_sequence_of_commands_breaks_a_law(steps in prop::collection::vec(step(), 1..120)) {
-        let mut pool = Pool::with_nodes(&[
-            &[card(CardKind::Gpu, 9), card(CardKind::Npu, 20)],
-            &[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)],
-            &[card(CardKind::Fpga, 8), card(CardKind::Cpu, 3)],
-        ]);
+        let mut pool = small_pool();
         let mut log: Vec<(EntryPosition, Vec<Request>)> = vec![];
         for (number, step) in (0u128..).zip(&steps) {
             let requests = match step {
@@ -312,11 +347,7 @@ proptest! {
             }
         }
         // L8: the same log on another instance gives the same state.
-        let mut second = Pool::with_nodes(&[
-            &[card(CardKind::Gpu, 9), card(CardKind::Npu, 20)],
-            &[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)],
-            &[card(CardKind::Fpga, 8), card(CardKind::Cpu, 3)],
-        ]);
+        let mut second = small_pool();
         for (at, requests) in &log {
             second.state.apply(*at, requests);
         }

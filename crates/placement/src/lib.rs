@@ -19,6 +19,7 @@
 //! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `line` (who is tried), `preempt` and `reserve`.
 
 mod check;
+mod compact;
 mod decide;
 mod demand;
 mod fit;
@@ -26,16 +27,26 @@ mod index;
 mod kept;
 mod limits;
 mod line;
+mod loss;
 mod pool;
 mod preempt;
 mod preview;
 mod queues;
+mod rehearsal;
 mod reserve;
 mod victims;
+mod what_if;
+mod when;
 mod why;
 
 pub use check::{Problem, Violation, check};
+pub use compact::{
+    CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, move_job,
+};
 pub use limits::{Decision, Limits};
+pub use loss::Loss;
 pub use pool::Pool;
 pub use preview::{Preview, PreviewedVictim};
+pub use what_if::{Capacity, Change, Moved, Moves, WhatIf, what_if};
+pub use when::{Assumptions, Estimate, Unknown, Whom, when};
 pub use why::{Explanation, WaitCode};

@@ -1,5 +1,6 @@
 //! Everything that can happen to a node, and everything that it can want done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub enum Event {
     Samples(Vec<wire::CardSample>),
     /// Cards whose health changed, all cards given.
     CardsChanged(Vec<wire::CardDescription>),
+    /// The data on the node's disks changed; names of all of it.
+    CachedChanged(BTreeSet<String>),
 }
 
 /// What the pool said about itself when the node was welcomed.

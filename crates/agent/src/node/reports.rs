@@ -24,6 +24,7 @@ pub struct Reports {
     term_kept: bool,
     last_id: u64,
     cards_due: bool,
+    cached_due: bool,
     unanswered: BTreeMap<u64, Unanswered>,
 }
 
@@ -32,17 +33,23 @@ struct Unanswered {
     sent_at: BootTime,
     workers: Vec<(WorkerId, u64)>,
     cards: bool,
+    cached: bool,
 }
 
 impl Reports {
     /// Nothing was reported yet.
     pub const fn new(term_kept: bool) -> Self {
-        Self { term_kept, last_id: 0, cards_due: false, unanswered: BTreeMap::new() }
+        Self { term_kept, last_id: 0, cards_due: false, cached_due: false, unanswered: BTreeMap::new() }
     }
 
     /// The cards have to be reported.
     pub const fn cards_changed(&mut self) {
         self.cards_due = true;
+    }
+
+    /// The data on the node's disks has to be reported.
+    pub const fn cached_changed(&mut self) {
+        self.cached_due = true;
     }
 
     /// The session's term is on disk.
@@ -66,6 +73,7 @@ impl Reports {
         let mut workers = Vec::new();
         for report in self.unanswered.extract_if(.., |_, report| late(report)).map(|(_, report)| report) {
             self.cards_due |= report.cards;
+            self.cached_due |= report.cached;
             workers.extend(report.workers);
         }
         workers
@@ -87,14 +95,16 @@ impl Node {
                 versions.push((record.status.worker, record.version));
             }
             let cards = std::mem::take(&mut open.reports.cards_due);
-            if workers.is_empty() && !cards {
+            let cached = std::mem::take(&mut open.reports.cached_due);
+            if workers.is_empty() && !cards && !cached {
                 return effects;
             }
             open.reports.last_id += 1;
             let report_id = open.reports.last_id;
-            open.reports.unanswered.insert(report_id, Unanswered { sent_at: now, workers: versions, cards });
+            open.reports.unanswered.insert(report_id, Unanswered { sent_at: now, workers: versions, cards, cached });
             let cards = if cards { self.cards.clone() } else { Vec::new() };
-            effects.push(send(ToLeader::Report(wire::Report { report_id, workers, cards })));
+            let cached = cached.then(|| wire::CachedData { names: self.cached.iter().cloned().collect() });
+            effects.push(send(ToLeader::Report(wire::Report { report_id, workers, cards, cached })));
         }
     }
 

@@ -50,6 +50,13 @@ impl Session {
             open.reports.cards_changed();
         }
     }
+
+    /// Notes that the data on the node's disks has to be reported.
+    pub fn report_cached(&mut self) {
+        if let Self::Open(open) = self {
+            open.reports.cached_changed();
+        }
+    }
 }
 
 pub(super) fn send(message: ToLeader) -> Effect {
@@ -59,6 +66,7 @@ pub(super) fn send(message: ToLeader) -> Effect {
 impl Node {
     pub(super) fn hello(&mut self) -> Vec<Effect> {
         self.session = Session::Greeting;
+        self.cached_unsaid = false;
         for record in self.workers.values_mut() {
             record.sent = 0;
         }
@@ -75,6 +83,8 @@ impl Node {
             workers: known.map(super::record::WorkerRecord::report).collect(),
             highest_term: self.highest_term.0,
             cluster_id: self.cluster_id.clone(),
+            host: self.facts.host,
+            cached: self.cached.iter().cloned().collect(),
         }))]
     }
 
@@ -127,6 +137,9 @@ impl Node {
             sent: BTreeMap::new(),
             reports: Reports::new(!news),
         });
+        if std::mem::take(&mut self.cached_unsaid) {
+            self.session.report_cached();
+        }
         let interval =
             welcome.heartbeat_interval.and_then(|interval| Duration::try_from(interval).ok()).unwrap_or_default();
         let mut effects = vec![Effect::HeartbeatEvery(interval.clamp(HEARTBEAT_BOUNDS.0, HEARTBEAT_BOUNDS.1))];

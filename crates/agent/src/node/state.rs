@@ -1,6 +1,6 @@
 //! The state of a node and the one place where events enter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::v1 as wire;
 
@@ -28,6 +28,8 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// The present boot.
     pub boot_id: String,
+    /// What the host offers to workers beside its cards.
+    pub host: Option<wire::HostCapacity>,
 }
 
 /// The state of a node.
@@ -36,6 +38,9 @@ pub struct Node {
     pub(super) facts: NodeFacts,
     pub(super) cards: Vec<wire::CardDescription>,
     pub(super) samples: Vec<wire::CardSample>,
+    pub(super) cached: BTreeSet<String>,
+    /// Whether that changed after the hello and before the welcome.
+    pub(super) cached_unsaid: bool,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
     pub(super) highest_term: Term,
     pub(super) cluster_id: String,
@@ -59,6 +64,8 @@ impl Node {
             facts,
             cards,
             samples: Vec::new(),
+            cached: BTreeSet::new(),
+            cached_unsaid: false,
             workers: workers.into_iter().map(|record| (record.status.worker, record)).collect(),
             highest_term,
             cluster_id,
@@ -66,6 +73,13 @@ impl Node {
             lease: None,
             pool: None,
         }
+    }
+
+    /// The same node with data on its disks.
+    #[must_use]
+    pub fn with_data(mut self, names: BTreeSet<String>) -> Self {
+        self.cached = names;
+        self
     }
 
     /// Takes what happened and answers with what is to be done, in order.
@@ -82,6 +96,7 @@ impl Node {
                 Vec::new()
             }
             Event::CardsChanged(cards) => self.cards_changed(cards),
+            Event::CachedChanged(names) => self.cached_changed(names),
         };
         effects.extend(self.launch_waiting(now));
         effects.extend(self.forget_settled());
@@ -143,6 +158,16 @@ impl Node {
     fn cards_changed(&mut self, cards: Vec<wire::CardDescription>) -> Vec<Effect> {
         self.cards = cards;
         self.session.report_cards();
+        Vec::new()
+    }
+
+    /// The leader is told on the session that there is; a session to come begins with all of it.
+    fn cached_changed(&mut self, names: BTreeSet<String>) -> Vec<Effect> {
+        if self.cached != names {
+            self.cached = names;
+            self.session.report_cached();
+            self.cached_unsaid = matches!(self.session, Session::Greeting);
+        }
         Vec::new()
     }
 

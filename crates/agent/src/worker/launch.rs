@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1 as wire;
-use tessera_devices::{Attach, DeviceError, Grant, GrantedSlice, NodeDevices, Share};
-use tessera_ledger::wire::enum_from_wire;
-use tessera_ledger::{BlockCount, Mebibytes, MilliTflops, Owner, Precision};
+use tessera_devices::{Attach, DeviceError, Grant, GrantedSlice, HostLimits, NodeDevices, Share};
+use tessera_ledger::wire::{enum_from_wire, host_from_wire};
+use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Precision};
 use tokio::process::{Child, Command};
 
 use super::environment::{self, VCARD_FILE};
@@ -199,10 +199,7 @@ impl Launcher {
             command,
             environment: environment::of(order, &self.node, &work, self.inherited.clone(), attach.environment),
             working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
-            limits: Limits {
-                cpu_millicores: attach.limits.cpu_millicores,
-                memory_bytes: attach.limits.memory.map(|memory| memory.0.saturating_mul(1 << 20)),
-            },
+            limits: limits_of(attach.limits, spec.host.map(host_from_wire).unwrap_or_default()),
             cgroup: format!("{}/{}", self.cgroup_root, launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
@@ -234,6 +231,20 @@ impl Launcher {
     }
 }
 
+/// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them. What
+/// neither says is not limited.
+fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
+    let both = |share: Option<u64>, asked: u64| match (share, asked) {
+        (share, 0) => share,
+        (share, asked) => Some(share.unwrap_or(0).saturating_add(asked)),
+    };
+    Limits {
+        cpu_millicores: both(slices.cpu_millicores, host.cpu.0),
+        memory_bytes: both(slices.memory.map(|memory| memory.0), host.memory.0)
+            .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
+    }
+}
+
 /// Fsyncs all paths at once: the disk flushes once for all of them instead of once for each.
 async fn make_durable(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<()> {
     let sync = |path: PathBuf| tokio::task::spawn_blocking(move || fs::File::open(path)?.sync_all());
@@ -246,4 +257,26 @@ async fn make_durable(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<()
 /// The owner of blocks that a worker is, as the ledger writes it.
 const fn owner(worker: WorkerId) -> Owner {
     Owner { allocation: worker.allocation, epoch: worker.epoch, rank: worker.rank }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_ledger::MilliCpus;
+
+    #[test]
+    fn shares_of_slices_and_of_the_host_add_up_and_nothing_said_is_no_limit() {
+        let host = |cpu, memory| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) };
+        let slices = |cpu_millicores, memory: Option<u64>| HostLimits { cpu_millicores, memory: memory.map(Mebibytes) };
+        assert_eq!(limits_of(slices(None, None), host(0, 0)), Limits::default());
+        assert_eq!(
+            limits_of(slices(None, None), host(1_500, 64)),
+            Limits { cpu_millicores: Some(1_500), memory_bytes: Some(64 << 20) }
+        );
+        assert_eq!(
+            limits_of(slices(Some(2_000), Some(100)), host(500, 28)),
+            Limits { cpu_millicores: Some(2_500), memory_bytes: Some(128 << 20) }
+        );
+        assert_eq!(limits_of(slices(Some(2_000), None), host(0, 0)).memory_bytes, None);
+    }
 }

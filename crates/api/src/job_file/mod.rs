@@ -67,6 +67,8 @@ fn name_in_file(field: &str) -> String {
         "virtual_card.milli_tflops" => "virtual_card.tflops".to_owned(),
         "virtual_card.memory_mib" => "virtual_card.memory".to_owned(),
         "held" => "hold".to_owned(),
+        "host.milli_cpus" => "host.cpus".to_owned(),
+        "host.memory_mib" => "host.memory".to_owned(),
         _ => field.to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use tessera_ledger::wire::duration_to_wire;
 
-use super::units::{Memory, Tflops, Time};
+use super::units::{Cpus, Memory, Tflops, Time};
 use crate::v1;
 
 /// A job for `tessera job submit`.
@@ -35,10 +35,21 @@ pub struct JobFile {
     /// Number of virtual cards that start together or not at all; 1 when left out.
     #[schemars(range(min = 1, max = 4096))]
     pub gang: Option<u32>,
+    /// Least number of virtual cards that it starts with when there is no room for `gang`; `gang` when left out.
+    #[schemars(range(min = 1, max = 4096))]
+    pub gang_min: Option<u32>,
     /// What each virtual card must offer.
     pub virtual_card: VirtualCard,
+    /// What each worker needs of its host beside its virtual card; nothing when left out.
+    pub host: Option<Host>,
+    /// Where the job's workers would rather be, and must not be.
+    pub affinity: Option<Affinity>,
+    /// How its virtual cards are laid over the pool; as its queue or the pool says when left out.
+    pub packing: Option<Packing>,
     /// Whether the job may be preempted by one of higher priority; true when left out.
     pub preemptible: Option<bool>,
+    /// The job is not preempted before it has run so long; no such time when left out.
+    pub min_runtime: Option<Time>,
     /// How the job is suspended, and what that does to its work.
     pub checkpoint: Option<Checkpoint>,
     /// What happens when its node is cut off for longer than its lease; `stop` when left out.
@@ -79,6 +90,47 @@ pub struct VirtualCard {
     pub vendors: Option<OneOrMany<String>>,
     /// Models of cards that may back it; any when left out.
     pub models: Option<OneOrMany<String>>,
+    /// Whether it takes whole cards, on which nobody else computes; false when left out.
+    pub whole_cards: Option<bool>,
+}
+
+/// What each worker needs of its host beside its virtual card. It is kept free for the worker, and the worker gets no more.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Processors; none kept, and no limit, when left out.
+    pub cpus: Option<Cpus>,
+    /// Host memory; none kept, and no limit, when left out.
+    pub memory: Option<Memory>,
+}
+
+/// Where a job's workers would rather be, and must not be.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Affinity {
+    /// Node labels that are better to have than not.
+    pub preferred: Option<Vec<PreferredLabel>>,
+    /// Key of a node label of which all workers must have the same value; `node`: all on one node.
+    pub together: Option<String>,
+    /// Key of a node label over whose values workers are spread as far as they can be; `node`: over nodes.
+    pub spread: Option<String>,
+    /// Labels of jobs: no worker goes to a node that runs another job that carries all of them.
+    pub avoid: Option<BTreeMap<String, Word>>,
+    /// Names of data sets, model weights and images that the job will read: nodes that have them on their disks are better.
+    pub data: Option<OneOrMany<String>>,
+}
+
+/// A node label that is better to have than not.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreferredLabel {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: Word,
+    /// How much it counts beside the others, 1 to 100; 1 when left out.
+    #[schemars(range(min = 1, max = 100))]
+    pub weight: Option<u32>,
 }
 
 /// How a job is suspended.
@@ -174,6 +226,15 @@ word!(
         Transparent,
         /// It begins again from the start.
         Requeue,
+    }
+);
+word!(
+    /// How virtual cards are laid over the pool.
+    Packing {
+        /// Beside what runs already, so that whole cards and nodes stay free.
+        Stack,
+        /// Over cards and nodes that have the most room.
+        Spread,
     }
 );
 word!(
@@ -385,6 +446,31 @@ impl JobFile {
             node_labels: words(self.node_labels),
             output_retention: time(self.output_retention),
             held: self.hold.unwrap_or(false),
+            host: self.host.map(|host| v1::HostRequest {
+                milli_cpus: host.cpus.map_or(0, |cpus| cpus.0.0),
+                memory_mib: host.memory.map_or(0, |memory| memory.0.0),
+            }),
+            gang_min: self.gang_min,
+            min_runtime: time(self.min_runtime),
+            affinity: self.affinity.map(Affinity::into_message),
+            packing: self.packing.map_or(0, Into::into),
+        }
+    }
+}
+
+impl Affinity {
+    fn into_message(self) -> v1::Affinity {
+        let preferred = self.preferred.unwrap_or_default().into_iter().map(|label| v1::PreferredLabel {
+            key: label.key,
+            value: label.value.0,
+            weight: label.weight.unwrap_or(1),
+        });
+        v1::Affinity {
+            preferred: preferred.collect(),
+            together: self.together.unwrap_or_default(),
+            spread: self.spread.unwrap_or_default(),
+            avoid: self.avoid.unwrap_or_default().into_iter().map(|(key, word)| (key, word.0)).collect(),
+            data: self.data.map_or_else(Vec::new, |names| names.0),
         }
     }
 }
@@ -401,6 +487,7 @@ impl VirtualCard {
             isolation: self.isolation.map_or(0, Into::into),
             vendors: self.vendors.map_or_else(Vec::new, |vendors| vendors.0),
             models: self.models.map_or_else(Vec::new, |models| models.0),
+            whole_cards: self.whole_cards.unwrap_or(false),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Guessing what a misspelt word was meant to be.
 
 /// Words that people bring from elsewhere, and what they are called here.
-const ELSEWHERE: [(&str, &str); 14] = [
+const ELSEWHERE: [(&str, &str); 20] = [
     ("env", "environment"),
     ("envs", "environment"),
     ("cmd", "command"),
@@ -16,6 +16,12 @@ const ELSEWHERE: [(&str, &str); 14] = [
     ("resources", "virtual_card"),
     ("held", "hold"),
     ("mem", "memory"),
+    ("cpu", "cpus"),
+    ("cpus", "host.cpus"),
+    ("min_workers", "gang_min"),
+    ("exclusive", "virtual_card.whole_cards"),
+    ("node_affinity", "affinity.preferred"),
+    ("anti_affinity", "affinity.avoid"),
 ];
 
 /// The word among `known` that `word` was probably meant to be.

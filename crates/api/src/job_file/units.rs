@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
-use tessera_ledger::{Mebibytes, MilliTflops};
+use tessera_ledger::{Mebibytes, MilliCpus, MilliTflops};
 
 use crate::job_spec::quoted;
 
@@ -18,6 +18,10 @@ pub struct Tflops(pub MilliTflops);
 /// Memory: a text with a unit (`"16GiB"`, `"512 MiB"`, `"16 GB"`), rounded up to whole MiB; or `0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(pub Mebibytes);
+
+/// Processors: a number of them (`8`, `1.5`), or a text in thousandths (`"500m"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus(pub MilliCpus);
 
 /// A time: a text with units (`"90s"`, `"10m"`, `"1h 30m"`, `"7days"`); or `0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +81,29 @@ impl Memory {
             _ => return Err(format!("must be in MiB, GiB, TiB, MB, GB or TB, is {}", quoted(text))),
         };
         whole(bytes / MIB, f64::ceil).map(|mib| Self(Mebibytes(mib))).ok_or_else(wrong)
+    }
+}
+
+impl Cpus {
+    /// Reads `8`, `1.5`, `500m`.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("must be a number of processors, such as 8, 1.5 or \"500m\", is {}", quoted(text));
+        let (number, unit) = split_number(text).ok_or_else(wrong)?;
+        match unit {
+            "" => Self::from_number(number),
+            "m" => Self::from_number(number / 1000.0),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn from_number(cpus: f64) -> Result<Self, String> {
+        whole(cpus * 1000.0, f64::ceil)
+            .filter(|milli| *milli <= crate::limits::MILLI_CPUS)
+            .map(|milli| Self(MilliCpus(milli)))
+            .ok_or_else(|| format!("must be at most {} processors, is {cpus:e}", crate::limits::MILLI_CPUS / 1000))
     }
 }
 
@@ -185,6 +212,14 @@ quantity!(Memory, "an amount of memory, such as \"16GiB\"", |_, text: String| Me
     ],
     "examples": ["16GiB", "512MiB"]
 });
+quantity!(Cpus, "a number of processors, such as 8 or 1.5", |number, _: String| Cpus::from_number(number), {
+    "description": "Processors: a number of them, or a text in thousandths.",
+    "anyOf": [
+        { "type": "number", "minimum": 0 },
+        { "type": "string", "pattern": "^\\s*[0-9]+(\\.[0-9]*)?\\s*m?\\s*$" }
+    ],
+    "examples": [8, 1.5, "500m"]
+});
 quantity!(Time, "a time, such as \"10m\"", |_, text: String| Time::parse(&text), {
     "description": "A time: a text with units.",
     "anyOf": [
@@ -222,6 +257,17 @@ mod tests {
         assert_eq!(mib("16").unwrap_err(), "must say its unit, such as \"16GiB\" or \"16MiB\", is \"16\"");
         for text in ["", "GiB", "-1GiB", "16 KiB", "99999999999999999999999TiB"] {
             assert!(mib(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn processors_are_counted_whole_or_in_thousandths() {
+        let milli = |text| Cpus::parse(text).map(|read| read.0.0);
+        for (text, expected) in [("8", 8_000), ("1.5", 1_500), ("500m", 500), ("0", 0), (" 2 ", 2_000), ("0.0001", 1)] {
+            assert_eq!(milli(text), Ok(expected), "{text}");
+        }
+        for text in ["", "m", "-1", "2 cores", "1e400", "2000000"] {
+            assert!(milli(text).is_err(), "{text}");
         }
     }
 

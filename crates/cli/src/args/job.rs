@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::client::ClientArgs;
-use super::values::{JobNumber, duration, memory, pair, tflops};
+use super::values::{JobNumber, cpus, duration, memory, pair, tflops, weighted_pair};
 
 /// `tessera job`.
 #[derive(Debug, Args)]
@@ -127,6 +127,15 @@ pub enum KindChoice {
     Cpu,
 }
 
+/// How virtual cards are laid over the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PackingChoice {
+    /// Beside what runs already, so that whole cards and nodes stay free
+    Stack,
+    /// Over cards and nodes that have the most room
+    Spread,
+}
+
 /// `tessera job run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -148,6 +157,39 @@ pub struct RunArgs {
     /// Number of virtual cards that start together or not at all
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub gang: u32,
+    /// Start with this number of virtual cards at least when there is no room for --gang
+    #[arg(long, visible_alias = "min-workers", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub gang_min: Option<u32>,
+    /// Take whole cards, on which nobody else computes
+    #[arg(long)]
+    pub whole_cards: bool,
+    /// Processors of the host for each worker, such as 8 or 500m
+    #[arg(long, value_name = "N", value_parser = cpus, default_value = "0")]
+    pub cpus: u64,
+    /// Host memory for each worker, such as 32GiB
+    #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "0")]
+    pub host_memory: u64,
+    /// Node label that is better to have than not, with a weight of 1 to 100
+    #[arg(long, value_name = "KEY=VALUE[:WEIGHT]", value_parser = weighted_pair)]
+    pub prefer: Vec<(String, String, u32)>,
+    /// Node label of which all workers must have the same value; `node`: all on one node
+    #[arg(long, value_name = "KEY", default_value = "", hide_default_value = true)]
+    pub together: String,
+    /// Node label over whose values workers are spread; `node`: over nodes
+    #[arg(long, value_name = "KEY", default_value = "", hide_default_value = true)]
+    pub spread: String,
+    /// No worker on a node that runs a job with these labels
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub avoid: Vec<(String, String)>,
+    /// Data set, model weights or image that the job reads: nodes that have it on their disks are better
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub data: Vec<String>,
+    /// How virtual cards are laid over the pool; as the queue or the pool says when not given
+    #[arg(long, value_enum)]
+    pub packing: Option<PackingChoice>,
+    /// Do not preempt it before it has run so long
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub min_runtime: Option<Duration>,
     /// Name for people; the program's name when not given
     #[arg(long)]
     pub name: Option<String>,

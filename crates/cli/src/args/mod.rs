@@ -17,11 +17,13 @@ pub use client::{ClientArgs, ColorChoice, Format};
 pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, MemberVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, ServerArgs};
 pub use job::{
-    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PlanArgs, RunArgs,
-    SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
+    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PackingChoice, PlanArgs,
+    RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
 };
-pub use pool::{CardCommand, CardVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb};
-pub use queue::{QueueCommand, QueueVerb, SetQueueArgs};
+pub use pool::{
+    CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb, SetConfigArgs,
+};
+pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
 pub use values::{CardRef, JobNumber};
 
 /// The exit codes, as they stand in every help text.

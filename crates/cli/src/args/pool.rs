@@ -1,10 +1,12 @@
 //! `tessera pool`, `tessera node` and `tessera card`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 use super::client::ClientArgs;
-use super::job::KindChoice;
-use super::values::CardRef;
+use super::job::{KindChoice, PackingChoice};
+use super::values::{CardRef, duration, kind_percent};
 
 /// `tessera pool`.
 #[derive(Debug, Args)]
@@ -24,8 +26,62 @@ pub enum PoolVerb {
     Show,
     /// Draws every block with its number, its state and the job that holds it
     Map(MapArgs),
+    /// Shows or changes the pool's settings
+    #[command(subcommand)]
+    Config(ConfigVerb),
     /// Checks the laws of the ledger on every member and compares their states; exit code 1 when one does not hold
     Verify,
+}
+
+/// What can be done with the pool's settings.
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Shows all settings
+    Show,
+    /// Changes the settings that are given, in one log entry
+    Set(Box<SetConfigArgs>),
+}
+
+/// `tessera pool config set`.
+#[derive(Debug, Default, Args)]
+#[group(required = true, multiple = true)]
+pub struct SetConfigArgs {
+    /// How virtual cards are laid over the pool when neither job nor queue says
+    #[arg(long, value_enum)]
+    pub packing: Option<PackingChoice>,
+    /// Blocks that cards of a kind offer in percent of those that they are rated for; above 100 they offer isolation `shared` only
+    #[arg(long, value_name = "KIND=PERCENT", value_parser = kind_percent)]
+    pub oversubscribe: Vec<(KindChoice, u32)>,
+    /// After how long past use counts half in fair shares
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub fair_share_half_life: Option<Duration>,
+    /// Most times that one job is preempted within an hour
+    #[arg(long, value_name = "N")]
+    pub preemptions_per_hour: Option<u32>,
+    /// Whether jobs are moved without being asked so that free blocks come together
+    #[arg(long, value_name = "BOOL")]
+    pub automatic_compaction: Option<bool>,
+    /// Share of the free blocks in pieces above which they are, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub compaction_threshold: Option<u32>,
+    /// Most moves within an hour
+    #[arg(long, value_name = "N")]
+    pub moves_per_hour: Option<u32>,
+    /// Most jobs that are not over
+    #[arg(long, value_name = "N")]
+    pub job_limit: Option<u64>,
+    /// How long ended jobs stay in the ledger
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub job_retention: Option<Duration>,
+    /// Most ended jobs kept
+    #[arg(long, value_name = "N")]
+    pub ended_job_limit: Option<u64>,
+    /// How long output is kept on nodes when a job does not say
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub output_retention: Option<Duration>,
+    /// Log entries that watches can go back
+    #[arg(long, value_name = "N")]
+    pub event_limit: Option<u64>,
 }
 
 /// `tessera pool map`.

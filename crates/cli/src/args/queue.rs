@@ -1,6 +1,6 @@
 //! `tessera queue`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::client::ClientArgs;
 use super::values::{memory, tflops};
@@ -62,4 +62,18 @@ pub struct SetQueueArgs {
     /// Share of what is left over, against its neighbours
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub weight: Option<u32>,
+    /// How virtual cards of its jobs are laid over the pool; `pool`: as the pool says
+    #[arg(long, value_enum)]
+    pub packing: Option<QueuePacking>,
+}
+
+/// How virtual cards of a queue's jobs are laid over the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QueuePacking {
+    /// Beside what runs already, so that whole cards and nodes stay free
+    Stack,
+    /// Over cards and nodes that have the most room
+    Spread,
+    /// As the pool says
+    Pool,
 }

@@ -3,7 +3,11 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use tessera_api::job_file::units::{Memory, Tflops};
+use clap::ValueEnum;
+
+use tessera_api::job_file::units::{Cpus, Memory, Tflops};
+
+use super::job::KindChoice;
 
 /// The number of a job: `12`, or `job/12` as `-o name` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +81,33 @@ pub fn tflops(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Processors as in job files, in thousandths.
+pub fn cpus(text: &str) -> Result<u64, String> {
+    Cpus::parse(text).map(|cpus| cpus.0.0)
+}
+
+/// `KEY=VALUE` or `KEY=VALUE:WEIGHT`, with a weight of 1 to 100.
+pub fn weighted_pair(text: &str) -> Result<(String, String, u32), String> {
+    let wrong = || "write it as `KEY=VALUE`, or `KEY=VALUE:WEIGHT` with a weight of 1 to 100".to_owned();
+    let (key, value) = pair(text).map_err(|_| wrong())?;
+    match value.rsplit_once(':') {
+        None => Ok((key, value, 1)),
+        Some((value, weight)) => match weight.parse() {
+            Ok(weight @ 1..=100) => Ok((key, value.to_owned(), weight)),
+            _ => Err(wrong()),
+        },
+    }
+}
+
+/// `KIND=PERCENT`, such as `gpu=150`.
+pub fn kind_percent(text: &str) -> Result<(KindChoice, u32), String> {
+    let wrong = || "write it as `KIND=PERCENT`, such as `gpu=150`; 100 takes it back".to_owned();
+    let (kind, percent) = pair(text).map_err(|_| wrong())?;
+    let kind = KindChoice::from_str(&kind, true).map_err(|_| wrong())?;
+    let percent = percent.trim_end_matches('%').trim().parse().map_err(|_| wrong())?;
+    if (100..=1000).contains(&percent) { Ok((kind, percent)) } else { Err("must be 100 to 1000 percent".to_owned()) }
+}
+
 /// Memory as in job files, in MiB.
 pub fn memory(text: &str) -> Result<u64, String> {
     Memory::parse(text).map(|memory| memory.0.0)
@@ -105,6 +136,13 @@ mod tests {
         for bad in ["", "GiB", "-1GiB", "16", "inf GiB"] {
             assert!(memory(bad).is_err(), "{bad} was taken");
         }
+        assert_eq!([cpus("8"), cpus("500m"), cpus("0")], [Ok(8_000), Ok(500), Ok(0)]);
+        assert_eq!(weighted_pair("rack=r1"), Ok(("rack".to_owned(), "r1".to_owned(), 1)));
+        assert_eq!(weighted_pair("rack=r1:40"), Ok(("rack".to_owned(), "r1".to_owned(), 40)));
+        assert!(weighted_pair("rack").is_err() && weighted_pair("rack=r1:0").is_err());
+        assert_eq!(kind_percent("gpu=150"), Ok((KindChoice::Gpu, 150)));
+        assert_eq!(kind_percent("npu=200%"), Ok((KindChoice::Npu, 200)));
+        assert!(kind_percent("tpu=150").is_err() && kind_percent("gpu=99").is_err());
         assert!(duration("0s").is_err() && duration("soon").is_err());
         assert!(member_count("2").is_err() && member_count("3") == Ok(3));
     }

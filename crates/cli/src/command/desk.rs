@@ -96,3 +96,11 @@ fn daemon_free_logging(verbose: u8) {
         crate::daemon::log_to_terminal(if verbose == 1 { "tessera=debug,tessera_client=debug" } else { "trace" });
     }
 }
+
+/// A time as a message.
+pub(super) fn wire_time(time: std::time::Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(time.subsec_nanos()).unwrap_or(0),
+    }
+}

@@ -2,6 +2,7 @@
 
 mod card;
 mod cluster;
+mod config;
 mod context;
 mod desk;
 mod job;

@@ -17,6 +17,7 @@ pub(super) async fn run(desk: Desk, verb: PoolVerb) -> Result<Exit, Failure> {
     match verb {
         PoolVerb::Show => show(desk).await,
         PoolVerb::Map(args) => map(desk, args).await,
+        PoolVerb::Config(verb) => super::config::run(desk, verb).await,
         PoolVerb::Verify => verify(desk).await,
     }
 }

@@ -1,12 +1,13 @@
 //! `tessera queue`.
 
 use tessera_api::v1::{
-    ErrorReason, GetQueueRequest, ListQueuesRequest, QueueAmount, QueueSettings, RemoveQueueRequest, SetQueueRequest,
+    ErrorReason, GetQueueRequest, ListQueuesRequest, Packing, QueueAmount, QueueSettings, RemoveQueueRequest,
+    SetQueueRequest,
 };
 
 use super::Desk;
 use super::desk::PAGE;
-use crate::args::{QueueVerb, SetQueueArgs};
+use crate::args::{QueuePacking, QueueVerb, SetQueueArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::confirm;
@@ -92,6 +93,12 @@ fn merged(args: &SetQueueArgs, present: QueueSettings) -> Result<QueueSettings, 
         guaranteed: amount(args.guaranteed_tflops, args.guaranteed_memory, present.guaranteed),
         maximum: amount(args.max_tflops, args.max_memory, present.maximum),
         weight: args.weight.unwrap_or(present.weight),
+        packing: match args.packing {
+            None => present.packing,
+            Some(QueuePacking::Stack) => Packing::Stack.into(),
+            Some(QueuePacking::Spread) => Packing::Spread.into(),
+            Some(QueuePacking::Pool) => Packing::Unspecified.into(),
+        },
     })
 }
 
@@ -116,6 +123,7 @@ mod tests {
             max_tflops: None,
             max_memory: None,
             weight: None,
+            packing: None,
         }
     }
 
@@ -131,12 +139,16 @@ mod tests {
             guaranteed: amount(10_000, 1024),
             maximum: amount(50_000, 4096),
             weight: 3,
+            packing: Packing::Spread.into(),
         };
         let same = merged(&args(), present.clone()).expect("merged");
         assert_eq!(same, present);
         let more = SetQueueArgs { max_tflops: Some(60_000), parent: Some("none".to_owned()), ..args() };
         let more = merged(&more, present).expect("merged");
         assert_eq!((more.maximum, more.parent.as_str(), more.weight), (amount(60_000, 4096), "", 3));
+        assert_eq!(more.packing(), Packing::Spread);
+        let back = SetQueueArgs { packing: Some(QueuePacking::Pool), ..args() };
+        assert_eq!(merged(&back, more).expect("merged").packing(), Packing::Unspecified);
     }
 
     #[test]

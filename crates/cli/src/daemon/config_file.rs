@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tessera_agent::AgentConfig;
+use tessera_api::job_file::units::{Cpus, Memory};
 use tessera_controller::ServerConfig;
 
 use super::units::{Size, Time};
@@ -140,6 +141,11 @@ pub struct AgentFile {
     pub inventory: Option<PathBuf>,
     cgroup_root: Option<String>,
     #[serde(default)]
+    data_dirs: Vec<PathBuf>,
+    data_scan: Option<Time>,
+    #[serde(default)]
+    host: HostSection,
+    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub log: LogSection,
@@ -159,6 +165,15 @@ pub enum CardsWord {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct HostSection {
+    cpus: Option<Cpus>,
+    memory: Option<Memory>,
+    reserved_cpus: Option<Cpus>,
+    reserved_memory: Option<Memory>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct LimitsSection {
     output_file: Option<Size>,
     output_files: Option<u32>,
@@ -173,6 +188,13 @@ impl AgentFile {
         if self.cgroup_root.is_some() {
             config.cgroup_root.clone_from(&self.cgroup_root);
         }
+        config.data_dirs.clone_from(&self.data_dirs);
+        set(&mut config.data_scan, time(self.data_scan));
+        let host = &self.host;
+        config.host.cpu = host.cpus.map(|cpus| cpus.0).or(config.host.cpu);
+        config.host.memory = host.memory.map(|memory| memory.0).or(config.host.memory);
+        set(&mut config.host.reserved_cpu, host.reserved_cpus.map(|cpus| cpus.0));
+        set(&mut config.host.reserved_memory, host.reserved_memory.map(|memory| memory.0));
         set(&mut config.limits.output_file_bytes, self.limits.output_file.map(|size| size.0));
         set(&mut config.limits.output_files, self.limits.output_files);
         set(&mut config.limits.output_retention, time(self.limits.output_retention));
@@ -235,12 +257,17 @@ mod tests {
     fn an_agent_has_its_own_fields() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent.toml");
-        fs::write(&path, "name = 'node-a'\ncards = 'none'\n[labels]\nrack = '7'\n[limits]\noutput_file = '4MiB'\n")
+        fs::write(&path, "name = 'node-a'\ncards = 'none'\ndata_dirs = ['/srv/data']\ndata_scan = '5s'\n\
+                    [host]\ncpus = 30\nreserved_memory = '2GiB'\n[labels]\nrack = '7'\n[limits]\noutput_file = '4MiB'\n")
             .expect("written");
         let file: AgentFile = load(Some(&path)).expect("good");
         let mut config = AgentConfig::new("x", "/data", Vec::new());
         file.apply(&mut config);
         assert_eq!(config.limits.output_file_bytes, 4 << 20);
+        assert_eq!(config.data_dirs, [PathBuf::from("/srv/data")]);
+        assert_eq!(config.data_scan, Duration::from_secs(5));
+        assert_eq!((config.host.cpu.map(|cpu| cpu.0), config.host.memory), (Some(30_000), None));
+        assert_eq!(config.host.reserved_memory.0, 2048);
         assert_eq!(file.cards, Some(CardsWord::None));
         assert_eq!(file.labels.get("rack").map(String::as_str), Some("7"));
     }

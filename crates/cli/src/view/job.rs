@@ -6,7 +6,7 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::time::{Clock, seconds, text};
-use super::{ReasonView, words};
+use super::{AffinityView, HostView, ReasonView, words};
 use crate::print::{Column, Tabular};
 
 /// A job.
@@ -36,8 +36,18 @@ pub struct JobView {
     pub command: Vec<String>,
     /// Virtual cards that start together.
     pub gang: u32,
+    /// Least number of them that it starts with.
+    pub gang_min: u32,
     /// What each must offer.
     pub virtual_card: VirtualCardView,
+    /// What each worker needs of its host.
+    pub host: HostView,
+    /// Where its workers would rather be, and must not be.
+    pub affinity: AffinityView,
+    /// How its virtual cards are laid over the pool; absent: as its queue or the pool says.
+    pub packing: Option<String>,
+    /// It is not preempted before it has run so long.
+    pub min_runtime_seconds: Option<f64>,
     /// What suspending does to its work.
     pub checkpoint_mode: String,
     /// What happens when its node is cut off.
@@ -107,6 +117,8 @@ pub struct VirtualCardView {
     pub vendors: Vec<String>,
     /// Models that may back it; empty: any.
     pub models: Vec<String>,
+    /// Whether nobody else computes on its cards.
+    pub whole_cards: bool,
 }
 
 /// One try.
@@ -227,6 +239,11 @@ impl From<v1::Job> for JobView {
             preemptible: spec.preemptible.unwrap_or(true),
             command: spec.command,
             gang: spec.gang.max(1),
+            gang_min: spec.gang_min.unwrap_or(spec.gang).max(1),
+            host: spec.host.map(Into::into).unwrap_or_default(),
+            affinity: spec.affinity.map(Into::into).unwrap_or_default(),
+            packing: (spec.packing != 0).then(|| words::packing(spec.packing)),
+            min_runtime_seconds: seconds(spec.min_runtime.as_ref()),
             virtual_card: spec.virtual_card.unwrap_or_default().into(),
             checkpoint_mode: words::checkpoint_mode(spec.checkpoint.map_or(0, |policy| policy.mode)),
             on_disconnect: words::on_disconnect(spec.on_disconnect),
@@ -271,6 +288,7 @@ impl From<v1::VirtualCardRequest> for VirtualCardView {
             isolation: words::isolation(card.isolation),
             vendors: card.vendors,
             models: card.models,
+            whole_cards: card.whole_cards,
         }
     }
 }

@@ -14,8 +14,11 @@ impl Detail for JobView {
         out.line("submitter", &self.submitter);
         out.line("priority", format!("{}{}", self.priority, if self.preemptible { "" } else { ", not preemptible" }));
         out.line("command", self.command.join(" "));
-        out.line("gang", self.gang);
+        out.line("gang", self.gang_text());
         out.line("virtual card", self.card_text());
+        out.line("host", self.host.text());
+        out.line("affinity", self.affinity.text());
+        out.line("packing", self.packing.as_deref().unwrap_or_default());
         out.line("suspension", &self.checkpoint_mode);
         out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_deref())));
         out.line("ran", clock.between(self.started_at.as_deref(), self.ended_at.as_deref()));
@@ -40,12 +43,18 @@ impl Detail for JobView {
 }
 
 impl JobView {
+    fn gang_text(&self) -> String {
+        let (least, most) = (self.gang_min, self.gang);
+        if least < most { format!("{least} to {most}") } else { most.to_string() }
+    }
+
     fn card_text(&self) -> String {
         let card = &self.virtual_card;
         let mix = if card.mixed { ", kinds may mix" } else { "" };
+        let whole = if card.whole_cards { ", whole cards" } else { "" };
         let kinds = if card.kinds.is_empty() { "any kind".to_owned() } else { card.kinds.join(", ") };
         let precision = if card.precision == "unspecified" { String::new() } else { format!(" {}", card.precision) };
-        format!("{} TFLOPS{precision}, {} MiB, span {}, {kinds}{mix}", card.tflops, card.memory_mib, card.span)
+        format!("{} TFLOPS{precision}, {} MiB, span {}, {kinds}{mix}{whole}", card.tflops, card.memory_mib, card.span)
     }
 }
 

@@ -8,12 +8,14 @@ mod blocks;
 mod card;
 mod change;
 mod cluster;
+mod config;
 mod job;
 mod job_page;
 mod node;
 mod pool;
 mod queue;
 mod time;
+mod wishes;
 mod words;
 
 pub use answer::{ExplanationView, MutationView, PlanView, SubmissionView, WhyView};
@@ -21,11 +23,13 @@ pub use blocks::{CardBlocksView, OwnerView, RunView};
 pub use card::{CardDetailView, CardView};
 pub use change::{JobUpdateView, PoolUpdateView};
 pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
+pub use config::ConfigView;
 pub use job::{AttemptView, JobView, WorkerView};
 pub use node::{NodeDetailView, NodeView};
 pub use pool::{BlocksView, MemberVerdictView, PoolView, VerifyView};
 pub use queue::QueueView;
 pub use time::Clock;
+pub use wishes::{AffinityView, HostView, PreferredLabelView};
 pub use words::{job_state, kind};
 
 /// A reason as it is shown.

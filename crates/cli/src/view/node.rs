@@ -6,7 +6,7 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::time::{Clock, seconds, text};
-use super::{BlocksView, CardView, words};
+use super::{BlocksView, CardView, HostView, words};
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A node.
@@ -30,6 +30,12 @@ pub struct NodeView {
     pub first_block: u64,
     /// Jobs with a worker on it.
     pub jobs: Vec<u64>,
+    /// What the host offers; unknown when its agent does not say.
+    pub host: Option<HostView>,
+    /// What its workers hold of that, promises included.
+    pub host_used: HostView,
+    /// Names of the data on its disks.
+    pub cached: Vec<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Where members read its logs.
@@ -60,6 +66,9 @@ impl From<v1::Node> for NodeView {
             blocks: node.blocks.unwrap_or_default().into(),
             first_block: node.first_block_number,
             jobs: node.job_ids,
+            host: node.host.map(Into::into),
+            host_used: both(node.host_used.unwrap_or_default(), node.host_promised.unwrap_or_default()).into(),
+            cached: node.cached,
             labels: node.labels,
             address: node.address,
             worker_host: node.worker_host,
@@ -72,7 +81,23 @@ impl From<v1::Node> for NodeView {
     }
 }
 
+fn both(one: v1::HostRequest, other: v1::HostRequest) -> v1::HostRequest {
+    v1::HostRequest {
+        milli_cpus: one.milli_cpus.saturating_add(other.milli_cpus),
+        memory_mib: one.memory_mib.saturating_add(other.memory_mib),
+    }
+}
+
 impl NodeView {
+    /// `3/96 CPUs, 2048/1048576 MiB`.
+    fn host_text(&self) -> String {
+        let used = &self.host_used;
+        match &self.host {
+            Some(of) => format!("{}/{} CPUs, {}/{} MiB in use", used.cpus, of.cpus, used.memory_mib, of.memory_mib),
+            None => "not known".to_owned(),
+        }
+    }
+
     fn heartbeat(&self) -> String {
         match (self.connected, self.since_heartbeat_seconds) {
             (_, Some(seconds)) => format!("{seconds:.1}s ago"),
@@ -165,6 +190,8 @@ impl Detail for NodeDetailView {
         out.line("agent", format!("{}, start {}", node.agent_version, node.incarnation));
         out.line("address", &node.address);
         out.line("worker host", &node.worker_host);
+        out.line("host", node.host_text());
+        out.line("cached data", node.cached.join(", "));
         let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
         out.line("jobs", if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") });
         for (key, value) in &node.labels {

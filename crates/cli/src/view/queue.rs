@@ -5,6 +5,7 @@ use tessera_api::v1;
 
 use super::job::tflops;
 use super::time::Clock;
+use super::words;
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A queue.
@@ -22,6 +23,8 @@ pub struct QueueView {
     pub used: AmountView,
     /// Its share of what is left over.
     pub weight: u32,
+    /// How virtual cards of its jobs are laid over the pool; absent: as the pool says.
+    pub packing: Option<String>,
     /// Its jobs that are not over.
     pub jobs: u64,
 }
@@ -57,6 +60,7 @@ impl From<v1::Queue> for QueueView {
             guaranteed: settings.guaranteed.map(Into::into),
             maximum: settings.maximum.map(Into::into),
             used: queue.used.map(Into::into).unwrap_or_default(),
+            packing: (settings.packing != 0).then(|| words::packing(settings.packing)),
             weight: settings.weight.max(1),
             jobs: queue.jobs,
         }
@@ -103,6 +107,7 @@ impl Detail for QueueView {
         out.line("guaranteed", AmountView::text(self.guaranteed.as_ref(), "nothing"));
         out.line("maximum", AmountView::text(self.maximum.as_ref(), "the pool"));
         out.line("weight", self.weight);
+        out.line("packing", self.packing.as_deref().unwrap_or("as the pool says"));
     }
 
     fn name(&self) -> String {

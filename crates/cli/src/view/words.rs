@@ -39,6 +39,8 @@ words! {
     span: Span, "SPAN_";
     /// Isolation.
     isolation: Isolation, "ISOLATION_";
+    /// Packing.
+    packing: Packing, "PACKING_";
     /// Checkpoint mode.
     checkpoint_mode: CheckpointMode, "CHECKPOINT_MODE_";
     /// What happens on disconnection.

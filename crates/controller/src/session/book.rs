@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_api::v1::WorkerOrder;
 use tessera_ledger::{NodeId, Owner, State};
 
+use super::concern::Concern;
 use super::messages::Sighting;
 use super::orders::{self, Desire};
 
@@ -17,11 +18,14 @@ pub(super) struct OrderBook {
     present: BTreeSet<Owner>,
     /// The workers that the agent says are over and that it was not told to forget.
     over: BTreeSet<Owner>,
+    /// What was not compared since it changed.
+    concern: Concern,
 }
 
 impl OrderBook {
     /// Notes what is there and what is over.
     pub(super) fn sight(&mut self, workers: &[Sighting]) {
+        self.concern.add(workers.iter().map(|sighting| sighting.worker.allocation).collect());
         for sighting in workers {
             if sighting.is_present() {
                 self.present.insert(sighting.worker);
@@ -38,18 +42,25 @@ impl OrderBook {
         self.present.iter().all(|owner| orders::is_granted(state, node, *owner))
     }
 
-    /// What is to be ordered now and was not, or was ordered otherwise. With `complete`, what nobody grants is left out: what
-    /// complete orders do not name must stop.
+    /// The ledger changed for these.
+    pub(super) fn touch(&mut self, concern: Concern) {
+        self.concern.add(concern);
+    }
+
+    /// What is to be ordered now and was not, or was ordered otherwise, of all that changed since the last time. With
+    /// `complete`, what nobody grants is left out: what complete orders do not name must stop.
     pub(super) fn changes(&mut self, node: NodeId, state: &State, complete: bool) -> Vec<WorkerOrder> {
-        let desired = orders::desired(state, node, &self.present);
+        let concern = std::mem::take(&mut self.concern);
+        let desired = orders::desired(state, node, &concern, &self.present);
         let mut changes = Vec::new();
         for (owner, desire) in &desired {
             if self.ordered.insert(*owner, *desire) != Some(*desire) {
                 changes.push(orders::order(state, node, *owner, *desire));
             }
         }
-        let mentioned = self.ordered.keys().chain(&self.over).chain(&self.present);
-        let strangers: BTreeSet<Owner> = mentioned.filter(|owner| !desired.contains_key(owner)).copied().collect();
+        let mentioned = [concern.among(&self.ordered), concern.among(&self.over), concern.among(&self.present)];
+        let strangers: BTreeSet<Owner> =
+            mentioned.into_iter().flatten().filter(|owner| !desired.contains_key(owner)).collect();
         for owner in strangers {
             let order = self.stranger(owner, complete);
             changes.extend(order.map(|desire| orders::order(state, node, owner, desire)));

@@ -1,17 +1,17 @@
 //! Who is connected, and whom a change of the ledger concerns. One task reads what each entry changed and wakes only the
 //! sessions of the nodes concerned; each then compares what it has ordered with what the ledger wants now.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use tessera_ledger::{AllocationId, Event, NodeId, Revision, State};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 use crate::pool::PoolHandle;
+use crate::session::concern::{Concern, Wake};
 use crate::session::events;
 
 /// A session as others reach it.
@@ -20,7 +20,7 @@ pub(crate) struct Seat {
     /// Counts up; a later session of the same node replaces an earlier one.
     pub number: u64,
     /// The ledger changed for this node.
-    pub wake: Arc<Notify>,
+    pub wake: Arc<Wake>,
     /// A newer session of the node took over.
     pub replaced: CancellationToken,
 }
@@ -37,7 +37,7 @@ impl Directory {
     pub fn seat(&self) -> Seat {
         Seat {
             number: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
-            wake: Arc::new(Notify::new()),
+            wake: Arc::default(),
             replaced: CancellationToken::new(),
         }
     }
@@ -60,15 +60,15 @@ impl Directory {
         self.seats.remove_if(&node, |_, seat| seat.number == number);
     }
 
-    fn wake(&self, node: NodeId) {
+    fn wake(&self, node: NodeId, concern: Concern) {
         if let Some(seat) = self.seats.get(&node) {
-            seat.wake.notify_one();
+            seat.wake.add(concern);
         }
     }
 
     fn wake_all(&self) {
         for seat in &self.seats {
-            seat.wake.notify_one();
+            seat.wake.add(Concern::Everything);
         }
     }
 }
@@ -94,44 +94,52 @@ fn step(state: &State, cursor: Revision, directory: &Directory, metrics: &Metric
         tracing::warn!(revision = cursor.0, "events since this revision are forgotten: every session looks anew");
         return directory.wake_all();
     };
-    let mut nodes = BTreeSet::new();
+    let mut concerns = Concerns::new();
     for entry in entries {
         for event in entry.events.iter() {
-            concerned(state, event, &mut nodes);
+            concerned(state, event, &mut concerns);
             events::count(metrics, state, event);
         }
     }
-    for node in nodes {
-        directory.wake(node);
+    for (node, concern) in concerns {
+        directory.wake(node, concern);
     }
 }
 
-/// The nodes whose orders an event may change.
-fn concerned(state: &State, event: &Event, nodes: &mut BTreeSet<NodeId>) {
+/// What entries concern, by node.
+type Concerns = BTreeMap<NodeId, Concern>;
+
+/// Adds the nodes whose orders an event may change, and which orders.
+fn concerned(state: &State, event: &Event, concerns: &mut Concerns) {
     match event {
-        Event::Worker { node, .. } | Event::Node { node, .. } | Event::Quarantined { node, .. } => {
-            nodes.insert(*node);
+        Event::Node { node, .. } => concerns.entry(*node).or_default().add(Concern::Everything),
+        // By name: a grant that has left the ledger with this very event has no nodes any more.
+        Event::Worker { node, allocation, .. } | Event::Quarantined { node, allocation, .. } => {
+            concerns.entry(*node).or_default().add([*allocation].into_iter().collect());
         }
         Event::Card { card } => {
             // A virtual card may have slices on several nodes, and each of its workers is told where all of them are.
-            nodes.insert(card.node);
-            let allocations = state.allocations_on(card.node);
-            nodes.extend(allocations.flat_map(|allocation| allocation.workers.iter().map(|worker| worker.node)));
+            for allocation in state.allocations_on(card.node) {
+                add_grant(state, allocation.id, concerns);
+            }
         }
-        Event::Job { allocation: Some(id), .. } => nodes.extend(nodes_of(state, *id)),
+        Event::Job { allocation: Some(id), .. } => add_grant(state, *id, concerns),
         Event::Move { id, job, .. } => {
             let target = state.move_in_progress(*id).map(|movement| movement.target);
             let present = state.job(*job).and_then(|job| job.allocation);
-            nodes.extend(target.into_iter().chain(present).flat_map(|id| nodes_of(state, id)));
+            target.into_iter().chain(present).for_each(|id| add_grant(state, id, concerns));
         }
         Event::Job { .. } | Event::JobRemoved { .. } | Event::AllocationReleased { .. } => {}
         Event::Queue { .. } | Event::Config => {}
     }
 }
 
-fn nodes_of(state: &State, id: AllocationId) -> Vec<NodeId> {
-    let allocation = state.allocation(id);
-    allocation.map(|allocation| allocation.workers.iter().map(|worker| worker.node).collect()).unwrap_or_default()
+/// A grant concerns the nodes of all its workers.
+fn add_grant(state: &State, id: AllocationId, concerns: &mut Concerns) {
+    let workers = state.allocation(id).into_iter().flat_map(|allocation| allocation.workers.iter());
+    for worker in workers {
+        concerns.entry(worker.node).or_default().add([id].into_iter().collect());
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +151,7 @@ mod tests {
     use crate::fixture::{Ledger, job, owner};
 
     fn is_woken(seat: &Seat) -> bool {
-        seat.wake.notified().now_or_never().is_some()
+        seat.wake.concerned().now_or_never().is_some()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What agents say, checked and in the ledger's words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::v1::session_request::Message;
 use tessera_api::v1::{self, ErrorReason, SessionRequest, WorkerPhase};
@@ -56,6 +56,8 @@ pub(crate) struct Report {
     pub id: Option<u64>,
     pub workers: Vec<Sighting>,
     pub cards: Vec<CardDescription>,
+    /// Names of all data on the node's disks, when that changed.
+    pub cached: Option<BTreeSet<String>>,
 }
 
 /// A message of an agent.
@@ -81,6 +83,7 @@ pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
             id: Some(report.report_id),
             workers: sightings(report.workers)?,
             cards: agent::cards(report.cards)?,
+            cached: report.cached.map(agent::cached).transpose()?,
         })),
         None => Err(violation("a message of a session must be a hello, a heartbeat or a report")),
     }
@@ -140,7 +143,7 @@ mod tests {
     }
 
     fn request(workers: Vec<v1::WorkerReport>) -> SessionRequest {
-        let report = v1::Report { report_id: 7, workers, cards: Vec::new() };
+        let report = v1::Report { report_id: 7, workers, ..Default::default() };
         SessionRequest { message: Some(Message::Report(report)) }
     }
 

@@ -11,6 +11,8 @@ use tessera_ledger::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
+use super::concern::Concern;
+
 /// What a worker should be doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Desire {
@@ -22,11 +24,20 @@ pub(crate) enum Desire {
     Forget,
 }
 
-/// What each worker that the ledger knows on a node should be doing. `present`: the workers that its agent says are there. A
+/// What each worker that the ledger knows on a node, and that is of concern, should be doing. `present`: the workers that its agent says are there. A
 /// worker is not forgotten as long as it may be there: it is told to stop.
-pub(crate) fn desired(state: &State, node: NodeId, present: &BTreeSet<Owner>) -> BTreeMap<Owner, Desire> {
+pub(crate) fn desired(
+    state: &State,
+    node: NodeId,
+    concern: &Concern,
+    present: &BTreeSet<Owner>,
+) -> BTreeMap<Owner, Desire> {
+    let allocations: Vec<&std::sync::Arc<Allocation>> = match concern {
+        Concern::Everything => state.allocations_on(node).collect(),
+        Concern::Allocations(ids) => ids.iter().filter_map(|id| state.allocation(*id)).collect(),
+    };
     let mut desires = BTreeMap::new();
-    for allocation in state.allocations_on(node) {
+    for allocation in allocations {
         for worker in allocation.workers.iter().filter(|worker| worker.node == node) {
             let owner = allocation.owner(worker.rank);
             if let Some(desire) = desire(state, allocation, worker, present.contains(&owner)) {
@@ -142,8 +153,15 @@ mod tests {
     use super::*;
     use crate::fixture::{Ledger, job, owner};
 
-    fn nobody() -> BTreeSet<Owner> {
-        BTreeSet::new()
+    /// What is desired when everything is looked at, which is what is desired of each grant when it alone is.
+    fn wanted(state: &State, node: NodeId) -> BTreeMap<Owner, Desire> {
+        let all = desired(state, node, &Concern::Everything, &BTreeSet::new());
+        let each = state.allocations_on(node).flat_map(|allocation| {
+            let concern: Concern = [allocation.id].into_iter().collect();
+            desired(state, node, &concern, &BTreeSet::new())
+        });
+        assert_eq!(each.collect::<BTreeMap<_, _>>(), all);
+        all
     }
 
     #[test]
@@ -154,7 +172,7 @@ mod tests {
         let id = ledger.submit(JobSpec { virtual_card: request, ..job(12) });
         let grant = ledger.grant(id, &[(a, 2, 3), (b, 0, 9)]);
         let second = owner(&grant, 1);
-        let desires = desired(&ledger.state, b, &nobody());
+        let desires = wanted(&ledger.state, b);
         let desire = desires[&second];
         let order = order(&ledger.state, b, second, desire);
         assert_eq!(order.desire(), WorkerDesire::Run);
@@ -175,10 +193,10 @@ mod tests {
         let id = ledger.submit(job(4));
         let grant = ledger.grant(id, &[(node, 0, 4)]);
         let worker = owner(&grant, 0);
-        assert!(matches!(desired(&ledger.state, node, &nobody())[&worker], Desire::Run(_)));
+        assert!(matches!(wanted(&ledger.state, node)[&worker], Desire::Run(_)));
         ledger.report(node, worker, Observation::Running);
         ledger.apply(Command::SuspendJob { job: id });
-        assert_eq!(desired(&ledger.state, node, &nobody())[&worker], Desire::Stop);
+        assert_eq!(wanted(&ledger.state, node)[&worker], Desire::Stop);
         let order = order(&ledger.state, node, worker, Desire::Stop);
         let policy = order.stop.expect("a stop says how");
         assert_eq!(policy.signal, "SIGTERM");
@@ -192,11 +210,11 @@ mod tests {
         let id = ledger.submit(job(4));
         let grant = ledger.grant(id, &[(node, 5, 4)]);
         let worker = owner(&grant, 0);
-        let before = desired(&ledger.state, node, &nobody())[&worker];
+        let before = wanted(&ledger.state, node)[&worker];
         let card = tessera_ledger::CardId { node, index: 0 };
         let plan = tessera_ledger::Plan { revision: ledger.state.revision(), parts: vec![PlanPart::Renumber { card }] };
         assert_eq!(ledger.apply(Command::CommitPlan { plan }), Outcome::Planned(vec![Ok(None)]));
-        assert_ne!(desired(&ledger.state, node, &nobody())[&worker], before);
+        assert_ne!(wanted(&ledger.state, node)[&worker], before);
     }
 
     #[test]

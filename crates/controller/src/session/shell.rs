@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{Status, Streaming};
 use tracing::Instrument as _;
 
+use super::concern::Concern;
 use super::directory::Seat;
 use super::messages::{self, Heard, Heartbeat};
 use super::not_leader;
@@ -81,7 +82,7 @@ impl Shell {
                 () = end.cancelled() => return self.refuse(not_leader(&self.pool), "leadership_lost"),
                 () = seat.replaced.cancelled() => return self.replaced(),
                 Some(event) = self.pending.next(), if !self.pending.is_empty() => event,
-                () = seat.wake.notified() => Event::Changed,
+                concern = seat.wake.concerned() => Event::Changed(concern),
                 message = incoming.message() => match message {
                     Ok(Some(request)) => match messages::read(request) {
                         Ok(heard) => {
@@ -170,7 +171,7 @@ impl Shell {
         let session = SessionInfo { number: self.seat.number, since: now, heard_at: now };
         self.pool.telemetry().opened(node, session);
         // The ledger may have changed for this node before the seat was taken.
-        self.seat.wake.notify_one();
+        self.seat.wake.add(Concern::Everything);
         None
     }
 

@@ -15,6 +15,7 @@ use tessera_ledger::{
 };
 
 use super::book::OrderBook;
+use super::concern::Concern;
 use super::messages::{Greeting, Heard, Heartbeat, Report, Sighting, phase_name, violation};
 use super::orders;
 use crate::config::Timings;
@@ -40,7 +41,7 @@ pub(crate) enum Event {
     /// Whether the heartbeat may be answered by a lease.
     Leased(Heartbeat, Result<(), Withheld>),
     /// The ledger changed for this node.
-    Changed,
+    Changed(Concern),
     /// A pause is over.
     Resumed,
 }
@@ -172,7 +173,10 @@ impl Session {
                 }
                 Ok(())
             }
-            Event::Changed => Ok(()),
+            Event::Changed(concern) => {
+                self.book.touch(concern);
+                Ok(())
+            }
         }
     }
 
@@ -246,9 +250,10 @@ impl Session {
             block_milli_tflops: config.block_size.0,
         })));
         self.book.sight(&workers);
+        self.book.touch(Concern::Everything);
         let orders = self.book.changes(node, state, true);
         effects.extend(self.send_orders(state, orders, true));
-        self.reports.push_front(Report { id: None, workers, cards: Vec::new() });
+        self.reports.push_front(Report { id: None, workers, ..Report::default() });
     }
 
     fn take_report(&mut self, report: Report) -> Result<(), Refusal> {
@@ -288,6 +293,8 @@ impl Session {
                 }
                 // A report that the ledger refused is out of date: it need not be sent again either.
                 let reports = std::mem::take(&mut self.in_flight);
+                let reported = reports.iter().flat_map(|report| &report.workers);
+                self.book.touch(reported.map(|sighting| sighting.worker.allocation).collect());
                 effects.extend(reports.into_iter().filter_map(|report| report.id).map(acknowledge));
             }
             (Step::Return, Ok(committed)) => {
@@ -474,6 +481,12 @@ fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Command> {
     }
     if !cards.is_empty() {
         commands.push(Command::UpdateCards { node, cards });
+    }
+    let known = state.node(node).map(|node| &node.description.cached);
+    if let Some(cached) = reports.iter().rev().find_map(|report| report.cached.as_ref())
+        && known.is_some_and(|known| known != cached)
+    {
+        commands.push(Command::UpdateCached { node, cached: cached.clone() });
     }
     commands
 }

@@ -27,7 +27,7 @@ impl Stage {
     }
 
     fn report(&mut self, id: u64, workers: Vec<Sighting>) -> Vec<Effect> {
-        self.on(Event::Heard(Heard::Report(Report { id: Some(id), workers, cards: Vec::new() })))
+        self.on(Event::Heard(Heard::Report(Report { id: Some(id), workers, ..Report::default() })))
     }
 
     fn beat(&mut self, sequence: u64) -> Vec<Effect> {
@@ -255,14 +255,14 @@ fn what_the_ledger_grants_is_ordered_once_and_forgotten_when_it_is_settled() {
     let mut stage = Stage::new(ledger);
     let effects = stage.hello("a", Vec::new());
     assert_eq!(orders(&effects), [(true, vec![(id, WorkerDesire::Run)])], "an order without a process is simply given");
-    assert_eq!(stage.on(Event::Changed), [], "and not again");
+    assert_eq!(stage.on(Event::Changed(Concern::Everything)), [], "and not again");
     let effects = stage.report(1, vec![running(worker)]);
     stage.commit(effects);
     let effects = stage.report(2, vec![stopped(worker)]);
     let effects = stage.commit(effects);
     assert_eq!(acknowledged(&effects), [2]);
     assert_eq!(orders(&effects), [(false, vec![(id, WorkerDesire::Forget)])]);
-    assert_eq!(stage.on(Event::Changed), []);
+    assert_eq!(stage.on(Event::Changed(Concern::Everything)), []);
 }
 
 #[test]
@@ -290,10 +290,13 @@ fn a_grant_and_a_stop_reach_the_agent_as_they_happen() {
     stage.hello("a", Vec::new());
     let job = stage.ledger.submit(job(4));
     let grant = stage.ledger.grant(job, &[(node, 0, 4)]);
-    assert_eq!(orders(&stage.on(Event::Changed)), [(false, vec![(grant.id.0, WorkerDesire::Run)])]);
+    assert_eq!(
+        orders(&stage.on(Event::Changed(Concern::Everything))),
+        [(false, vec![(grant.id.0, WorkerDesire::Run)])]
+    );
     stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None }]);
     stage.ledger.apply(Command::CancelJob { job });
-    let effects = stage.on(Event::Changed);
+    let effects = stage.on(Event::Changed(Concern::Everything));
     assert_eq!(orders(&effects), [(false, vec![(grant.id.0, WorkerDesire::Stop)])]);
 }
 
@@ -332,7 +335,7 @@ fn a_report_that_could_not_be_committed_is_proposed_again_after_a_pause() {
     stage.report(1, vec![running(owner(&grant, 0))]);
     let lost = ProposeError::Consensus(tessera_consensus::ProposeError::OutcomeUnknown);
     assert_eq!(stage.on(Event::Proposed(Step::Report, Err(lost))), [Effect::Pause(PAUSE)]);
-    assert_eq!(proposal(&stage.on(Event::Changed)), None, "not before the pause is over");
+    assert_eq!(proposal(&stage.on(Event::Changed(Concern::Everything))), None, "not before the pause is over");
     let effects = stage.on(Event::Resumed);
     let effects = stage.commit(effects);
     assert_eq!(acknowledged(&effects), [1]);
@@ -348,7 +351,7 @@ fn what_nobody_granted_is_stopped_and_then_forgotten() {
     let mut stage = Stage::new(ledger);
     let effects = stage.hello("a", vec![running(stranger())]);
     assert_eq!(orders(&effects), [(true, Vec::new())], "complete orders do not name it: it must stop");
-    assert_eq!(stage.on(Event::Changed), []);
+    assert_eq!(stage.on(Event::Changed(Concern::Everything)), []);
     let effects = stage.report(1, vec![stopped(stranger())]);
     assert_eq!(orders(&effects), [(false, vec![(77, WorkerDesire::Forget)])]);
     assert_eq!(acknowledged(&effects), [1]);
@@ -407,14 +410,14 @@ fn a_node_that_is_lost_or_forgotten_while_connected_must_say_hello_again() {
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     stage.ledger.lose(node);
-    assert_eq!(closed(&stage.on(Event::Changed)), Some(ErrorReason::NodeChanged));
+    assert_eq!(closed(&stage.on(Event::Changed(Concern::Everything))), Some(ErrorReason::NodeChanged));
 
     let mut ledger = Ledger::default();
     let node = ledger.node("a", &[10]);
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     stage.ledger.apply(Command::ForgetNode { node });
-    assert_eq!(closed(&stage.on(Event::Changed)), Some(ErrorReason::NodeForgotten));
+    assert_eq!(closed(&stage.on(Event::Changed(Concern::Everything))), Some(ErrorReason::NodeForgotten));
 }
 
 #[test]
@@ -423,15 +426,35 @@ fn changed_cards_reach_the_ledger_and_unchanged_ones_do_not() {
     let node = ledger.node("a", &[10]);
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
-    let same = Report { id: Some(1), workers: Vec::new(), cards: vec![card("a", 0, 10)] };
+    let same = Report { id: Some(1), cards: vec![card("a", 0, 10)], ..Report::default() };
     let effects = stage.on(Event::Heard(Heard::Report(same)));
     assert_eq!((proposal(&effects), acknowledged(&effects)), (None, vec![1]));
     let mut ill = card("a", 0, 10);
     ill.health = tessera_ledger::CardHealth::Unhealthy;
-    let report = Report { id: Some(2), workers: Vec::new(), cards: vec![ill.clone()] };
+    let report = Report { id: Some(2), cards: vec![ill.clone()], ..Report::default() };
     let effects = stage.on(Event::Heard(Heard::Report(report)));
     let effects = stage.commit(effects);
     assert_eq!(acknowledged(&effects), [2]);
     let id = tessera_ledger::CardId { node, index: 0 };
     assert_eq!(stage.ledger.state.card(id).map(|card| card.description.clone()), Some(ill));
+}
+
+#[test]
+fn changed_data_reaches_the_ledger_without_a_new_registration() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let epoch = stage.ledger.state.node(node).map(|node| node.epoch);
+    let report = |id, names: &[&str]| {
+        let cached = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        Event::Heard(Heard::Report(Report { id: Some(id), cached, ..Report::default() }))
+    };
+    let effects = stage.on(report(1, &[]));
+    assert_eq!((proposal(&effects), acknowledged(&effects)), (None, vec![1]), "that is what it said before");
+    let effects = stage.on(report(2, &["imagenet"]));
+    let effects = stage.commit(effects);
+    assert_eq!(acknowledged(&effects), [2]);
+    let known = stage.ledger.state.node(node).expect("registered");
+    assert_eq!((Some(known.epoch), known.description.cached.len()), (epoch, 1));
 }

@@ -181,7 +181,7 @@ impl Task {
 
     fn report(&self) -> Said {
         let memory = held(&self.memory);
-        Said::Report(v1::Report { report_id: 1, workers: reports(&memory), cards: Vec::new() })
+        Said::Report(v1::Report { report_id: 1, workers: reports(&memory), ..Default::default() })
     }
 
     /// Does what it is told and answers what it then has to say.
@@ -273,6 +273,7 @@ fn hello(name: &str, tflops: u64, memory: &Memory) -> SessionRequest {
         workers: reports(memory),
         highest_term: memory.highest_term,
         cluster_id: memory.cluster.clone(),
+        ..Default::default()
     };
     SessionRequest { message: Some(Said::Hello(hello)) }
 }

@@ -142,7 +142,7 @@ async fn an_agent_that_does_not_read_what_it_is_told_is_cut() {
     let talking = async {
         loop {
             report_id += 1;
-            let report = v1::Report { report_id, workers: Vec::new(), cards: Vec::new() };
+            let report = v1::Report { report_id, ..Default::default() };
             if say.send(SessionRequest { message: Some(Message::Report(report)) }).await.is_err() {
                 return;
             }

@@ -103,7 +103,7 @@ async fn settings_and_queues_are_read_and_changed() {
     let get = v1::GetPoolConfigRequest::default;
     let mut config = pool.get_pool_config(get()).await.expect("settings").into_inner().config.expect("settings");
     config.job_limit = 7;
-    let set = v1::SetPoolConfigRequest { request_id: id(), config: Some(config) };
+    let set = v1::SetPoolConfigRequest { request_id: id(), config: Some(config.clone()) };
     pool.set_pool_config(set).await.expect("they are acceptable");
     assert_eq!(pool.get_pool_config(get()).await.expect("settings").into_inner().config, Some(config));
 

@@ -7,7 +7,7 @@ use crate::allocation::{Allocation, AllocationPhase, Slice, Worker, WorkerExit, 
 use crate::card::{Card, CardHealth};
 use crate::event::{Event, Touched};
 use crate::extent::BlockState;
-use crate::ids::{AllocationId, CardId, NodeId, Owner, Rank};
+use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
 use crate::node::Eligibility;
 use crate::queue::QueueAmount;
 use crate::state::State;
@@ -127,11 +127,13 @@ impl State {
         for slice in &worker.slices {
             self.take_back(owner, slice, promised);
         }
+        let request = self.host_request_of(allocation.job);
+        self.release_host(worker.node, request, promised);
         self.set_worker(&allocation, rank, WorkerState::Stopped);
         self.with_worker(id, rank, |worker| worker.exit = Some(exit));
         let amount = self.amount_of(&worker.slices);
         self.charge_given_back(allocation.job, amount, allocation.phase == AllocationPhase::Ending);
-        for waiting in self.waiting_on(&worker.slices) {
+        for waiting in self.waiting_on(worker, !request.is_zero()) {
             self.activate_if_complete(waiting);
         }
     }
@@ -155,35 +157,40 @@ impl State {
         self.rest_card(slice.card);
     }
 
-    /// The grants that wait for something on the cards of these slices: blocks, memory or room for a slice.
-    fn waiting_on(&self, slices: &[Slice]) -> Vec<AllocationId> {
-        let cards: BTreeSet<CardId> = slices.iter().map(|slice| slice.card).collect();
-        let nodes: BTreeSet<NodeId> = cards.iter().map(|card| card.node).collect();
-        let waiting: BTreeSet<AllocationId> = nodes
-            .into_iter()
-            .flat_map(|node| self.allocations_on(node))
+    /// The grants that wait for something that a worker holds: blocks, memory or a place for a slice on its cards, or, when it
+    /// holds some of that, a part of its host.
+    fn waiting_on(&self, worker: &Worker, holds_host: bool) -> Vec<AllocationId> {
+        let cards: BTreeSet<CardId> = worker.slices.iter().map(|slice| slice.card).collect();
+        self.allocations_on(worker.node)
             .filter(|grant| {
                 let mut held = grant.workers.iter().flat_map(|worker| &worker.slices);
-                grant.phase == AllocationPhase::Waiting && held.any(|slice| cards.contains(&slice.card))
+                grant.phase == AllocationPhase::Waiting
+                    && (held.any(|slice| cards.contains(&slice.card))
+                        || holds_host && self.waits_for_host(grant, worker.node))
             })
             .map(|grant| grant.id)
-            .collect();
-        waiting.into_iter().collect()
+            .collect()
     }
 
     /// Puts a grant into force once every one of its blocks is held by it and its cards have the memory and the room for its
     /// slices: now its workers may be started.
-    fn activate_if_complete(&mut self, id: AllocationId) {
+    pub(super) fn activate_if_complete(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
+        let whole = self.takes_whole_cards(allocation.job);
         let complete = allocation.workers.iter().all(|worker| {
             let owner = allocation.owner(worker.rank);
             worker.slices.iter().all(|slice| {
                 self.cards.get(&slice.card).is_some_and(|card| {
                     card.extents.all(slice.start, slice.length, |state| state == BlockState::Held(owner))
+                        && (!whole || card.extents.as_slice().iter().all(|extent| is_mine_or_nobodys(extent.state, id)))
                 })
             })
         });
-        if allocation.phase != AllocationPhase::Waiting || !complete || !self.has_room(&allocation) {
+        if allocation.phase != AllocationPhase::Waiting
+            || !complete
+            || !self.has_room(&allocation)
+            || !self.hosts_have_room(&allocation)
+        {
             return;
         }
         self.with_allocation(id, |allocation| allocation.phase = AllocationPhase::Active);
@@ -193,6 +200,7 @@ impl State {
                 card.memory_used += slice.memory;
             });
         }
+        self.keep_host_promises(&allocation);
         self.note_activated(&allocation);
     }
 
@@ -216,7 +224,8 @@ impl State {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let Some(worker) = allocation.worker(rank) else { return };
         let owner = allocation.owner(rank);
-        for waiting in self.waiting_on(&worker.slices) {
+        let holds_host = !self.host_request_of(allocation.job).is_zero();
+        for waiting in self.waiting_on(worker, holds_host) {
             self.abandon_waiting(waiting);
         }
         self.set_worker(&allocation, rank, WorkerState::Lost);
@@ -240,8 +249,18 @@ impl State {
         }
     }
 
+    /// Whether nobody else may compute on the cards of a job.
+    pub(super) fn takes_whole_cards(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.spec.virtual_card.whole_cards)
+    }
+
     /// The node's cards.
     pub(super) fn card_ids(&self, node: NodeId) -> Vec<CardId> {
         self.cards_of(node).map(|(id, _)| id).collect()
     }
+}
+
+/// Whether a block is held by this grant or by nobody.
+fn is_mine_or_nobodys(state: BlockState, allocation: AllocationId) -> bool {
+    state.owner().is_none_or(|owner| owner.allocation == allocation)
 }

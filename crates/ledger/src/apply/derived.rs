@@ -7,6 +7,7 @@ use crate::allocation::AllocationPhase;
 use crate::capacity::Capacity;
 use crate::extent::BlockCounts;
 use crate::job::JobState;
+use crate::ports::MeetingPorts;
 use crate::queue::Queue;
 use crate::state::{State, WaitingKey};
 
@@ -34,10 +35,14 @@ impl State {
             .allocations()
             .flat_map(|allocation| allocation.workers.iter().map(|worker| ((worker.node, allocation.id), ())))
             .collect();
-        self.ports = self
-            .allocations()
-            .filter_map(|allocation| Some(((allocation.workers.first()?.node, allocation.master_port), allocation.id)))
-            .collect();
+        let mut ports = MeetingPorts::default();
+        for allocation in self.allocations() {
+            if let Some(first) = allocation.workers.first() {
+                ports.take(first.node, allocation.master_port);
+            }
+        }
+        self.ports = ports;
+        self.host_use = self.count_host_use();
         self.counts = self.cards().fold(BlockCounts::default(), |sum, (_, card)| sum.plus(card.extents.counts()));
         let mut capacity = Capacity::default();
         self.cards().for_each(|(_, card)| capacity.add(card));

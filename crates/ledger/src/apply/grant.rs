@@ -71,12 +71,14 @@ impl State {
         let id = self.next_allocation;
         self.next_allocation = AllocationId(id.0 + 1);
         let epoch = Epoch(self.revision.0);
+        let request = self.host_request_of(job);
         let mut amount = QueueAmount::default();
         let mut workers = Vec::with_capacity(planned.len());
         for (rank, plan) in (0u32..).zip(planned) {
             let rank = Rank(rank);
             let owner = Owner { allocation: id, epoch, rank };
             self.hold_slices(owner, &plan.slices, phase == AllocationPhase::Waiting);
+            self.hold_host(plan.node, request, phase == AllocationPhase::Waiting);
             amount = amount.plus(self.amount_of(&plan.slices));
             self.node_workers.insert_cow((plan.node, id), ());
             workers.push(Worker {
@@ -96,7 +98,7 @@ impl State {
             });
         }
         self.charge_held(job, amount);
-        self.ports.insert_cow((planned[0].node, master_port), id);
+        self.ports.take(planned[0].node, master_port);
         let allocation = Allocation {
             id,
             epoch,
@@ -116,17 +118,8 @@ impl State {
     /// The lowest port of a node that no allocation meets at.
     pub(super) fn free_port(&self, node: NodeId) -> Result<u16, Rejection> {
         let first = self.config.first_master_port;
-        let mut candidate = first;
-        for ((_, used), _) in self.ports.range((node, 0)..=(node, u16::MAX)) {
-            if *used == candidate {
-                candidate = candidate.saturating_add(1);
-            }
-        }
-        if candidate.saturating_sub(first) < self.config.master_ports {
-            Ok(candidate)
-        } else {
-            Err(Rejection::NoMasterPort(node))
-        }
+        let lowest = self.ports.lowest_free(node, first).filter(|port| port - first < self.config.master_ports);
+        lowest.ok_or(Rejection::NoMasterPort(node))
     }
 
     /// Suspends a job for another one (law L4); it resumes by itself.
@@ -174,7 +167,7 @@ impl State {
             self.node_workers.remove_cow(&(worker.node, allocation.id));
         }
         if let Some(first) = allocation.workers.first() {
-            self.ports.remove_cow(&(first.node, allocation.master_port));
+            self.ports.give_back(first.node, allocation.master_port);
         }
         self.allocations.remove_cow(&allocation.id);
         self.touched.push(Touched::Allocation(allocation.id));

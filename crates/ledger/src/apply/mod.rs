@@ -6,6 +6,7 @@
 mod blocks;
 mod derived;
 mod grant;
+mod host;
 mod jobs;
 mod moves;
 mod nodes;
@@ -100,7 +101,7 @@ impl State {
         }
         match self.carry_out(request) {
             Ok(outcome) => {
-                if let Some(key) = request.key {
+                if let Some(key) = request.key.filter(|_| !changed_nothing(&outcome)) {
                     self.remember(key, &outcome);
                 }
                 outcome
@@ -130,6 +131,7 @@ impl State {
             Command::NodeReturned { node, incarnation } => self.node_returned(*node, *incarnation),
             Command::ForgetNode { node } => self.forget_node(*node),
             Command::ConfirmStopped { node } => self.confirm_stopped(*node),
+            Command::UpdateCached { node, cached } => self.update_cached(*node, cached),
             Command::SubmitJob { spec, traceparent } => self.submit_job(request, spec, traceparent),
             Command::CancelJob { job } => self.cancel_job(*job, &request.actor),
             Command::HoldJob { job } => self.hold_job(*job),
@@ -161,4 +163,9 @@ impl State {
     fn known_job(&self, id: JobId) -> Result<Arc<crate::job::Job>, Rejection> {
         self.jobs.get(&id).cloned().ok_or(Rejection::UnknownJob(id))
     }
+}
+
+/// Whether every part of a plan was refused: like any refusal it is not remembered, sent again it may succeed.
+fn changed_nothing(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Planned(parts) if parts.iter().all(Result::is_err))
 }

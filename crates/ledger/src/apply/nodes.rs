@@ -1,5 +1,6 @@
 //! Nodes and cards: registration and numbering (P2, P3), health and ratings (law L6), loss and return (law L2).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Applied;
@@ -13,7 +14,7 @@ use crate::job::{JobState, OnDisconnect};
 use crate::node::{Eligibility, Node, NodeDescription, NodeState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::spec::{check_cards, check_node};
+use crate::spec::{check_cached, check_cards, check_node};
 use crate::state::State;
 use crate::units::{BlockNumber, Epoch, Mebibytes};
 
@@ -39,8 +40,33 @@ impl State {
             node.description = description.clone();
             node.epoch = epoch;
         });
+        if known.description.host != description.host {
+            self.host_changed(known.id);
+        }
         self.declare_cards(known.id, cards, true);
         Ok(Outcome::Registered { node: known.id, epoch })
+    }
+
+    /// A host offers more or less than before: what waits for a part of it may start now, or may never.
+    fn host_changed(&mut self, node: NodeId) {
+        let waiting: Vec<AllocationId> = self
+            .allocations_on(node)
+            .filter(|grant| grant.phase == AllocationPhase::Waiting && self.waits_for_host(grant, node))
+            .map(|grant| grant.id)
+            .collect();
+        for grant in waiting {
+            self.activate_if_complete(grant);
+            self.abandon_waiting(grant);
+        }
+    }
+
+    /// The data on a node's disks changed.
+    pub(super) fn update_cached(&mut self, node: NodeId, cached: &BTreeSet<String>) -> Applied {
+        check_cached(cached)?;
+        if self.known_node(node)?.description.cached != *cached {
+            self.with_node(node, |node| node.description.cached.clone_from(cached));
+        }
+        Ok(Outcome::Done)
     }
 
     fn add_node(&mut self, description: &NodeDescription, cards: &[CardDescription]) -> Outcome {
@@ -241,12 +267,9 @@ impl State {
             AllocationPhase::Reserved => {
                 // The target of a move is gone before anything was started there.
                 if let Some(movement) = job.moving.and_then(|id| self.moves.get(&id)).cloned() {
-                    let from = movement.phase;
-                    if self.advance_move(movement.id, from, false).is_err() {
-                        self.begin_stop(id);
-                        self.end_move(movement.id);
-                        self.move_job(job.id, JobState::Suspending, Reason::MoveFailed);
-                    }
+                    // Not refused: a target is reserved only in the steps in which a move can be given up.
+                    let given_up = self.advance_move(movement.id, movement.phase, false);
+                    debug_assert!(given_up.is_ok(), "{movement:?}: {given_up:?}");
                 }
             }
             AllocationPhase::Active | AllocationPhase::Ending => {

@@ -30,11 +30,16 @@ impl State {
             last = worker.member;
             members.entry(worker.member).or_default().push(worker);
         }
-        if members.len() != job.spec.gang as usize || last.saturating_add(1) != job.spec.gang {
-            return Err(mismatch(format!("the gang has {} virtual cards, the grant {}", job.spec.gang, members.len())));
+        let (count, sizes) = (last.saturating_add(1), job.spec.gang_sizes());
+        if members.len() != count as usize || !sizes.contains(&count) {
+            let (least, most) = (sizes.start(), sizes.end());
+            let problem = format!("the gang has {least} to {most} virtual cards, the grant {}", members.len());
+            return Err(mismatch(problem));
         }
         let given_back = self.given_back_by(victims);
         self.validate_blocks(workers, &given_back)?;
+        self.validate_whole_cards(job, workers, &given_back)?;
+        self.validate_hosts(job, workers, &given_back)?;
         for (member, workers) in members {
             self.validate_member(job, &workers)
                 .map_err(|problem| problem.unwrap_or_else(|text| mismatch(format!("virtual card {member}: {text}"))))?;
@@ -88,6 +93,32 @@ impl State {
             let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
             if limit > 0 && (card.slices - slices_back).saturating_add(count) > limit {
                 return Err(Rejection::MemoryNotFree { card: id });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a job that takes whole cards gets all of each, and that nobody is put beside such a job.
+    fn validate_whole_cards(
+        &self,
+        job: &Job,
+        workers: &[PlannedWorker],
+        given_back: &BTreeSet<AllocationId>,
+    ) -> Result<(), Rejection> {
+        let whole = job.spec.virtual_card.whole_cards;
+        for slice in workers.iter().flat_map(|worker| &worker.slices) {
+            let card = self.cards.get(&slice.card).ok_or(Rejection::UnknownCard(slice.card))?;
+            if whole && (slice.start.0, slice.length) != (0, card.blocks) {
+                let problem = format!("{} must be taken whole, all {} of it", slice.card, card.blocks);
+                return Err(Rejection::GrantMismatch { job: job.id, problem });
+            }
+            let others = card.extents.as_slice().iter().flat_map(|extent| extent.state.holders());
+            for other in others.filter(|other| !given_back.contains(&other.allocation)) {
+                let Some(other) = self.allocations.get(&other.allocation).map(|grant| grant.job) else { continue };
+                if whole || self.takes_whole_cards(other) {
+                    let holder = if whole { job.id } else { other };
+                    return Err(Rejection::CardTakenWhole { card: slice.card, job: holder });
+                }
             }
         }
         Ok(())

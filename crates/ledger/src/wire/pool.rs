@@ -1,11 +1,25 @@
 //! Nodes, queues and settings as commands carry them and snapshots keep them.
 
-use super::field::{FieldError, WireEnum, duration_from_wire, duration_to_wire, required, required_enum};
-use super::stored;
-use crate::config::PoolConfig;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::field::{
+    FieldError, WireEnum, duration_from_wire, duration_to_wire, enum_from_wire, required, required_enum,
+};
+use super::{stored, v1};
+use crate::card::CardKind;
+use crate::config::{CompactionPolicy, PoolConfig};
+use crate::host::HostCapacity;
+use crate::job::Packing;
 use crate::node::NodeDescription;
 use crate::queue::{QueueAmount, QueueSettings};
-use crate::units::{Mebibytes, MilliTflops};
+use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
+
+// What settings mean that are absent. Logs of every release rely on it, so that it never changes, whatever the defaults of new
+// pools become (law L7).
+const ABSENT_HALF_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+const ABSENT_COMPACTION: CompactionPolicy =
+    CompactionPolicy { automatic: false, threshold: Percent(50), moves_per_hour: 60 };
 
 pub(super) fn node_from_wire(node: stored::NodeDescription) -> NodeDescription {
     NodeDescription {
@@ -16,6 +30,8 @@ pub(super) fn node_from_wire(node: stored::NodeDescription) -> NodeDescription {
         address: node.address,
         worker_host: node.worker_host,
         labels: node.labels,
+        host: node.host.map(capacity_from_wire),
+        cached: node.cached.into_iter().collect(),
     }
 }
 
@@ -28,7 +44,21 @@ pub(super) fn node_to_wire(node: &NodeDescription) -> stored::NodeDescription {
         address: node.address.clone(),
         worker_host: node.worker_host.clone(),
         labels: node.labels.clone(),
+        host: node.host.map(capacity_to_wire),
+        cached: node.cached.iter().cloned().collect(),
     }
+}
+
+/// What a host offers.
+#[must_use]
+pub fn capacity_from_wire(host: v1::HostCapacity) -> HostCapacity {
+    HostCapacity { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) }
+}
+
+/// The same as a message.
+#[must_use]
+pub fn capacity_to_wire(host: HostCapacity) -> v1::HostCapacity {
+    v1::HostCapacity { milli_cpus: host.cpu.0, memory_mib: host.memory.0 }
 }
 
 pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSettings, FieldError> {
@@ -38,6 +68,7 @@ pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSetti
         guaranteed: amount_from_wire(required("guaranteed", queue.guaranteed)?),
         maximum: queue.maximum.map(amount_from_wire),
         weight: queue.weight,
+        packing: enum_from_wire("packing", queue.packing)?,
     })
 }
 
@@ -48,6 +79,7 @@ pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
         guaranteed: Some(amount_to_wire(queue.guaranteed)),
         maximum: queue.maximum.map(amount_to_wire),
         weight: queue.weight,
+        packing: queue.packing.map_or(0, WireEnum::to_wire),
     }
 }
 
@@ -76,6 +108,17 @@ pub(super) fn config_from_wire(config: &stored::PoolConfig) -> Result<PoolConfig
         preemptions_per_hour: config.preemptions_per_hour,
         first_master_port: port_from_wire("first_master_port", config.first_master_port)?,
         master_ports: port_from_wire("master_ports", config.master_ports)?,
+        packing: enum_from_wire("packing", config.packing)?.unwrap_or(Packing::Stack),
+        fair_share_half_life: match &config.fair_share_half_life {
+            Some(half_life) => duration_from_wire("fair_share_half_life", half_life)?,
+            None => ABSENT_HALF_LIFE,
+        },
+        oversubscription: oversubscription_from_wire(&config.oversubscription)?,
+        compaction: config.compaction.as_ref().map_or(ABSENT_COMPACTION, |policy| CompactionPolicy {
+            automatic: policy.automatic,
+            threshold: Percent(policy.threshold_percent),
+            moves_per_hour: policy.moves_per_hour,
+        }),
     })
 }
 
@@ -93,7 +136,31 @@ pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
         preemptions_per_hour: config.preemptions_per_hour,
         first_master_port: u32::from(config.first_master_port),
         master_ports: u32::from(config.master_ports),
+        packing: if config.packing == Packing::Stack { 0 } else { config.packing.to_wire() },
+        fair_share_half_life: (config.fair_share_half_life != ABSENT_HALF_LIFE)
+            .then(|| duration_to_wire(config.fair_share_half_life)),
+        oversubscription: config
+            .oversubscription
+            .iter()
+            .map(|(kind, percent)| stored::Oversubscription { kind: kind.to_wire(), percent: percent.0 })
+            .collect(),
+        compaction: (config.compaction != ABSENT_COMPACTION).then(|| stored::CompactionPolicy {
+            automatic: config.compaction.automatic,
+            threshold_percent: config.compaction.threshold.0,
+            moves_per_hour: config.compaction.moves_per_hour,
+        }),
     }
+}
+
+fn oversubscription_from_wire(kinds: &[stored::Oversubscription]) -> Result<BTreeMap<CardKind, Percent>, FieldError> {
+    let mut read = BTreeMap::new();
+    for (place, of) in kinds.iter().enumerate() {
+        let field = format!("oversubscription[{place}].kind");
+        if read.insert(required_enum(&field, of.kind)?, Percent(of.percent)).is_some() {
+            return Err(FieldError::invalid(field, "must name each kind once"));
+        }
+    }
+    Ok(read)
 }
 
 /// Reads a number of a port, or a number of ports.

@@ -85,6 +85,9 @@ fn command_to_wire(command: &Command) -> Stored {
         }
         Command::ForgetNode { node } => Stored::ForgetNode(stored::ForgetNode { node_id: node.0 }),
         Command::ConfirmStopped { node } => Stored::ConfirmStopped(stored::ConfirmStopped { node_id: node.0 }),
+        Command::UpdateCached { node, cached } => {
+            Stored::UpdateCached(stored::UpdateCached { node_id: node.0, cached: cached.iter().cloned().collect() })
+        }
         Command::SubmitJob { spec, traceparent } => {
             Stored::SubmitJob(stored::SubmitJob { spec: Some(spec_to_wire(spec)), traceparent: traceparent.clone() })
         }
@@ -128,6 +131,9 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         }
         Stored::ForgetNode(forget) => Command::ForgetNode { node: NodeId(forget.node_id) },
         Stored::ConfirmStopped(confirm) => Command::ConfirmStopped { node: NodeId(confirm.node_id) },
+        Stored::UpdateCached(update) => {
+            Command::UpdateCached { node: NodeId(update.node_id), cached: update.cached.into_iter().collect() }
+        }
         Stored::SubmitJob(submit) => Command::SubmitJob {
             spec: Arc::new(spec_from_wire(required("spec", submit.spec)?).map_err(|error| error.under("spec"))?),
             traceparent: submit.traceparent,

@@ -193,6 +193,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         requests_held: _,
         // Empty between entries.
         pending_events: _,
+        host_use: _,
         touched: _,
     } = state;
     stored::SnapshotHeader {

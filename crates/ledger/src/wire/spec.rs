@@ -7,9 +7,10 @@ use super::field::{
     FieldError, WireEnum, duration_from_wire, duration_to_wire, each, enum_from_wire, required, required_enum,
 };
 use super::v1;
-use crate::job::{CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
+use crate::host::HostRequest;
+use crate::job::{Affinity, CheckpointPolicy, JobSpec, PreferredLabel, RetryPolicy, VirtualCardRequest};
 use crate::queue::DEFAULT_QUEUE;
-use crate::units::{Mebibytes, MilliTflops};
+use crate::units::{Mebibytes, MilliCpus, MilliTflops};
 
 /// Priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 50;
@@ -40,6 +41,11 @@ pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
         node_labels: spec.node_labels,
         output_retention: optional_duration("output_retention", spec.output_retention)?,
         held: spec.held,
+        host: spec.host.map_or(HostRequest::ZERO, host_from_wire),
+        gang_min: spec.gang_min,
+        min_runtime: optional_duration("min_runtime", spec.min_runtime)?.unwrap_or_default(),
+        affinity: spec.affinity.map(affinity_from_wire).unwrap_or_default(),
+        packing: enum_from_wire("packing", spec.packing)?,
     })
 }
 
@@ -73,6 +79,11 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
         node_labels: spec.node_labels.clone(),
         output_retention: spec.output_retention.map(duration_to_wire),
         held: spec.held,
+        host: (!spec.host.is_zero()).then(|| host_to_wire(spec.host)),
+        gang_min: spec.gang_min,
+        min_runtime: (!spec.min_runtime.is_zero()).then(|| duration_to_wire(spec.min_runtime)),
+        affinity: (spec.affinity != Affinity::default()).then(|| affinity_to_wire(&spec.affinity)),
+        packing: spec.packing.map_or(0, WireEnum::to_wire),
     }
 }
 
@@ -91,6 +102,7 @@ fn request_from_wire(request: v1::VirtualCardRequest) -> Result<VirtualCardReque
         isolation: enum_from_wire("isolation", request.isolation)?.unwrap_or_default(),
         vendors: request.vendors.into_iter().collect(),
         models: request.models.into_iter().collect(),
+        whole_cards: request.whole_cards,
     })
 }
 
@@ -105,6 +117,49 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
         isolation: request.isolation.to_wire(),
         vendors: request.vendors.iter().cloned().collect(),
         models: request.models.iter().cloned().collect(),
+        whole_cards: request.whole_cards,
+    }
+}
+
+/// What a worker needs of its host, or holds of it.
+#[must_use]
+pub fn host_from_wire(host: v1::HostRequest) -> HostRequest {
+    HostRequest { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) }
+}
+
+/// The same as a message.
+#[must_use]
+pub fn host_to_wire(host: HostRequest) -> v1::HostRequest {
+    v1::HostRequest { milli_cpus: host.cpu.0, memory_mib: host.memory.0 }
+}
+
+fn affinity_from_wire(affinity: v1::Affinity) -> Affinity {
+    let preferred = affinity.preferred.into_iter().map(|label| PreferredLabel {
+        key: label.key,
+        value: label.value,
+        weight: label.weight,
+    });
+    Affinity {
+        preferred: preferred.collect(),
+        together: affinity.together,
+        spread: affinity.spread,
+        avoid: affinity.avoid,
+        data: affinity.data.into_iter().collect(),
+    }
+}
+
+fn affinity_to_wire(affinity: &Affinity) -> v1::Affinity {
+    let preferred = affinity.preferred.iter().map(|label| v1::PreferredLabel {
+        key: label.key.clone(),
+        value: label.value.clone(),
+        weight: label.weight,
+    });
+    v1::Affinity {
+        preferred: preferred.collect(),
+        together: affinity.together.clone(),
+        spread: affinity.spread.clone(),
+        avoid: affinity.avoid.clone(),
+        data: affinity.data.iter().cloned().collect(),
     }
 }
 

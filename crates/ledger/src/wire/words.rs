@@ -4,7 +4,7 @@ use super::field::WireEnum;
 use super::{stored, v1};
 use crate::allocation::{AllocationPhase, MovePhase, StopCause, WorkerState};
 use crate::card::{CardHealth, CardKind, Isolation, LinkKind, Precision};
-use crate::job::{CheckpointMode, Ending, JobState, OnDisconnect, Span};
+use crate::job::{CheckpointMode, Ending, JobState, OnDisconnect, Packing, Span};
 use crate::node::{Eligibility, NodeState};
 
 macro_rules! words {
@@ -40,6 +40,7 @@ words!(Precision = v1::Precision { Fp32, Tf32, Fp16, Bf16, Fp8, Int8 });
 words!(Span = v1::Span { Card, Node, Pool });
 words!(Isolation = v1::Isolation { Shared, Soft, Hard });
 words!(CheckpointMode = v1::CheckpointMode { Cooperative, Transparent, Requeue });
+words!(Packing = v1::Packing { Stack, Spread });
 words!(OnDisconnect = v1::OnDisconnect { Stop, Keep });
 words!(CardHealth = v1::CardHealth { Healthy, Unhealthy });
 words!(LinkKind = v1::LinkKind { Fabric, PcieSwitch, Numa, Node });

@@ -10,11 +10,12 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
-    AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
-    CheckpointPolicy, Command, Eligibility, Epoch, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliTflops,
-    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy,
-    Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
+    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
+    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
+    Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
+    PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision,
+    Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -68,21 +69,39 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
         btree_set(select(CardKind::ALL.to_vec()), 0..4),
         any::<bool>(),
         isolation(),
-        (btree_set(text(), 0..3), btree_set(text(), 0..3)),
+        (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
     )
-        .prop_map(|((compute, memory, precision), span, kinds, mixed, isolation, (vendors, models))| {
-            VirtualCardRequest {
-                compute: MilliTflops(compute),
-                memory: Mebibytes(memory),
-                precision,
-                span,
-                kinds,
-                mixed,
-                isolation,
-                vendors,
-                models,
-            }
-        })
+        .prop_map(
+            |((compute, memory, precision), span, kinds, mixed, isolation, (vendors, models, whole_cards))| {
+                VirtualCardRequest {
+                    compute: MilliTflops(compute),
+                    memory: Mebibytes(memory),
+                    precision,
+                    span,
+                    kinds,
+                    mixed,
+                    isolation,
+                    vendors,
+                    models,
+                    whole_cards,
+                }
+            },
+        )
+}
+
+fn host() -> impl Strategy<Value = HostRequest> {
+    (any::<u64>(), any::<u64>())
+        .prop_map(|(cpu, memory)| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) })
+}
+
+fn packing() -> impl Strategy<Value = Packing> {
+    select(vec![Packing::Stack, Packing::Spread])
+}
+
+fn affinity() -> impl Strategy<Value = Affinity> {
+    let label = (text(), text(), any::<u32>()).prop_map(|(key, value, weight)| PreferredLabel { key, value, weight });
+    (vec(label, 0..3), text(), text(), words(), btree_set(text(), 0..3))
+        .prop_map(|(preferred, together, spread, avoid, data)| Affinity { preferred, together, spread, avoid, data })
 }
 
 /// A job with everything that storage must keep, within what defaults do not replace.
@@ -100,8 +119,10 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
         (1u32.., virtual_card(), any::<u32>(), any::<bool>(), checkpoint),
         (select(vec![OnDisconnect::Stop, OnDisconnect::Keep]), option::of(time()), retry, words(), words()),
         (option::of(time()), any::<bool>()),
+        (host(), option::of(any::<u32>()), time(), affinity(), option::of(packing())),
     )
-        .prop_map(|(texts, card, after, (output_retention, held))| {
+        .prop_map(|(texts, card, after, (output_retention, held), rest)| {
+            let (host, gang_min, min_runtime, affinity, packing) = rest;
             let (name, queue, command, environment, working_directory, script) = texts;
             let (gang, virtual_card, priority, preemptible, checkpoint) = card;
             let (on_disconnect, time_limit, retry, labels, node_labels) = after;
@@ -124,6 +145,11 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 node_labels,
                 output_retention,
                 held,
+                host,
+                gang_min,
+                min_runtime,
+                affinity,
+                packing,
             }
         })
 }
@@ -168,8 +194,9 @@ pub fn card() -> impl Strategy<Value = CardDescription> {
 }
 
 fn node() -> impl Strategy<Value = NodeDescription> {
-    (text(), text(), any::<u64>(), text(), text(), text(), words()).prop_map(
-        |(name, uid, incarnation, agent_version, address, worker_host, labels)| NodeDescription {
+    let disk = (option::of(host()), btree_set(text(), 0..3));
+    (text(), text(), any::<u64>(), text(), text(), text(), words(), disk).prop_map(
+        |(name, uid, incarnation, agent_version, address, worker_host, labels, (host, cached))| NodeDescription {
             name,
             uid,
             incarnation,
@@ -177,6 +204,8 @@ fn node() -> impl Strategy<Value = NodeDescription> {
             address,
             worker_host,
             labels,
+            host: host.map(|host| HostCapacity { cpu: host.cpu, memory: host.memory }),
+            cached,
         },
     )
 }
@@ -229,9 +258,14 @@ fn config() -> impl Strategy<Value = PoolConfig> {
     (
         (select(Precision::ALL.to_vec()), any::<u64>(), time(), any::<u64>(), time(), any::<u64>()),
         (any::<u64>(), time(), any::<u64>(), any::<u32>(), any::<u16>(), any::<u16>()),
+        (packing(), time(), btree_map(select(CardKind::ALL.to_vec()), any::<u32>().prop_map(Percent), 0..3)),
+        (any::<bool>(), any::<u32>(), any::<u32>()),
     )
-        .prop_map(|(first, (job_limit, output_retention, event_limit, preemptions_per_hour, first_master_port, ports))| {
-            let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) = first;
+        .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction)| {
+            let (job_limit, output_retention, event_limit, preemptions_per_hour, first_master_port, ports) = second;
+            let (automatic, threshold, moves_per_hour) = compaction;
+            let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) =
+                first;
             PoolConfig {
                 reference_precision,
                 block_size: MilliTflops(block_size),
@@ -245,6 +279,10 @@ fn config() -> impl Strategy<Value = PoolConfig> {
                 preemptions_per_hour,
                 first_master_port,
                 master_ports: ports,
+                packing,
+                fair_share_half_life,
+                oversubscription,
+                compaction: CompactionPolicy { automatic, threshold: Percent(threshold), moves_per_hour },
             }
         })
 }
@@ -254,8 +292,15 @@ fn command() -> impl Strategy<Value = Command> {
     let job = || any::<u64>().prop_map(JobId);
     let eligibilities = vec![Eligibility::Eligible, Eligibility::Cordoned, Eligibility::Draining];
     let phases = vec![MovePhase::Reserved, MovePhase::Suspending, MovePhase::Transferring, MovePhase::Resuming];
-    let queue = (text(), text(), amount(), option::of(amount()), any::<u32>()).prop_map(
-        |(name, parent, guaranteed, maximum, weight)| QueueSettings { name, parent, guaranteed, maximum, weight },
+    let queue = (text(), text(), amount(), option::of(amount()), any::<u32>(), option::of(packing())).prop_map(
+        |(name, parent, guaranteed, maximum, weight, packing)| QueueSettings {
+            name,
+            parent,
+            guaranteed,
+            maximum,
+            weight,
+            packing,
+        },
     );
     prop_oneof![
         (node(), vec(card(), 0..3)).prop_map(|(node, cards)| Command::RegisterNode { node, cards }),
@@ -269,6 +314,7 @@ fn command() -> impl Strategy<Value = Command> {
         (node_id(), any::<u64>()).prop_map(|(node, incarnation)| Command::NodeReturned { node, incarnation }),
         node_id().prop_map(|node| Command::ForgetNode { node }),
         node_id().prop_map(|node| Command::ConfirmStopped { node }),
+        (node_id(), btree_set(text(), 0..3)).prop_map(|(node, cached)| Command::UpdateCached { node, cached }),
         (spec(), text()).prop_map(|(spec, traceparent)| Command::SubmitJob { spec: Arc::new(spec), traceparent }),
         job().prop_map(|job| Command::CancelJob { job }),
         job().prop_map(|job| Command::HoldJob { job }),

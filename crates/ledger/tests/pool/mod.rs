@@ -1,15 +1,15 @@
 //! A pool for tests: commands in, state out, with every law checked after each entry.
 #![allow(dead_code, missing_docs)] // each test file uses its part
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command,
-    EntryPosition, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId, Observation,
-    OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RetryPolicy, Revision, Slice, Span,
-    State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
+    Affinity, Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
+    Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription,
+    NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RetryPolicy,
+    Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
 };
 
 pub struct Pool {
@@ -45,6 +45,8 @@ pub fn node(name: &str) -> NodeDescription {
         address: "127.0.0.1:7000".to_owned(),
         worker_host: "127.0.0.1".to_owned(),
         labels: BTreeMap::new(),
+        host: None,
+        cached: BTreeSet::new(),
     }
 }
 
@@ -84,6 +86,7 @@ pub fn spec() -> JobSpec {
             isolation: Isolation::Shared,
             vendors: Default::default(),
             models: Default::default(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -95,6 +98,11 @@ pub fn spec() -> JobSpec {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
-    CheckpointPolicy, Command, Eligibility, Epoch, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliTflops,
-    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision,
-    Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
+    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
+    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
+    Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
+    PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
+    Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 /// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
@@ -23,6 +24,7 @@ pub fn name(command: &Command) -> &'static str {
         Command::NodeReturned { .. } => "node_returned",
         Command::ForgetNode { .. } => "forget_node",
         Command::ConfirmStopped { .. } => "confirm_stopped",
+        Command::UpdateCached { .. } => "update_cached",
         Command::SubmitJob { .. } => "submit_job",
         Command::CancelJob { .. } => "cancel_job",
         Command::HoldJob { .. } => "hold_job",
@@ -40,7 +42,7 @@ pub fn name(command: &Command) -> &'static str {
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 20;
+pub const KINDS: usize = 21;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -52,6 +54,7 @@ pub fn commands() -> Vec<Command> {
         Command::NodeReturned { node, incarnation: 5 },
         Command::ForgetNode { node },
         Command::ConfirmStopped { node },
+        Command::UpdateCached { node, cached: cached() },
         Command::SubmitJob { spec: Arc::new(spec()), traceparent: "00-4bf92f-00f067-01".to_owned() },
         Command::CancelJob { job },
         Command::HoldJob { job },
@@ -66,6 +69,58 @@ pub fn commands() -> Vec<Command> {
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
         Command::Tick,
     ]
+}
+
+/// Commands with the fields that were added after the first files were written, under the names of their own files.
+pub fn additions() -> Vec<(&'static str, Command)> {
+    let node = full_node();
+    let queue = QueueSettings { packing: Some(Packing::Stack), ..queue() };
+    vec![
+        ("register_node.host", Command::RegisterNode { node, cards: vec![] }),
+        ("submit_job.host", Command::SubmitJob { spec: Arc::new(full_spec()), traceparent: String::new() }),
+        ("set_queue.packing", Command::SetQueue { queue }),
+        ("set_config.policies", Command::SetConfig { config: full_config() }),
+    ]
+}
+
+/// A node that says everything.
+pub fn full_node() -> NodeDescription {
+    let host = Some(HostCapacity { cpu: MilliCpus(96_000), memory: Mebibytes(1 << 20) });
+    NodeDescription { host, cached: cached(), ..node_description() }
+}
+
+fn cached() -> BTreeSet<String> {
+    BTreeSet::from(["imagenet-2012".to_owned(), "llama.safetensors".to_owned()])
+}
+
+/// A job that says everything.
+pub fn full_spec() -> JobSpec {
+    JobSpec {
+        virtual_card: VirtualCardRequest { whole_cards: true, ..spec().virtual_card },
+        host: HostRequest { cpu: MilliCpus(1500), memory: Mebibytes(2048) },
+        gang_min: Some(2),
+        min_runtime: Duration::from_secs(600),
+        affinity: Affinity {
+            preferred: vec![PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 }],
+            together: "zone".to_owned(),
+            spread: "node".to_owned(),
+            avoid: words([("service", "embeddings")]),
+            data: cached(),
+        },
+        packing: Some(Packing::Spread),
+        ..spec()
+    }
+}
+
+/// Settings that say everything.
+pub fn full_config() -> PoolConfig {
+    PoolConfig {
+        packing: Packing::Spread,
+        fair_share_half_life: Duration::from_secs(86_400),
+        oversubscription: BTreeMap::from([(CardKind::Gpu, Percent(150)), (CardKind::Cpu, Percent(400))]),
+        compaction: CompactionPolicy { automatic: true, threshold: Percent(30), moves_per_hour: 12 },
+        ..config()
+    }
 }
 
 pub fn request(command: Command) -> Request {
@@ -86,6 +141,8 @@ pub fn node_description() -> NodeDescription {
         address: "10.0.0.3:7201".to_owned(),
         worker_host: "10.0.0.3".to_owned(),
         labels: words([("rack", "r1"), ("zone", "a")]),
+        host: None,
+        cached: BTreeSet::new(),
     }
 }
 
@@ -127,6 +184,7 @@ pub fn spec() -> JobSpec {
             isolation: Isolation::Soft,
             vendors: BTreeSet::from(["acme".to_owned()]),
             models: BTreeSet::from(["Axon 9".to_owned()]),
+            whole_cards: false,
         },
         priority: 70,
         preemptible: false,
@@ -142,6 +200,11 @@ pub fn spec() -> JobSpec {
         node_labels: words([("zone", "a")]),
         output_retention: Some(Duration::from_secs(86_400)),
         held: true,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }
 
@@ -152,6 +215,7 @@ pub fn queue() -> QueueSettings {
         guaranteed: QueueAmount { compute: MilliTflops(10_000), memory: Mebibytes(4096) },
         maximum: Some(QueueAmount { compute: MilliTflops(90_000), memory: Mebibytes(65_536) }),
         weight: 3,
+        packing: None,
     }
 }
 
@@ -169,6 +233,7 @@ pub fn config() -> PoolConfig {
         preemptions_per_hour: 2,
         first_master_port: 30_000,
         master_ports: 100,
+        ..PoolConfig::default()
     }
 }
 

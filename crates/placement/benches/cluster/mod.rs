@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_ledger::*;
 
@@ -80,6 +81,8 @@ impl Cluster {
                     address: String::new(),
                     worker_host: String::new(),
                     labels: BTreeMap::new(),
+                    host: None,
+                    cached: BTreeSet::new(),
                 };
                 Command::RegisterNode { node, cards: cards.collect() }
             })
@@ -153,6 +156,7 @@ pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
             isolation: Isolation::Shared,
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -164,5 +168,10 @@ pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }

@@ -9,7 +9,7 @@ use tessera_ledger::{
 };
 
 use super::world::{Block, Held, World};
-use super::{Holder, Problem, victims};
+use super::{Holder, Problem, host, victims, whole};
 
 pub(super) fn check(
     world: &mut World<'_>,
@@ -25,7 +25,9 @@ pub(super) fn check(
     let mut problems = Vec::new();
     check_gang(world, job, workers, &mut problems);
     victims::check(world, job, workers, victims, &mut problems);
+    whole::check(world, job, workers, victims, &mut problems);
     take(world, job, workers, victims, &mut problems);
+    host::take(world, job, workers, victims, &mut problems);
     check_queues(world, job, workers, victims, &mut problems);
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
@@ -38,8 +40,14 @@ pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
         return Err(vec![Problem::JobNotReady(id)]);
     };
     let mut problems = Vec::new();
+    let source = job.allocation.and_then(|id| state.allocation(id));
+    if source.is_none_or(|source| source.workers.len() != workers.len()) {
+        problems.push(Problem::GangBroken(id));
+    }
     check_gang(world, job, workers, &mut problems);
+    whole::check(world, job, workers, &[], &mut problems);
     take(world, job, workers, &[], &mut problems);
+    host::take(world, job, workers, &[], &mut problems);
     check_queues(world, job, workers, &[], &mut problems);
     world.leaving.insert(id);
     if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -48,7 +56,9 @@ pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
 fn check_gang(world: &World<'_>, job: &Job, workers: &[PlannedWorker], problems: &mut Vec<Problem>) {
     let in_order = workers.windows(2).all(|pair| pair[0].member <= pair[1].member);
     let members: BTreeSet<u32> = workers.iter().map(|worker| worker.member).collect();
-    if !in_order || members.iter().copied().ne(0..job.spec.gang) {
+    let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    let whole_gang = members.iter().copied().eq(0..count) && job.spec.gang_sizes().contains(&count);
+    if !in_order || !whole_gang {
         problems.push(Problem::GangBroken(job.id));
     }
     for member in members {

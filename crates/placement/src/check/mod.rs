@@ -2,10 +2,12 @@
 //! are carried out one after the other. It shares nothing with the index, so that a mistake in one is seen by the other.
 
 mod grant;
+mod host;
 mod victims;
+mod whole;
 mod world;
 
-use tessera_ledger::{AllocationId, CardId, Eligibility, JobId, JobState, NodeId, Plan, PlanPart, State};
+use tessera_ledger::{AllocationId, CardId, Eligibility, HostRequest, JobId, JobState, NodeId, Plan, PlanPart, State};
 
 use world::World;
 
@@ -73,6 +75,26 @@ pub enum Problem {
     /// A card has too little memory, or holds too many slices.
     #[error("{0} has too little memory left, or takes no further slice")]
     CardFull(CardId),
+    /// A host has too little processor time or memory left.
+    #[error("{node} has {} and {} of its host left, and job {job} asks for {} and {}", left.cpu, left.memory, asked.cpu, asked.memory)]
+    HostFull {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeId,
+        /// What its workers there ask for.
+        asked: HostRequest,
+        /// What is left.
+        left: HostRequest,
+    },
+    /// A card is not taken whole by a job that takes whole cards, or is shared with one.
+    #[error("{card} is not taken whole, or somebody else has it whole: job {job}")]
+    NotWhole {
+        /// The job.
+        job: JobId,
+        /// The card.
+        card: CardId,
+    },
     /// A queue would exceed its maximum.
     #[error("queue {0:?} would exceed its maximum")]
     QueueExceeded(String),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{BlockState, Card, CardId, JobId, QueueAmount, Slice, State};
+use tessera_ledger::{BlockState, Card, CardId, HostRequest, JobId, NodeId, QueueAmount, Slice, State};
 
 use super::{Holder, Problem};
 
@@ -95,6 +95,10 @@ pub(super) struct World<'a> {
     pub(super) state: &'a State,
     cards: BTreeMap<CardId, ModelCard>,
     pub(super) queues: BTreeMap<String, Held>,
+    /// What the parts before took of hosts.
+    pub(super) hosts: BTreeMap<NodeId, HostRequest>,
+    /// Cards that the parts before took whole.
+    pub(super) taken_whole: BTreeSet<CardId>,
     /// Jobs that got a grant.
     pub(super) granted: BTreeSet<JobId>,
     /// Jobs that are preempted or evicted.
@@ -109,7 +113,15 @@ impl<'a> World<'a> {
             firm: queue.firm,
         };
         let queues = state.queues().map(|queue| (queue.settings.name.clone(), held(queue))).collect();
-        Self { state, cards: BTreeMap::new(), queues, granted: BTreeSet::new(), leaving: BTreeSet::new() }
+        Self {
+            state,
+            cards: BTreeMap::new(),
+            queues,
+            hosts: BTreeMap::new(),
+            taken_whole: BTreeSet::new(),
+            granted: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+        }
     }
 
     pub(super) fn card(&mut self, id: CardId) -> Option<&mut ModelCard> {

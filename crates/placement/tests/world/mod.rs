@@ -69,6 +69,7 @@ pub fn job(tflops: u64, memory: u64) -> JobSpec {
             isolation: Isolation::Shared,
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
+            whole_cards: false,
         },
         priority: 50,
         preemptible: true,
@@ -80,6 +81,11 @@ pub fn job(tflops: u64, memory: u64) -> JobSpec {
         node_labels: BTreeMap::new(),
         output_retention: None,
         held: false,
+        host: HostRequest::ZERO,
+        gang_min: None,
+        min_runtime: Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
     }
 }
 
@@ -90,6 +96,12 @@ impl World {
         let at = EntryPosition { revision: Revision(self.revision), time: LogTime(self.time) };
         let request = Request { key: None, actor: "test".to_owned(), command };
         self.state.apply(at, &[request]).remove(0)
+    }
+
+    /// Goes on where another world stands.
+    pub fn resume_from(&mut self, other: &Self) {
+        self.state = other.state.clone();
+        (self.revision, self.time) = (other.revision, other.time);
     }
 
     pub fn pass(&mut self, time: Duration) {
@@ -110,6 +122,8 @@ impl World {
             address: String::new(),
             worker_host: String::new(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            host: None,
+            cached: BTreeSet::new(),
         };
         match self.apply(Command::RegisterNode { node, cards }) {
             Outcome::Registered { node, .. } => node,
@@ -145,7 +159,7 @@ impl World {
             |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
         let (name, parent) = (name.to_owned(), parent.to_owned());
         let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
-        let queue = QueueSettings { name, parent, guaranteed, maximum, weight };
+        let queue = QueueSettings { name, parent, guaranteed, maximum, weight, packing: None };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 

@@ -127,3 +127,40 @@ fn many_workers_are_reported_in_several_messages() {
     let sizes: Vec<usize> = reports(&effects).iter().map(|report| report.workers.len()).collect();
     assert_eq!(sizes, [256, 256, 88]);
 }
+
+fn data(names: &[&str]) -> Event {
+    Event::CachedChanged(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+fn told_data(effects: &[Effect]) -> Vec<Vec<String>> {
+    reports(effects).into_iter().filter_map(|report| Some(report.cached?.names)).collect()
+}
+
+#[test]
+fn data_that_changed_is_reported_on_the_session_until_it_is_acknowledged() {
+    let mut bench = Bench::leased();
+    assert_eq!(bench.hello().cached, Vec::<String>::new());
+    let mut bench = Bench::leased();
+    let effects = bench.on(data(&["imagenet", "llama"]));
+    assert_eq!(told_data(&effects), [["imagenet", "llama"]]);
+    assert_eq!(closes(&effects), None);
+    assert!(told_data(&bench.on(data(&["imagenet", "llama"]))).is_empty(), "nothing changed");
+    bench.pass(Duration::from_secs(6));
+    let again = bench.on(Event::HeartbeatDue);
+    assert_eq!(told_data(&again).len(), 1, "it was not acknowledged");
+    bench.acknowledge(&again);
+    bench.pass(Duration::from_secs(60));
+    assert!(told_data(&bench.on(Event::HeartbeatDue)).is_empty());
+    assert_eq!(told_data(&bench.on(data(&[]))), [Vec::<String>::new()], "an empty disk is news, too");
+    bench.on(data(&["other"]));
+    assert_eq!(bench.hello().cached, ["other"], "a new session begins with all of it");
+}
+
+#[test]
+fn data_that_changes_between_hello_and_welcome_is_not_forgotten() {
+    let mut bench = Bench::with(0, Vec::new());
+    bench.hello();
+    assert!(told_data(&bench.on(data(&["late"]))).is_empty(), "there is no session yet");
+    let effects = bench.hear(welcome(5));
+    assert_eq!(told_data(&effects), [["late"]]);
+}

@@ -3,19 +3,19 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use prost_types::Duration as WireDuration;
 use tessera_api::v1::{
-    CancelJobRequest, CardKind, ErrorReason, JobSpec, LogStream, RetryPolicy, Span, StreamLogsRequest,
-    VirtualCardRequest,
+    Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, LogStream, Packing, PreferredLabel,
+    RetryPolicy, Span, StreamLogsRequest, VirtualCardRequest,
 };
 use tessera_client::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::super::Desk;
+use super::super::desk::wire_time;
 use super::follow::{Standing, Until, end_of, follow};
 use super::submit::send;
-use crate::args::{JobNumber, KindChoice, RunArgs, SpanChoice};
+use crate::args::{JobNumber, KindChoice, PackingChoice, RunArgs, SpanChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
@@ -168,13 +168,26 @@ fn spec(args: RunArgs) -> JobSpec {
             span: Span::from(args.span).into(),
             kinds: args.kind.iter().map(|kind| (*kind).into()).collect(),
             mixed: args.mixed,
+            whole_cards: args.whole_cards,
             ..VirtualCardRequest::default()
         }),
         priority: args.priority,
-        time_limit: args.time_limit.map(|limit| WireDuration {
-            seconds: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            nanos: i32::try_from(limit.subsec_nanos()).unwrap_or(0),
+        time_limit: args.time_limit.map(wire_time),
+        host: Some(HostRequest { milli_cpus: args.cpus, memory_mib: args.host_memory }),
+        gang_min: args.gang_min,
+        min_runtime: args.min_runtime.map(wire_time),
+        affinity: Some(Affinity {
+            preferred: args
+                .prefer
+                .into_iter()
+                .map(|(key, value, weight)| PreferredLabel { key, value, weight })
+                .collect(),
+            together: args.together,
+            spread: args.spread,
+            avoid: args.avoid.into_iter().collect(),
+            data: args.data,
         }),
+        packing: args.packing.map_or(0, Into::into),
         retry: Some(RetryPolicy { max_retries: args.retries, ..RetryPolicy::default() }),
         labels: args.label.into_iter().collect(),
         ..JobSpec::default()
@@ -188,6 +201,16 @@ impl From<SpanChoice> for Span {
             SpanChoice::Node => Self::Node,
             SpanChoice::Pool => Self::Pool,
         }
+    }
+}
+
+impl From<PackingChoice> for i32 {
+    fn from(choice: PackingChoice) -> Self {
+        match choice {
+            PackingChoice::Stack => Packing::Stack,
+            PackingChoice::Spread => Packing::Spread,
+        }
+        .into()
     }
 }
 

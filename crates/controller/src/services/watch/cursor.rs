@@ -79,6 +79,7 @@ mod tests {
             guaranteed: Default::default(),
             maximum: None,
             weight: 1,
+            packing: None,
         };
         Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } }
     }

@@ -1,6 +1,6 @@
 //! Nodes, jobs and grants, made by commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::v1;
 use tessera_ledger::{
@@ -41,6 +41,8 @@ pub async fn node_at(cluster: &Cluster, name: &str, address: &str, tflops: &[u64
         address: address.to_owned(),
         worker_host: "127.0.0.1".to_owned(),
         labels: BTreeMap::from([("name".to_owned(), name.to_owned())]),
+        host: None,
+        cached: BTreeSet::new(),
     };
     let cards = (0..).zip(tflops).map(|(index, tflops)| card(name, index, *tflops)).collect();
     match cluster.apply(Command::RegisterNode { node, cards }).await {

@@ -1,0 +1,136 @@
+//! What workers hold of their hosts: counted as grants are made and given back, and checked before they are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::allocation::{Allocation, PlannedWorker, WorkerState};
+use crate::event::Touched;
+use crate::host::{HostRequest, HostUse};
+use crate::ids::{AllocationId, JobId, NodeId};
+use crate::job::Job;
+use crate::rejection::Rejection;
+use crate::state::{PersistentMap, State};
+
+impl State {
+    /// What each worker of a job asks of its host.
+    pub(super) fn host_request_of(&self, job: JobId) -> HostRequest {
+        self.jobs.get(&job).map_or(HostRequest::ZERO, |job| job.spec.host)
+    }
+
+    /// Changes what is held of a host.
+    pub(super) fn with_host_use(&mut self, node: NodeId, change: impl FnOnce(HostUse) -> HostUse) {
+        let changed = change(self.host_use(node));
+        if changed.is_zero() {
+            self.host_use.remove_cow(&node);
+        } else {
+            self.host_use.insert_cow(node, changed);
+        }
+        self.touched.push(Touched::Node(node));
+    }
+
+    /// Holds what a worker asks of its host, or promises it.
+    pub(super) fn hold_host(&mut self, node: NodeId, request: HostRequest, promised: bool) {
+        if !request.is_zero() {
+            self.with_host_use(node, |host| {
+                if promised {
+                    HostUse { promised: host.promised.plus(request), ..host }
+                } else {
+                    HostUse { used: host.used.plus(request), ..host }
+                }
+            });
+        }
+    }
+
+    /// Takes back what a worker held of its host, or was promised.
+    pub(super) fn release_host(&mut self, node: NodeId, request: HostRequest, promised: bool) {
+        if !request.is_zero() {
+            self.with_host_use(node, |host| {
+                if promised {
+                    HostUse { promised: host.promised.minus(request), ..host }
+                } else {
+                    HostUse { used: host.used.minus(request), ..host }
+                }
+            });
+        }
+    }
+
+    /// Turns what the workers of a grant were promised into what they hold: it comes into force.
+    pub(super) fn keep_host_promises(&mut self, allocation: &Allocation) {
+        let request = self.host_request_of(allocation.job);
+        for worker in allocation.workers.iter() {
+            self.release_host(worker.node, request, true);
+            self.hold_host(worker.node, request, false);
+        }
+    }
+
+    /// Whether the hosts of a grant that waits have what it was promised.
+    pub(super) fn hosts_have_room(&self, allocation: &Allocation) -> bool {
+        let request = self.host_request_of(allocation.job);
+        asked_of_hosts(request, allocation.workers.iter().map(|worker| worker.node)).into_iter().all(|(node, asked)| {
+            let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { return true };
+            let in_force = HostUse { promised: HostRequest::ZERO, ..self.host_use(node) };
+            asked.fits_in(in_force.left_of(capacity))
+        })
+    }
+
+    /// Checks that hosts have what the workers ask for, counting what victims give back.
+    pub(super) fn validate_hosts(
+        &self,
+        job: &Job,
+        workers: &[PlannedWorker],
+        given_back: &BTreeSet<AllocationId>,
+    ) -> Result<(), Rejection> {
+        let asked = asked_of_hosts(job.spec.host, workers.iter().map(|worker| worker.node));
+        for (node, asked) in asked {
+            let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { continue };
+            let held = self.host_use(node);
+            let back = self.held_of_host(node, given_back);
+            let left = HostUse { used: held.used.minus(back), ..held }.left_of(capacity);
+            if !asked.fits_in(left) {
+                return Err(Rejection::HostNotFree { node, job: job.id, asked, left });
+            }
+        }
+        Ok(())
+    }
+
+    /// What some allocations hold of a host.
+    fn held_of_host(&self, node: NodeId, allocations: &BTreeSet<AllocationId>) -> HostRequest {
+        let allocations = allocations.iter().filter_map(|id| self.allocations.get(id));
+        allocations.fold(HostRequest::ZERO, |sum, allocation| {
+            let live =
+                |worker: &&crate::allocation::Worker| worker.node == node && worker.state != WorkerState::Stopped;
+            let workers = u32::try_from(allocation.workers.iter().filter(live).count()).unwrap_or(u32::MAX);
+            sum.plus(self.host_request_of(allocation.job).times(workers))
+        })
+    }
+
+    /// Whether a grant that waits could be held up by what others hold of this node's host.
+    pub(super) fn waits_for_host(&self, allocation: &Allocation, node: NodeId) -> bool {
+        allocation.workers.iter().any(|worker| worker.node == node) && !self.host_request_of(allocation.job).is_zero()
+    }
+
+    /// What is held of every host, computed from the workers.
+    pub(super) fn count_host_use(&self) -> PersistentMap<NodeId, HostUse> {
+        let mut counted: BTreeMap<NodeId, HostUse> = BTreeMap::new();
+        for allocation in self.allocations() {
+            let request = self.host_request_of(allocation.job);
+            let promised = allocation.phase == crate::allocation::AllocationPhase::Waiting;
+            let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+            for worker in live.filter(|_| !request.is_zero()) {
+                let host = counted.entry(worker.node).or_default();
+                let sum = if promised { &mut host.promised } else { &mut host.used };
+                *sum = sum.plus(request);
+            }
+        }
+        counted.into_iter().collect()
+    }
+}
+
+/// What workers on these nodes ask of each of them together; nothing when a worker asks for nothing.
+fn asked_of_hosts(request: HostRequest, nodes: impl Iterator<Item = NodeId>) -> BTreeMap<NodeId, HostRequest> {
+    let mut asked: BTreeMap<NodeId, HostRequest> = BTreeMap::new();
+    for node in nodes.filter(|_| !request.is_zero()) {
+        let sum = asked.entry(node).or_default();
+        *sum = sum.plus(request);
+    }
+    asked
+}

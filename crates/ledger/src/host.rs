@@ -1,0 +1,79 @@
+//! What workers need of their hosts beside their slices, and what hosts have of it.
+
+use crate::units::{Mebibytes, MilliCpus};
+
+/// What one worker needs of its host, or what several need together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostRequest {
+    /// Processor time.
+    pub cpu: MilliCpus,
+    /// Host memory.
+    pub memory: Mebibytes,
+}
+
+impl HostRequest {
+    /// Nothing.
+    pub const ZERO: Self = Self { cpu: MilliCpus::ZERO, memory: Mebibytes::ZERO };
+
+    /// Whether nothing is asked for.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { cpu: self.cpu.saturating_add(other.cpu), memory: self.memory.saturating_add(other.memory) }
+    }
+
+    /// The difference of both, never below zero.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self { cpu: self.cpu.saturating_sub(other.cpu), memory: self.memory.saturating_sub(other.memory) }
+    }
+
+    /// What so many workers need.
+    #[must_use]
+    pub fn times(self, workers: u32) -> Self {
+        Self { cpu: self.cpu.saturating_mul(workers), memory: self.memory.saturating_mul(workers) }
+    }
+
+    /// Whether each of both is at most that of `room`.
+    #[must_use]
+    pub fn fits_in(self, room: Self) -> bool {
+        self.cpu <= room.cpu && self.memory <= room.memory
+    }
+}
+
+/// What a host offers to workers beside its cards: what it has less what its agent keeps back for the host itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostCapacity {
+    /// Processor time.
+    pub cpu: MilliCpus,
+    /// Memory.
+    pub memory: Mebibytes,
+}
+
+/// What workers hold of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HostUse {
+    /// By workers that are not over.
+    pub used: HostRequest,
+    /// Promised to workers of grants that wait for preempted workers to stop.
+    pub promised: HostRequest,
+}
+
+impl HostUse {
+    /// What is left of a host.
+    #[must_use]
+    pub fn left_of(self, capacity: HostCapacity) -> HostRequest {
+        HostRequest { cpu: capacity.cpu, memory: capacity.memory }.minus(self.used.plus(self.promised))
+    }
+
+    /// Whether nothing is held or promised.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self.used.is_zero() && self.promised.is_zero()
+    }
+}
