@@ -34,6 +34,7 @@ impl Pool {
     pub fn decide(&mut self, state: &State, now: LogTime, limits: &Limits) -> Decision {
         let now = now.max(state.time());
         self.settle(state, now);
+        self.reprice_if_due(state);
         let mut round = Round {
             state,
             now,
@@ -66,6 +67,7 @@ impl Pool {
                 round.more = true;
                 break;
             }
+            self.reprice_if_due(state);
             self.consider(&mut round, next.line);
         }
         self.end_keeping(round.keeping);
@@ -172,7 +174,7 @@ impl Pool {
         }
         self.queues.charge(queue, amount, spec.preemptible);
         victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
-        preempt::take(&mut self.index, &placement);
+        preempt::take(&mut self.index, &placement, spec.host);
         self.index.keep();
         self.grant(round, job, placement, victims);
         // What the victims' queues hold less may make it their turn earlier, or let them recall something.
@@ -190,6 +192,7 @@ impl Pool {
         round.in_plan.leaving.extend(&victims);
         round.plan.parts.push(PlanPart::Grant { job, workers: placement.workers, victims });
         round.grants += 1;
+        self.tariff.changed(1);
         self.line.plan(job);
     }
 }

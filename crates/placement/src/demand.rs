@@ -1,12 +1,16 @@
 //! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left to do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tessera_ledger::{
-    BlockCount, CardKind, Isolation, JobSpec, Mebibytes, MilliTflops, Node, PoolConfig, Precision, QueueAmount, Span,
+    BlockCount, CardKind, HostRequest, Isolation, JobSpec, Mebibytes, MilliTflops, Node, PoolConfig, Precision,
+    QueueAmount, Span,
 };
 
 use crate::index::class::{ClassId, ClassKey, Classes};
+use crate::index::columns::ColumnKey;
+use crate::index::node::NodeEntry;
 use crate::queues;
 
 /// What cards of one class can do for a job.
@@ -31,6 +35,13 @@ impl Offer {
     pub(crate) fn blocks_for(&self, compute: u64) -> u32 {
         let blocks = (u128::from(compute) * u128::from(self.blocks)).div_ceil(u128::from(self.rate));
         u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    /// The blocks of as many whole cards as give `need` blocks and `memory` MiB.
+    fn whole_cards_for(&self, memory: u64) -> u32 {
+        let by_memory = memory.checked_div(self.memory).map_or(1, |cards| cards + u64::from(memory % self.memory > 0));
+        let cards = self.need.div_ceil(self.blocks).max(u32::try_from(by_memory).unwrap_or(u32::MAX));
+        cards.saturating_mul(self.blocks)
     }
 
     /// What `blocks` compute, in thousandths of a TFLOPS; as the ledger counts.
@@ -59,8 +70,14 @@ pub(crate) struct Demand {
     pub(crate) isolation: Isolation,
     /// Labels that nodes must carry.
     pub(crate) labels: BTreeMap<String, String>,
+    /// What each worker needs of its host.
+    pub(crate) host: HostRequest,
+    /// Whether its slices take whole cards.
+    pub(crate) whole: bool,
     /// The classes that it accepts, in the order of kinds.
     pub(crate) offers: Vec<Offer>,
+    /// What tells it apart where single virtual cards are placed.
+    pub(crate) column: Arc<ColumnKey>,
 }
 
 impl Demand {
@@ -77,7 +94,18 @@ impl Demand {
             let (kind, memory) = (key.class.kind, key.class.memory.0);
             let mut offer = Offer { class, kind, blocks: key.blocks, rate, memory, need: 0 };
             offer.need = offer.blocks_for(compute).max(1);
+            if request.whole_cards {
+                offer.need = offer.whole_cards_for(request.memory.0);
+            }
             Some(offer)
+        };
+        let offers: Vec<Offer> = classes.in_order().filter_map(|(key, class)| offer(key, class)).collect();
+        let column = ColumnKey {
+            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
+            memory: request.memory.0,
+            host: spec.host,
+            whole: request.whole_cards,
+            labels: spec.node_labels.clone(),
         };
         Self {
             gang: spec.gang,
@@ -88,7 +116,10 @@ impl Demand {
             mixed: request.mixed,
             isolation: request.isolation,
             labels: spec.node_labels.clone(),
-            offers: classes.in_order().filter_map(|(key, class)| offer(key, class)).collect(),
+            host: spec.host,
+            whole: request.whole_cards,
+            offers,
+            column: Arc::new(column),
         }
     }
 
@@ -97,6 +128,16 @@ impl Demand {
         let blocks = self.offers.iter().map(|offer| u64::from(offer.need)).min().unwrap_or(0);
         let memory = Mebibytes(self.memory).saturating_mul(self.gang);
         queues::amount(blocks.saturating_mul(u64::from(self.gang)), memory, block_size)
+    }
+
+    /// Whether a node has so much of its host left that so many workers can start on it.
+    pub(crate) fn fits_host(&self, node: &NodeEntry, workers: u32) -> bool {
+        node.host.is_none_or(|left| left.holds(self.host.times(workers)))
+    }
+
+    /// Whether a node would ever have a host that is large enough for one worker.
+    pub(crate) fn could_fit_host(&self, node: &Node) -> bool {
+        node.description.host.is_none_or(|host| self.host.cpu <= host.cpu && self.host.memory <= host.memory)
     }
 
     /// Whether a node carries the labels asked for.

@@ -8,12 +8,15 @@ use crate::index::{Freed, Index};
 use crate::kept::Reservation;
 use crate::line::Line;
 use crate::line::shape::LineId;
+use crate::mix::Mix;
 use crate::queues::{Changed, Queues};
+use crate::tariff::Tariff;
 use crate::victims::Victims;
 
 /// An incremental index of the pool and of the line of waiting jobs.
 ///
-/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came about.
+/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came about, as long as
+/// they judge room by the same prices. Those are made from the state too, but only now and then: a new leader makes them at once.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     pub(crate) index: Index,
@@ -22,6 +25,10 @@ pub struct Pool {
     pub(crate) victims: Victims,
     /// Nodes that jobs are asked to leave.
     pub(crate) draining: BTreeSet<NodeId>,
+    /// The requests that prices are made for.
+    pub(crate) mix: Mix,
+    /// When prices are made anew.
+    pub(crate) tariff: Tariff,
     /// Cards kept for first jobs of queues, as of the last decision.
     pub(crate) reservations: Vec<Reservation>,
 }
@@ -30,7 +37,13 @@ impl Pool {
     /// Reads the whole state.
     #[must_use]
     pub fn new(state: &State) -> Self {
-        let mut pool = Self::default();
+        Self::with_past(state, Mix::default())
+    }
+
+    /// Reads the whole state; the past that `mix` was told stays known.
+    fn with_past(state: &State, mix: Mix) -> Self {
+        let mut pool = Self { mix, ..Self::default() };
+        pool.mix.read(state);
         let nodes: Vec<NodeId> = state.nodes().map(|node| node.id).collect();
         for id in nodes {
             pool.read_node(state, id);
@@ -49,7 +62,7 @@ impl Pool {
     /// Takes over what applied entries have touched ([`State::take_touched`]); costs as much as was touched.
     pub fn refresh(&mut self, state: &State, touched: &[Touched]) {
         if touched.contains(&Touched::Config) {
-            *self = Self::new(state);
+            *self = Self::with_past(state, std::mem::take(&mut self.mix));
             return;
         }
         let mut freed = Vec::new();
@@ -67,6 +80,7 @@ impl Pool {
                 Touched::Allocation(id) => preemptible.extend(self.victims.update(state, *id)),
                 Touched::Job(id) => {
                     let allocation = state.job(*id).and_then(|job| job.allocation);
+                    self.mix.update(*id, state.job(*id));
                     preemptible.extend(allocation.and_then(|id: AllocationId| self.victims.update(state, id)));
                 }
                 Touched::Node(_) | Touched::Queues | Touched::Config => {}
@@ -75,6 +89,7 @@ impl Pool {
         if touched.contains(&Touched::Queues) {
             queues = self.queues.read(state);
         }
+        self.tariff.changed(freed.len());
         self.wake(state, &freed, queues);
         for standing in preemptible {
             self.line.shapes.preemptible_appeared(&standing, &self.queues);

@@ -44,7 +44,7 @@ pub(crate) fn free_by(index: &Index, state: &State, cards: &[CardId], now: LogTi
 }
 
 fn accepted(index: &Index, demand: &Demand, node: NodeId) -> bool {
-    index.ledger_node(node).is_some_and(|node| demand.accepts(node))
+    index.ledger_node(node).is_some_and(|node| demand.accepts(node) && demand.could_fit_host(node))
 }
 
 /// How far a card is from having room, in millionths of what is needed; then what it has.

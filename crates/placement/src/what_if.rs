@@ -136,6 +136,8 @@ fn register(state: &State, number: u32, cards: &[CardDescription]) -> Command {
         address: String::new(),
         worker_host: name.clone(),
         labels: BTreeMap::new(),
+        host: None,
+        cached: BTreeSet::new(),
         name,
     };
     let numbered = (0u32..).zip(cards).map(|(index, card)| CardDescription { index, ..card.clone() });

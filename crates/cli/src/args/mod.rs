@@ -4,8 +4,10 @@ mod client;
 mod cluster;
 mod daemon;
 mod job;
+mod operator;
 mod pool;
 mod queue;
+mod simulate;
 mod values;
 
 use std::path::PathBuf;
@@ -20,10 +22,12 @@ pub use job::{
     EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PackingChoice, PlanArgs,
     RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
 };
+pub use operator::{OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{
     CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb, SetConfigArgs,
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
+pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use values::{CardRef, JobNumber};
 
 /// The exit codes, as they stand in every help text.
@@ -72,6 +76,10 @@ pub enum Command {
     Server(Box<ServerArgs>),
     /// Runs the agent of a node
     Agent(Box<AgentArgs>),
+    /// Plays traces through the real placement, and measures what comes of it
+    Simulate(Box<SimulateCommand>),
+    /// Looks into what members have on their disks
+    Operator(OperatorCommand),
     /// Chooses the control plane that the other commands talk to
     Context(ContextCommand),
     /// Prints the JSON Schema of job files

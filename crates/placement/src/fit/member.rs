@@ -21,9 +21,9 @@ fn node_of_class(index: &Index, demand: &Demand, offer: &Offer) -> Option<(bool,
     for (free, id) in nodes {
         let node = index.node(*id)?;
         let accepted = node.node.as_ref().is_some_and(|node| demand.accepts(node));
-        let rooms = node.cards.iter().filter(|card| card.class == offer.class);
+        let rooms = node.cards.iter().filter(|card| card.class == offer.class && (!demand.whole || card.is_empty()));
         let room: u64 = rooms.map(|card| u64::from(card.room_for(offer.need, demand.memory))).sum();
-        if accepted && room >= u64::from(demand.gang) {
+        if accepted && demand.fits_host(node, demand.gang) && room >= u64::from(demand.gang) {
             return Some((offer.kind == tessera_ledger::CardKind::Cpu, free - all, *id));
         }
     }

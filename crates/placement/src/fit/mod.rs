@@ -78,7 +78,8 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
 pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Option<Placement> {
     let entry = index.card(card)?;
     let blocks = demand.offer_of(entry.class)?.need;
-    if entry.room_for(blocks, demand.memory) == 0 {
+    let node = index.node(card.node)?;
+    if entry.room_for(blocks, demand.memory) == 0 || (demand.whole && !entry.is_empty()) || !demand.fits_host(node, 1) {
         return None;
     }
     let mark = index.mark();
@@ -113,7 +114,7 @@ fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Res
 
 /// The shares that back one virtual card: on one card if possible, else on one node, else on as few nodes as possible, as far as the
 /// job lets it spread.
-fn shares_of_one(index: &Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Vec<Share>> {
+fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Vec<Share>> {
     if let Some(share) = card::best(index, demand, node, near) {
         return Some(vec![share]);
     }
@@ -122,6 +123,7 @@ fn shares_of_one(index: &Index, demand: &Demand, node: Option<NodeId>, near: &[C
     }
     let on_one_node = match node {
         Some(node) => spread::on_node(index, demand, node),
+        None if demand.whole => index.cheapest(demand).and_then(|card| spread::on_node(index, demand, card.node)),
         None => spread::on_best_node(index, demand),
     };
     if on_one_node.is_some() || demand.span == Span::Node || node.is_some() {
@@ -150,6 +152,7 @@ impl Trial<'_> {
             compute = runs.iter().fold(compute, |sum, run| sum.saturating_add(offer.compute_of(run.length.0)));
             let node = share.card.node;
             let position = workers.iter().position(|worker| worker.node == node).unwrap_or_else(|| {
+                self.index.take_host(node, demand.host);
                 workers.push(PlannedWorker { member, node, slices: Vec::new() });
                 workers.len() - 1
             });

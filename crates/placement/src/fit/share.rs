@@ -37,14 +37,15 @@ impl Candidate {
     }
 }
 
-/// The cards of a node that could give a share out of `offers`, in order of block numbers.
-pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer]) -> Vec<Candidate> {
+/// The cards of a node that could give a share out of `offers`, in order of block numbers; with `whole`, only those that could be
+/// given whole.
+pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], whole: bool) -> Vec<Candidate> {
     let candidate = |card: &crate::index::card::CardEntry| {
         let offer = *offers.iter().find(|offer| offer.class == card.class)?;
         let free = card.offered();
         (free > 0).then_some(Candidate { card: card.id, offer, free, memory: card.memory_free })
     };
-    node.cards.iter().filter_map(candidate).collect()
+    node.cards.iter().filter(|card| !whole || card.is_empty()).filter_map(candidate).collect()
 }
 
 /// Divides one virtual card over some of the candidates: kinds in the order gpu, npu, fpga, cpu (P9), within a kind over as few
@@ -69,6 +70,11 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
         }
     }
     take_memory(candidates, demand.memory, &mut chosen);
+    if demand.whole {
+        for (card, blocks) in &mut chosen {
+            *blocks = card.free;
+        }
+    }
     let shares = share_memory(&chosen, demand.memory);
     (missing == 0).then_some(shares)
 }

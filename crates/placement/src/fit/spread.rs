@@ -31,10 +31,10 @@ fn left_on(node: &NodeEntry, team: &[Offer]) -> (u64, u64) {
 /// Shares on one given node.
 pub(crate) fn on_node(index: &Index, demand: &Demand, id: NodeId) -> Option<Vec<Share>> {
     let node = index.node(id)?;
-    if !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
+    if !demand.fits_host(node, 1) || !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
         return None;
     }
-    teams(demand).into_iter().find_map(|team| divide(index, candidates(node, team), demand))
+    teams(demand).into_iter().find_map(|team| divide(index, candidates(node, team, demand.whole), demand))
 }
 
 /// How good a node is; less is better: the processors of hosts last, then few cards, then little left afterwards.
@@ -54,11 +54,12 @@ fn attempt(index: &Index, id: NodeId, demand: &Demand, team: &[Offer]) -> Option
     let (compute, memory) = left_on(node, team);
     if compute < demand.compute
         || memory < demand.memory
+        || !demand.fits_host(node, 1)
         || !node.node.as_ref().is_some_and(|node| demand.accepts(node))
     {
         return None;
     }
-    let shares = divide(index, candidates(node, team), demand)?;
+    let shares = divide(index, candidates(node, team, demand.whole), demand)?;
     let last_resort = team.iter().all(|offer| offer.kind == CardKind::Cpu);
     Some(((last_resort, shares.len(), compute - demand.compute, id), shares))
 }
@@ -84,7 +85,7 @@ pub(crate) fn over_nodes(index: &Index, demand: &Demand) -> Option<Vec<Share>> {
         let (mut compute, mut memory) = (0u64, 0u64);
         for (id, left) in nodes_by_room(index, demand, team) {
             let Some(node) = index.node(id) else { continue };
-            chosen.extend(candidates(node, team));
+            chosen.extend(candidates(node, team, demand.whole));
             compute = compute.saturating_add(left.0);
             memory = memory.saturating_add(left.1);
             if compute < demand.compute || memory < demand.memory {
@@ -111,7 +112,11 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer]) -> Vec<(NodeId,
         }
         _ => index.nodes().map(|(id, node)| (id, left_on(node, team))).filter(|(_, left)| left.0 > 0).collect(),
     };
-    nodes.retain(|(id, _)| index.ledger_node(*id).is_some_and(|node| demand.accepts(node)));
+    nodes.retain(|(id, _)| {
+        let fits =
+            |node: &NodeEntry| demand.fits_host(node, 1) && node.node.as_ref().is_some_and(|node| demand.accepts(node));
+        index.node(*id).is_some_and(fits)
+    });
     nodes.sort_unstable_by_key(|(id, left)| (Reverse(left.0), *id));
     let mut missing = demand.compute;
     let mut large = 0;
@@ -129,7 +134,7 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer]) -> Vec<(NodeId,
 
 /// How many of the largest nodes are looked at when labels and memory do not matter; all of them otherwise.
 fn largest_needed(free: impl Iterator<Item = u32>, offer: &Offer, demand: &Demand) -> usize {
-    if demand.memory > 0 || !demand.labels.is_empty() {
+    if demand.memory > 0 || demand.whole || !demand.host.is_zero() || !demand.labels.is_empty() {
         return usize::MAX;
     }
     let mut missing = demand.compute;

@@ -51,8 +51,6 @@ pub(crate) struct Room {
     pub(crate) class: ClassId,
     /// Blocks that one worker could be given now.
     pub(crate) offered: u32,
-    /// Whether they are one run.
-    pub(crate) whole: bool,
     /// Free MiB.
     pub(crate) memory: u64,
 }
@@ -115,16 +113,14 @@ impl CardEntry {
         }
     }
 
+    /// Whether all of it could be granted now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.offered() == self.blocks && self.memory_free == self.memory && self.slices == 0
+    }
+
     /// Where the ordered sets have it.
     pub(crate) fn room(&self) -> Room {
-        let offered = self.offered();
-        Room {
-            id: self.id,
-            class: self.class,
-            offered,
-            whole: self.free.largest() >= offered,
-            memory: self.memory_free,
-        }
+        Room { id: self.id, class: self.class, offered: self.offered(), memory: self.memory_free }
     }
 
     /// Whether something fits now that did not fit when the card was as `before`, be it by preemption.

@@ -1,11 +1,9 @@
-//! Cards that a request cannot tell apart, ordered by what they have left, so that best fit is a range query.
+//! Cards that a request cannot tell apart, ordered by what they have left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::capacity::CardClass;
 use tessera_ledger::{Card, CardId, NodeId};
-
-use super::by_room::ByRoom;
 
 /// A class of cards in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,12 +25,10 @@ impl ClassKey {
 }
 
 /// The cards of one class that have something left.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ClassIndex {
-    /// Cards whose free blocks are one run.
-    pub(crate) whole: ByRoom,
-    /// Cards whose free blocks are scattered.
-    pub(crate) scattered: ByRoom,
+    /// Cards by what one worker could be given: blocks, then MiB.
+    pub(crate) cards: BTreeSet<(u32, u64, CardId)>,
     /// Nodes by the free blocks of all their cards of this class.
     pub(crate) nodes: BTreeSet<(u32, NodeId)>,
     /// Free blocks of all cards.
@@ -42,24 +38,14 @@ pub(crate) struct ClassIndex {
 }
 
 impl ClassIndex {
-    fn new(blocks: u32) -> Self {
-        let (whole, scattered) = (ByRoom::new(blocks), ByRoom::new(blocks));
-        Self { whole, scattered, nodes: BTreeSet::new(), free: 0, memory: 0 }
-    }
-
     /// The most free blocks that one card has.
     pub(crate) fn most_offered(&self) -> u32 {
-        self.whole.most().max(self.scattered.most())
+        self.cards.last().map_or(0, |(free, ..)| *free)
     }
 
     /// The cards with the most room first.
     pub(crate) fn largest_first(&self) -> impl Iterator<Item = CardId> {
-        let (mut whole, mut scattered) =
-            (self.whole.largest_first().peekable(), self.scattered.largest_first().peekable());
-        std::iter::from_fn(move || {
-            let next = if whole.peek() >= scattered.peek() { whole.next() } else { scattered.next() };
-            next.map(|(.., card)| card)
-        })
+        self.cards.iter().rev().map(|(.., card)| *card)
     }
 }
 
@@ -76,7 +62,7 @@ impl Classes {
         let next = ClassId(self.table.len());
         let id = *self.ids.entry(ClassKey::of(card)).or_insert(next);
         if id == next {
-            self.table.push(ClassIndex::new(card.blocks.0));
+            self.table.push(ClassIndex::default());
         }
         id
     }

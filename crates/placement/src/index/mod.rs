@@ -4,20 +4,22 @@
 //! and can be undone. What a finished plan took stays taken until the ledger has answered: the cards concerned are *stale* and
 //! are read again before the next plan.
 
-pub(crate) mod by_room;
 pub(crate) mod card;
 pub(crate) mod class;
+pub(crate) mod columns;
 pub(crate) mod node;
 pub(crate) mod run;
+pub(crate) mod worth;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, Node, NodeId, State};
+use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
 
 use card::{CardEntry, Room};
 use class::Classes;
-use node::NodeEntry;
+use columns::Columns;
+use node::{Host, NodeEntry};
 use run::{FreeRuns, Run};
 
 /// A point in the journal to which a trial can be undone.
@@ -31,10 +33,23 @@ pub(crate) struct Index {
     nodes: Vec<NodeEntry>,
     /// Nodes whose cards are of several classes.
     assorted: BTreeSet<NodeId>,
-    /// Cards as they were before each change of the plan being made.
-    journal: Vec<(CardId, CardEntry)>,
+    /// Cards and hosts as they were before each change of the plan being made.
+    journal: Vec<Before>,
     /// Cards that a plan changed and the ledger has not confirmed.
     stale: BTreeSet<CardId>,
+    /// Nodes whose hosts a plan changed and the ledger has not confirmed.
+    stale_hosts: BTreeSet<NodeId>,
+    /// What placements would cost.
+    columns: Columns,
+}
+
+/// Something as it was before a change.
+#[derive(Clone, Debug)]
+enum Before {
+    /// A card.
+    Card(CardId, CardEntry),
+    /// What a host had left.
+    Host(NodeId, Option<Host>),
 }
 
 /// A card got more room than it had.
@@ -48,12 +63,36 @@ impl Index {
         if self.nodes.len() <= position {
             self.nodes.resize_with(position + 1, NodeEntry::default);
         }
-        self.nodes[position].node = state.node(id).cloned();
+        if let Some(freed) = self.read_host_alone(state, id) {
+            return freed;
+        }
+        let node = state.node(id).cloned();
+        self.nodes[position].host = node.as_ref().and_then(|node| Host::read(state, node));
+        self.nodes[position].node = node;
+        self.stale_hosts.remove(&id);
+        self.columns.touch(id);
         let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
         cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
         cards.sort_unstable();
         cards.dedup();
         cards.into_iter().filter_map(|card| self.read_card(state, card)).collect()
+    }
+
+    /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is more than
+    /// before. `None` when the whole node must be read.
+    fn read_host_alone(&mut self, state: &State, id: NodeId) -> Option<Vec<Freed>> {
+        let known = &mut self.nodes[id.0 as usize];
+        let node = state.node(id)?;
+        if !known.node.as_ref().is_some_and(|known| Arc::ptr_eq(known, node)) {
+            return None;
+        }
+        let (before, now) = (known.host, Host::read(state, node));
+        known.host = now;
+        self.stale_hosts.remove(&id);
+        self.columns.touch(id);
+        let more = now.zip(before).is_some_and(|(now, before)| now.has_more_than(before));
+        let cards = known.cards.iter().filter(|card| more && card.usable);
+        Some(cards.map(|card| Freed(card.id)).collect())
     }
 
     /// Reads a card; answers whether it has more room than before.
@@ -73,6 +112,7 @@ impl Index {
     }
 
     fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
+        self.columns.touch(id.node);
         if let Some(room) = self.card(id).map(CardEntry::room) {
             self.unlink(room);
         }
@@ -111,8 +151,7 @@ impl Index {
             return;
         }
         let class = self.classes.get_mut(room.class);
-        let set = if room.whole { &mut class.whole } else { &mut class.scattered };
-        set.remove((room.offered, room.memory, room.id));
+        class.cards.remove(&(room.offered, room.memory, room.id));
         class.free -= u64::from(room.offered);
         class.memory -= room.memory;
         let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
@@ -130,8 +169,7 @@ impl Index {
             return;
         }
         let class = self.classes.get_mut(room.class);
-        let set = if room.whole { &mut class.whole } else { &mut class.scattered };
-        set.insert((room.offered, room.memory, room.id));
+        class.cards.insert((room.offered, room.memory, room.id));
         class.free += u64::from(room.offered);
         class.memory += room.memory;
         let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
@@ -161,6 +199,11 @@ impl Index {
         (0u32..).map(NodeId).zip(&self.nodes)
     }
 
+    /// Number of nodes that were ever registered.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Nodes whose cards are of several classes, in order of registration.
     pub(crate) fn assorted_nodes(&self) -> impl Iterator<Item = NodeId> {
         self.assorted.iter().copied()
@@ -175,7 +218,31 @@ impl Index {
         change(&mut node.cards[position]);
         let room = node.cards[position].room();
         self.link(room);
-        self.journal.push((id, known));
+        self.columns.touch(id.node);
+        self.journal.push(Before::Card(id, known));
+    }
+
+    /// Changes what a host has left, for a trial.
+    fn change_host(&mut self, id: NodeId, change: impl FnOnce(Host) -> Host) {
+        let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
+        let Some(left) = node.host else { return };
+        node.host = Some(change(left));
+        self.columns.touch(id);
+        self.journal.push(Before::Host(id, Some(left)));
+    }
+
+    /// Takes a worker's part of a host.
+    pub(crate) fn take_host(&mut self, id: NodeId, request: HostRequest) {
+        if !request.is_zero() {
+            self.change_host(id, |left| left.less(request));
+        }
+    }
+
+    /// Gives a worker's part of a host back.
+    pub(crate) fn give_host_back(&mut self, id: NodeId, request: HostRequest) {
+        if !request.is_zero() {
+            self.change_host(id, |left| left.more(request));
+        }
     }
 
     /// Keeps cards from the jobs that are considered next, or shows them again. Not part of any trial.
@@ -183,6 +250,7 @@ impl Index {
         for id in cards {
             let Some(room) = self.card(*id).map(CardEntry::room) else { continue };
             self.unlink(room);
+            self.columns.touch(id.node);
             let node = &mut self.nodes[id.node.0 as usize];
             if let Some(position) = node.position(*id) {
                 node.cards[position].hidden = hidden;
@@ -200,26 +268,43 @@ impl Index {
     /// Undoes everything since the mark.
     pub(crate) fn undo_to(&mut self, mark: Mark) {
         while self.journal.len() > mark.0 {
-            if let Some((id, before)) = self.journal.pop() {
-                self.place_entry(id, Some(before));
+            match self.journal.pop() {
+                Some(Before::Card(id, before)) => self.place_entry(id, Some(before)),
+                Some(Before::Host(id, before)) => {
+                    self.nodes[id.0 as usize].host = before;
+                    self.columns.touch(id);
+                }
+                None => {}
             }
         }
     }
 
     /// Keeps everything in the journal as part of the plan.
     pub(crate) fn keep(&mut self) {
-        self.stale.extend(self.journal.drain(..).map(|(id, _)| id));
+        for before in self.journal.drain(..) {
+            match before {
+                Before::Card(id, _) => drop(self.stale.insert(id)),
+                Before::Host(id, _) => drop(self.stale_hosts.insert(id)),
+            }
+        }
     }
 
     /// A card as it was at the mark.
     pub(crate) fn card_at(&self, mark: Mark, id: CardId) -> Option<&CardEntry> {
-        self.journal[mark.0..].iter().find(|(card, _)| *card == id).map(|(_, entry)| entry).or_else(|| self.card(id))
+        let earlier = self.journal[mark.0..].iter().find_map(|before| match before {
+            Before::Card(card, entry) if *card == id => Some(entry),
+            Before::Card(..) | Before::Host(..) => None,
+        });
+        earlier.or_else(|| self.card(id))
     }
 
-    /// Reads the cards again that plans have changed; answers those that have more room than the plans left them.
+    /// Reads the cards and hosts again that plans have changed; answers the cards that have more room than the plans left them.
     pub(crate) fn read_stale(&mut self, state: &State) -> Vec<Freed> {
+        let hosts: Vec<NodeId> = self.stale_hosts.iter().copied().collect();
+        let mut freed: Vec<Freed> = hosts.into_iter().flat_map(|id| self.read_node(state, id)).collect();
         let stale: Vec<CardId> = self.stale.iter().copied().collect();
-        stale.into_iter().filter_map(|id| self.read_card(state, id)).collect()
+        freed.extend(stale.into_iter().filter_map(|id| self.read_card(state, id)));
+        freed
     }
 
     /// Moves everything in use on a card to its front, as the ledger will (P7, P10).

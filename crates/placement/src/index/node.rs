@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, Node};
+use tessera_ledger::{CardId, HostRequest, Node, State};
 
 use super::card::CardEntry;
 use super::class::ClassId;
@@ -18,11 +18,50 @@ pub(crate) struct NodeTotal {
     pub(crate) memory: u64,
 }
 
+/// What a host has left for workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Host {
+    /// Thousandths of a processor.
+    pub(crate) cpu: u64,
+    /// MiB.
+    pub(crate) memory: u64,
+}
+
+impl Host {
+    /// What a node has left; `None` when it is not known and not limited.
+    pub(crate) fn read(state: &State, node: &Node) -> Option<Self> {
+        let left = state.host_use(node.id).left_of(node.description.host?);
+        Some(Self { cpu: left.cpu.0, memory: left.memory.0 })
+    }
+
+    /// Whether so much is left.
+    pub(crate) fn holds(self, request: HostRequest) -> bool {
+        request.cpu.0 <= self.cpu && request.memory.0 <= self.memory
+    }
+
+    /// With so much less.
+    pub(crate) fn less(self, request: HostRequest) -> Self {
+        Self { cpu: self.cpu.saturating_sub(request.cpu.0), memory: self.memory.saturating_sub(request.memory.0) }
+    }
+
+    /// With so much more.
+    pub(crate) fn more(self, request: HostRequest) -> Self {
+        Self { cpu: self.cpu.saturating_add(request.cpu.0), memory: self.memory.saturating_add(request.memory.0) }
+    }
+
+    /// Whether there is more of anything than in `before`.
+    pub(crate) fn has_more_than(self, before: Self) -> bool {
+        self.cpu > before.cpu || self.memory > before.memory
+    }
+}
+
 /// A node as placement sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeEntry {
     /// The ledger's node.
     pub(crate) node: Option<Arc<Node>>,
+    /// What its host has left; `None`: not limited.
+    pub(crate) host: Option<Host>,
     /// Its cards in order of index.
     pub(crate) cards: Vec<CardEntry>,
     /// Totals of the classes that have been seen on it.

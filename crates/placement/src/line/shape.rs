@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardKind, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
+use tessera_ledger::{CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
 
 use crate::demand::Demand;
 
@@ -23,6 +23,7 @@ pub(crate) struct ShapeKey {
     compute: u64,
     memory: u64,
     gang: u32,
+    gang_min: Option<u32>,
     span: Span,
     mixed: bool,
     precision: Option<Precision>,
@@ -31,9 +32,14 @@ pub(crate) struct ShapeKey {
     vendors: BTreeSet<String>,
     models: BTreeSet<String>,
     node_labels: BTreeMap<String, String>,
-    queue: String,
-    priority: u32,
-    limit: u32,
+    whole_cards: bool,
+    host: HostRequest,
+    /// Its queue; left empty where queues do not matter.
+    pub(crate) queue: String,
+    /// Its priority; left zero where queues do not matter.
+    pub(crate) priority: u32,
+    /// The class of its time limit; left zero where queues do not matter.
+    pub(crate) limit: u32,
 }
 
 /// A time limit, rounded up so that there are few different ones: the power of two of its seconds; 0 for none.
@@ -55,6 +61,7 @@ impl ShapeKey {
             compute: request.compute.0,
             memory: request.memory.0,
             gang: spec.gang,
+            gang_min: spec.gang_min,
             span: request.span,
             mixed: request.mixed,
             precision: request.precision,
@@ -63,6 +70,8 @@ impl ShapeKey {
             vendors: request.vendors.clone(),
             models: request.models.clone(),
             node_labels: spec.node_labels.clone(),
+            whole_cards: request.whole_cards,
+            host: spec.host,
             queue: spec.queue.clone(),
             priority: spec.priority,
             limit: limit_class(spec.time_limit),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
-use super::price::Price;
+use super::cost::Cost;
 use super::{Found, Hunt, Victim, attempt, is_useful};
 use crate::demand::Demand;
 use crate::fit;
@@ -18,7 +18,7 @@ use crate::victims::live_slices;
 const COMPARED: usize = 512;
 
 /// A card that could be cleared, and what that costs.
-type Clearing = (Price, CardId, Vec<Arc<Victim>>);
+type Clearing = (Cost, CardId, Vec<Arc<Victim>>);
 
 /// Clears as many cards as the gang lacks.
 pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
@@ -41,7 +41,7 @@ pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
 /// The victims of the cheapest clearings, each once, cheapest first.
 fn together(clearings: &[Clearing], count: usize) -> Vec<Arc<Victim>> {
     let victims = clearings.iter().take(count).flat_map(|(.., victims)| victims);
-    let each_once: BTreeMap<_, _> = victims.map(|victim| ((victim.price, victim.allocation.id), victim)).collect();
+    let each_once: BTreeMap<_, _> = victims.map(|victim| ((victim.cost, victim.allocation.id), victim)).collect();
     each_once.into_values().cloned().collect()
 }
 
@@ -68,7 +68,7 @@ fn compare(index: &Index, hunt: &mut Hunt<'_>, limit: usize) -> Vec<Clearing> {
 
 fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
     let victims = cheapest_on(index, hunt, card)?;
-    Some((victims.iter().map(|victim| victim.price).sum(), card, victims))
+    Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))
 }
 
 /// Whether a virtual card fits on a card once these are gone.
@@ -96,7 +96,7 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
         return None;
     }
     let mut victims: Vec<Arc<Victim>> = entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect();
-    victims.sort_by_key(|victim| (victim.price, Reverse(victim.allocation.granted_at), victim.job));
+    victims.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
     let victims = hunt.together(victims);
     // The queue's maximum is counted here for a single virtual card; for a gang once it is together.
     let enough = |victims: &[Arc<Victim>]| {
@@ -120,6 +120,6 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
             chosen = fewer;
         }
     }
-    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.price).sum::<Price>();
+    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.cost).sum::<Cost>();
     alone.into_iter().chain([chosen]).filter(|victims| !victims.is_empty()).min_by_key(cost)
 }

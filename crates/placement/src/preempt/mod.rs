@@ -7,21 +7,21 @@
 //! A search never changes the index: victims' blocks are given back in a trial, and the trial is undone.
 
 mod cards;
-pub(crate) mod price;
+pub(crate) mod cost;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, CardId, JobId, LogTime, QueueAmount, Span, State};
+use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, QueueAmount, Span, State};
 
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
 use crate::index::Index;
 use crate::index::run::Run;
 use crate::queues::{self, Giver, Queues};
-use crate::victims::{Victims, live_slices};
-use price::Price;
+use crate::victims::{Victims, live_slices, live_workers};
+use cost::Cost;
 
 /// Once a plan is found, so many of its victims are tried to be spared one by one.
 const SPARED_ONE_BY_ONE: usize = 64;
@@ -37,12 +37,14 @@ pub(crate) struct Victim {
     pub(crate) allocation: Arc<Allocation>,
     /// Blocks that it would give back.
     pub(crate) blocks: u64,
+    /// What each of its workers holds of its host.
+    pub(crate) host: HostRequest,
     /// What it would give back to its queue.
     pub(crate) amount: QueueAmount,
     /// Whether its queue may preempt it.
     pub(crate) preemptible: bool,
     /// What it costs that it gives way.
-    pub(crate) price: Price,
+    pub(crate) cost: Cost,
 }
 
 impl Victim {
@@ -155,9 +157,10 @@ impl Hunt<'_> {
             queue: job.spec.queue.clone(),
             allocation: Arc::clone(allocation),
             blocks,
+            host: job.spec.host,
             amount: queues::amount(blocks, memory, config.block_size),
             preemptible: job.spec.preemptible,
-            price: Price::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
+            cost: Cost::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
         };
         if recall && !self.queues.recall(self.job.queue, self.job.least).allows(victim.giver()) {
             return None;
@@ -203,7 +206,7 @@ impl Hunt<'_> {
     fn spare(&self, index: &mut Index, found: Found) -> Found {
         let (mut placement, mut chosen) = found;
         let mut order = chosen.clone();
-        order.sort_by_key(|victim| (std::cmp::Reverse(victim.price), victim.allocation.granted_at, victim.job));
+        order.sort_by_key(|victim| (std::cmp::Reverse(victim.cost), victim.allocation.granted_at, victim.job));
         for victim in order.into_iter().take(SPARED_ONE_BY_ONE) {
             let fewer: Vec<Arc<Victim>> = chosen.iter().filter(|other| other.job != victim.job).cloned().collect();
             if fewer.len() < chosen.len()
@@ -232,6 +235,9 @@ fn give_back(index: &mut Index, victim: &Victim) {
             card.slices = card.slices.saturating_sub(1);
             card.pinned = true;
         });
+    }
+    for worker in live_workers(&victim.allocation) {
+        index.give_host_back(worker.node, victim.host);
     }
 }
 
@@ -273,7 +279,10 @@ pub(crate) fn legal(queues: &Queues, queue: &str, asked: QueueAmount, victims: &
 }
 
 /// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.
-pub(crate) fn take(index: &mut Index, placement: &Placement) {
+pub(crate) fn take(index: &mut Index, placement: &Placement, host: HostRequest) {
+    for worker in &placement.workers {
+        index.take_host(worker.node, host);
+    }
     for card in &placement.renumbered {
         index.renumber(*card);
     }

@@ -43,7 +43,7 @@ fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
         order.extend(victim.filter(useful));
     }
     order.sort_by_key(|victim| {
-        (victim.price.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job)
+        (victim.cost.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job)
     });
     order
 }

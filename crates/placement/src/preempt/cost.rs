@@ -10,7 +10,7 @@ const START_AGAIN: Duration = Duration::from_secs(30);
 
 /// What it costs that jobs give way; less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Price {
+pub(crate) struct Cost {
     /// How far the highest effective priority among them is above the lowest that runs in its queue. It comes first, because
     /// whoever gives way makes those below in its own queue give way in turn: all of that would have to be paid as well.
     level: u32,
@@ -18,8 +18,8 @@ pub(crate) struct Price {
     work: u128,
 }
 
-impl Price {
-    /// The price of a whole gang. What a job that writes a checkpoint when it is asked to stop has done so far is kept; what another
+impl Cost {
+    /// The cost of a whole gang. What a job that writes a checkpoint when it is asked to stop has done so far is kept; what another
     /// has done since it was started is lost. Whoever gave way lately costs more, so that it does not always hit the same.
     pub(crate) fn of(job: &Job, allocation: &Allocation, blocks: u64, now: LogTime, lowest: u32) -> Self {
         let checkpoint = &job.spec.checkpoint;
@@ -33,17 +33,17 @@ impl Price {
         Self { level: job.effective_priority().saturating_sub(lowest), work }
     }
 
-    /// The price of each block that is given back.
+    /// The cost of each block that is given back.
     pub(crate) fn per_block(self, blocks: u64) -> Self {
         Self { work: self.work / u128::from(blocks.max(1)), ..self }
     }
 }
 
-impl Sum for Price {
-    fn sum<I: Iterator<Item = Self>>(prices: I) -> Self {
-        prices.fold(Self::default(), |sum, price| Self {
-            level: sum.level.max(price.level),
-            work: sum.work.saturating_add(price.work),
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), |sum, cost| Self {
+            level: sum.level.max(cost.level),
+            work: sum.work.saturating_add(cost.work),
         })
     }
 }

@@ -1,0 +1,103 @@
+//! The mix: which requests the pool sees, and how often each. It follows from the jobs in the ledger, whatever has become of them, and
+//! from a past that was told ([`crate::Pool::observe`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tessera_ledger::{Job, JobId, JobSpec, PoolConfig, State};
+
+use crate::demand::Demand;
+use crate::index::class::Classes;
+use crate::line::shape::ShapeKey;
+
+/// A request and how many virtual cards of it were seen.
+#[derive(Clone, Debug)]
+struct Seen {
+    spec: Arc<JobSpec>,
+    /// By jobs in the ledger.
+    counted: u64,
+    /// In a past that was told.
+    told: u64,
+}
+
+/// All requests seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mix {
+    seen: BTreeMap<Arc<ShapeKey>, Seen>,
+    jobs: BTreeMap<JobId, Arc<ShapeKey>>,
+    total: u64,
+}
+
+impl Mix {
+    /// Counts all jobs of the ledger; a past that was told stays.
+    pub(crate) fn read(&mut self, state: &State) {
+        self.jobs.clear();
+        self.seen.retain(|_, seen| seen.told > 0);
+        for seen in self.seen.values_mut() {
+            seen.counted = 0;
+        }
+        self.total = self.seen.values().map(|seen| seen.told).sum();
+        for job in state.jobs_from(JobId(0)) {
+            self.update(job.id, Some(job));
+        }
+    }
+
+    /// Takes over what the ledger says of a job.
+    pub(crate) fn update(&mut self, id: JobId, job: Option<&Arc<Job>>) {
+        match job {
+            None => self.forget(id),
+            Some(job) if !self.jobs.contains_key(&id) => {
+                let key = Arc::new(key_of(&job.spec));
+                let key = self.add(key, &job.spec, |seen, gang| seen.counted += gang);
+                self.jobs.insert(id, key);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Counts requests of the past.
+    pub(crate) fn tell(&mut self, spec: &JobSpec, weight: u64) {
+        let spec = Arc::new(spec.clone());
+        self.add(Arc::new(key_of(&spec)), &spec, |seen, gang| seen.told += gang.saturating_mul(weight));
+    }
+
+    fn add(&mut self, key: Arc<ShapeKey>, spec: &Arc<JobSpec>, count: impl FnOnce(&mut Seen, u64)) -> Arc<ShapeKey> {
+        let key = self.seen.get_key_value(&key).map_or(key, |(known, _)| Arc::clone(known));
+        let seen =
+            self.seen.entry(Arc::clone(&key)).or_insert_with(|| Seen { spec: Arc::clone(spec), counted: 0, told: 0 });
+        let before = seen.counted + seen.told;
+        count(seen, u64::from(spec.gang));
+        self.total = self.total.saturating_add(seen.counted + seen.told - before);
+        key
+    }
+
+    fn forget(&mut self, id: JobId) {
+        let Some(key) = self.jobs.remove(&id) else { return };
+        let Some(seen) = self.seen.get_mut(&key) else { return };
+        let gang = u64::from(seen.spec.gang);
+        seen.counted = seen.counted.saturating_sub(gang);
+        self.total = self.total.saturating_sub(gang);
+        if seen.counted == 0 && seen.told == 0 {
+            self.seen.remove(&key);
+        }
+    }
+
+    /// Virtual cards seen.
+    pub(crate) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The requests, compiled, and how often each was seen.
+    pub(crate) fn demands(&self, classes: &Classes, config: &PoolConfig) -> Vec<(Demand, u64)> {
+        let compiled = |seen: &Seen| (Demand::compile(&seen.spec, classes, config), seen.counted + seen.told);
+        self.seen.values().map(compiled).collect()
+    }
+}
+
+/// What tells requests apart here: everything but where they stand in line.
+fn key_of(spec: &JobSpec) -> ShapeKey {
+    let mut key = ShapeKey::of(spec);
+    key.queue.clear();
+    (key.priority, key.limit) = (0, 0);
+    key
+}

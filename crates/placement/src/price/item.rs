@@ -1,0 +1,78 @@
+//! Items: the requests of the observed mix, compiled against the classes of cards.
+
+use super::grid::Grid;
+use super::lanes::Lanes;
+use super::table::Use;
+use crate::demand::{Demand, Offer};
+use crate::index::class::ClassKey;
+
+/// Bits behind the point of an item's price.
+pub(crate) const POINT: u32 = 12;
+
+/// Most different requests that take part; rarer ones are left out.
+pub(crate) const MOST_ITEMS: usize = 256;
+
+/// A request of the mix.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    /// How often it is seen, in parts of [`WHOLE_MIX`].
+    pub(crate) weight: i64,
+    /// What one more of it is worth, with [`POINT`] bits behind the point.
+    pub(crate) price: i64,
+    /// Its price at the start: the compute it asks for, and a little for its part of the host.
+    pub(crate) nominal: i64,
+    /// What its part of the host costs in every lane.
+    pub(crate) host: Lanes,
+}
+
+/// The weights of all items together, nearly.
+pub(crate) const WHOLE_MIX: u64 = 1 << 20;
+
+/// What a request needs of a class.
+pub(crate) fn need(demand: &Demand, offer: &Offer) -> Need {
+    let by_memory = demand.memory.div_ceil(offer.memory.max(1)).max(1);
+    let cards = u64::from(offer.need.div_ceil(offer.blocks.max(1))).max(by_memory);
+    if cards > 1 || demand.whole {
+        Need::Cards(usize::try_from(cards).unwrap_or(usize::MAX))
+    } else {
+        Need::Part { blocks: offer.need, memory: demand.memory }
+    }
+}
+
+/// What a request needs of a class of cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// A part of one card.
+    Part {
+        /// Blocks.
+        blocks: u32,
+        /// MiB.
+        memory: u64,
+    },
+    /// So many whole cards of one node, or nearly.
+    Cards(usize),
+}
+
+/// The grids of a class, fine enough for the demands.
+pub(crate) fn grids(key: &ClassKey, offers: &[Option<&Offer>], demands: &[&Demand]) -> (Grid, Grid) {
+    let blocks = offers.iter().flatten().map(|offer| u64::from(offer.need));
+    let asking = demands.iter().zip(offers).filter(|(demand, offer)| offer.is_some() && demand.memory > 0);
+    (Grid::new(u64::from(key.blocks), blocks), Grid::new(key.class.memory.0, asking.map(|(demand, _)| demand.memory)))
+}
+
+/// What a demand takes of a class, in its steps.
+pub(crate) fn use_of(
+    demand: &Demand,
+    offer: Option<&Offer>,
+    (compute, memory): (Grid, Grid),
+    most_cards: usize,
+) -> Use {
+    let Some(offer) = offer else { return Use::None };
+    match need(demand, offer) {
+        Need::Cards(cards) if cards <= most_cards => Use::Whole(cards),
+        Need::Cards(_) => Use::None,
+        Need::Part { blocks, memory: mib } => {
+            Use::Part { compute: compute.taken(u64::from(blocks)), memory: memory.taken(mib) }
+        }
+    }
+}

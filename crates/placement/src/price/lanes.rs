@@ -1,0 +1,101 @@
+//! Lanes: one table holds the worth of a card under several prices of the host at once.
+//!
+//! Processor time and memory of a host are shared by all its cards, so a card is worth less where the host is nearly used up. A lane
+//! is one pair of prices for the two; a node is worth what the lane says that is least (the Lagrangian bound on what fits it).
+
+/// Number of lanes.
+pub(crate) const LANES: usize = 16;
+
+/// One value for each lane, in units of worth.
+pub(crate) type Lanes = [i32; LANES];
+
+/// Lanes that price processor time, ordered by price; the first prices nothing. The others price memory.
+pub(crate) const CPU_LANES: usize = 12;
+
+/// Prices of processor time, in 1024ths of what it costs when all worth of the pool is divided by all its processor time.
+const CPU_STEPS: [u64; CPU_LANES] = [0, 35, 57, 90, 145, 232, 370, 593, 948, 1517, 2428, 3884];
+
+/// The same for memory.
+const MEMORY_STEPS: [u64; LANES - CPU_LANES] = [256, 512, 1024, 2048];
+
+/// Bits behind the point of host prices.
+const POINT: u32 = 16;
+
+/// No value that takes part in a sum is larger: sums of lanes never overflow.
+pub(crate) const MOST: i64 = 1 << 27;
+
+/// What every lane charges for a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostPrices {
+    cpu: [u64; LANES],
+    memory: [u64; LANES],
+}
+
+impl HostPrices {
+    /// Prices for a pool that is worth `worth` in all and has so much processor time (thousandths) and memory (MiB).
+    pub(crate) fn new(worth: u64, cpu: u64, memory: u64) -> Self {
+        let mut prices = Self::default();
+        let scaled = |total: u64, step: u64| {
+            let price = (u128::from(worth) * u128::from(step)) << POINT;
+            let price = price.checked_div(u128::from(total) * 1024).unwrap_or(0);
+            u64::try_from(price).unwrap_or(u64::MAX)
+        };
+        for (lane, step) in CPU_STEPS.into_iter().enumerate() {
+            prices.cpu[lane] = scaled(cpu, step);
+        }
+        for (lane, step) in (CPU_LANES..).zip(MEMORY_STEPS) {
+            prices.memory[lane] = scaled(memory, step);
+        }
+        prices
+    }
+
+    /// What so much of a host costs in every lane.
+    pub(crate) fn of(&self, cpu: u64, memory: u64) -> Lanes {
+        std::array::from_fn(|lane| {
+            let cost =
+                u128::from(cpu) * u128::from(self.cpu[lane]) + u128::from(memory) * u128::from(self.memory[lane]);
+            let cost = i64::try_from(cost >> POINT).unwrap_or(MOST).min(MOST);
+            i32::try_from(cost).unwrap_or(i32::MAX)
+        })
+    }
+
+    /// The price of processor time in a lane.
+    pub(crate) fn cpu(&self, lane: usize) -> u64 {
+        self.cpu[lane]
+    }
+}
+
+/// Adds `more` to `lanes`.
+pub(crate) fn add(lanes: &mut Lanes, more: &Lanes) {
+    for (lane, more) in lanes.iter_mut().zip(more) {
+        *lane = lane.saturating_add(*more);
+    }
+}
+
+/// Takes `less` from `lanes`.
+pub(crate) fn subtract(lanes: &mut Lanes, less: &Lanes) {
+    for (lane, less) in lanes.iter_mut().zip(less) {
+        *lane = lane.saturating_sub(*less);
+    }
+}
+
+/// The least of both, lane by lane.
+pub(crate) fn least(left: &Lanes, right: &Lanes) -> Lanes {
+    std::array::from_fn(|lane| left[lane].min(right[lane]))
+}
+
+/// The lane with the least value, and that value.
+pub(crate) fn bound(lanes: &Lanes) -> (usize, i32) {
+    let mut best = (0, lanes[0]);
+    for (lane, value) in lanes.iter().enumerate() {
+        if *value < best.1 {
+            best = (lane, *value);
+        }
+    }
+    best
+}
+
+/// The least value.
+pub(crate) fn minimum(lanes: &Lanes) -> i32 {
+    lanes.iter().fold(i32::MAX, |least, value| least.min(*value))
+}

@@ -1,0 +1,79 @@
+//! The tariff: when prices are made anew. Between two times they stay, so that a decision costs no more than looking them up.
+
+use tessera_ledger::{JobSpec, State};
+
+use crate::pool::Pool;
+use crate::price::solve;
+
+/// Prices are made anew when as many virtual cards were placed or freed as this part of the pool's cards.
+const TURNOVER: usize = 6;
+
+/// But not for fewer changes than these.
+const LEAST_CHANGES: usize = 16;
+
+/// Prices in force.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tariff {
+    /// What they were made from, if there are any.
+    made: Option<Made>,
+    /// Grants and cards freed since.
+    changes: usize,
+}
+
+/// What prices were made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Made {
+    /// Virtual cards seen.
+    seen: u64,
+    /// Classes of cards.
+    classes: usize,
+    /// Cards.
+    cards: usize,
+}
+
+impl Tariff {
+    /// Counts grants, or cards that were freed.
+    pub(crate) fn changed(&mut self, count: usize) {
+        self.changes += count;
+    }
+
+    fn is_due(&self, seen: u64, classes: usize) -> bool {
+        self.made.is_none_or(|made| {
+            classes != made.classes
+                || seen >= made.seen.saturating_mul(2)
+                || seen <= made.seen / 2
+                || self.changes >= (made.cards / TURNOVER).max(LEAST_CHANGES)
+        })
+    }
+}
+
+impl Pool {
+    /// Makes prices anew if enough has changed. They follow from the free room and the mix of requests at that moment.
+    pub(crate) fn reprice_if_due(&mut self, state: &State) {
+        if self.tariff.is_due(self.mix.total(), self.index.classes.len()) {
+            self.reprice(state);
+        }
+    }
+
+    /// Makes prices anew from what is free now and the requests seen so far.
+    fn reprice(&mut self, state: &State) {
+        let mix = self.mix.demands(&self.index.classes, state.config());
+        let prices = solve::prices(&self.index, &mix);
+        self.index.reprice(prices);
+        let cards = self.index.nodes().map(|(_, node)| node.cards.len()).sum();
+        let made = Made { seen: self.mix.total(), classes: self.index.classes.len(), cards };
+        self.tariff = Tariff { made: Some(made), changes: 0 };
+    }
+
+    /// Forgets the prices of room: the next decision makes them anew, as it does by itself when enough has changed. Two pools of equal
+    /// states that were told the same past decide alike after this.
+    pub fn forget_prices(&mut self) {
+        self.tariff.made = None;
+    }
+
+    /// Counts `weight` requests like `spec` as seen in the past, beside the jobs in the ledger: where the mix of requests is known
+    /// before the first ones arrive, room is kept for them from the start.
+    pub fn observe(&mut self, spec: &JobSpec, weight: u64) {
+        self.mix.tell(spec, weight);
+    }
+}
