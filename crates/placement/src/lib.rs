@@ -24,6 +24,7 @@ mod decide;
 mod demand;
 mod fit;
 mod index;
+mod kept;
 mod limits;
 mod line;
 mod loss;

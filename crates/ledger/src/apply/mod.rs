@@ -12,6 +12,7 @@ mod moves;
 mod nodes;
 mod offer;
 mod queues;
+mod recall;
 mod reports;
 mod retention;
 mod validate;
