@@ -56,7 +56,9 @@ impl State {
             .collect();
         for grant in waiting {
             self.activate_if_complete(grant);
-            self.abandon_waiting(grant);
+            if !self.host_keeps_promises(node) {
+                self.abandon_waiting(grant);
+            }
         }
     }
 

@@ -46,12 +46,7 @@ impl Scale {
 
 /// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
 pub(super) fn config() -> PoolConfig {
-    PoolConfig {
-        event_limit: 1,
-        job_limit: u64::MAX,
-        block_size: MilliTflops::from_tflops(1),
-        ..PoolConfig::default()
-    }
+    PoolConfig { event_limit: 1, job_limit: u64::MAX, block_size: MilliTflops::from_tflops(1), ..PoolConfig::default() }
 }
 
 /// What an agent of the node would say.
@@ -146,7 +141,10 @@ pub fn spec(job: &TraceJob, scale: Scale) -> JobSpec {
 }
 
 /// Where workers of a grant are, in the words of the trace: nodes by their place in its list, cards by theirs on the node.
-pub(super) fn places<'a>(workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>, nodes: &[TraceNode]) -> Vec<Place> {
+pub(super) fn places<'a>(
+    workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>,
+    nodes: &[TraceNode],
+) -> Vec<Place> {
     workers
         .map(|(node, slices)| {
             let node = node.0 as usize;
