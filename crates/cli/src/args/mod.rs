@@ -2,6 +2,7 @@
 
 mod client;
 mod cluster;
+mod compact;
 mod daemon;
 mod job;
 mod pool;
@@ -15,10 +16,11 @@ use clap_complete::Shell;
 
 pub use client::{ClientArgs, ColorChoice, Format};
 pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, MemberVerb};
+pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, ServerArgs};
 pub use job::{
-    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PackingChoice, PlanArgs,
-    RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
+    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
+    PlanArgs, RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
 pub use pool::{
     CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb, SetConfigArgs,

@@ -2,6 +2,7 @@
 
 mod card;
 mod cluster;
+mod compact;
 mod config;
 mod context;
 mod desk;
@@ -9,6 +10,7 @@ mod job;
 mod node;
 mod pool;
 mod queue;
+mod what_if;
 
 use clap::CommandFactory;
 
