@@ -78,11 +78,11 @@ pub struct WhatIf {
     pub whole: bool,
 }
 
-/// Plays a change through as of `now`.
+/// Plays a change through as of `now`; answers what it would do, and the pool as it would be.
 ///
 /// # Errors
 /// The ledger's own refusal of the change, such as an unknown node or queue.
-pub fn what_if(state: &State, now: LogTime, change: &Change) -> Result<WhatIf, Rejection> {
+pub fn what_if(state: &State, now: LogTime, change: &Change) -> Result<(WhatIf, State), Rejection> {
     let limits = Limits::default();
     let mut without = Rehearsal::of(state, now);
     without.catch_up();
@@ -105,7 +105,7 @@ pub fn what_if(state: &State, now: LogTime, change: &Change) -> Result<WhatIf, R
         ..WhatIf::default()
     };
     compare(state, &without.state, &mut with, &mut answer);
-    Ok(answer)
+    Ok((answer, with.state))
 }
 
 fn commands(state: &State, change: &Change) -> Vec<Command> {

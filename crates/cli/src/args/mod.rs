@@ -2,6 +2,7 @@
 
 mod client;
 mod cluster;
+mod compact;
 mod daemon;
 mod job;
 mod operator;
@@ -17,10 +18,11 @@ use clap_complete::Shell;
 
 pub use client::{ClientArgs, ColorChoice, Format};
 pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, MemberVerb};
+pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, ServerArgs};
 pub use job::{
-    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PackingChoice, PlanArgs,
-    RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
+    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
+    PlanArgs, RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
 pub use operator::{OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{

@@ -2,6 +2,7 @@
 
 mod card;
 mod cluster;
+mod compact;
 mod config;
 mod context;
 mod desk;
@@ -11,6 +12,7 @@ mod operator;
 mod pool;
 mod queue;
 mod simulate;
+mod what_if;
 
 use clap::CommandFactory;
 

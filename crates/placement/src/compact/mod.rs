@@ -11,7 +11,8 @@
 //! [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller, on a card, on a node or in the pool.
 //!
 //! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise; virtual cards that spread over
-//! several cards; and cards of other classes: a job that is moved computes as fast as before.
+//! several cards; jobs that asked for whole cards or for places beside or apart from others; and cards of other classes: a job that
+//! is moved computes as fast as before.
 
 mod measure;
 mod place;

@@ -7,7 +7,7 @@ use tessera_ledger::{
     Slice, State,
 };
 
-use super::view::{Movable, Piece, View, can_renumber, pieces_of};
+use super::view::{Movable, Piece, View, can_renumber, is_bound, pieces_of};
 use super::{CompactionOrder, PlannedMove, room};
 use crate::check::Problem;
 use crate::loss::Loss;
@@ -31,6 +31,11 @@ pub enum MoveRefusal {
         "a virtual card of job {0} spreads over several cards: suspend the job instead, it resumes where there is room"
     )]
     Spread(JobId),
+    /// It asks for whole cards, or for places that depend on its other workers or on other jobs.
+    #[error(
+        "job {0} is bound to its place by whole cards or affinity: suspend the job instead, it resumes where it fits"
+    )]
+    Bound(JobId),
     /// No other card of the same class has room for it.
     #[error("no other card of the same class{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
     NoRoom {
@@ -57,6 +62,9 @@ pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> R
     let job = state.job(id).ok_or(MoveRefusal::UnknownJob(id))?;
     if job.state != JobState::Running {
         return Err(MoveRefusal::NotRunning { job: id, state: job.state });
+    }
+    if is_bound(job) {
+        return Err(MoveRefusal::Bound(id));
     }
     let pieces = pieces_of(state, job).ok_or(MoveRefusal::Spread(id))?;
     let loss = Loss::of(state, job, now);

@@ -228,10 +228,17 @@ pub(super) fn movable(state: &State, job: &Job, now: LogTime, order: &Compaction
         attempt.reason == Some(tessera_ledger::Reason::Moving)
             && attempt.ended_at.is_some_and(|ended| now.since(ended) < order.not_again_within)
     });
-    if moved_lately || loses && !order.losing_work || !job.spec.preemptible && !order.not_preemptible {
+    if is_bound(job) || moved_lately || loses && !order.losing_work || !job.spec.preemptible && !order.not_preemptible {
         return None;
     }
     pieces_of(state, job)
+}
+
+/// Whether it is bound to where it is by more than what cards and labels say: whole cards, or other workers and jobs around it.
+pub(super) fn is_bound(job: &Job) -> bool {
+    let affinity = &job.spec.affinity;
+    let around = !affinity.together.is_empty() || !affinity.spread.is_empty() || !affinity.avoid.is_empty();
+    around || job.spec.virtual_card.whole_cards
 }
 
 /// What each worker of a running job holds, where each holds one card and each virtual card has one worker.
