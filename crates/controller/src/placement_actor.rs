@@ -6,6 +6,8 @@
 //! proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
 
 mod compaction;
+#[cfg(test)]
+mod compaction_tests;
 mod state;
 
 use futures::future::{Fuse, FusedFuture as _};
