@@ -71,7 +71,7 @@ pub struct PreferredLabel {
 
 /// Where a job's workers would rather be, and must not be. The ledger keeps it for placement and does not check grants
 /// against it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Affinity {
     /// Node labels that are better to have than not.
     pub preferred: Vec<PreferredLabel>,
@@ -388,6 +388,10 @@ pub struct Job {
     pub history: Vec<Attempt>,
     /// When it was preempted within the last hour (law L4).
     pub preempted_at: Vec<LogTime>,
+    /// Since when it waits for a grant, or did last; zero: since its state changed last.
+    pub queued_at: LogTime,
+    /// How long it had waited before that, in all.
+    pub waited: Duration,
 }
 
 impl Job {

@@ -12,7 +12,13 @@ use world::World;
 use world::history::{RandomCard, Step, nodes, step};
 
 fn limits() -> Limits {
-    Limits { grants: 1000, evictions: 1000, preemption_searches: 1000, reserve_after: Duration::from_secs(60) }
+    Limits {
+        grants: 1000,
+        evictions: 1000,
+        preemption_searches: 1000,
+        reserve_after: Duration::from_secs(60),
+        reservations: 4,
+    }
 }
 
 /// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one must decide the
@@ -36,7 +42,11 @@ fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: b
             let mut kept = pool.clone();
             kept.forget_prices();
             let fresh = Pool::new(&world.state).decide(&world.state, now, limits);
-            assert_eq!(kept.decide(&world.state, now, limits).plan, fresh.plan, "the index has drifted from the ledger");
+            assert_eq!(
+                kept.decide(&world.state, now, limits).plan,
+                fresh.plan,
+                "the index has drifted from the ledger"
+            );
             let counted = |decision: &Decision| decision.plan.parts.len();
             assert_eq!(counted(&pool.clone().decide(&world.state, now, limits)) == 0, counted(&fresh) == 0);
         }

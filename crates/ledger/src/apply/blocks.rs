@@ -88,6 +88,12 @@ impl State {
         }
     }
 
+    /// What the workers of an allocation that are not over count for in its queue.
+    pub(super) fn held_by(&self, allocation: &Allocation) -> QueueAmount {
+        let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+        live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)))
+    }
+
     /// Tells the workers of an allocation to stop. Those that never got an order are over at once.
     pub(super) fn begin_stop(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
@@ -96,6 +102,7 @@ impl State {
             AllocationPhase::Ending => {}
             AllocationPhase::Active => {
                 self.with_allocation(id, |allocation| allocation.phase = AllocationPhase::Ending);
+                self.charge_leaving(allocation.job, self.held_by(&allocation));
                 for worker in allocation.workers.iter() {
                     if matches!(worker.state, WorkerState::Held | WorkerState::Running) {
                         let owner = allocation.owner(worker.rank);
@@ -124,8 +131,11 @@ impl State {
         self.release_host(worker.node, request, promised);
         self.set_worker(&allocation, rank, WorkerState::Stopped);
         self.with_worker(id, rank, |worker| worker.exit = Some(exit));
+        for slice in &worker.slices {
+            self.settle_offer(slice.card);
+        }
         let amount = self.amount_of(&worker.slices);
-        self.charge_queue_of(allocation.job, |used| used.minus(amount));
+        self.charge_given_back(allocation.job, amount, allocation.phase == AllocationPhase::Ending);
         for waiting in self.waiting_on(worker, !request.is_zero()) {
             self.activate_if_complete(waiting);
         }

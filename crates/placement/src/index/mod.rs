@@ -9,6 +9,7 @@ pub(crate) mod class;
 pub(crate) mod columns;
 pub(crate) mod node;
 pub(crate) mod run;
+pub(crate) mod surroundings;
 pub(crate) mod worth;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use class::Classes;
 use columns::Columns;
 use node::{Host, NodeEntry};
 use run::{FreeRuns, Run};
+use surroundings::Surroundings;
 
 /// A point in the journal to which a trial can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub(crate) struct Mark(usize);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     pub(crate) classes: Classes,
+    /// What is on nodes beside cards.
+    pub(crate) surroundings: Surroundings,
     nodes: Vec<NodeEntry>,
     /// Nodes whose cards are of several classes.
     assorted: BTreeSet<NodeId>,
@@ -187,6 +191,12 @@ impl Index {
     /// A node.
     pub(crate) fn node(&self, id: NodeId) -> Option<&NodeEntry> {
         self.nodes.get(id.0 as usize)
+    }
+
+    /// The cards of a node that can be granted.
+    pub(crate) fn usable_cards(&self, id: NodeId) -> Vec<Freed> {
+        let cards = self.node(id).into_iter().flat_map(|node| &node.cards);
+        cards.filter(|card| card.usable).map(|card| Freed(card.id)).collect()
     }
 
     /// The ledger's node.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
+use super::cost::Cost;
 use super::{Found, Hunt, Victim, attempt, is_useful};
 use crate::demand::Demand;
 use crate::fit;
@@ -16,8 +17,8 @@ use crate::victims::live_slices;
 /// more. Looking at all would cost more than the best of them saves.
 const COMPARED: usize = 512;
 
-/// A card that could be cleared, at the price of so many blocks.
-type Clearing = (u64, CardId, Vec<Arc<Victim>>);
+/// A card that could be cleared, and what that costs.
+type Clearing = (Cost, CardId, Vec<Arc<Victim>>);
 
 /// Clears as many cards as the gang lacks.
 pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
@@ -31,15 +32,16 @@ pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
             Some((placement, victims))
         });
     }
-    let found = hunt.place_without(index, together(&clearings, missing));
-    let found = found.or_else(|| hunt.place_without(index, together(&clearings, missing.saturating_mul(2))))?;
+    let cheapest = |hunt: &Hunt<'_>, count| hunt.together(together(&clearings, count));
+    let found = hunt.place_without(index, cheapest(hunt, missing));
+    let found = found.or_else(|| hunt.place_without(index, cheapest(hunt, missing.saturating_mul(2))))?;
     Some(hunt.spare(index, found))
 }
 
-/// The victims of the cheapest clearings, each once.
+/// The victims of the cheapest clearings, each once, cheapest first.
 fn together(clearings: &[Clearing], count: usize) -> Vec<Arc<Victim>> {
     let victims = clearings.iter().take(count).flat_map(|(.., victims)| victims);
-    let each_once: BTreeMap<_, _> = victims.map(|victim| (victim.allocation.id, victim)).collect();
+    let each_once: BTreeMap<_, _> = victims.map(|victim| ((victim.cost, victim.allocation.id), victim)).collect();
     each_once.into_values().cloned().collect()
 }
 
@@ -66,7 +68,7 @@ fn compare(index: &Index, hunt: &mut Hunt<'_>, limit: usize) -> Vec<Clearing> {
 
 fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
     let victims = cheapest_on(index, hunt, card)?;
-    Some((victims.iter().map(|victim| victim.blocks).sum(), card, victims))
+    Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))
 }
 
 /// Whether a virtual card fits on a card once these are gone.
@@ -94,6 +96,8 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
         return None;
     }
     let mut victims: Vec<Arc<Victim>> = entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect();
+    victims.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
+    let victims = hunt.together(victims);
     // The queue's maximum is counted here for a single virtual card; for a gang once it is together.
     let enough = |victims: &[Arc<Victim>]| {
         fits_without(index, demand, card, victims) && (demand.gang > 1 || hunt.admits(victims))
@@ -101,7 +105,6 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
     if victims.is_empty() || !enough(&victims) {
         return None;
     }
-    victims.sort_by_key(|victim| (victim.blocks, Reverse(victim.allocation.granted_at), victim.job));
     let alone =
         victims.iter().find(|victim| enough(std::slice::from_ref(victim))).map(|victim| vec![Arc::clone(victim)]);
     let mut chosen: Vec<Arc<Victim>> = Vec::new();
@@ -117,6 +120,6 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
             chosen = fewer;
         }
     }
-    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.blocks).sum::<u64>();
+    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.cost).sum::<Cost>();
     alone.into_iter().chain([chosen]).filter(|victims| !victims.is_empty()).min_by_key(cost)
 }

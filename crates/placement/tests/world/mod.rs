@@ -143,13 +143,23 @@ impl World {
     }
 
     pub fn queue(&mut self, name: &str, parent: &str, maximum: Option<(u64, u64)>) {
-        let maximum = maximum.map(|(tflops, memory)| QueueAmount {
-            compute: MilliTflops::from_tflops(tflops),
-            memory: Mebibytes(memory),
-        });
+        self.queue_of(name, parent, (0, 0), maximum, 1);
+    }
+
+    /// A queue with what it is guaranteed and may have, in TFLOPS and MiB.
+    pub fn queue_of(
+        &mut self,
+        name: &str,
+        parent: &str,
+        guaranteed: (u64, u64),
+        maximum: Option<(u64, u64)>,
+        weight: u32,
+    ) {
+        let amount =
+            |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
         let (name, parent) = (name.to_owned(), parent.to_owned());
-        let queue =
-            QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1, packing: None };
+        let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
+        let queue = QueueSettings { name, parent, guaranteed, maximum, weight, packing: None };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
@@ -158,6 +168,33 @@ impl World {
         let mut pool = Pool::new(&self.state);
         let decision = pool.decide(&self.state, LogTime(self.time), &Limits::default());
         self.commit(&decision)
+    }
+
+    /// Decides and does as decided, again and again, until nothing happens any more; answers the jobs that gave way, in order. Fails
+    /// when that takes more than `rounds`.
+    pub fn settle(&mut self, rounds: usize) -> Vec<JobId> {
+        let mut gave_way = Vec::new();
+        for _ in 0..rounds {
+            let parts = self.place();
+            if parts.is_empty() {
+                return gave_way;
+            }
+            for part in parts {
+                let PlanPart::Grant { job, victims, .. } = part else { continue };
+                for victim in &victims {
+                    self.stop(*victim);
+                }
+                gave_way.extend(victims);
+                self.start(job);
+            }
+        }
+        panic!("something still happens after {rounds} rounds; {} jobs gave way", gave_way.len());
+    }
+
+    /// What a queue holds, in TFLOPS and MiB, without what is on its way back.
+    pub fn standing(&self, queue: &str) -> (u64, u64) {
+        let held = self.state.queue(queue).expect("the queue is known").standing();
+        (held.compute.0 / 1000, held.memory.0)
     }
 
     /// Checks a plan and applies it; every part must be accepted.
