@@ -46,7 +46,7 @@ mod why;
 
 pub use check::{Problem, Violation, check};
 pub use compact::{
-    CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, move_job,
+    CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, make_room, move_job,
 };
 pub use limits::{Decision, Limits};
 pub use loss::Loss;

@@ -1,6 +1,6 @@
 //! Who places workers one by one: Tessera itself, or a policy from the literature on the plain model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use tessera_ledger::JobId;
@@ -88,14 +88,14 @@ pub enum Moves {
 }
 
 /// Most moves for one arrival.
-const MOVES_AT_ONCE: u64 = 4;
+const MOVES_AT_ONCE: u32 = 4;
 
 impl Moves {
     /// How many may be made now.
     fn left(self, arrivals: u64, made: u64) -> u32 {
         let Self::PerHundred(rate) = self else { return 0 };
-        let left = (arrivals * rate / 100).saturating_sub(made).min(MOVES_AT_ONCE);
-        u32::try_from(left).unwrap_or(0)
+        let left = (arrivals * rate / 100).saturating_sub(made);
+        u32::try_from(left).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE)
     }
 }
 
@@ -154,6 +154,8 @@ pub struct TesseraPlacer {
     moves: Moves,
     arrived: u64,
     moved: u64,
+    /// What no moves could make room for. Nothing departs while arrivals are answered, so that none will later.
+    hopeless: BTreeSet<Ask>,
 }
 
 impl TesseraPlacer {
@@ -163,15 +165,15 @@ impl TesseraPlacer {
     /// [`EngineError`] when the ledger refuses a node.
     pub fn new(nodes: &[TraceNode], moves: Moves) -> Result<Self, EngineError> {
         let engine = Engine::new(nodes, &[], Scale::default(), Limits::default())?;
-        Ok(Self { engine, numbers: BTreeMap::new(), moves, arrived: 0, moved: 0 })
+        Ok(Self { engine, numbers: BTreeMap::new(), moves, arrived: 0, moved: 0, hopeless: BTreeSet::new() })
     }
 
     /// Decides about an arrival, if need be once more after others were moved for it; takes it back when it does not fit.
-    fn decide(&mut self, job: JobId) -> Result<Answer, EngineError> {
+    fn decide(&mut self, job: JobId, ask: &Ask) -> Result<Answer, EngineError> {
         let mut answer = Answer::default();
         self.try_to_place(job, &mut answer)?;
         let budget = self.moves.left(self.arrived, self.moved);
-        if answer.place.is_none() && budget > 0 {
+        if answer.place.is_none() && budget > 0 && !self.hopeless.contains(ask) {
             let began = Instant::now();
             let moved = self.engine.make_room(job, budget)?;
             answer.took += began.elapsed();
@@ -179,6 +181,8 @@ impl TesseraPlacer {
             self.note_moves(moved, &mut answer);
             if any {
                 self.try_to_place(job, &mut answer)?;
+            } else if budget == MOVES_AT_ONCE {
+                self.hopeless.insert(ask.clone());
             }
         }
         if answer.place.is_none() {
@@ -222,6 +226,6 @@ impl Placer for TesseraPlacer {
             return Ok(Answer::default());
         };
         self.numbers.insert(job, number);
-        self.decide(job).map_err(|error| PlacerError { arrival: number, problem: error.to_string() })
+        self.decide(job, ask).map_err(|error| PlacerError { arrival: number, problem: error.to_string() })
     }
 }

@@ -14,7 +14,7 @@ use tessera_ledger::{
     Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueAmount, QueueSettings, Rejection,
     Request, Revision, State, Touched,
 };
-use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool, compact};
+use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool, compact, make_room};
 
 use crate::plain::Place;
 use crate::trace::{TraceJob, TraceNode};
@@ -216,7 +216,7 @@ impl Engine {
     /// As [`Engine::decide`].
     pub fn make_room(&mut self, job: JobId, most: u32) -> Result<Vec<Granted>, EngineError> {
         let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
-        let moves = compact(&self.state, self.now, &order).moves;
+        let moves = make_room(&self.state, self.now, &order);
         self.carry_out_moves(moves.into_iter().filter(|planned| planned.makes_room_for == Some(job)))
     }
 
