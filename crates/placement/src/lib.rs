@@ -23,10 +23,12 @@ mod compact;
 mod decide;
 mod demand;
 mod fit;
+mod fragmentation;
 mod index;
 mod limits;
 mod line;
 mod loss;
+mod make_room;
 mod mix;
 mod pool;
 mod preempt;
@@ -45,6 +47,7 @@ pub use check::{Problem, Violation, check};
 pub use compact::{
     CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, move_job,
 };
+pub use fragmentation::Fragmentation;
 pub use limits::{Decision, Limits};
 pub use loss::Loss;
 pub use pool::Pool;

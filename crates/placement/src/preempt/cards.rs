@@ -10,7 +10,7 @@ use super::{Found, Hunt, Victim, attempt, is_useful};
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
-use crate::victims::live_slices;
+use crate::victims::{live_slices, live_workers};
 
 /// So many cards that could be cleared are compared, those with the most room first; four times as many as are needed, if that is
 /// more. Looking at all would cost more than the best of them saves.
@@ -80,7 +80,18 @@ fn fits_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Vic
         memory = memory.saturating_add(slice.memory.0);
         slices = slices.saturating_add(1);
     }
-    blocks >= offer.need && memory >= demand.memory && slices > 0
+    let taken_whole = !demand.whole || blocks >= entry.blocks && memory >= entry.memory;
+    blocks >= offer.need && memory >= demand.memory && slices > 0 && taken_whole && host_without(index, demand, card, victims)
+}
+
+/// Whether a worker fits on the host of a card once these are gone.
+fn host_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Victim>]) -> bool {
+    let Some(left) = index.node(card.node).and_then(|node| node.host) else { return true };
+    let given_back = victims.iter().fold(left, |left, victim| {
+        let there = live_workers(&victim.allocation).filter(|worker| worker.node == card.node).count();
+        left.more(victim.host.times(u32::try_from(there).unwrap_or(u32::MAX)))
+    });
+    given_back.holds(demand.host)
 }
 
 /// The victims on a card whose going lets one more virtual card fit there: one alone if that is cheapest, else the cheap ones first,

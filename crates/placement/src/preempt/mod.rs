@@ -148,7 +148,14 @@ impl Hunt<'_> {
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
     fn place_without(&self, index: &mut Index, victims: Vec<Arc<Victim>>) -> Option<Found> {
         let placement = attempt(index, &victims, |index| fit::place(index, self.job.demand).ok())?;
+        let all = victims.len();
         let useful = useful_for(&placement, victims);
+        if useful.len() < all && !self.job.demand.host.is_zero() {
+            // Those left out may have given a part of a host: it must do without.
+            let placement = attempt(index, &useful, |index| fit::place(index, self.job.demand).ok())?;
+            let same = useful_for(&placement, useful.clone()).len() == useful.len();
+            return (same && !useful.is_empty() && self.admits(&useful)).then_some((placement, useful));
+        }
         (!useful.is_empty() && self.admits(&useful)).then_some((placement, useful))
     }
 
@@ -177,7 +184,12 @@ fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
 
 /// Gives a victim's blocks back in a trial. Its cards cannot be renumbered meanwhile: it still holds what it gives.
 fn give_back(index: &mut Index, victim: &Victim) {
-    for slice in live_slices(&victim.allocation) {
+    vacate(index, &victim.allocation, victim.host);
+}
+
+/// Gives back in a trial what a grant holds.
+pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostRequest) {
+    for slice in live_slices(allocation) {
         index.change(slice.card, |card| {
             card.free.give(Run { start: slice.start, length: slice.length });
             card.used = card.used.saturating_sub(slice.length.0);
@@ -186,8 +198,8 @@ fn give_back(index: &mut Index, victim: &Victim) {
             card.pinned = true;
         });
     }
-    for worker in live_workers(&victim.allocation) {
-        index.give_host_back(worker.node, victim.host);
+    for worker in live_workers(allocation) {
+        index.give_host_back(worker.node, host);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
 /// Steps.
-const STEPS: i64 = 24;
+const STEPS: i64 = 40;
 
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
 const FIRST_STEP: i64 = 1229;
