@@ -100,7 +100,8 @@ impl Pool {
 
     /// Finds other nodes for the movers. Their targets are taken before their sources are given back, as the ledger does it.
     fn move_away(&mut self, state: &State, node: NodeId, movers: &[Mover]) -> Option<Vec<PlanPart>> {
-        let cards: Vec<_> = self.index.node(node)?.cards.iter().filter(|card| !card.hidden).map(|card| card.id).collect();
+        let cards: Vec<_> =
+            self.index.node(node)?.cards.iter().filter(|card| !card.hidden).map(|card| card.id).collect();
         self.index.set_hidden(&cards, true);
         let mut parts = Vec::new();
         for mover in movers {

@@ -81,7 +81,11 @@ fn fits_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Vic
         slices = slices.saturating_add(1);
     }
     let taken_whole = !demand.whole || blocks >= entry.blocks && memory >= entry.memory;
-    blocks >= offer.need && memory >= demand.memory && slices > 0 && taken_whole && host_without(index, demand, card, victims)
+    blocks >= offer.need
+        && memory >= demand.memory
+        && slices > 0
+        && taken_whole
+        && host_without(index, demand, card, victims)
 }
 
 /// Whether a worker fits on the host of a card once these are gone.

@@ -48,6 +48,8 @@ pub struct Request {
     pub queue: usize,
     pub zone: Option<u32>,
     pub int8: bool,
+    /// Thousandths of a processor, and whether whole cards are taken.
+    pub host: (u64, bool),
 }
 
 const QUEUES: [&str; 4] = ["default", "top", "left", "right"];
@@ -65,6 +67,8 @@ impl Request {
         spec.virtual_card.precision = self.int8.then_some(Precision::Int8);
         spec.queue = QUEUES[self.queue % QUEUES.len()].to_owned();
         spec.retry.max_retries = 2;
+        spec.host.cpu = MilliCpus(self.host.0);
+        spec.virtual_card.whole_cards = self.host.1;
         if let Some(zone) = self.zone {
             spec.node_labels.insert("zone".to_owned(), (zone % ZONES).to_string());
         }
@@ -86,20 +90,21 @@ fn request() -> impl Strategy<Value = Request> {
     let span = prop::sample::select(vec![Span::Card, Span::Card, Span::Node, Span::Pool]);
     let rest =
         (span, prop::collection::vec(kind(), 0..3), any::<bool>(), 0usize..8, prop::option::weighted(0.2, 0u32..2));
-    (shape, rest, prop::bool::weighted(0.8), prop::bool::weighted(0.2)).prop_map(|(shape, rest, preemptible, int8)| {
-        Request {
-            tflops: shape.0,
-            memory: shape.1,
-            gang: shape.2,
-            priority: shape.3,
-            preemptible,
-            span: rest.0,
-            kinds: rest.1,
-            mixed: rest.2,
-            queue: rest.3.saturating_sub(4),
-            zone: rest.4,
-            int8,
-        }
+    let host = (prop::sample::select(vec![0u64, 0, 1000, 2500]), prop::bool::weighted(0.1));
+    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2));
+    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8), host)| Request {
+        tflops: shape.0,
+        memory: shape.1,
+        gang: shape.2,
+        priority: shape.3,
+        preemptible,
+        span: rest.0,
+        kinds: rest.1,
+        mixed: rest.2,
+        queue: rest.3.saturating_sub(4),
+        zone: rest.4,
+        int8,
+        host,
     })
 }
 
@@ -167,7 +172,9 @@ impl World {
                 description
             });
             let zone = (number % ZONES).to_string();
-            world.labelled_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)]);
+            let host = HostCapacity { cpu: MilliCpus(3000 + 1000 * u64::from(number)), memory: Mebibytes(1024) };
+            let host = (number % 3 > 0).then_some(host);
+            world.hosted_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)], host);
         }
         world
     }
