@@ -4,7 +4,7 @@ use tessera_ledger::CardKind;
 
 use super::card::CardEntry;
 use super::class::ClassId;
-use super::node::NodeEntry;
+use super::node::{Host, NodeEntry};
 use crate::demand::{Demand, Offer};
 use crate::price::Prices;
 use crate::price::lanes::{self, LANES, Lanes};
@@ -26,11 +26,31 @@ struct Group {
     rest: Lanes,
 }
 
-/// The worth of a node.
+/// The worth of a node, and all else that is needed to judge a placement there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeWorth {
     least: i32,
+    host: Option<Host>,
+    /// The most blocks that one card offers.
+    most: u32,
     groups: Vec<Group>,
+}
+
+/// A request that is placed.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    demand: &'a Demand,
+    /// The fewest blocks of one card that could do.
+    least: u32,
+    /// What its part of a host costs.
+    host: Lanes,
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn new(demand: &'a Demand, prices: &Prices) -> Self {
+        let least = demand.offers.iter().map(|offer| offer.need.min(offer.blocks)).min().unwrap_or(u32::MAX);
+        Self { demand, least, host: prices.host(demand.host.cpu.0, demand.host.memory.0) }
+    }
 }
 
 /// How bad a place is; less is better. The processors of hosts are the last resort, then goes what costs least, then what need not be
@@ -91,24 +111,23 @@ impl NodeWorth {
                 lanes::subtract(&mut group.rest, part.as_ref());
             }
         }
-        Self { least: lanes::minimum(&worth), groups }
+        let most = groups.iter().map(|group| group.offered).max().unwrap_or(0);
+        Self { least: lanes::minimum(&worth), host: node.host, most, groups }
     }
 
     /// The best place for one virtual card on the node.
-    pub(super) fn place(&self, node: &NodeEntry, prices: &Prices, demand: &Demand, host: &Lanes) -> Place {
+    pub(super) fn place(&self, node: &NodeEntry, prices: &Prices, ask: &Ask<'_>) -> Place {
         let mut best = Place::NOWHERE;
-        if self.groups.is_empty()
-            || !demand.fits_host(node, 1)
-            || !node.node.as_ref().is_some_and(|node| demand.accepts(node))
+        let demand = ask.demand;
+        if self.most < ask.least
+            || self.host.is_some_and(|left| !left.holds(demand.host))
+            || !demand.labels.is_empty() && !node.node.as_ref().is_some_and(|node| demand.accepts(node))
         {
             return best;
         }
-        for group in &self.groups {
-            let Some(offer) = demand.offer_of(group.class) else { continue };
-            if !group.fits(demand, offer) {
-                continue;
-            }
-            let after = group.after(prices, demand, offer, node.host.map(|_| host));
+        for group in self.groups.iter().filter(|group| group.offered >= ask.least) {
+            let Some(offer) = demand.offer_of(group.class).filter(|offer| group.fits(demand, offer)) else { continue };
+            let after = group.after(prices, demand, offer, self.host.map(|_| &ask.host));
             let cost = if prices.knows(group.class) { self.least - after } else { 0 };
             let badness = group.badness(offer, u64::try_from(prices.rounded(cost)).unwrap_or(0));
             if badness < best.badness {

@@ -82,13 +82,22 @@ fn fits_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Vic
         memory = memory.saturating_add(slice.memory.0);
         slices = slices.saturating_add(1);
     }
-    let mut host = index.node(card.node).and_then(|node| node.host);
-    for victim in victims {
-        let there = live_workers(&victim.allocation).filter(|worker| worker.node == card.node);
-        host = there.fold(host, |host, _| host.map(|host| host.more(victim.host)));
-    }
-    let hosted = host.is_none_or(|host| host.holds(demand.host));
-    blocks >= offer.need && memory >= demand.memory && slices > 0 && hosted
+    let taken_whole = !demand.whole || blocks >= entry.blocks && memory >= entry.memory;
+    blocks >= offer.need
+        && memory >= demand.memory
+        && slices > 0
+        && taken_whole
+        && host_without(index, demand, card, victims)
+}
+
+/// Whether a worker fits on the host of a card once these are gone.
+fn host_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Victim>]) -> bool {
+    let Some(left) = index.node(card.node).and_then(|node| node.host) else { return true };
+    let given_back = victims.iter().fold(left, |left, victim| {
+        let there = live_workers(&victim.allocation).filter(|worker| worker.node == card.node).count();
+        left.more(victim.host.times(u32::try_from(there).unwrap_or(u32::MAX)))
+    });
+    given_back.holds(demand.host)
 }
 
 /// The victims on a card whose going lets one more virtual card fit there: one alone if that is cheapest, else the cheap ones first,

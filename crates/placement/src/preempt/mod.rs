@@ -231,7 +231,12 @@ fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
 
 /// Gives a victim's blocks back in a trial. Its cards cannot be renumbered meanwhile: it still holds what it gives.
 fn give_back(index: &mut Index, victim: &Victim) {
-    for slice in live_slices(&victim.allocation) {
+    vacate(index, &victim.allocation, victim.host);
+}
+
+/// Gives back in a trial what a grant holds.
+pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostRequest) {
+    for slice in live_slices(allocation) {
         index.change(slice.card, |card| {
             card.free.give(Run { start: slice.start, length: slice.length });
             card.used = card.used.saturating_sub(slice.length.0);
@@ -240,8 +245,8 @@ fn give_back(index: &mut Index, victim: &Victim) {
             card.pinned = true;
         });
     }
-    for worker in live_workers(&victim.allocation) {
-        index.give_host_back(worker.node, victim.host);
+    for worker in live_workers(allocation) {
+        index.give_host_back(worker.node, host);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
 /// Steps.
-const STEPS: i64 = 24;
+const STEPS: i64 = 40;
 
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
 const FIRST_STEP: i64 = 1229;
@@ -194,6 +194,12 @@ impl Solver {
             item.price = sum / (STEPS - STEPS / 2);
         }
         self.normalise(spent);
+        let premium: i64 = std::env::var("PREMIUM").map_or(0, |x| x.parse().unwrap());
+        for (position, item) in self.items.iter_mut().enumerate() {
+            if self.uses.iter().any(|uses| matches!(uses[position], Use::Whole(cards) if cards > 1)) {
+                item.price += item.price * premium / 100;
+            }
+        }
         self.fill();
     }
 

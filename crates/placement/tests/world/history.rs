@@ -50,6 +50,8 @@ pub struct Request {
     pub zone: Option<u32>,
     pub int8: bool,
     pub limit: Option<u64>,
+    /// Thousandths of a processor, and whether whole cards are taken.
+    pub host: (u64, bool),
 }
 
 const QUEUES: [&str; 4] = ["default", "top", "left", "right"];
@@ -68,6 +70,8 @@ impl Request {
         spec.queue = QUEUES[self.queue % QUEUES.len()].to_owned();
         spec.time_limit = self.limit.map(Duration::from_secs);
         spec.retry.max_retries = 2;
+        spec.host.cpu = MilliCpus(self.host.0);
+        spec.virtual_card.whole_cards = self.host.1;
         if let Some(zone) = self.zone {
             spec.node_labels.insert("zone".to_owned(), (zone % ZONES).to_string());
         }
@@ -90,8 +94,9 @@ fn request() -> impl Strategy<Value = Request> {
     let rest =
         (span, prop::collection::vec(kind(), 0..3), any::<bool>(), 0usize..8, prop::option::weighted(0.2, 0u32..2));
     let limit = prop::option::weighted(0.5, prop::sample::select(vec![20u64, 100, 900]));
+    let host = (prop::sample::select(vec![0u64, 0, 1000, 2500]), prop::bool::weighted(0.1));
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit);
-    (shape, rest, flags).prop_map(|(shape, rest, (preemptible, int8, limit))| Request {
+    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit), host)| Request {
         tflops: shape.0,
         memory: shape.1,
         gang: shape.2,
@@ -104,6 +109,7 @@ fn request() -> impl Strategy<Value = Request> {
         zone: rest.4,
         int8,
         limit,
+        host,
     })
 }
 
@@ -172,7 +178,9 @@ impl World {
                 description
             });
             let zone = (number % ZONES).to_string();
-            world.labelled_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)]);
+            let host = HostCapacity { cpu: MilliCpus(3000 + 1000 * u64::from(number)), memory: Mebibytes(1024) };
+            let host = (number % 3 > 0).then_some(host);
+            world.hosted_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)], host);
         }
         world
     }

@@ -114,6 +114,17 @@ impl World {
     }
 
     pub fn labelled_node(&mut self, name: &str, cards: Vec<CardDescription>, labels: &[(&str, &str)]) -> NodeId {
+        self.hosted_node(name, cards, labels, None)
+    }
+
+    /// A node whose host offers so much, if that is known.
+    pub fn hosted_node(
+        &mut self,
+        name: &str,
+        cards: Vec<CardDescription>,
+        labels: &[(&str, &str)],
+        host: Option<HostCapacity>,
+    ) -> NodeId {
         let node = NodeDescription {
             name: name.to_owned(),
             uid: name.to_owned(),
@@ -122,7 +133,7 @@ impl World {
             address: String::new(),
             worker_host: String::new(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            host: None,
+            host,
             cached: BTreeSet::new(),
         };
         match self.apply(Command::RegisterNode { node, cards }) {
