@@ -7,13 +7,15 @@
 
 mod state;
 
+use std::time::Duration;
+
 use futures::future::{Fuse, FusedFuture as _};
 use futures::{FutureExt as _, pin_mut};
 use tessera_actor::{Address, Reply, WhenFull, mailbox};
 use tessera_ledger::{JobId, JobSpec};
 use tessera_placement::{Explanation, Preview};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::WallClock;
@@ -26,6 +28,9 @@ pub const NAME: &str = "placement";
 
 /// Questions that may wait; further ones are refused.
 const QUESTIONS: usize = 256;
+
+/// How often the actor looks at how busy nodes are.
+const LOAD: Duration = Duration::from_secs(5);
 
 /// Questions answered after each event, so that a busy ledger does not keep people waiting.
 const ANSWERS: usize = 8;
@@ -70,6 +75,8 @@ pub(crate) async fn run(surroundings: Surroundings) {
     let in_flight = Fuse::terminated();
     pin_mut!(in_flight);
     let mut wake_at: Option<Instant> = None;
+    let mut load = interval(LOAD);
+    load.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let timer = async {
             match wake_at {
@@ -83,6 +90,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
             answer = &mut in_flight, if !in_flight.is_terminated() => Event::Answered(answer),
             change = reader.changed() => Event::Changed(change),
             Some(question) = questions.next() => question.handle(Event::Asked),
+            _ = load.tick() => Event::Load(pool.telemetry().load()),
             () = timer => {
                 wake_at = None;
                 Event::Woke

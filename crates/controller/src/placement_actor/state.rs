@@ -1,9 +1,10 @@
 //! What the placement actor knows, and what it does about what happens.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_ledger::{Command, LogTime, Outcome, Plan, Request, Revision, State};
+use tessera_ledger::{Command, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
 use tessera_placement::{Limits, Pool};
 
 use super::{NAME, Question};
@@ -22,6 +23,8 @@ pub(super) enum Event {
     Answered(Result<Committed, ProposeError>),
     /// The time that it asked to be woken at has come.
     Woke,
+    /// How busy nodes are.
+    Load(BTreeMap<NodeId, Percent>),
     /// Somebody asks.
     Asked(Question),
 }
@@ -72,11 +75,20 @@ pub(super) struct Placement {
     due: bool,
     limits: Limits,
     propose_within: Duration,
+    /// How busy nodes are, as telemetry says: not in the ledger, and never a reason to decide.
+    load: BTreeMap<NodeId, Percent>,
 }
 
 impl Placement {
     pub(super) fn new(propose_within: Duration) -> Self {
-        Self { known: None, flight: Flight::Landed, due: false, limits: Limits::default(), propose_within }
+        Self {
+            known: None,
+            flight: Flight::Landed,
+            due: false,
+            limits: Limits::default(),
+            propose_within,
+            load: BTreeMap::new(),
+        }
     }
 
     /// Something happened at `now`, by the clock that entries carry.
@@ -85,6 +97,13 @@ impl Placement {
         match event {
             Event::Changed(change) => self.take_in(change),
             Event::Woke => self.due = true,
+            Event::Load(load) => {
+                if let Some(known) = &mut self.known {
+                    known.pool.set_load(load.clone());
+                }
+                self.load = load;
+                return effects;
+            }
             Event::Asked(question) => {
                 self.answer(question);
                 return effects;
@@ -126,7 +145,9 @@ impl Placement {
             }
             (known, _) => {
                 self.due = true;
-                *known = Some(Known { pool: Pool::new(&state), state });
+                let mut pool = Pool::new(&state);
+                pool.set_load(self.load.clone());
+                *known = Some(Known { pool, state });
             }
         }
     }

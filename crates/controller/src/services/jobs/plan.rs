@@ -3,8 +3,8 @@
 use tessera_api::job_spec::job_of_request;
 use tessera_api::{job_view, v1};
 use tessera_ledger::wire::WireEnum;
-use tessera_ledger::{MilliTflops, State};
-use tessera_placement::{Preview, PreviewedVictim};
+use tessera_ledger::{JobSpec, MilliTflops, State};
+use tessera_placement::{Preview, PreviewedVictim, terms};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -19,10 +19,11 @@ pub(super) async fn answer(
 ) -> Result<v1::PlanJobResponse, Status> {
     let spec = job_of_request(request.spec)?;
     let reading = desk.read(request.consistency, deadline).await?;
-    let previewed = desk.pool.preview(spec, deadline).await;
+    let previewed = desk.pool.preview(spec.clone(), deadline).await;
     let preview = previewed.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
     let answer = verdict_of(&reading.state, &preview);
-    Ok(v1::PlanJobResponse { read: reading.read_state(), ..answer })
+    let nodes = nodes_of(&reading.state, &spec, &preview);
+    Ok(v1::PlanJobResponse { read: reading.read_state(), nodes, ..answer })
 }
 
 fn verdict_of(state: &State, preview: &Preview) -> v1::PlanJobResponse {
@@ -44,6 +45,22 @@ fn verdict_of(state: &State, preview: &Preview) -> v1::PlanJobResponse {
             v1::PlanJobResponse { refusal: Some(job_view::refusal(rejection)), ..answer(v1::PlanVerdict::Refused) }
         }
     }
+}
+
+/// What spoke for the nodes that the job would go to.
+fn nodes_of(state: &State, spec: &JobSpec, preview: &Preview) -> Vec<v1::PlannedNode> {
+    let (Preview::Starts { workers, .. } | Preview::Preempts { workers, .. }) = preview else { return Vec::new() };
+    let told = terms(state, spec, workers).into_iter().filter(|node| !node.terms.is_empty());
+    told.map(|judged| v1::PlannedNode {
+        node_id: judged.node.0,
+        node_name: state.node(judged.node).map(|node| node.description.name.clone()).unwrap_or_default(),
+        terms: judged
+            .terms
+            .into_iter()
+            .map(|term| v1::ScoreTerm { name: term.name.to_owned(), score: term.score, sentence: term.sentence })
+            .collect(),
+    })
+    .collect()
 }
 
 /// A victim; `None` when it has ended since the plan was made.
