@@ -10,13 +10,15 @@ mod compaction;
 mod compaction_tests;
 mod state;
 
+use std::time::Duration;
+
 use futures::future::{Fuse, FusedFuture as _};
 use futures::{FutureExt as _, pin_mut};
 use tessera_actor::{Address, Reply, WhenFull, mailbox};
 use tessera_ledger::{JobId, JobSpec};
 use tessera_placement::{CompactionOrder, CompactionPlan, Explanation, Preview};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::WallClock;
@@ -31,6 +33,9 @@ pub const NAME: &str = "placement";
 
 /// Questions that may wait; further ones are refused.
 const QUESTIONS: usize = 256;
+
+/// How often the actor looks at how busy nodes are.
+const LOAD: Duration = Duration::from_secs(5);
 
 /// Questions answered after each event, so that a busy ledger does not keep people waiting.
 const ANSWERS: usize = 8;
@@ -97,6 +102,8 @@ pub(crate) async fn run(surroundings: Surroundings) {
     let planning = Fuse::terminated();
     pin_mut!(planning);
     let mut wake_at: Option<Instant> = None;
+    let mut load = interval(LOAD);
+    load.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let timer = async {
             match wake_at {
@@ -111,6 +118,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
             change = reader.changed() => Event::Changed(change),
             plan = &mut planning, if !planning.is_terminated() => Event::Compacted(plan),
             Some(question) = questions.next() => question.handle(Event::Asked),
+            _ = load.tick() => Event::Load(pool.telemetry().load()),
             () = timer => {
                 wake_at = None;
                 Event::Woke

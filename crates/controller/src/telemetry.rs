@@ -1,11 +1,11 @@
 //! What agents measure, and which of them have a session. Nothing here is replicated: a new leader starts empty and hears
 //! it all again within a heartbeat.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tessera_ledger::{CardId, NodeId};
+use tessera_ledger::{CardId, NodeId, Percent};
 use tokio::time::Instant;
 
 /// How many readings of a card are kept, so that a short window can be judged.
@@ -37,6 +37,12 @@ pub struct SessionInfo {
     pub heard_at: Instant,
 }
 
+/// A share of time in percent, rounded to tens.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and 10
+fn tenths(ratio: f64) -> Percent {
+    Percent((ratio.clamp(0.0, 1.0) * 10.0).round() as u32 * 10)
+}
+
 /// Readings and sessions by node. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry {
@@ -55,6 +61,19 @@ impl Telemetry {
     #[must_use]
     pub fn window(&self, card: CardId) -> Vec<CardReading> {
         self.cards.get(&card).map(|readings| readings.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes seldom.
+    /// Nodes whose cards sent no readings are not named.
+    #[must_use]
+    pub fn load(&self) -> BTreeMap<NodeId, Percent> {
+        let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
+        for readings in self.cards.iter() {
+            let sum = nodes.entry(readings.key().node).or_default();
+            sum.0 += readings.iter().map(|reading| reading.utilization_ratio.clamp(0.0, 1.0)).sum::<f64>();
+            sum.1 += readings.len() as f64;
+        }
+        nodes.into_iter().map(|(node, (sum, count))| (node, tenths(sum / count.max(1.0)))).collect()
     }
 
     /// The session of a node with this leader, if it has one.
@@ -147,5 +166,21 @@ mod tests {
         }
         assert_eq!(telemetry.window(card).len(), WINDOW);
         assert_eq!(telemetry.newest(card).map(|reading| reading.memory_used_bytes), Some(99));
+    }
+
+    #[test]
+    fn the_load_of_a_node_is_that_of_its_cards_over_their_last_readings() {
+        let telemetry = Telemetry::default();
+        let reading = |utilization_ratio| CardReading {
+            at: Instant::now(),
+            utilization_ratio,
+            memory_used_bytes: 0,
+            temperature_celsius: None,
+            power_watts: None,
+        };
+        for (index, ratio) in [(0, 0.2), (0, 0.5), (1, 1.7)] {
+            telemetry.note(CardId { node: NODE, index }, reading(ratio));
+        }
+        assert_eq!(telemetry.load(), BTreeMap::from([(NODE, Percent(60))]));
     }
 }

@@ -204,6 +204,8 @@ pub struct PlanView {
     pub workers: Vec<WorkerView>,
     /// Jobs that would be suspended.
     pub victims: Vec<VictimView>,
+    /// What of its wishes the nodes meet; empty when it has none.
+    pub nodes: Vec<PlannedNodeView>,
     /// Why it would wait.
     pub explanation: Option<ExplanationView>,
     /// Why it would be refused.
@@ -212,6 +214,36 @@ pub struct PlanView {
     pub estimate: Option<EstimateView>,
     /// Revision that the answer reflects.
     pub revision: u64,
+}
+
+/// A node that a job would go to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedNodeView {
+    /// Its name.
+    pub node: String,
+    /// What of the job's wishes it meets.
+    pub terms: Vec<TermView>,
+}
+
+/// One reason for or against a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TermView {
+    /// Which.
+    pub name: String,
+    /// How much it counts; more is better.
+    pub score: u64,
+    /// In words.
+    pub sentence: String,
+}
+
+impl From<v1::PlannedNode> for PlannedNodeView {
+    fn from(node: v1::PlannedNode) -> Self {
+        let terms = node.terms.into_iter();
+        Self {
+            node: node.node_name,
+            terms: terms.map(|of| TermView { name: of.name, score: of.score, sentence: of.sentence }).collect(),
+        }
+    }
 }
 
 /// A job that would be suspended.
@@ -242,6 +274,7 @@ impl From<v1::PlanJobResponse> for PlanView {
             verdict: words::verdict(response.verdict),
             workers: response.workers.into_iter().map(Into::into).collect(),
             victims: victims.collect(),
+            nodes: response.nodes.into_iter().map(Into::into).collect(),
             explanation: response.explanation.map(Into::into),
             refusal: response.refusal.map(Into::into),
             estimate: response.estimate.map(Into::into),
@@ -274,6 +307,16 @@ impl Detail for PlanView {
                 self.workers.iter().map(|worker| {
                     let slices: Vec<String> = worker.slices.iter().map(super::job::SliceView::short).collect();
                     vec![worker.rank.to_string(), worker.member.to_string(), worker.node.clone(), slices.join(" + ")]
+                }),
+            );
+        }
+        if !self.nodes.is_empty() {
+            out.title("what spoke for its nodes".to_owned());
+            let terms = self.nodes.iter().flat_map(|node| node.terms.iter().map(move |term| (node, term)));
+            out.table(
+                &["NODE", "TERM", "SCORE", "WHAT"],
+                terms.map(|(node, term)| {
+                    vec![node.node.clone(), term.name.clone(), term.score.to_string(), term.sentence.clone()]
                 }),
             );
         }

@@ -1,9 +1,10 @@
 //! What the placement actor knows, and what it does about what happens.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_ledger::{Command, LogTime, Outcome, Plan, Request, Revision, State};
+use tessera_ledger::{Command, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
 use tessera_placement::{CompactionPlan, Limits, Pool};
 
 use super::compaction::{Compaction, Errand};
@@ -25,6 +26,8 @@ pub(super) enum Event {
     Woke,
     /// A plan of compaction was made.
     Compacted(Box<CompactionPlan>),
+    /// How busy nodes are.
+    Load(BTreeMap<NodeId, Percent>),
     /// Somebody asks.
     Asked(Question),
 }
@@ -78,6 +81,8 @@ pub(super) struct Placement {
     compaction: Compaction,
     limits: Limits,
     propose_within: Duration,
+    /// How busy nodes are, as telemetry says: not in the ledger, and never a reason to decide.
+    load: BTreeMap<NodeId, Percent>,
 }
 
 impl Placement {
@@ -89,6 +94,7 @@ impl Placement {
             compaction: Compaction::default(),
             limits: Limits::default(),
             propose_within,
+            load: BTreeMap::new(),
         }
     }
 
@@ -98,6 +104,13 @@ impl Placement {
         match event {
             Event::Changed(change) => self.take_in(change),
             Event::Woke => self.due = true,
+            Event::Load(load) => {
+                if let Some(known) = &mut self.known {
+                    known.pool.set_load(load.clone());
+                }
+                self.load = load;
+                return effects;
+            }
             Event::Asked(question) => {
                 let steers = question.steers();
                 self.answer(question);
@@ -150,7 +163,9 @@ impl Placement {
             }
             (known, _) => {
                 self.due = true;
-                *known = Some(Known { pool: Pool::new(&state), state });
+                let mut pool = Pool::new(&state);
+                pool.set_load(self.load.clone());
+                *known = Some(Known { pool, state });
             }
         }
         if let Some(known) = &self.known {

@@ -110,6 +110,26 @@ async fn why_and_plan_answer_from_placement() {
 }
 
 #[tokio::test]
+async fn a_plan_says_what_spoke_for_its_nodes_and_a_wait_names_the_affinity() {
+    let cluster = Cluster::of(1).await;
+    node(&cluster, "n0", &[10]).await;
+    node(&cluster, "n1", &[10]).await;
+    let mut jobs = cluster.members[0].clients.jobs.clone();
+    let mut plan = async |gang, affinity| {
+        let spec = Some(v1::JobSpec { gang, affinity: Some(affinity), ..spec(8) });
+        jobs.plan_job(v1::PlanJobRequest { spec, ..Default::default() }).await.expect("it can be tried").into_inner()
+    };
+    let label = v1::PreferredLabel { key: "name".to_owned(), value: "n1".to_owned(), weight: 30 };
+    let prefers = plan(1, v1::Affinity { preferred: vec![label], ..Default::default() }).await;
+    assert_eq!(prefers.workers[0].node_name, "n1");
+    let terms: Vec<(&str, u64)> = prefers.nodes[0].terms.iter().map(|term| (term.name.as_str(), term.score)).collect();
+    assert_eq!((prefers.nodes[0].node_name.as_str(), terms), ("n1", vec![("preferred", 30), ("packing", 0)]));
+    let together = plan(2, v1::Affinity { together: "node".to_owned(), ..Default::default() }).await;
+    assert_eq!((together.verdict(), together.nodes.len()), (PlanVerdict::Waits, 0));
+    assert_eq!(together.explanation.expect("it says why").constraint, "AFFINITY");
+}
+
+#[tokio::test]
 async fn a_stale_read_says_how_old_it_may_be() {
     let cluster = Cluster::of(1).await;
     node(&cluster, "n0", &[10]).await;

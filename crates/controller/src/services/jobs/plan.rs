@@ -3,8 +3,8 @@
 use tessera_api::job_spec::job_of_request;
 use tessera_api::{job_view, v1};
 use tessera_ledger::wire::{WireEnum, duration_to_wire};
-use tessera_ledger::{LogTime, MilliTflops, State};
-use tessera_placement::{Loss, Preview, PreviewedVictim, Whom};
+use tessera_ledger::{JobSpec, LogTime, MilliTflops, State};
+use tessera_placement::{Loss, Preview, PreviewedVictim, Whom, terms};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -20,14 +20,15 @@ pub(super) async fn answer(
     let spec = job_of_request(request.spec)?;
     let reading = desk.read(request.consistency, deadline).await?;
     let whom = request.when.then(|| Whom::Submitted(Box::new(spec.clone())));
-    let previewed = desk.pool.preview(spec, deadline).await;
+    let previewed = desk.pool.preview(spec.clone(), deadline).await;
     let preview = previewed.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
     let answer = verdict_of(&reading.state, &preview, desk.clock.now());
+    let nodes = nodes_of(&reading.state, &spec, &preview);
     let estimate = match whom {
         Some(whom) => Some(when::estimate(desk, &reading, deadline, whom, request.assumed_limit).await?),
         None => None,
     };
-    Ok(v1::PlanJobResponse { read: reading.read_state(), estimate, ..answer })
+    Ok(v1::PlanJobResponse { read: reading.read_state(), estimate, nodes, ..answer })
 }
 
 fn verdict_of(state: &State, preview: &Preview, now: LogTime) -> v1::PlanJobResponse {
@@ -49,6 +50,22 @@ fn verdict_of(state: &State, preview: &Preview, now: LogTime) -> v1::PlanJobResp
             v1::PlanJobResponse { refusal: Some(job_view::refusal(rejection)), ..answer(v1::PlanVerdict::Refused) }
         }
     }
+}
+
+/// What spoke for the nodes that the job would go to.
+fn nodes_of(state: &State, spec: &JobSpec, preview: &Preview) -> Vec<v1::PlannedNode> {
+    let (Preview::Starts { workers, .. } | Preview::Preempts { workers, .. }) = preview else { return Vec::new() };
+    let told = terms(state, spec, workers).into_iter().filter(|node| !node.terms.is_empty());
+    told.map(|judged| v1::PlannedNode {
+        node_id: judged.node.0,
+        node_name: state.node(judged.node).map(|node| node.description.name.clone()).unwrap_or_default(),
+        terms: judged
+            .terms
+            .into_iter()
+            .map(|term| v1::ScoreTerm { name: term.name.to_owned(), score: term.score, sentence: term.sentence })
+            .collect(),
+    })
+    .collect()
 }
 
 /// A victim; `None` when it has ended since the plan was made.
