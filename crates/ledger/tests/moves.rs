@@ -224,7 +224,7 @@ fn a_move_does_not_take_a_queue_above_its_maximum() {
             guaranteed: QueueAmount::default(),
             maximum: Some(maximum),
             weight: 1,
-        packing: None,
+            packing: None,
         },
     };
     stage.pool.run(queue(amount(7)));

@@ -23,6 +23,7 @@ mod compact;
 mod decide;
 mod demand;
 mod fit;
+mod held_back;
 mod index;
 mod kept;
 mod limits;

@@ -42,7 +42,11 @@ fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: b
             let mut kept = pool.clone();
             kept.forget_prices();
             let fresh = Pool::new(&world.state).decide(&world.state, now, limits);
-            assert_eq!(kept.decide(&world.state, now, limits).plan, fresh.plan, "the index has drifted from the ledger");
+            assert_eq!(
+                kept.decide(&world.state, now, limits).plan,
+                fresh.plan,
+                "the index has drifted from the ledger"
+            );
             let counted = |decision: &Decision| decision.plan.parts.len();
             assert_eq!(counted(&pool.clone().decide(&world.state, now, limits)) == 0, counted(&fresh) == 0);
         }

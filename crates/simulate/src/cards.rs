@@ -113,9 +113,7 @@ fn rounded(milli: u32, blocks: u32) -> u32 {
 fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions) -> Result<CardsRow, CardsError> {
     let count = u32::try_from(shares.len()).unwrap_or(u32::MAX).div_ceil(CARDS_PER_NODE);
     let nodes = made_up(count, CARDS_PER_NODE, options.card_memory_mib);
-    let needed = |job: &TraceJob| {
-        (u64::from(job.ask.card_milli) * u64::from(blocks)).div_ceil(u64::from(WHOLE_CARD))
-    };
+    let needed = |job: &TraceJob| (u64::from(job.ask.card_milli) * u64::from(blocks)).div_ceil(u64::from(WHOLE_CARD));
     let listed: Vec<&TraceJob> = shares.iter().collect();
     let mut largest_first = listed.clone();
     largest_first.sort_by_key(|job| std::cmp::Reverse(job.ask.card_milli));
@@ -164,12 +162,18 @@ fn over_time(nodes: &[TraceNode], shares: &[TraceJob], blocks: u32) -> Result<(u
 impl fmt::Display for CardsResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} jobs that ask for a part of a card; a card has {} TFLOPS", self.jobs, self.card_tflops)?;
-        let counted = if self.memory_counted { "compute and memory" } else { "compute only: the list has no card memory" };
+        let counted =
+            if self.memory_counted { "compute and memory" } else { "compute only: the list has no card memory" };
         writeln!(f, "counted: {counted}")?;
         writeln!(
             f,
             "{:<20} {:>12} {:>16} {:>14} {:>15} {:>15}",
-            "cards divided into", "lower bound", "at once, listed", "largest first", "over time, peak", "over time, mean"
+            "cards divided into",
+            "lower bound",
+            "at once, listed",
+            "largest first",
+            "over time, peak",
+            "over time, mean"
         )?;
         for row in &self.rows {
             let peak = row.over_time_peak.map_or("-".to_owned(), |peak| peak.to_string());

@@ -166,8 +166,7 @@ impl Conversation {
             (Heard::Shape(shape, weight), None) => *self.shapes.entry(shape).or_insert(0) += weight,
             (Heard::Start, None) => self.start()?,
             (Heard::Arrival(number, ask), Some(placer)) => {
-                let answer =
-                    placer.arrive(number, &ask).map_err(|error| OnlineError::Engine(error.to_string()))?;
+                let answer = placer.arrive(number, &ask).map_err(|error| OnlineError::Engine(error.to_string()))?;
                 return Ok(Reply::Lines(self.write(number, &answer)));
             }
             (Heard::Arrival(..), None) => return Ok(Reply::OutOfTurn("an arrival comes after S")),
@@ -180,8 +179,7 @@ impl Conversation {
 
     fn start(&mut self) -> Result<(), OnlineError> {
         let OnlineOptions { policy, seed } = self.options;
-        let mut placer =
-            policy.placer(&self.nodes, seed).map_err(|error| OnlineError::Engine(error.to_string()))?;
+        let mut placer = policy.placer(&self.nodes, seed).map_err(|error| OnlineError::Engine(error.to_string()))?;
         for (shape, weight) in &self.shapes {
             placer.expect(shape, *weight);
         }

@@ -3,6 +3,7 @@
 
 mod card;
 mod closeness;
+pub(crate) mod elastic;
 mod member;
 mod share;
 mod spread;

@@ -147,7 +147,10 @@ pub fn spec(job: &TraceJob, scale: Scale) -> JobSpec {
 }
 
 /// Where workers of a grant are, in the words of the trace: nodes by their place in its list, cards by theirs on the node.
-pub(super) fn places<'a>(workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>, nodes: &[TraceNode]) -> Vec<Place> {
+pub(super) fn places<'a>(
+    workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>,
+    nodes: &[TraceNode],
+) -> Vec<Place> {
     workers
         .map(|(node, slices)| {
             let node = node.0 as usize;

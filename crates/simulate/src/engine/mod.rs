@@ -199,12 +199,8 @@ impl Engine {
         let began = Instant::now();
         self.refresh();
         let decision = self.pool.decide(&self.state, self.now, &self.limits);
-        let mut decided = Decided {
-            wakeup: decision.next_wakeup,
-            more: decision.more,
-            took: began.elapsed(),
-            ..Decided::default()
-        };
+        let mut decided =
+            Decided { wakeup: decision.next_wakeup, more: decision.more, took: began.elapsed(), ..Decided::default() };
         self.commit(decision, &mut decided)?;
         Ok(decided)
     }
