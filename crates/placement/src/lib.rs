@@ -5,16 +5,16 @@
 //!
 //! * [`Pool`] is an index of the ledger's state, kept current by what each applied entry touched ([`Pool::refresh`]). Decisions are
 //!   range queries on it; no decision looks at the whole pool.
-//! * [`Pool::decide`] goes through the line of waiting jobs once and grants what fits: best fit in compute and memory, on one
-//!   card, over the cards of a node or over nodes (P1, P9), gangs whole, within the maxima of queues, with renumbering where
-//!   it makes room (P7, P10), preemption of strictly lower priorities (P5d, law L4), and cards kept free for a first job in
-//!   line that waits too long.
+//! * [`Pool::decide`] goes through the lines of waiting jobs once, whoever's turn it is, and grants what fits: on one card, over
+//!   the cards of a node or over nodes (P1, P9), gangs whole, within the maxima of queues, with renumbering where it makes
+//!   room (P7, P10). Turns follow from guarantees and fair share, lower priorities of the same queue give way, loans are
+//!   recalled (P5d, law L4), and cards are kept free for first jobs of queues that wait too long.
 //! * [`Pool::explain`] and [`Pool::preview`] answer *why* and *what if* with the same code that decides.
 //! * [`check`] validates any plan against the state, independently of the code that made it.
 //!
 //! What it does not do: a gang whose virtual cards spread over cards is placed member by member without going back, so that it may wait
-//! although some other division would fit; preemption compares a bounded number of cards, so that it is cheap but not always
-//! cheapest; and one job at a time has cards kept for it.
+//! although some other division would fit; and preemption compares a bounded number of cards, so that it is cheap but not
+//! always cheapest.
 //!
 //! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `line` (who is tried), `preempt` and `reserve`.
 
