@@ -121,6 +121,8 @@ pub fn card(state: &State, id: CardId, card: &Card) -> v1::Card {
         slices: card.slices,
         sample: None,
         sampled_at: None,
+        oversubscription_percent: card.oversubscription.0,
+        isolation: card.isolation().to_wire(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::job::{JobSpec, Span};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
-use crate::units::{Mebibytes, MilliTflops};
+use crate::units::{Mebibytes, MilliTflops, Percent};
 
 /// Cards that a request cannot tell apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,27 +17,33 @@ pub struct CardClass {
     pub vendor: String,
     /// Model.
     pub model: String,
-    /// Strongest isolation.
+    /// Strongest isolation that it can promise.
     pub isolation: Isolation,
-    /// Rates of one card, by precision.
+    /// Rates that the blocks of one card stand for together, by precision.
     pub rates: Vec<(Precision, MilliTflops)>,
     /// Memory of one card.
     pub memory: Mebibytes,
 }
 
 impl CardClass {
-    /// The class of a card.
+    /// The class of a card as it is now.
     #[must_use]
     pub fn of(card: &Card) -> Self {
+        Self { isolation: card.isolation(), ..Self::lasting(card) }
+    }
+
+    /// The class of a card when whatever it holds has been given back: what decides whether a job can ever run.
+    fn lasting(card: &Card) -> Self {
         let description = &card.description;
+        let oversubscribed = card.oversubscription > Percent::WHOLE;
         Self {
             kind: description.kind,
             vendor: description.vendor.clone(),
             model: description.model.clone(),
-            isolation: description.isolation,
+            isolation: if oversubscribed { Isolation::Shared } else { description.isolation },
             rates: Precision::ALL
                 .into_iter()
-                .filter_map(|precision| Some((precision, description.rate(precision)?)))
+                .filter_map(|precision| Some((precision, card.rate(precision)?)))
                 .collect(),
             memory: description.memory,
         }
@@ -79,11 +85,11 @@ impl Capacity {
     }
 
     pub(crate) fn add(&mut self, card: &Card) {
-        *self.classes.entry(CardClass::of(card)).or_insert(0) += 1;
+        *self.classes.entry(CardClass::lasting(card)).or_insert(0) += 1;
     }
 
     pub(crate) fn remove(&mut self, card: &Card) {
-        let class = CardClass::of(card);
+        let class = CardClass::lasting(card);
         if let Some(cards) = self.classes.get_mut(&class) {
             *cards -= 1;
             if *cards == 0 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::extent::ExtentMap;
-use crate::units::{BlockCount, Mebibytes, MilliTflops};
+use crate::units::{BlockCount, Mebibytes, MilliTflops, Percent};
 
 /// The kind of an accelerator, in the order in which a node's blocks are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,6 +173,12 @@ pub struct Card {
     pub description: CardDescription,
     /// Blocks that the card offers now; fewer than its extents cover while it is being shrunk (law L6).
     pub blocks: BlockCount,
+    /// Blocks that it offers in percent of those that it is rated for: what the pool's policy says, as soon as no slice on it
+    /// relies on more than isolation `shared`.
+    pub oversubscription: Percent,
+    /// Whether it can promise nothing but isolation `shared` now: it is oversubscribed, or blocks that it does not offer any
+    /// more are still held.
+    pub shared_only: bool,
     /// Blocks of the node's cards before this one: with the node's base it gives block numbers (P2).
     pub offset: u32,
     /// Every block, in exactly one state (law L1).
@@ -192,11 +198,31 @@ impl Card {
         self.description.memory.saturating_sub(self.memory_used.saturating_add(self.memory_promised))
     }
 
+    /// The rate at a precision that its blocks stand for together; `None` when the card cannot compute in it.
+    #[must_use]
+    pub fn rate(&self, precision: Precision) -> Option<MilliTflops> {
+        let rate = self.description.rate(precision)?;
+        Some(MilliTflops(self.oversubscription.of(rate.0)))
+    }
+
+    /// The strongest isolation that it can promise now.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        if self.shared_only { Isolation::Shared } else { self.description.isolation }
+    }
+
+    /// Whether blocks that it does not offer any more are still held.
+    #[must_use]
+    pub fn is_overfull(&self) -> bool {
+        let held = self.extents.as_slice().iter().rev().find(|extent| extent.state.owner().is_some());
+        held.is_some_and(|extent| extent.end() > self.blocks.0)
+    }
+
     /// How many blocks give `amount` at `precision` on this card: a card that computes twice as fast in that precision
     /// needs half as many. `None` when it cannot compute in it.
     #[must_use]
     pub fn blocks_for(&self, amount: MilliTflops, precision: Precision) -> Option<BlockCount> {
-        let rate = self.description.rate(precision)?;
+        let rate = self.rate(precision)?;
         let blocks = (u128::from(amount.0) * u128::from(self.blocks.0)).div_ceil(u128::from(rate.0));
         Some(BlockCount(u32::try_from(blocks).unwrap_or(u32::MAX)))
     }
@@ -204,7 +230,7 @@ impl Card {
     /// What `blocks` of this card compute at `precision`.
     #[must_use]
     pub fn rate_of(&self, blocks: BlockCount, precision: Precision) -> MilliTflops {
-        let rate = self.description.rate(precision).unwrap_or_default();
+        let rate = self.rate(precision).unwrap_or_default();
         let share = u128::from(rate.0) * u128::from(blocks.0) / u128::from(self.blocks.0.max(1));
         MilliTflops(u64::try_from(share).unwrap_or(u64::MAX))
     }

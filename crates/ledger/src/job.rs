@@ -71,7 +71,7 @@ pub struct PreferredLabel {
 
 /// Where a job's workers would rather be, and must not be. The ledger keeps it for placement and does not check grants
 /// against it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Affinity {
     /// Node labels that are better to have than not.
     pub preferred: Vec<PreferredLabel>,

@@ -10,7 +10,7 @@ use crate::extent::BlockState;
 use crate::ids::{CardId, Owner};
 use crate::job::JobState;
 use crate::state::State;
-use crate::units::Mebibytes;
+use crate::units::{Mebibytes, Percent};
 
 /// Entries between two full checks of a large pool in debug builds.
 pub const DEBUG_INTERVAL: u64 = 256;
@@ -39,6 +39,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     ownership(state, &mut broken);
     jobs(state, &mut broken);
     whole_cards(state, &mut broken);
+    offers(state, &mut broken);
     numbers(state, &mut broken);
     derived(state, &mut broken);
     broken.0
@@ -182,12 +183,27 @@ fn whole_cards(state: &State, broken: &mut Broken) {
     for (id, card) in state.cards() {
         let owners: BTreeSet<_> = card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).collect();
         let grants: BTreeSet<_> = owners.iter().map(|owner| owner.allocation).collect();
-        let alone = grants.len() < 2
-            || grants.iter().filter_map(|grant| state.allocation(*grant)).all(|grant| {
-                let whole = state.job(grant.job).is_some_and(|job| job.spec.virtual_card.whole_cards);
-                grant.phase == AllocationPhase::Waiting || !whole
-            });
+        // What waits does not compute: it may have got its blocks while others still stop.
+        let in_force = grants.iter().filter_map(|grant| state.allocation(*grant));
+        let in_force: Vec<_> = in_force.filter(|grant| grant.phase != AllocationPhase::Waiting).collect();
+        let whole = |job| state.job(job).is_some_and(|job| job.spec.virtual_card.whole_cards);
+        let alone = in_force.len() < 2 || !in_force.iter().any(|grant| whole(grant.job));
         broken.expect(alone, "L2", || format!("{id} is taken whole and has other holders: {grants:?}"));
+    }
+}
+
+/// L6: cards offer what the policy says as soon as they can, and promise no isolation that they cannot keep.
+fn offers(state: &State, broken: &mut Broken) {
+    for (id, card) in state.cards() {
+        let percent = state.oversubscription_of(id, card.description.kind);
+        broken.expect(card.oversubscription == percent, "L6", || {
+            format!("{id} is oversubscribed to {} and should be to {percent}", card.oversubscription)
+        });
+        let shared_only = percent > Percent::WHOLE || card.is_overfull();
+        broken.expect(card.shared_only == shared_only, "L6", || format!("{id} promises the wrong isolation"));
+        broken.expect(percent == Percent::WHOLE || !state.has_isolated_slice(id), "L6", || {
+            format!("{id} is oversubscribed although a slice on it was promised isolation")
+        });
     }
 }
 

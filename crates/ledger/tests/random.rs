@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use tessera_ledger::{
     AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, Command, Eligibility,
     EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LogTime, Mebibytes, MilliCpus,
-    MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart,
-    PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice, Span, State,
-    StopCause, WorkerReport,
+    MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Percent, Plan,
+    PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice, Span,
+    State, StopCause, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.
@@ -31,14 +31,15 @@ enum Step {
     Advance { id: u8, from: u8, proceed: bool },
     HostileGrant { job: u8, node: u32, card: u32, start: u32, blocks: u32 },
     Queue { maximum: u8 },
+    Oversubscribe { kind: u8, percent: u32 },
     Replay { back: u8 },
     Wait { seconds: u16 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     use Step::{
-        Advance, HostileGrant, Move, Node, Place, Queue, Register, Renumber, Replay, Report, Rerate, StaleReport,
-        Submit, Wait, Wish,
+        Advance, HostileGrant, Move, Node, Oversubscribe, Place, Queue, Register, Renumber, Replay, Report, Rerate,
+        StaleReport, Submit, Wait, Wish,
     };
     prop_oneof![
         6 => (1u8..24, 0u8..4, 1u8..4, 0u8..3, any::<u8>())
@@ -57,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<u8>(), 0u32..5, 0u32..5, 0u32..40, 0u32..40)
             .prop_map(|(job, node, card, start, blocks)| HostileGrant { job, node, card, start, blocks }),
         1 => (0u8..60).prop_map(|maximum| Queue { maximum }),
+        1 => (0u8..4, 80u32..300).prop_map(|(kind, percent)| Oversubscribe { kind, percent }),
         2 => any::<u8>().prop_map(|back| Replay { back }),
         1 => (0u16..5000).prop_map(|seconds| Wait { seconds }),
     ]
@@ -115,7 +117,7 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
                     start: BlockIndex(start),
                     length: blocks,
                     memory: request.memory,
-                    isolation: Isolation::Soft,
+                    isolation: request.isolation,
                 };
                 workers.push(PlannedWorker { member, node: card_id.node, slices: vec![slice] });
                 continue 'member;
@@ -167,6 +169,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 spec.gang_min = Some(1);
             }
             spec.virtual_card.whole_cards = flags & 160 == 160;
+            spec.virtual_card.isolation = if flags & 8 == 8 { Isolation::Soft } else { Isolation::Shared };
             if flags & 64 == 64 {
                 spec.queue = "team".to_owned();
             }
@@ -275,6 +278,11 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             };
             Command::SetQueue { queue: settings }
         }
+        Step::Oversubscribe { kind, percent } => {
+            let mut config = state.config().clone();
+            config.oversubscription.insert(CardKind::ALL[usize::from(kind)], Percent(percent));
+            Command::SetConfig { config }
+        }
         Step::Replay { .. } | Step::Wait { .. } => return None,
     })
 }
@@ -313,6 +321,11 @@ fn picture(state: &State) -> String {
     format!("{jobs:?}{cards:?}{nodes:?}{grants:?}{moves:?}{queues:?}{:?}", state.config())
 }
 
+/// Who holds what.
+fn grants(state: &State) -> String {
+    format!("{:?}", state.allocations().collect::<Vec<_>>())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
@@ -337,7 +350,11 @@ proptest! {
                 }
             };
             let before = picture(&pool.state);
+            let grants = grants(&pool.state);
             let outcomes = pool.apply(&requests);
+            if matches!(step, Step::Oversubscribe { .. }) {
+                prop_assert_eq!(grants, self::grants(&pool.state), "a policy took something from somebody (L6)");
+            }
             log.push((EntryPosition { revision: pool.state.revision(), time: LogTime(pool.time) }, requests));
             if matches!(outcomes[..], [Outcome::Rejected(_)]) {
                 prop_assert_eq!(before, picture(&pool.state), "a refusal changed something");

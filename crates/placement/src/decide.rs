@@ -189,6 +189,9 @@ impl Pool {
             round.in_plan.renumbered.insert(card);
             round.plan.parts.push(PlanPart::Renumber { card });
         }
+        if let Some(job) = round.state.job(job) {
+            self.index.surroundings.plan(&job.spec, &placement.workers);
+        }
         let victims: Vec<JobId> = victims.into_iter().map(|victim| victim.job).collect();
         round.in_plan.leaving.extend(&victims);
         round.plan.parts.push(PlanPart::Grant { job, workers: placement.workers, victims });

@@ -1,13 +1,14 @@
 //! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    BlockCount, CardKind, HostRequest, Isolation, JobSpec, Mebibytes, MilliTflops, Node, PoolConfig, Precision,
+    BlockCount, CardKind, HostRequest, Isolation, JobSpec, Mebibytes, MilliTflops, Node, NodeId, PoolConfig, Precision,
     QueueAmount, Span,
 };
 
+use crate::fit::affinity::Wishes;
 use crate::index::class::{ClassId, ClassKey, Classes};
 use crate::index::columns::ColumnKey;
 use crate::index::node::NodeEntry;
@@ -78,6 +79,10 @@ pub(crate) struct Demand {
     pub(crate) whole: bool,
     /// The classes that it accepts, in the order of kinds.
     pub(crate) offers: Vec<Offer>,
+    /// Where it would rather be, and must not be.
+    pub(crate) wishes: Arc<Wishes>,
+    /// The only nodes that are considered; `None`: all. Not for searches by column, which do not know it.
+    pub(crate) within: Option<Arc<BTreeSet<NodeId>>>,
     /// What tells it apart where single virtual cards are placed.
     pub(crate) column: Arc<ColumnKey>,
 }
@@ -121,6 +126,8 @@ impl Demand {
             labels: spec.node_labels.clone(),
             host: spec.host,
             whole: request.whole_cards,
+            wishes: Arc::new(Wishes::of(spec)),
+            within: None,
             offers,
             column: Arc::new(column),
         }
@@ -151,6 +158,7 @@ impl Demand {
     /// Whether a node carries the labels asked for.
     pub(crate) fn accepts(&self, node: &Node) -> bool {
         self.labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
+            && self.within.as_ref().is_none_or(|nodes| nodes.contains(&node.id))
     }
 
     /// The offer of a class, if the job accepts it.

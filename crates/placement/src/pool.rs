@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, State, Touched};
+use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
 
 use crate::index::{Freed, Index};
 use crate::kept::Reservation;
@@ -48,6 +48,7 @@ impl Pool {
         for id in nodes {
             pool.read_node(state, id);
         }
+        pool.index.surroundings.read(state);
         pool.line.shapes.recompile(&pool.index, state.config());
         pool.queues.read(state);
         for allocation in state.allocations() {
@@ -62,7 +63,9 @@ impl Pool {
     /// Takes over what applied entries have touched ([`State::take_touched`]); costs as much as was touched.
     pub fn refresh(&mut self, state: &State, touched: &[Touched]) {
         if touched.contains(&Touched::Config) {
+            let load = self.index.surroundings.take_load();
             *self = Self::with_past(state, std::mem::take(&mut self.mix));
+            self.index.surroundings.set_load(load);
             return;
         }
         let mut freed = Vec::new();
@@ -77,7 +80,12 @@ impl Pool {
         for touched in touched {
             match touched {
                 Touched::Card(id) => freed.extend(self.index.read_card(state, *id)),
-                Touched::Allocation(id) => preemptible.extend(self.victims.update(state, *id)),
+                Touched::Allocation(id) => {
+                    preemptible.extend(self.victims.update(state, *id));
+                    // Whoever avoided a job that has left may want any card of the node now.
+                    let left = self.index.surroundings.update(state, *id);
+                    freed.extend(left.into_iter().flat_map(|node| self.index.usable_cards(node)));
+                }
                 Touched::Job(id) => {
                     let allocation = state.job(*id).and_then(|job| job.allocation);
                     self.mix.update(*id, state.job(*id));
@@ -88,6 +96,7 @@ impl Pool {
         }
         if touched.contains(&Touched::Queues) {
             queues = self.queues.read(state);
+            self.index.surroundings.read_policies(state);
         }
         self.tariff.changed(freed.len());
         self.wake(state, &freed, queues);
@@ -99,6 +108,12 @@ impl Pool {
                 self.line.update(*id, state.job(*id), state.time(), &self.index.classes, state.config());
             }
         }
+    }
+
+    /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties between equally good
+    /// places and nothing else. It is not replicated: pools that were told differently may decide differently.
+    pub fn set_load(&mut self, load: impl IntoIterator<Item = (NodeId, Percent)>) {
+        self.index.surroundings.set_load(load.into_iter().collect());
     }
 
     fn read_node(&mut self, state: &State, id: NodeId) -> Vec<Freed> {
@@ -137,6 +152,7 @@ impl Pool {
 
     /// Forgets what earlier plans took and the ledger did not confirm, and lets in the jobs whose time has come.
     pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
+        self.index.surroundings.settle();
         let freed = self.index.read_stale(state);
         let queues = self.queues.read_stale(state);
         self.wake(state, &freed, queues);

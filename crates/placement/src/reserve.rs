@@ -10,12 +10,17 @@ use std::cmp::Reverse;
 use tessera_ledger::{AllocationPhase, CardId, LogTime, NodeId, Span, State};
 
 use crate::demand::{Demand, Offer};
+use crate::fit::affinity::demands_by_region;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 
 /// The cards to keep for a gang; `None` when the pool could not hold it even if everything ended.
 pub(crate) fn cards_for(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
+    demands_by_region(index, demand).iter().find_map(|demand| cards_in_region(index, demand))
+}
+
+fn cards_in_region(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
     match demand.span {
         Span::Card => single_cards(index, demand),
         Span::Node | Span::Pool => {
@@ -44,7 +49,9 @@ pub(crate) fn free_by(index: &Index, state: &State, cards: &[CardId], now: LogTi
 }
 
 fn accepted(index: &Index, demand: &Demand, node: NodeId) -> bool {
+    let avoid = demand.wishes.avoid();
     index.ledger_node(node).is_some_and(|node| demand.accepts(node) && demand.could_fit_host(node))
+        && (avoid.is_empty() || !index.surroundings.has(node, avoid))
 }
 
 /// How far a card is from having room, in millionths of what is needed; then what it has.

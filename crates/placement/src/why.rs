@@ -7,6 +7,7 @@ use crate::fit;
 use crate::index::Index;
 use crate::kept::Reservation;
 use crate::pool::Pool;
+use crate::unmet;
 
 /// The machine-readable part of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +34,8 @@ pub enum WaitCode {
     MemoryShort,
     /// Enough is free in all, but not together in the way that it asks for.
     Fragmented,
+    /// It would fit, but not where its affinity allows it.
+    Affinity,
     /// It would fit, but the cards are kept for a job before it in line.
     ReservedForEarlier,
     /// Others have borrowed what it needs, and it would take its queue beyond what the queue is guaranteed itself.
@@ -61,6 +64,7 @@ impl WaitCode {
             Self::ComputeShort => "COMPUTE_SHORT",
             Self::MemoryShort => "MEMORY_SHORT",
             Self::Fragmented => "FRAGMENTED",
+            Self::Affinity => "AFFINITY",
             Self::ReservedForEarlier => "RESERVED_FOR_EARLIER",
             Self::BeyondGuarantee => "BEYOND_GUARANTEE",
             Self::FairShareTurn => "FAIR_SHARE_TURN",
@@ -156,7 +160,8 @@ impl Pool {
             return Some(explanation);
         }
         if !fits(&mut self.index, demand) {
-            return Some(self.capacity_shortage(demand));
+            let unmet = unmet::explain(&mut self.index, demand);
+            return Some(unmet.unwrap_or_else(|| self.capacity_shortage(demand)));
         }
         self.kept_for_another(demand, job)
     }

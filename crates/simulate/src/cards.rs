@@ -9,7 +9,7 @@ use tessera_placement::Limits;
 
 use crate::engine::{Engine, EngineError, Scale};
 use crate::placer::Choice;
-use crate::timeline::{self, TimelineError, TimelineOptions};
+use crate::timeline::{self, RunSummary, TimelineError, TimelineOptions};
 use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD, made_up};
 
 /// Cards of one node of the cluster that is made up for the count.
@@ -59,6 +59,12 @@ pub struct CardsRow {
     pub over_time_peak: Option<u64>,
     /// The mean over time.
     pub over_time_mean: Option<f64>,
+    /// The same with compaction: the most at once.
+    pub compacted_peak: Option<u64>,
+    /// The mean over time.
+    pub compacted_mean: Option<f64>,
+    /// Moves that compaction made.
+    pub moves: Option<u64>,
 }
 
 /// Cards needed.
@@ -118,14 +124,20 @@ fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions
     let mut largest_first = listed.clone();
     largest_first.sort_by_key(|job| std::cmp::Reverse(job.ask.card_milli));
     let timed = shares.iter().all(|job| job.runtime_ms.is_some());
-    let over_time = if timed { Some(over_time(&nodes, shares, blocks)?) } else { None };
+    let played = if timed { Some(over_time(&nodes, shares, blocks, None)?) } else { None };
+    // Whole cards cannot lie closer together.
+    let compaction = Some(timeline::Compaction::default());
+    let compacted = if timed && blocks > 1 { Some(over_time(&nodes, shares, blocks, compaction)?) } else { None };
     Ok(CardsRow {
         division,
         lower_bound: shares.iter().map(needed).sum::<u64>().div_ceil(u64::from(blocks)),
         at_once_listed: at_once(&nodes, &listed, blocks)?,
         at_once_largest_first: at_once(&nodes, &largest_first, blocks)?,
-        over_time_peak: over_time.map(|(peak, _)| peak),
-        over_time_mean: over_time.map(|(_, mean)| mean),
+        over_time_peak: played.as_ref().map(|run| run.cards_needed_peak),
+        over_time_mean: played.as_ref().map(|run| run.cards_needed_mean),
+        compacted_peak: compacted.as_ref().map(|run| run.cards_needed_peak),
+        compacted_mean: compacted.as_ref().map(|run| run.cards_needed_mean),
+        moves: compacted.as_ref().map(|run| run.moves),
     })
 }
 
@@ -148,15 +160,20 @@ fn at_once(nodes: &[TraceNode], jobs: &[&TraceJob], blocks: u32) -> Result<u64, 
     Ok(in_use.count() as u64)
 }
 
-/// The most cards in use at once, and the mean, over the trace's own arrivals and departures.
-fn over_time(nodes: &[TraceNode], shares: &[TraceJob], blocks: u32) -> Result<(u64, f64), CardsError> {
+/// Plays the trace's own arrivals and departures.
+fn over_time(
+    nodes: &[TraceNode],
+    shares: &[TraceJob],
+    blocks: u32,
+    compaction: Option<timeline::Compaction>,
+) -> Result<RunSummary, CardsError> {
     let rounded = |job: &TraceJob| {
         let ask = Ask { card_milli: rounded(job.ask.card_milli, blocks), ..job.ask.clone() };
         TraceJob { ask, ..job.clone() }
     };
     let jobs: Vec<TraceJob> = shares.iter().map(rounded).collect();
-    let run = timeline::play(nodes, &jobs, TimelineOptions { policy: Choice::Tessera, seed: 0 })?;
-    Ok((run.cards_needed_peak, run.cards_needed_mean))
+    let options = TimelineOptions { policy: Choice::Tessera, seed: 0, compaction };
+    Ok(timeline::play(nodes, &jobs, options)?)
 }
 
 impl fmt::Display for CardsResult {
@@ -167,21 +184,30 @@ impl fmt::Display for CardsResult {
         writeln!(f, "counted: {counted}")?;
         writeln!(
             f,
-            "{:<20} {:>12} {:>16} {:>14} {:>15} {:>15}",
+            "{:<20} {:>11} {:>10} {:>13} {:>11} {:>9} {:>14} {:>9} {:>7}",
             "cards divided into",
             "lower bound",
-            "at once, listed",
+            "at once",
             "largest first",
-            "over time, peak",
-            "over time, mean"
+            "peak",
+            "mean",
+            "compacted peak",
+            "mean",
+            "moves"
         )?;
         for row in &self.rows {
-            let peak = row.over_time_peak.map_or("-".to_owned(), |peak| peak.to_string());
-            let mean = row.over_time_mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
+            let CardsRow { division, lower_bound, at_once_listed, at_once_largest_first, .. } = row;
+            let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+            let mean = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
             writeln!(
                 f,
-                "{:<20} {:>12} {:>16} {:>14} {peak:>15} {mean:>15}",
-                row.division, row.lower_bound, row.at_once_listed, row.at_once_largest_first
+                "{division:<20} {lower_bound:>11} {at_once_listed:>10} {at_once_largest_first:>13} {:>11} {:>9} {:>14} \
+                 {:>9} {:>7}",
+                count(row.over_time_peak),
+                mean(row.over_time_mean),
+                count(row.compacted_peak),
+                mean(row.compacted_mean),
+                count(row.moves)
             )?;
         }
         Ok(())

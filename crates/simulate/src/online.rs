@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, Write};
 use std::str::FromStr;
 
-use crate::placer::{Answer, Choice, Placer};
+use crate::placer::{Answer, Choice, Moves, Placer};
 use crate::plain::Place;
 use crate::trace::{Ask, TraceNode, check_cards, models};
 
@@ -39,6 +39,8 @@ pub struct OnlineOptions {
     pub policy: Choice,
     /// Seed of what the policy draws.
     pub seed: u64,
+    /// Whether earlier arrivals may be moved for later ones.
+    pub moves: Moves,
 }
 
 /// Answers every arrival until the end; flushes after each answer.
@@ -178,8 +180,9 @@ impl Conversation {
     }
 
     fn start(&mut self) -> Result<(), OnlineError> {
-        let OnlineOptions { policy, seed } = self.options;
-        let mut placer = policy.placer(&self.nodes, seed).map_err(|error| OnlineError::Engine(error.to_string()))?;
+        let OnlineOptions { policy, seed, moves } = self.options;
+        let mut placer =
+            policy.placer(&self.nodes, seed, moves).map_err(|error| OnlineError::Engine(error.to_string()))?;
         for (shape, weight) in &self.shapes {
             placer.expect(shape, *weight);
         }

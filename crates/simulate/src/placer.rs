@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tessera_ledger::JobId;
 use tessera_placement::Limits;
 
-use crate::engine::{Decided, Engine, EngineError, Scale};
+use crate::engine::{Decided, Engine, EngineError, Granted, Scale};
 use crate::plain::{Place, PlainCluster, Request};
 use crate::policy::{Named, Policy};
 use crate::trace::{Ask, TraceJob, TraceNode};
@@ -69,11 +69,33 @@ impl Choice {
     ///
     /// # Errors
     /// [`EngineError`] when the ledger refuses a node.
-    pub fn placer(self, nodes: &[TraceNode], seed: u64) -> Result<Box<dyn Placer>, EngineError> {
+    pub fn placer(self, nodes: &[TraceNode], seed: u64, moves: Moves) -> Result<Box<dyn Placer>, EngineError> {
         Ok(match self {
-            Self::Tessera => Box::new(TesseraPlacer::new(nodes)?),
+            Self::Tessera => Box::new(TesseraPlacer::new(nodes, moves)?),
             Self::Other(named) => Box::new(PlainPlacer::new(nodes, named.make(seed))),
         })
+    }
+}
+
+/// Whether earlier arrivals may be moved for later ones. Only Tessera moves; the policies of the literature do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moves {
+    /// They may not.
+    #[default]
+    None,
+    /// So many at most for each hundred arrivals.
+    PerHundred(u64),
+}
+
+/// Most moves for one arrival.
+const MOVES_AT_ONCE: u64 = 4;
+
+impl Moves {
+    /// How many may be made now.
+    fn left(self, arrivals: u64, made: u64) -> u32 {
+        let Self::PerHundred(rate) = self else { return 0 };
+        let left = (arrivals * rate / 100).saturating_sub(made).min(MOVES_AT_ONCE);
+        u32::try_from(left).unwrap_or(0)
     }
 }
 
@@ -129,6 +151,9 @@ impl Placer for PlainPlacer {
 pub struct TesseraPlacer {
     engine: Engine,
     numbers: BTreeMap<JobId, u64>,
+    moves: Moves,
+    arrived: u64,
+    moved: u64,
 }
 
 impl TesseraPlacer {
@@ -136,39 +161,62 @@ impl TesseraPlacer {
     ///
     /// # Errors
     /// [`EngineError`] when the ledger refuses a node.
-    pub fn new(nodes: &[TraceNode]) -> Result<Self, EngineError> {
+    pub fn new(nodes: &[TraceNode], moves: Moves) -> Result<Self, EngineError> {
         let engine = Engine::new(nodes, &[], Scale::default(), Limits::default())?;
-        Ok(Self { engine, numbers: BTreeMap::new() })
+        Ok(Self { engine, numbers: BTreeMap::new(), moves, arrived: 0, moved: 0 })
     }
 
+    /// Decides about an arrival, if need be once more after others were moved for it; takes it back when it does not fit.
     fn decide(&mut self, job: JobId) -> Result<Answer, EngineError> {
         let mut answer = Answer::default();
+        self.try_to_place(job, &mut answer)?;
+        let budget = self.moves.left(self.arrived, self.moved);
+        if answer.place.is_none() && budget > 0 {
+            let began = Instant::now();
+            let moved = self.engine.make_room(job, budget)?;
+            answer.took += began.elapsed();
+            let any = !moved.is_empty();
+            self.note_moves(moved, &mut answer);
+            if any {
+                self.try_to_place(job, &mut answer)?;
+            }
+        }
+        if answer.place.is_none() {
+            self.engine.cancel(job)?;
+        }
+        Ok(answer)
+    }
+
+    fn try_to_place(&mut self, job: JobId, answer: &mut Answer) -> Result<(), EngineError> {
         loop {
             let Decided { granted, moved, refused, more, took, .. } = self.engine.decide()?;
             answer.took += took;
             answer.refused += refused.len() as u64;
-            for movement in moved {
-                let number = self.numbers.get(&movement.job).copied().unwrap_or_default();
-                answer.moves.extend(movement.places.into_iter().map(|place| (number, place)));
-            }
+            self.note_moves(moved, answer);
             let found = granted.into_iter().find(|grant| grant.job == job);
-            if let Some(grant) = found {
-                answer.place = grant.places.into_iter().next();
-                return Ok(answer);
+            answer.place = found.and_then(|grant| grant.places.into_iter().next());
+            if answer.place.is_some() || !more {
+                return Ok(());
             }
-            if !more {
-                self.engine.cancel(job)?;
-                return Ok(answer);
-            }
+        }
+    }
+
+    fn note_moves(&mut self, moved: Vec<Granted>, answer: &mut Answer) {
+        for movement in moved {
+            let number = self.numbers.get(&movement.job).copied().unwrap_or_default();
+            self.moved += 1;
+            answer.moves.extend(movement.places.into_iter().map(|place| (number, place)));
         }
     }
 }
 
 impl Placer for TesseraPlacer {
-    /// Placement learns the mix from what it sees.
-    fn expect(&mut self, _shape: &Ask, _weight: u64) {}
+    fn expect(&mut self, shape: &Ask, weight: u64) {
+        self.engine.expect(&TraceJob::of("expected".to_owned(), shape.clone()), weight);
+    }
 
     fn arrive(&mut self, number: u64, ask: &Ask) -> Result<Answer, PlacerError> {
+        self.arrived += 1;
         // What the pool could never hold is refused at once.
         let Ok(job) = self.engine.submit(&TraceJob::of(format!("arrival-{number}"), ask.clone())) else {
             return Ok(Answer::default());

@@ -1,12 +1,12 @@
 //! The conversation with a judge, word for word.
 
 use tessera_simulate::online::{OnlineError, OnlineOptions, converse};
-use tessera_simulate::placer::Choice;
+use tessera_simulate::placer::{Choice, Moves};
 
 fn talk(policy: &str, lines: &str) -> Result<String, OnlineError> {
     let policy = Choice::named(policy).expect("a known policy");
     let mut answers = Vec::new();
-    converse(lines.as_bytes(), &mut answers, OnlineOptions { policy, seed: 1 })?;
+    converse(lines.as_bytes(), &mut answers, OnlineOptions { policy, seed: 1, moves: Moves::None })?;
     Ok(String::from_utf8(answers).expect("text"))
 }
 
@@ -84,7 +84,7 @@ fn answers_are_flushed_one_by_one() {
     let mut pipe = Pipe::default();
     let lines = format!("{CLUSTER}{ARRIVALS}");
     let policy = Choice::named("fgd").expect("a known policy");
-    converse(lines.as_bytes(), &mut pipe, OnlineOptions { policy, seed: 0 }).expect("it goes well");
+    converse(lines.as_bytes(), &mut pipe, OnlineOptions { policy, seed: 0, moves: Moves::None }).expect("it goes well");
     assert_eq!(pipe.flushed.len(), 7);
     assert!(pipe.flushed.iter().all(|length| pipe.written[length - 1] == b'\n'));
 }

@@ -42,6 +42,9 @@ pub struct PlacerArgs {
     /// Seed of what is drawn at random
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Let Tessera move earlier work: for arrivals one by one at most 3 of 100, over time every ten minutes at most 16
+    #[arg(long)]
+    pub moves: bool,
 }
 
 /// What else can be simulated.

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use tessera_simulate::cards::{self, CardsOptions};
 use tessera_simulate::online::{self, OnlineOptions};
-use tessera_simulate::placer::Choice;
-use tessera_simulate::timeline::{self, TimelineOptions};
+use tessera_simulate::placer::{Choice, Moves};
+use tessera_simulate::timeline::{self, Compaction, TimelineOptions};
 use tessera_simulate::trace::{self, JobList, TraceNode};
 use tessera_simulate::{report, saturate};
 
@@ -45,11 +45,18 @@ fn policies(args: &PlacerArgs) -> Result<Vec<Choice>, Failure> {
     Ok(chosen)
 }
 
+/// Most moves for each hundred arrivals, with `--moves`.
+const MOVES_PER_HUNDRED: u64 = 3;
+
+fn moves(args: &PlacerArgs) -> Moves {
+    if args.moves { Moves::PerHundred(MOVES_PER_HUNDRED) } else { Moves::None }
+}
+
 fn converse(args: &PlacerArgs) -> Result<Exit, Failure> {
     let [policy] = policies(args)?[..] else {
         return Err(Failure::new(Exit::Usage, "nothing was simulated", "one policy answers one judge"));
     };
-    let options = OnlineOptions { policy, seed: args.seed };
+    let options = OnlineOptions { policy, seed: args.seed, moves: moves(args) };
     let talked = online::converse(io::stdin().lock(), io::stdout().lock(), options);
     talked.map_err(|error| Failure::from_error(Exit::Failed, "the conversation ended early", &error))?;
     Ok(Exit::Done)
@@ -85,8 +92,9 @@ fn play(command: &SimulateCommand) -> Result<Exit, Failure> {
     };
     let (nodes, jobs) = (nodes(cluster)?, jobs(list)?);
     let mut runs = Vec::new();
+    let compaction = command.placer.moves.then(Compaction::default);
     for policy in policies(&command.placer)? {
-        let options = TimelineOptions { policy, seed: command.placer.seed };
+        let options = TimelineOptions { policy, seed: command.placer.seed, compaction };
         runs.push(timeline::play(&nodes, &jobs.jobs, options).map_err(|error| failed(&error))?);
     }
     if let Some(path) = &command.report {
@@ -113,7 +121,7 @@ fn saturate(args: &SaturateArgs) -> Result<Exit, Failure> {
     for policy in policies(&args.placer)? {
         let mut runs = Vec::new();
         for seed in args.placer.seed..args.placer.seed.saturating_add(args.seeds) {
-            let mut placer = policy.placer(&nodes, seed).map_err(|error| failed(&error))?;
+            let mut placer = policy.placer(&nodes, seed, moves(&args.placer)).map_err(|error| failed(&error))?;
             runs.push(saturate::run(&nodes, &asks, seed, placer.as_mut()).map_err(|error| failed(&error))?);
         }
         results.push((policy.name().to_owned(), runs));

@@ -43,8 +43,10 @@ pub struct CardView {
     pub first_block: u64,
     /// Slices in force.
     pub slices: u32,
-    /// Strongest isolation.
+    /// Strongest isolation that it can promise now.
     pub isolation: String,
+    /// Blocks that it offers in percent of those that it is rated for; above 100 it is oversubscribed.
+    pub oversubscription: u32,
     /// PCI address.
     pub pci_address: String,
     /// Newest reading, when the leader answered.
@@ -87,7 +89,8 @@ impl From<v1::Card> for CardView {
             blocks: card.block_counts.unwrap_or_default().into(),
             first_block: card.first_block_number,
             slices: card.slices,
-            isolation: words::isolation(of.isolation),
+            isolation: words::isolation(card.isolation),
+            oversubscription: card.oversubscription_percent,
             pci_address: of.pci_address,
             sample: card.sample.map(|sample| SampleView {
                 at,
@@ -126,6 +129,7 @@ impl Tabular for CardView {
             Column::wide("VENDOR"),
             Column::wide("SLICES"),
             Column::wide("ISOLATION"),
+            Column::wide("OFFERED"),
             Column::wide("UUID"),
         ];
         COLUMNS
@@ -147,6 +151,7 @@ impl Tabular for CardView {
             self.vendor.clone(),
             self.slices.to_string(),
             self.isolation.clone(),
+            format!("{} %", self.oversubscription),
             self.uuid.clone(),
         ]
     }
@@ -186,6 +191,10 @@ impl Detail for CardDetailView {
         }
         out.line("memory", format!("{} of {} MiB granted", card.memory_used_mib, card.memory_mib));
         out.line("blocks", card.numbers());
+        out.line("isolation", &card.isolation);
+        if card.oversubscription > 100 {
+            out.line("oversubscribed", format!("{} % of what it is rated for", card.oversubscription));
+        }
         if let Some(sample) = &card.sample {
             out.line("busy", format!("{:.0} %", sample.utilization * 100.0));
         }

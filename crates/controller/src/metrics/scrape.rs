@@ -6,7 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tessera_ledger::{BlockCounts, Eligibility, JobState, NodeState, State};
+use tessera_ledger::{BlockCounts, CardKind, Eligibility, JobState, NodeState, Percent, State};
 
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
@@ -74,6 +74,7 @@ fn blocks(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Resul
         let labels = [("kind", *kind), ("vendor", *vendor), ("model", *model)];
         ConstGauge::new(count(*blocks)).encode(family.encode_family(&labels)?)?;
     }
+    oversubscription(encoder, state)?;
     // Law L1: what is counted along the way must be what the cards say.
     let broken = i64::from(total != state.block_counts());
     gauge(
@@ -82,6 +83,27 @@ fn blocks(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Resul
         "1 when blocks are counted wrongly (law L1); must stay 0",
         broken,
     )
+}
+
+/// Cards that offer more blocks than they are rated for. The policy is said even where no card follows it yet.
+fn oversubscription(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
+    let mut cards: BTreeMap<&str, u64> = BTreeMap::new();
+    for (_, card) in state.cards() {
+        let sum = cards.entry(card.description.kind.name()).or_default();
+        *sum += u64::from(card.oversubscription > Percent::WHOLE);
+    }
+    let help = "Cards that offer more blocks than they are rated for, with isolation `shared` only";
+    let mut family = encoder.encode_descriptor("tessera_cards_oversubscribed", help, None, MetricType::Gauge)?;
+    for (kind, cards) in cards {
+        ConstGauge::new(count(cards)).encode(family.encode_family(&[("kind", kind)])?)?;
+    }
+    let help = "Blocks that cards may offer, as a share of those that they are rated for";
+    let mut family = encoder.encode_descriptor("tessera_oversubscription_ratio", help, None, MetricType::Gauge)?;
+    for kind in CardKind::ALL {
+        let ratio = f64::from(state.config().oversubscribed(kind).0) / 100.0;
+        ConstGauge::new(ratio).encode(family.encode_family(&[("kind", kind.name())])?)?;
+    }
+    Ok(())
 }
 
 fn jobs(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {

@@ -131,6 +131,9 @@ impl State {
         self.release_host(worker.node, request, promised);
         self.set_worker(&allocation, rank, WorkerState::Stopped);
         self.with_worker(id, rank, |worker| worker.exit = Some(exit));
+        for slice in &worker.slices {
+            self.settle_offer(slice.card);
+        }
         let amount = self.amount_of(&worker.slices);
         self.charge_given_back(allocation.job, amount, allocation.phase == AllocationPhase::Ending);
         for waiting in self.waiting_on(worker, !request.is_zero()) {
@@ -182,7 +185,10 @@ impl State {
             worker.slices.iter().all(|slice| {
                 self.cards.get(&slice.card).is_some_and(|card| {
                     card.extents.all(slice.start, slice.length, |state| state == BlockState::Held(owner))
-                        && (!whole || card.extents.as_slice().iter().all(|extent| is_mine_or_nobodys(extent.state, id)))
+                        && card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).all(|other| {
+                            let beside = || self.allocations.get(&other.allocation).map(|grant| grant.job);
+                            other.allocation == id || !whole && !beside().is_some_and(|job| self.takes_whole_cards(job))
+                        })
                 })
             })
         });
@@ -258,9 +264,4 @@ impl State {
     pub(super) fn card_ids(&self, node: NodeId) -> Vec<CardId> {
         self.cards_of(node).map(|(id, _)| id).collect()
     }
-}
-
-/// Whether a block is held by this grant or by nobody.
-fn is_mine_or_nobodys(state: BlockState, allocation: AllocationId) -> bool {
-    state.owner().is_none_or(|owner| owner.allocation == allocation)
 }

@@ -43,6 +43,7 @@ impl State {
         }
         self.ports = ports;
         self.host_use = self.count_host_use();
+        self.rebuild_offers();
         self.counts = self.cards().fold(BlockCounts::default(), |sum, (_, card)| sum.plus(card.extents.counts()));
         let mut capacity = Capacity::default();
         self.cards().for_each(|(_, card)| capacity.add(card));

@@ -240,6 +240,7 @@ impl State {
             }
         });
         self.rest_card(id);
+        self.settle_offer(id);
         self.pending_events.push(Event::Card { card: id });
         Ok(())
     }

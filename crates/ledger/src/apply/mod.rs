@@ -10,6 +10,7 @@ mod host;
 mod jobs;
 mod moves;
 mod nodes;
+mod offer;
 mod queues;
 mod recall;
 mod reports;

@@ -25,8 +25,10 @@ impl State {
         let Some(source) = source.and_then(|id| self.allocations.get(&id)).cloned() else {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "moved" });
         };
-        if workers.len() != source.workers.len() {
-            return Err(Rejection::GrantMismatch { job: id, problem: "a move keeps the number of workers".to_owned() });
+        let members = workers.iter().map(|worker| worker.member);
+        if !members.eq(source.workers.iter().map(|worker| worker.member)) {
+            let problem = "a move keeps the workers of each virtual card".to_owned();
+            return Err(Rejection::GrantMismatch { job: id, problem });
         }
         self.validate_workers(&job, workers, &[])?;
         self.validate_queue(&job, workers, &[])?;

@@ -56,7 +56,9 @@ impl State {
             .collect();
         for grant in waiting {
             self.activate_if_complete(grant);
-            self.abandon_waiting(grant);
+            if !self.host_keeps_promises(node) {
+                self.abandon_waiting(grant);
+            }
         }
     }
 
@@ -125,19 +127,21 @@ impl State {
     }
 
     fn declare_card(&mut self, id: CardId, description: &CardDescription) {
-        let blocks = description.block_count(self.config.reference_precision, self.config.block_size);
+        let percent = self.oversubscription_of(id, description.kind);
+        let blocks = self.offered_blocks(description, percent);
         let known = self.cards.get(&id).cloned();
         let same_card = known.as_ref().is_some_and(|card| is_same_card(&card.description, description));
         let busy = known.as_ref().is_some_and(|card| card.slices > 0);
         match known {
             Some(card) if same_card => {
-                if card.description == *description && card.blocks == blocks {
+                if card.description == *description && card.blocks == blocks && card.oversubscription == percent {
                     return;
                 }
                 Arc::make_mut(&mut self.capacity).remove(&card);
                 self.with_card(id, |card| {
                     card.description = description.clone();
                     card.blocks = blocks;
+                    card.oversubscription = percent;
                     let missing = blocks.saturating_sub(card.extents.length());
                     card.extents.grow(missing, BlockState::Free);
                 });
@@ -164,6 +168,8 @@ impl State {
                 let card = Card {
                     description,
                     blocks,
+                    oversubscription: percent,
+                    shared_only: false,
                     offset: 0,
                     extents,
                     memory_used: Mebibytes::ZERO,
@@ -174,6 +180,7 @@ impl State {
                 self.touched.push(Touched::Card(id));
             }
         }
+        self.mark_isolation(id);
         if let Some(card) = self.cards.get(&id) {
             Arc::make_mut(&mut self.capacity).add(card);
         }
@@ -206,13 +213,13 @@ impl State {
         self.pending_events.push(Event::Card { card: id });
     }
 
-    fn numbered_blocks(&self, node: NodeId) -> u64 {
+    pub(super) fn numbered_blocks(&self, node: NodeId) -> u64 {
         self.cards_of(node).map(|(_, card)| u64::from(card.extents.length().0)).sum()
     }
 
     /// Numbers the blocks of a node: card after card from its base (P2). A node that has grown gets a new base, so that its
     /// numbers stay contiguous and no two blocks of the pool have the same.
-    fn number_blocks(&mut self, node: NodeId, blocks_before: u64) {
+    pub(super) fn number_blocks(&mut self, node: NodeId, blocks_before: u64) {
         let mut offset = 0u32;
         for id in self.card_ids(node) {
             let (old, length) = self.cards.get(&id).map_or((0, 0), |card| (card.offset, card.extents.length().0));

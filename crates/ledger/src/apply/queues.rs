@@ -134,7 +134,11 @@ impl State {
                 "and the reference precision cannot change once cards are registered",
             ));
         }
+        let same_offers = config.oversubscription == self.config.oversubscription;
         self.config = Arc::new(config.clone());
+        if !same_offers {
+            self.settle_offers();
+        }
         self.touched.push(Touched::Config);
         self.pending_events.push(Event::Config);
         Ok(Outcome::Done)

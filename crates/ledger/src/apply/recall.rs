@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allocation::{Allocation, AllocationPhase, PlannedWorker};
-use crate::ids::{CardId, JobId};
+use crate::ids::{CardId, JobId, NodeId};
 use crate::job::{Job, JobState};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
@@ -36,6 +36,7 @@ impl State {
         let refuse = |victim: JobId, problem| Rejection::NotPreemptible { victim, beneficiary: job.id, problem };
         let cards: BTreeSet<CardId> =
             workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
+        let nodes: BTreeSet<NodeId> = workers.iter().map(|worker| worker.node).collect();
         let mut seen = BTreeSet::new();
         let mut known = Vec::with_capacity(victims.len());
         for id in victims {
@@ -46,9 +47,11 @@ impl State {
             if !matches!(victim.state, JobState::Starting | JobState::Running) || !seen.insert(*id) {
                 return Err(refuse(*id, "it is not starting or running"));
             }
-            let slices = allocation.workers.iter().flat_map(|worker| &worker.slices);
-            if !slices.into_iter().any(|slice| cards.contains(&slice.card)) {
-                return Err(refuse(*id, "it holds nothing on the cards granted"));
+            let mut slices = allocation.workers.iter().flat_map(|worker| &worker.slices);
+            let both_use_hosts = !job.spec.host.is_zero() && !victim.spec.host.is_zero();
+            let on_hosts = both_use_hosts && allocation.workers.iter().any(|worker| nodes.contains(&worker.node));
+            if !on_hosts && !slices.any(|slice| cards.contains(&slice.card)) {
+                return Err(refuse(*id, "it holds nothing on the cards and hosts granted"));
             }
             known.push((victim, allocation));
         }

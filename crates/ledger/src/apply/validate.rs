@@ -154,11 +154,11 @@ impl State {
             for slice in &worker.slices {
                 let card = self.cards.get(&slice.card).ok_or(Ok(Rejection::UnknownCard(slice.card)))?;
                 let offer = &card.description;
-                let accepted = request.accepts(offer.kind, &offer.vendor, &offer.model, offer.isolation);
+                let accepted = request.accepts(offer.kind, &offer.vendor, &offer.model, card.isolation());
                 if !accepted || slice.isolation < request.isolation {
                     return problem("a card is not of a kind, vendor, model or isolation asked for");
                 }
-                if slice.isolation > card.description.isolation {
+                if slice.isolation > card.isolation() {
                     return problem("a card cannot isolate as strongly as granted");
                 }
                 if card.description.rate(precision).is_none() {

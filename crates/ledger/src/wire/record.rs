@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::past_use::PastUse;
 use crate::queue::Queue;
 use crate::state::AnsweredRequest;
-use crate::units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, Revision};
+use crate::units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, Percent, Revision};
 
 pub(super) fn node_record(node: &Node) -> stored::Node {
     stored::Node {
@@ -70,6 +70,9 @@ pub(super) fn card_of_record(card: stored::Card) -> Result<(CardId, Card), Field
     let card = Card {
         description,
         blocks: BlockCount(card.blocks),
+        // Both follow from the settings and the grants, and are computed when all has been read.
+        oversubscription: Percent::WHOLE,
+        shared_only: false,
         offset: card.offset,
         extents,
         memory_used: Mebibytes(card.memory_used_mib),

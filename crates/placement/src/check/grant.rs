@@ -9,7 +9,7 @@ use tessera_ledger::{
 };
 
 use super::world::{Block, Held, World};
-use super::{Holder, Problem, host, victims, whole};
+use super::{Holder, Problem, affinity, host, victims, whole};
 
 pub(super) fn check(
     world: &mut World<'_>,
@@ -24,6 +24,7 @@ pub(super) fn check(
     }
     let mut problems = Vec::new();
     check_gang(world, job, workers, &mut problems);
+    affinity::check(world, job, workers, &mut problems);
     victims::check(world, job, workers, victims, &mut problems);
     whole::check(world, job, workers, victims, &mut problems);
     take(world, job, workers, victims, &mut problems);
@@ -45,6 +46,7 @@ pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
         problems.push(Problem::GangBroken(id));
     }
     check_gang(world, job, workers, &mut problems);
+    affinity::check(world, job, workers, &mut problems);
     whole::check(world, job, workers, &[], &mut problems);
     take(world, job, workers, &[], &mut problems);
     host::take(world, job, workers, &[], &mut problems);
@@ -91,7 +93,7 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
                     && card.description.rate(precision).is_some()
                     && CardClass::of(card).is_accepted_by(&job.spec)
                     && slice.isolation >= request.isolation
-                    && slice.isolation <= card.description.isolation
+                    && slice.isolation <= card.isolation()
             });
             let Some(card) = card else {
                 problems.push(Problem::CardNotAccepted { job: job.id, card: slice.card });

@@ -1,6 +1,7 @@
 //! Validates plans independently of the code that makes them: a plain model of the cards concerned, block by block, on which the parts
 //! are carried out one after the other. It shares nothing with the index, so that a mistake in one is seen by the other.
 
+mod affinity;
 mod grant;
 mod host;
 mod victims;
@@ -94,6 +95,17 @@ pub enum Problem {
         job: JobId,
         /// The card.
         card: CardId,
+    },
+    /// Workers that must share the value of a node label do not.
+    #[error("the workers of job {0} are not together as it asks for")]
+    NotTogether(JobId),
+    /// A worker goes to a node that runs a job which its own avoids.
+    #[error("job {job} avoids a job that runs on {node}")]
+    BesideAvoided {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeId,
     },
     /// A queue would exceed its maximum.
     #[error("queue {0:?} would exceed its maximum")]

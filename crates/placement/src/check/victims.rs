@@ -43,8 +43,11 @@ pub(super) fn check(
             problems.push(refused);
             continue;
         }
-        let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
-        if !workers.flat_map(|worker| &worker.slices).any(|slice| granted.contains(&slice.card)) {
+        let held = || allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
+        let on_hosts = !job.spec.host.is_zero()
+            && !victim.spec.host.is_zero()
+            && held().any(|held| workers.iter().any(|worker| worker.node == held.node));
+        if !on_hosts && !held().flat_map(|worker| &worker.slices).any(|slice| granted.contains(&slice.card)) {
             problems.push(Problem::PreemptedInVain { victim: *id, beneficiary: job.id });
         }
         leave(world, victim);

@@ -99,6 +99,8 @@ pub(super) struct World<'a> {
     pub(super) hosts: BTreeMap<NodeId, HostRequest>,
     /// Cards that the parts before took whole.
     pub(super) taken_whole: BTreeSet<CardId>,
+    /// Where the parts before have placed jobs.
+    pub(super) placed: Vec<(NodeId, JobId)>,
     /// Jobs that got a grant.
     pub(super) granted: BTreeSet<JobId>,
     /// Jobs that are preempted or evicted.
@@ -119,6 +121,7 @@ impl<'a> World<'a> {
             queues,
             hosts: BTreeMap::new(),
             taken_whole: BTreeSet::new(),
+            placed: Vec::new(),
             granted: BTreeSet::new(),
             leaving: BTreeSet::new(),
         }

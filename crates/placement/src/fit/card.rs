@@ -8,7 +8,7 @@ use crate::demand::{Demand, Offer};
 use crate::index::Index;
 
 /// How good a card of a given node is; less is better. A processor of the host is the last resort, a card that need not be renumbered
-/// goes before one that must be, then the card goes first that has the least left afterwards, then the one that is closest to
+/// goes before one that must be, then the card goes first that has the least left afterwards (the most for a job that is to be spread), then the one that is closest to
 /// the gang's others.
 type Score = (bool, bool, u64, u32, CardId);
 
@@ -34,12 +34,14 @@ pub(crate) fn best(index: &mut Index, demand: &Demand, node: Option<NodeId>, nea
 
 fn best_on_node(index: &Index, demand: &Demand, offer: &Offer, node: NodeId, near: &[CardId]) -> Option<Score> {
     let node = index.node(node).filter(|node| demand.fits_host(node, 1))?;
+    let spread = demand.wishes.spread(index);
     let cards = node.cards.iter().filter(|card| card.class == offer.class && (!demand.whole || card.is_empty()));
     cards
         .filter(|card| card.room_for(offer.need, demand.memory) > 0)
         .map(|card| {
             let free = card.offered();
             let left = u64::from(free - offer.need) * 1_000_000 / u64::from(offer.blocks.max(1));
+            let left = if spread { u64::MAX - left } else { left };
             let renumber = card.free.largest() < offer.need;
             (offer.kind == CardKind::Cpu, renumber, left, distance_to_all(index, card.id, near), card.id)
         })

@@ -1,6 +1,7 @@
 //! Fit: where a gang goes, given what is free (P1, P5c, P9). Everything is decided on the index, in one trial that is undone when
 //! not all of the gang fits.
 
+pub(crate) mod affinity;
 mod card;
 mod closeness;
 pub(crate) mod elastic;
@@ -63,6 +64,12 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     let possible = upper_bound(index, demand);
     if possible < demand.gang {
         return Err(Short { missing: demand.gang - possible });
+    }
+    if demand.wishes.decide(index) {
+        let placed = affinity::place(index, demand);
+        if placed.is_ok() || demand.wishes.are_hard() {
+            return placed;
+        }
     }
     let mark = index.mark();
     if demand.gang > 1

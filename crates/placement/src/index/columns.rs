@@ -12,6 +12,7 @@ use tessera_ledger::{CardId, HostRequest, NodeId};
 use super::Index;
 use super::class::ClassId;
 use super::node::NodeEntry;
+use super::surroundings::Surroundings;
 use super::worth::{Badness, NOWHERE, NodeWorth};
 use crate::demand::Demand;
 use crate::price::Prices;
@@ -19,6 +20,9 @@ use crate::price::lanes::Lanes;
 
 /// Nodes whose best is found together.
 const BLOCK: usize = 64;
+
+/// Blocks of nodes with equal costs among which the least busy node is looked for.
+const BLOCKS_COMPARED: usize = 4;
 
 /// Most costs that are kept, of all columns together: 40 MiB.
 const MOST_COSTS: usize = 4 << 20;
@@ -143,15 +147,23 @@ impl Columns {
 }
 
 impl Column {
-    /// The best node, the first of equals.
-    fn best(&self) -> Option<usize> {
+    /// The best node, the first of equals; of the first equals the least busy one, where that is known.
+    fn best(&self, surroundings: &Surroundings) -> Option<usize> {
         let (block, least) = self.least.iter().enumerate().min_by_key(|(block, least)| (**least, *block))?;
         if *least == NOWHERE {
             return None;
         }
-        let start = block * BLOCK;
-        let within = self.badness[start..].iter().take(BLOCK).position(|badness| badness == least)?;
-        Some(start + within)
+        let equals = |block: usize| {
+            let start = block * BLOCK;
+            let within = self.badness[start..].iter().take(BLOCK).enumerate();
+            within.filter(|(_, badness)| *badness == least).map(move |(place, _)| start + place)
+        };
+        if !surroundings.knows_load() {
+            return equals(block).next();
+        }
+        let blocks = (block..self.least.len()).filter(|block| self.least[*block] == *least).take(BLOCKS_COMPARED);
+        let id = |position: usize| NodeId(u32::try_from(position).unwrap_or(u32::MAX));
+        blocks.flat_map(equals).min_by_key(|position| (surroundings.load(id(*position)), *position))
     }
 }
 
@@ -164,7 +176,7 @@ impl Index {
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
         let column = self.columns.current(&self.nodes, demand);
-        let found = column.best().map(|position| (position, usize::from(column.card[position])));
+        let found = column.best(&self.surroundings).map(|position| (position, usize::from(column.card[position])));
         self.columns.keep(&demand.column, column);
         let (node, card) = found?;
         self.nodes[node].cards.get(card).map(|card| card.id)

@@ -9,6 +9,7 @@ pub(crate) mod class;
 pub(crate) mod columns;
 pub(crate) mod node;
 pub(crate) mod run;
+pub(crate) mod surroundings;
 pub(crate) mod worth;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use class::Classes;
 use columns::Columns;
 use node::{Host, NodeEntry};
 use run::{FreeRuns, Run};
+use surroundings::Surroundings;
 
 /// A point in the journal to which a trial can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub(crate) struct Mark(usize);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     pub(crate) classes: Classes,
+    /// What is on nodes beside cards.
+    pub(crate) surroundings: Surroundings,
     nodes: Vec<NodeEntry>,
     /// Nodes whose cards are of several classes.
     assorted: BTreeSet<NodeId>,
@@ -67,15 +71,26 @@ impl Index {
             return freed;
         }
         let node = state.node(id).cloned();
-        self.nodes[position].host = node.as_ref().and_then(|node| Host::read(state, node));
-        self.nodes[position].node = node;
+        let now = node.as_ref().and_then(|node| Host::read(state, node));
+        let known = &mut self.nodes[position];
+        let (before, labels) = (known.host, known.node.as_ref().map(|node| node.description.labels.clone()));
+        let changed = known.node.is_some()
+            && (before.is_some_and(|before| now.is_none_or(|now| now.has_more_than(before)))
+                || labels != node.as_ref().map(|node| node.description.labels.clone()));
+        known.host = now;
+        known.node = node;
         self.stale_hosts.remove(&id);
         self.columns.touch(id);
         let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
         cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
         cards.sort_unstable();
         cards.dedup();
-        cards.into_iter().filter_map(|card| self.read_card(state, card)).collect()
+        let mut freed: Vec<Freed> = cards.iter().filter_map(|card| self.read_card(state, *card)).collect();
+        if changed {
+            let usable = self.nodes[position].cards.iter().filter(|card| card.usable);
+            freed = usable.map(|card| Freed(card.id)).collect();
+        }
+        freed
     }
 
     /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is more than
@@ -187,6 +202,12 @@ impl Index {
     /// A node.
     pub(crate) fn node(&self, id: NodeId) -> Option<&NodeEntry> {
         self.nodes.get(id.0 as usize)
+    }
+
+    /// The cards of a node that can be granted.
+    pub(crate) fn usable_cards(&self, id: NodeId) -> Vec<Freed> {
+        let cards = self.node(id).into_iter().flat_map(|node| &node.cards);
+        cards.filter(|card| card.usable).map(|card| Freed(card.id)).collect()
     }
 
     /// The ledger's node.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Precision, QueueAmount, Span};
+use tessera_ledger::{
+    Affinity, CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Packing, Precision, QueueAmount, Span,
+};
 
 use crate::demand::Demand;
 
@@ -34,6 +36,8 @@ pub(crate) struct ShapeKey {
     node_labels: BTreeMap<String, String>,
     whole_cards: bool,
     host: HostRequest,
+    affinity: Affinity,
+    packing: Option<Packing>,
     /// Its queue; left empty where queues do not matter.
     pub(crate) queue: String,
     /// Its priority; left zero where queues do not matter.
@@ -72,6 +76,8 @@ impl ShapeKey {
             node_labels: spec.node_labels.clone(),
             whole_cards: request.whole_cards,
             host: spec.host,
+            affinity: spec.affinity.clone(),
+            packing: spec.packing,
             queue: spec.queue.clone(),
             priority: spec.priority,
             limit: limit_class(spec.time_limit),

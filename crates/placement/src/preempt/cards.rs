@@ -11,7 +11,7 @@ use super::{Found, Hunt, Victim, attempt, is_useful};
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
-use crate::victims::live_slices;
+use crate::victims::{live_slices, live_workers};
 
 /// So many cards that could be cleared are compared, those with the most room first; four times as many as are needed, if that is
 /// more. Looking at all would cost more than the best of them saves.
@@ -82,7 +82,13 @@ fn fits_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Vic
         memory = memory.saturating_add(slice.memory.0);
         slices = slices.saturating_add(1);
     }
-    blocks >= offer.need && memory >= demand.memory && slices > 0
+    let mut host = index.node(card.node).and_then(|node| node.host);
+    for victim in victims {
+        let there = live_workers(&victim.allocation).filter(|worker| worker.node == card.node);
+        host = there.fold(host, |host, _| host.map(|host| host.more(victim.host)));
+    }
+    let hosted = host.is_none_or(|host| host.holds(demand.host));
+    blocks >= offer.need && memory >= demand.memory && slices > 0 && hosted
 }
 
 /// The victims on a card whose going lets one more virtual card fit there: one alone if that is cheapest, else the cheap ones first,

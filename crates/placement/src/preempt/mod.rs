@@ -13,7 +13,7 @@ mod steps;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, QueueAmount, Span, State};
+use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, NodeId, QueueAmount, Span, State};
 
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
@@ -118,10 +118,14 @@ pub(crate) fn search(
     let demand = job.demand;
     let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
     let mut found = None;
-    if on_cards && (demand.span == Span::Card || demand.gang == 1) {
+    // Wishes that must be met are met by whoever places the whole gang.
+    let hard = demand.wishes.are_hard();
+    if on_cards && !hard && (demand.span == Span::Card || demand.gang == 1) {
         found = cards::clear(index, &mut hunt);
     }
-    if found.is_none() && (demand.span != Span::Card || demand.gang > 1) {
+    // What a host lacks may be held beside other cards than the one that is granted.
+    let elsewhere = hard || demand.span != Span::Card || demand.gang > 1 || !demand.host.is_zero();
+    if found.is_none() && elsewhere {
         found = steps::one_after_another(index, &mut hunt);
     }
     Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact }
@@ -198,7 +202,7 @@ impl Hunt<'_> {
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
     fn place_without(&self, index: &mut Index, victims: Vec<Arc<Victim>>) -> Option<Found> {
         let placement = attempt(index, &victims, |index| fit::place(index, self.job.demand).ok())?;
-        let useful = useful_for(&placement, victims);
+        let useful = useful_for(&placement, self.job.demand.host, victims);
         (!useful.is_empty() && self.admits(&useful)).then_some((placement, useful))
     }
 
@@ -261,10 +265,15 @@ fn attempt(
     placement
 }
 
-/// The victims that hold something on the cards granted; the others would be preempted in vain.
-fn useful_for(placement: &Placement, victims: Vec<Arc<Victim>>) -> Vec<Arc<Victim>> {
+/// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted in vain.
+fn useful_for(placement: &Placement, host: HostRequest, victims: Vec<Arc<Victim>>) -> Vec<Arc<Victim>> {
     let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
-    let gives = |victim: &Arc<Victim>| live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card));
+    let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();
+    let gives = |victim: &Arc<Victim>| {
+        let on_hosts = !host.is_zero() && !victim.host.is_zero();
+        live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card))
+            || on_hosts && live_workers(&victim.allocation).any(|worker| nodes.contains(&worker.node))
+    };
     victims.into_iter().filter(gives).collect()
 }
 

@@ -114,7 +114,8 @@ fn items(demands: &[(&Demand, u64)], scale: &Scale) -> Vec<Item> {
         let blocks = needs.min().unwrap_or(0).min(scale.largest * MOST_CARDS as u64);
         let compute = i64::try_from((blocks * LARGEST_CARD << POINT) / scale.largest).unwrap_or(MOST << POINT);
         let (cpu, memory) = (demand.host.cpu.0, demand.host.memory.0);
-        let nominal = compute.saturating_add(scale.of_host(cpu, memory)).max(1 << POINT);
+        let host = scale.of_host(cpu, memory).min(i64::try_from(LARGEST_CARD << POINT).unwrap_or(MOST));
+        let nominal = compute.saturating_add(host).max(1 << POINT);
         let share = u128::from(*weight) * u128::from(WHOLE_MIX) / total.max(1);
         Item {
             weight: i64::try_from(share).unwrap_or(1).max(1),

@@ -3,8 +3,8 @@
 //! A card has so many blocks as the [`Scale`] says: 1000, so that a block is a thousandth of a card, unless the effect of coarser
 //! blocks is the question. A share of a card becomes a virtual card on one card; several whole cards become one virtual card on
 //! one node that takes its cards whole; processors and memory of hosts are what they are. Work that asks for no card still needs a
-//! slice to be granted: each node has its own processors as a card of the last resort with far more blocks than the host could ever
-//! run workers, and such work holds one block of it, so that only the host's processors and memory ever bind it.
+//! slice to be granted: each node has its own processors as a card of the last resort with more blocks than a host runs workers,
+//! and such work holds one block of it, so that only the host's processors and memory ever bind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use tessera_ledger::{
 use crate::plain::Place;
 use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD};
 
-/// Blocks of the card that stands for the processors of a host.
-const HOST_BLOCKS: u32 = 100_000;
+/// Blocks of the card that stands for the processors of a host: about as many as another card has.
+const HOST_BLOCKS: u32 = 1_000;
 
 /// Memory of a card whose trace does not say how much it has: more than anybody asks for.
 const UNKNOWN_CARD_MEMORY: Mebibytes = Mebibytes(1 << 30);
@@ -44,15 +44,9 @@ impl Scale {
     }
 }
 
-/// The pool's settings for simulations: history that nobody reads is not kept.
+/// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
 pub(super) fn config() -> PoolConfig {
-    PoolConfig {
-        event_limit: 1,
-        job_limit: u64::MAX,
-        ended_job_limit: 1,
-        block_size: MilliTflops::from_tflops(1),
-        ..PoolConfig::default()
-    }
+    PoolConfig { event_limit: 1, job_limit: u64::MAX, block_size: MilliTflops::from_tflops(1), ..PoolConfig::default() }
 }
 
 /// What an agent of the node would say.

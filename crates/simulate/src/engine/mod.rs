@@ -14,7 +14,7 @@ use tessera_ledger::{
     Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueAmount, QueueSettings, Rejection,
     Request, Revision, State, Touched,
 };
-use tessera_placement::{Decision, Limits, Pool};
+use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool, compact};
 
 use crate::plain::Place;
 use crate::trace::{TraceJob, TraceNode};
@@ -160,6 +160,11 @@ impl Engine {
         }
     }
 
+    /// Tells placement of jobs that were seen in the past, so that it knows what to expect.
+    pub fn expect(&mut self, job: &TraceJob, weight: u64) {
+        self.pool.observe(&spec(job, self.scale), weight);
+    }
+
     /// Submits a job.
     ///
     /// # Errors
@@ -203,6 +208,40 @@ impl Engine {
             Decided { wakeup: decision.next_wakeup, more: decision.more, took: began.elapsed(), ..Decided::default() };
         self.commit(decision, &mut decided)?;
         Ok(decided)
+    }
+
+    /// Moves jobs so that a waiting one can start; nothing is moved that does not help it. Answers what was moved.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub fn make_room(&mut self, job: JobId, most: u32) -> Result<Vec<Granted>, EngineError> {
+        let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
+        let moves = compact(&self.state, self.now, &order).moves;
+        self.carry_out_moves(moves.into_iter().filter(|planned| planned.makes_room_for == Some(job)))
+    }
+
+    /// Moves jobs so that waiting ones can start and free room lies together. Answers what was moved.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub fn compact(&mut self, most: u32) -> Result<Vec<Granted>, EngineError> {
+        let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
+        let moves = compact(&self.state, self.now, &order).moves;
+        self.carry_out_moves(moves.into_iter())
+    }
+
+    /// Each move is carried out before the next one begins, for it may need what the one before has left.
+    fn carry_out_moves(&mut self, moves: impl Iterator<Item = PlannedMove>) -> Result<Vec<Granted>, EngineError> {
+        let mut moved = Vec::new();
+        for planned in moves {
+            let plan = Plan { revision: self.revision, parts: planned.parts() };
+            for answer in self.commit_plan(plan)? {
+                answer.map_err(|why| EngineError::Refused { what: format!("a move of job {}", planned.job), why })?;
+            }
+            self.follow_orders()?;
+            moved.push(Granted { job: planned.job, places: mapping::planned_places(&planned.workers, &self.nodes) });
+        }
+        Ok(moved)
     }
 
     fn refresh(&mut self) {

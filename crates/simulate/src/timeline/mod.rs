@@ -38,6 +38,24 @@ pub struct TimelineOptions {
     pub policy: Choice,
     /// Seed of what the policy draws.
     pub seed: u64,
+    /// Whether jobs are moved so that free room lies together; only Tessera moves.
+    pub compaction: Option<Compaction>,
+}
+
+/// When jobs are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// Not more often than this, in milliseconds, and only when something happens.
+    pub every_ms: u64,
+    /// Most moves each time.
+    pub moves: u32,
+}
+
+impl Default for Compaction {
+    /// Every ten minutes, at most 16 moves.
+    fn default() -> Self {
+        Self { every_ms: 600_000, moves: 16 }
+    }
 }
 
 /// A run that had to be given up.
@@ -97,7 +115,7 @@ pub fn play(nodes: &[TraceNode], jobs: &[TraceJob], options: TimelineOptions) ->
         Choice::Tessera => Box::new(TesseraScheduler::new(nodes, &queues)?),
         Choice::Other(named) => Box::new(PlainScheduler::new(nodes, named.make(options.seed))),
     };
-    Play::new(nodes, jobs).run(scheduler.as_mut(), options.policy)
+    Play::new(nodes, jobs, options).run(scheduler.as_mut())
 }
 
 /// A run in progress.
@@ -105,15 +123,17 @@ struct Play<'a> {
     jobs: &'a [TraceJob],
     events: BTreeSet<(u64, Event)>,
     books: Books<'a>,
+    options: TimelineOptions,
+    next_compaction: u64,
 }
 
 impl<'a> Play<'a> {
-    fn new(nodes: &[TraceNode], jobs: &'a [TraceJob]) -> Self {
+    fn new(nodes: &[TraceNode], jobs: &'a [TraceJob], options: TimelineOptions) -> Self {
         let events = jobs.iter().enumerate().map(|(job, of)| (of.submitted_ms, Event::Submit { job })).collect();
-        Self { jobs, events, books: Books::new(nodes, jobs) }
+        Self { jobs, events, books: Books::new(nodes, jobs), options, next_compaction: 0 }
     }
 
-    fn run(mut self, scheduler: &mut dyn Scheduler, policy: Choice) -> Result<RunSummary, TimelineError> {
+    fn run(mut self, scheduler: &mut dyn Scheduler) -> Result<RunSummary, TimelineError> {
         while let Some((now, _)) = self.events.first().copied() {
             self.books.advance(now);
             scheduler.advance_to(now);
@@ -121,8 +141,26 @@ impl<'a> Play<'a> {
                 self.take(event, scheduler)?;
             }
             self.decide(now, scheduler)?;
+            if self.compact(now, scheduler)? {
+                self.decide(now, scheduler)?;
+            }
         }
-        Ok(self.books.close(policy.name()))
+        let name = self.options.policy.name();
+        Ok(self.books.close(name))
+    }
+
+    /// Moves jobs when it is time to; answers whether any was.
+    fn compact(&mut self, now: u64, scheduler: &mut dyn Scheduler) -> Result<bool, TimelineError> {
+        let Some(compaction) = self.options.compaction.filter(|_| now >= self.next_compaction) else {
+            return Ok(false);
+        };
+        self.next_compaction = now.saturating_add(compaction.every_ms);
+        let moved = scheduler.compact(compaction.moves)?;
+        let any = !moved.is_empty();
+        for (job, places) in moved {
+            self.books.moved(job, places)?;
+        }
+        Ok(any)
     }
 
     fn take(&mut self, event: Event, scheduler: &mut dyn Scheduler) -> Result<(), TimelineError> {

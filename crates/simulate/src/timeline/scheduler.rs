@@ -33,6 +33,9 @@ pub(super) trait Scheduler {
     fn finish(&mut self, number: usize) -> Result<(), EngineError>;
 
     fn decide(&mut self) -> Result<Step, EngineError>;
+
+    /// Moves at most so many jobs so that free room lies together; answers where they are now.
+    fn compact(&mut self, most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError>;
 }
 
 /// Tessera.
@@ -82,6 +85,11 @@ impl Scheduler for TesseraScheduler {
             refused: refused.len() as u64,
             took,
         })
+    }
+
+    fn compact(&mut self, most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError> {
+        let moved = self.engine.compact(most)?;
+        Ok(self.numbered(moved))
     }
 }
 
@@ -163,5 +171,9 @@ impl Scheduler for PlainScheduler {
         }
         step.took = began.elapsed();
         Ok(step)
+    }
+
+    fn compact(&mut self, _most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError> {
+        Ok(Vec::new())
     }
 }

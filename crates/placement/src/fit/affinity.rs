@@ -1,0 +1,320 @@
+//! Wishes: where a job's workers would rather be, and must not be, and whether they are stacked or spread.
+//!
+//! A job with wishes is placed node by node, in an order that its wishes make, instead of by the price of room alone. `together` and
+//! `avoid` hold in any case: they take nodes away. Among the nodes that are left, `spread` goes first (the value of its label with the
+//! fewest of the gang's workers), then the sum of `preferred` and `data`, then packing, then how busy nodes are.
+//!
+//! A wish that only prefers never keeps a job from starting: when this order finds no place, the plain search is tried.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tessera_ledger::{Affinity, CardId, JobSpec, Node, NodeId, Packing, Percent, Span};
+
+use super::{Placement, Short, Trial, card, spread};
+use crate::demand::Demand;
+use crate::index::Index;
+use crate::index::node::NodeEntry;
+
+/// The roomiest nodes of each class that are looked at for a job whose only wish is to be spread.
+const ROOMIEST: usize = 64;
+/// What all data together count.
+const DATA: u32 = 100;
+
+/// What a job wishes, beside what it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    affinity: Affinity,
+    packing: Option<Packing>,
+    queue: String,
+}
+
+impl Wishes {
+    /// The wishes of a job.
+    pub(crate) fn of(spec: &JobSpec) -> Self {
+        Self { affinity: spec.affinity.clone(), packing: spec.packing, queue: spec.queue.clone() }
+    }
+
+    /// Whether some of them must be met.
+    pub(crate) fn are_hard(&self) -> bool {
+        !self.affinity.together.is_empty() || !self.affinity.avoid.is_empty()
+    }
+
+    /// The same without jobs to avoid.
+    pub(crate) fn without_avoid(&self) -> Self {
+        let affinity = Affinity { avoid: BTreeMap::new(), ..self.affinity.clone() };
+        Self { affinity, ..self.clone() }
+    }
+
+    /// The same without a label that all workers share.
+    pub(crate) fn without_together(&self) -> Self {
+        let affinity = Affinity { together: String::new(), ..self.affinity.clone() };
+        Self { affinity, ..self.clone() }
+    }
+
+    /// The same without those that must be met.
+    pub(crate) fn softened(&self) -> Self {
+        let affinity = Affinity { together: String::new(), avoid: BTreeMap::new(), ..self.affinity.clone() };
+        Self { affinity, ..self.clone() }
+    }
+
+    /// The key of the label that all workers share.
+    pub(crate) fn together(&self) -> &str {
+        &self.affinity.together
+    }
+
+    /// The labels of jobs that must not be beside it.
+    pub(crate) fn avoid(&self) -> &BTreeMap<String, String> {
+        &self.affinity.avoid
+    }
+
+    /// Whether a gang is placed by them, rather than by the price of room.
+    pub(crate) fn decide(&self, index: &Index) -> bool {
+        self.affinity != Affinity::default() || self.spread(index)
+    }
+
+    /// Whether virtual cards go where the most room is.
+    pub(crate) fn spread(&self, index: &Index) -> bool {
+        self.packing(index) == Packing::Spread
+    }
+
+    fn packing(&self, index: &Index) -> Packing {
+        index.surroundings.packing(self.packing, &self.queue)
+    }
+}
+
+/// What a node has of the labels that are preferred: the sum of their weights.
+pub(crate) fn preferred(affinity: &Affinity, node: &Node) -> u32 {
+    let met = affinity.preferred.iter().filter(|label| node.description.label(&label.key) == Some(&label.value));
+    met.fold(0, |sum, label| sum.saturating_add(label.weight))
+}
+
+/// How many of the data that a job reads are on a node's disks.
+pub(crate) fn cached(affinity: &Affinity, node: &Node) -> usize {
+    affinity.data.iter().filter(|name| node.description.cached.contains(*name)).count()
+}
+
+/// What a node is worth to a job: its preferred labels, and the data on its disks.
+fn worth(affinity: &Affinity, node: &Node) -> u32 {
+    let hits = u32::try_from(cached(affinity, node)).unwrap_or(u32::MAX);
+    let all = u32::try_from(affinity.data.len()).unwrap_or(u32::MAX).max(1);
+    preferred(affinity, node).saturating_add(DATA.saturating_mul(hits) / all)
+}
+
+/// Places a gang by its wishes, or changes nothing.
+pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
+    let mark = index.mark();
+    if demand.wishes.affinity == Affinity::default() {
+        let roomiest = roomiest(index, demand);
+        if let Some(placement) = place_among(index, demand, &roomiest) {
+            return Ok(placement);
+        }
+        index.undo_to(mark);
+    }
+    for nodes in regions(index, demand) {
+        if let Some(placement) = place_among(index, demand, &nodes) {
+            return Ok(placement);
+        }
+        index.undo_to(mark);
+    }
+    Err(Short { missing: 1 })
+}
+
+/// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each value of
+/// the label.
+fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
+    let nodes = index.nodes().filter(|(id, node)| is_possible(index, demand, *id, node)).map(|(id, _)| id);
+    if demand.wishes.together().is_empty() {
+        return vec![nodes.collect()];
+    }
+    let mut regions: BTreeMap<&str, Vec<NodeId>> = BTreeMap::new();
+    for id in nodes {
+        let Some(node) = index.ledger_node(id) else { continue };
+        if let Some(value) = node.description.label(demand.wishes.together()) {
+            regions.entry(value).or_default().push(id);
+        }
+    }
+    let stack = !demand.wishes.spread(index);
+    let mut ranked: Vec<_> = regions
+        .into_values()
+        .filter_map(|nodes| {
+            let free: u64 = nodes.iter().map(|id| compute_left(index, demand, *id)).fold(0, u64::saturating_add);
+            let worths = nodes.iter().filter_map(|id| index.ledger_node(*id));
+            let best = worths.map(|node| worth(&demand.wishes.affinity, node)).max().unwrap_or(0);
+            let enough = u128::from(free) >= u128::from(demand.compute) * u128::from(demand.gang);
+            enough.then_some((Reverse(best), if stack { free } else { u64::MAX - free }, nodes))
+        })
+        .collect();
+    ranked.sort();
+    ranked.into_iter().map(|(_, _, nodes)| nodes).collect()
+}
+
+/// A demand for each region of `together` that could ever hold it; the demand itself when it has no such wish.
+pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
+    let key = demand.wishes.together();
+    if key.is_empty() {
+        return vec![demand.clone()];
+    }
+    let mut regions: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
+    for (id, node) in index.nodes() {
+        if let Some(value) = node.node.as_ref().and_then(|node| node.description.label(key)) {
+            regions.entry(value).or_default().insert(id);
+        }
+    }
+    regions.into_values().map(|nodes| Demand { within: Some(Arc::new(nodes)), ..demand.clone() }).collect()
+}
+
+/// Whether a worker may go to a node, and finds something free there.
+fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
+    let avoid = demand.wishes.avoid();
+    node.node.as_ref().is_some_and(|node| demand.accepts(node))
+        && demand.fits_host(node, 1)
+        && node.cards.iter().any(|card| card.offered() > 0 && demand.offer_of(card.class).is_some())
+        && (avoid.is_empty() || !index.surroundings.has(id, avoid))
+}
+
+/// The possible nodes with the most left of the classes that are accepted.
+fn roomiest(index: &Index, demand: &Demand) -> Vec<NodeId> {
+    let classes = demand.offers.iter().map(|offer| index.classes.get(offer.class));
+    let largest: BTreeSet<NodeId> =
+        classes.flat_map(|class| class.nodes.iter().rev().take(ROOMIEST).map(|(_, id)| *id)).collect();
+    let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
+    largest.into_iter().filter(possible).collect()
+}
+
+/// What the cards of a node that are accepted have left, in thousandths of a TFLOPS.
+fn compute_left(index: &Index, demand: &Demand, id: NodeId) -> u64 {
+    let cards = index.node(id).into_iter().flat_map(|node| &node.cards);
+    let left = cards.filter_map(|card| Some(demand.offer_of(card.class)?.compute_of(card.offered())));
+    left.fold(0, u64::saturating_add)
+}
+
+/// How soon a node's turn comes; less is sooner: what it is worth, with spreading its own workers, its room, how busy it is.
+type Turn = (Reverse<u32>, u32, u64, Percent, NodeId);
+
+/// The nodes of one value of the label of `spread`.
+#[derive(Debug, Default)]
+struct Zone {
+    /// Workers of the gang that are there.
+    workers: u32,
+    turns: BTreeSet<Turn>,
+}
+
+/// The nodes that could take a further worker, in order.
+struct Turns {
+    zones: Vec<Zone>,
+    /// Zones by their workers and the turn of their best node; of equals the nodes without the label last.
+    order: BTreeSet<(u32, bool, Turn, usize)>,
+    spreads_nodes: bool,
+}
+
+impl Turns {
+    fn new(index: &Index, demand: &Demand, nodes: &[NodeId], own: &BTreeMap<NodeId, u32>) -> Self {
+        let wishes = &demand.wishes;
+        let spreads_nodes = wishes.spread(index);
+        let mut zones: BTreeMap<Option<&str>, Zone> = BTreeMap::new();
+        for id in nodes {
+            let Some(node) = index.ledger_node(*id) else { continue };
+            let value = node.description.label(&wishes.affinity.spread);
+            let here = own.get(id).copied().unwrap_or(0);
+            let left = compute_left(index, demand, *id);
+            let room = if spreads_nodes { u64::MAX - left } else { left };
+            let turn = (
+                Reverse(worth(&wishes.affinity, node)),
+                if spreads_nodes { here } else { 0 },
+                room,
+                index.surroundings.load(*id),
+                *id,
+            );
+            let zone = zones.entry(value).or_default();
+            zone.workers += here;
+            zone.turns.insert(turn);
+        }
+        // `None` sorts first: zones without the label are moved behind the others by the flag in `order`.
+        let unlabelled = !wishes.affinity.spread.is_empty() && zones.contains_key(&None);
+        let mut turns = Self { zones: zones.into_values().collect(), order: BTreeSet::new(), spreads_nodes };
+        for number in 0..turns.zones.len() {
+            turns.enter(number, unlabelled && number == 0);
+        }
+        turns
+    }
+
+    fn enter(&mut self, number: usize, unlabelled: bool) {
+        let zone = &self.zones[number];
+        if let Some(turn) = zone.turns.first() {
+            self.order.insert((zone.workers, unlabelled, *turn, number));
+        }
+    }
+
+    /// The next node, and its zone.
+    fn next(&self) -> Option<(NodeId, usize)> {
+        self.order.first().map(|(_, _, turn, number)| (turn.4, *number))
+    }
+
+    /// The node whose turn it was took a worker, or has no room for one.
+    fn done(&mut self, took: bool) {
+        let Some((_, unlabelled, turn, number)) = self.order.pop_first() else { return };
+        let zone = &mut self.zones[number];
+        zone.turns.remove(&turn);
+        if took {
+            zone.workers += 1;
+            let own = if self.spreads_nodes { turn.1 + 1 } else { turn.1 };
+            zone.turns.insert((turn.0, own, turn.2, turn.3, turn.4));
+        }
+        self.enter(number, unlabelled);
+    }
+}
+
+/// Places the whole gang on some of these nodes. What it took stays taken when it fails.
+fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
+    let mark = index.mark();
+    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut member = 0;
+    let spans: &[Span] = match demand.span {
+        Span::Card => &[Span::Card],
+        Span::Node | Span::Pool => &[Span::Card, Span::Node],
+    };
+    // Room only shrinks: where one virtual card found no place on one card, none does.
+    for span in spans {
+        let own = trial.workers_by_node();
+        let mut turns = Turns::new(trial.index, demand, nodes, &own);
+        while member < demand.gang {
+            let Some((node, _)) = turns.next() else { break };
+            let near: Vec<CardId> = trial.cards().into_iter().filter(|card| card.node == node).collect();
+            let shares = match span {
+                Span::Card => card::best(trial.index, demand, Some(node), &near).map(|share| vec![share]),
+                Span::Node | Span::Pool => spread::on_node(trial.index, demand, node),
+            };
+            match shares {
+                Some(shares) => {
+                    trial.take(demand, member, &shares)?;
+                    member += 1;
+                    turns.done(true);
+                }
+                None => turns.done(false),
+            }
+        }
+    }
+    if demand.span == Span::Pool && member < demand.gang {
+        let within = Some(Arc::new(nodes.iter().copied().collect()));
+        let restricted = Demand { within, ..demand.clone() };
+        while member < demand.gang {
+            let shares = spread::over_nodes(trial.index, &restricted)?;
+            trial.take(demand, member, &shares)?;
+            member += 1;
+        }
+    }
+    (member == demand.gang).then_some(trial.placement)
+}
+
+impl Trial<'_> {
+    /// Workers placed so far, by node.
+    fn workers_by_node(&self) -> BTreeMap<NodeId, u32> {
+        let mut count: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for worker in &self.placement.workers {
+            *count.entry(worker.node).or_default() += 1;
+        }
+        count
+    }
+}
