@@ -1,16 +1,23 @@
 //! Queues as the API shows them and takes them.
 
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
-use tessera_ledger::{Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings};
+use tessera_ledger::{Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings, State};
 
 use crate::error::Refusal;
 use crate::job_spec::Check;
 use crate::v1;
 
-/// A queue.
+/// A queue, as of the time of the state.
 #[must_use]
-pub fn queue(queue: &Queue) -> v1::Queue {
-    v1::Queue { settings: Some(settings(&queue.settings)), used: Some(amount(queue.used)), jobs: queue.jobs }
+pub fn queue(state: &State, queue: &Queue) -> v1::Queue {
+    v1::Queue {
+        settings: Some(settings(&queue.settings)),
+        used: Some(amount(queue.used)),
+        jobs: queue.jobs,
+        mean_used: Some(amount(queue.mean_use(state.time(), state.config()))),
+        share_ppm: state.share_of(queue),
+        leaving: Some(amount(queue.leaving)),
+    }
 }
 
 fn settings(settings: &QueueSettings) -> v1::QueueSettings {

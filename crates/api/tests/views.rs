@@ -97,7 +97,7 @@ fn the_pool_in_numbers_is_the_reference_pool() {
     let node = pool_view::node(&pool.state, pool.state.node(NodeId(1)).expect("node 1"));
     assert_eq!((node.name.as_str(), node.first_block_number, node.cards), ("n1", 64, 4));
     assert_eq!(node.job_ids, [0u64; 0]);
-    let queue = queue_view::queue(pool.state.queue("default").expect("always there"));
+    let queue = queue_view::queue(&pool.state, pool.state.queue("default").expect("always there"));
     assert_eq!((queue.jobs, queue.used.map(|used| used.milli_tflops)), (1, Some(50_000)));
 }
 

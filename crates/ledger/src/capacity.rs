@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::job::{JobSpec, Span};
+use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
 use crate::units::{Mebibytes, MilliTflops, Percent};
 
@@ -73,6 +74,16 @@ impl Capacity {
         self.classes.iter().map(|(class, cards)| (class, *cards))
     }
 
+    /// Compute and memory of all cards.
+    #[must_use]
+    pub fn amount(&self, precision: Precision) -> QueueAmount {
+        self.classes().fold(QueueAmount::default(), |sum, (class, cards)| {
+            let all = |one: u64| one.saturating_mul(cards);
+            let compute = MilliTflops(all(class.rate(precision).0));
+            sum.plus(QueueAmount { compute, memory: Mebibytes(all(class.memory.0)) })
+        })
+    }
+
     pub(crate) fn add(&mut self, card: &Card) {
         *self.classes.entry(CardClass::lasting(card)).or_insert(0) += 1;
     }
@@ -105,11 +116,12 @@ impl Capacity {
             largest = largest.max(rate);
         }
         let saturate = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-        let demand = request.compute.saturating_mul(spec.gang);
+        let least = *spec.gang_sizes().start();
+        let demand = request.compute.saturating_mul(least);
         if u128::from(demand.0) > total {
             return Err(Rejection::ExceedsPool { demand, total: MilliTflops(saturate(total)) });
         }
-        let memory = request.memory.saturating_mul(spec.gang);
+        let memory = request.memory.saturating_mul(least);
         if u128::from(memory.0) > total_memory {
             return Err(Rejection::ExceedsMemory { demand_mib: memory.0, total_mib: saturate(total_memory) });
         }

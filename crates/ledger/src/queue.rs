@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::config::PoolConfig;
 use crate::job::Packing;
 use crate::past_use::PastUse;
+use crate::state::State;
 use crate::units::{LogTime, Mebibytes, MilliTflops};
 
 /// An amount of both resources that queues share.
@@ -27,6 +28,14 @@ impl QueueAmount {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { compute: self.compute.saturating_add(other.compute), memory: self.memory.saturating_add(other.memory) }
+    }
+
+    /// The share of `all` in the resource of which it is more, as a count of `parts`.
+    #[must_use]
+    pub fn dominant(self, all: Self, parts: u64) -> u64 {
+        let of = |amount: u64, all: u64| u128::from(amount) * u128::from(parts) / u128::from(all.max(1));
+        let most = of(self.compute.0, all.compute.0).max(of(self.memory.0, all.memory.0));
+        u64::try_from(most).unwrap_or(u64::MAX)
     }
 
     /// The difference of both resources, never below zero.
@@ -93,6 +102,18 @@ impl Queue {
         let mut past = self.past;
         past.advance(self.used, now, half_life(config));
         past.mean(half_life(config))
+    }
+}
+
+impl State {
+    /// What a queue has borrowed, now and on average in the past, for its weight: the dominant share of what it holds above its
+    /// guarantee, in millionths of the pool. Of queues next to one another the one with the least goes first.
+    #[must_use]
+    pub fn share_of(&self, queue: &Queue) -> u64 {
+        let all = self.capacity().amount(self.config().reference_precision);
+        let above = |amount: QueueAmount| amount.minus(queue.settings.guaranteed);
+        let borrowed = above(queue.standing()).plus(above(queue.mean_use(self.time(), self.config())));
+        borrowed.dominant(all, 1_000_000) / u64::from(queue.settings.weight.max(1))
     }
 }
 

@@ -43,9 +43,22 @@ impl Job {
     }
 
     /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was preempted
-    /// too often within the last hour. `None`: now.
+    /// too often within the last hour, or has not run as long as it asked to. `None`: now. `running_since` is when all its workers
+    /// ran, or the time of its grant while they do not.
     #[must_use]
-    pub fn preemptible_from(&self, now: LogTime, per_hour: u32, recall: bool) -> Option<LogTime> {
+    pub fn preemptible_from(
+        &self,
+        running_since: LogTime,
+        now: LogTime,
+        per_hour: u32,
+        recall: bool,
+    ) -> Option<LogTime> {
+        let shortest = if recall { self.spec.min_runtime.min(RECALL_PATIENCE) } else { self.spec.min_runtime };
+        let has_run = Some(running_since.after(shortest)).filter(|at| *at > now);
+        self.budget_from(now, per_hour, recall).max(has_run)
+    }
+
+    fn budget_from(&self, now: LogTime, per_hour: u32, recall: bool) -> Option<LogTime> {
         // Where operators want no preemption at all, a loan is still given back.
         let limit = if recall { per_hour.max(1) } else { per_hour };
         let mut recent: Vec<LogTime> =

@@ -127,18 +127,17 @@ impl Pool {
                 false => self.line.shapes.block(id, Block::Queue),
             };
         }
-        let mark = self.index.mark();
-        match fit::place(&mut self.index, &shape.demand) {
-            Ok(placement) => {
-                let amount = queues::amount(placement.blocks(), placement.memory(), round.state.config().block_size);
-                if self.queues.admit(&spec.queue, amount, &[]).is_err() {
-                    self.index.undo_to(mark);
-                    return self.line.shapes.block(id, Block::Round);
-                }
+        let (queues, block_size) = (&self.queues, round.state.config().block_size);
+        let amount_of = |place: &Placement| queues::amount(place.blocks(), place.memory(), block_size);
+        let admits = |place: &Placement| queues.admit(&spec.queue, amount_of(place), &[]).is_ok();
+        match fit::elastic::place(&mut self.index, &shape.demand, admits) {
+            Ok(Some(placement)) => {
+                let amount = amount_of(&placement);
                 self.queues.charge(&spec.queue, amount, spec.preemptible);
                 self.index.keep();
                 self.grant(round, key.job, placement, Vec::new());
             }
+            Ok(None) => self.line.shapes.block(id, Block::Round),
             Err(short) if may_preempt => self.preempt_for(round, key.job, id, false, short.missing),
             Err(short) => {
                 // Gangs whose virtual cards spread may find room for several where one more card is freed.
@@ -159,7 +158,9 @@ impl Pool {
         let block_size = round.state.config().block_size;
         let (spec, least) = (Arc::clone(&shape.spec), shape.least(block_size));
         let queue = spec.queue.as_str();
-        let beneficiary = Beneficiary { demand: &shape.demand, priority: spec.priority, queue, least, missing };
+        // Nobody gives way for more virtual cards than the job needs.
+        let demand = &shape.demand.of_gang(shape.demand.gang_min);
+        let beneficiary = Beneficiary { demand, priority: spec.priority, queue, least, missing };
         let search =
             preempt::search(&mut self.index, round.state, &self.victims, &self.queues, beneficiary, &round.in_plan);
         let Some((placement, victims)) = search.found else {

@@ -57,6 +57,8 @@ impl Offer {
 pub(crate) struct Demand {
     /// Number of virtual cards.
     pub(crate) gang: u32,
+    /// With how many of them it may start at least.
+    pub(crate) gang_min: u32,
     /// Compute of each, in thousandths of a TFLOPS.
     pub(crate) compute: u64,
     /// Memory of each in MiB.
@@ -114,6 +116,7 @@ impl Demand {
         };
         Self {
             gang: spec.gang,
+            gang_min: *spec.gang_sizes().start(),
             compute,
             memory: request.memory.0,
             precision,
@@ -130,11 +133,16 @@ impl Demand {
         }
     }
 
+    /// The same for so many virtual cards, no more and no less.
+    pub(crate) fn of_gang(&self, gang: u32) -> Self {
+        Self { gang, gang_min: gang, ..self.clone() }
+    }
+
     /// The least that a grant can count for in a queue.
     pub(crate) fn least(&self, block_size: MilliTflops) -> QueueAmount {
         let blocks = self.offers.iter().map(|offer| u64::from(offer.need)).min().unwrap_or(0);
-        let memory = Mebibytes(self.memory).saturating_mul(self.gang);
-        queues::amount(blocks.saturating_mul(u64::from(self.gang)), memory, block_size)
+        let memory = Mebibytes(self.memory).saturating_mul(self.gang_min);
+        queues::amount(blocks.saturating_mul(u64::from(self.gang_min)), memory, block_size)
     }
 
     /// Whether a node has so much of its host left that so many workers can start on it.

@@ -91,7 +91,8 @@ impl Pool {
             if !search.over {
                 self.hide_all(keeping);
                 let shape = self.line.shapes.get(id);
-                match shape.and_then(|shape| reserve::cards_for(&self.index, &shape.demand)) {
+                let demand = shape.map(|shape| shape.demand.of_gang(shape.demand.gang_min));
+                match demand.and_then(|demand| reserve::cards_for(&self.index, &demand)) {
                     Some(cards) => {
                         search.over = true;
                         let free_by = reserve::free_by(&self.index, state, &cards, now);
@@ -115,8 +116,9 @@ impl Pool {
         let old =
             keeping.before.iter().position(|old| old.line == fresh.line).map(|place| keeping.before.remove(place));
         if let Some(old) = old {
-            let later = old.free_by < fresh.free_by;
-            let released = old.cards.iter().copied().filter(|card| later || !fresh.cards.contains(card));
+            // Kept for another job until now, or for longer than was known: whoever was kept away is tried again.
+            let anew = old.holder != fresh.holder || old.free_by < fresh.free_by;
+            let released = old.cards.iter().copied().filter(|card| anew || !fresh.cards.contains(card));
             self.wake_for_cards(&released.collect::<Vec<_>>(), None);
         }
         self.index.set_hidden(&fresh.cards, true);

@@ -12,7 +12,7 @@ use tessera_ledger::{LogTime, Mebibytes, MilliTflops, PoolConfig, Queue, QueueAm
 /// Most queues above one another; the ledger allows no more.
 const DEPTH: usize = 16;
 /// A share of the whole pool.
-const WHOLE: u128 = 1_000_000_000_000;
+const WHOLE: u64 = 1_000_000_000_000;
 
 /// A queue as placement sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Queues {
         };
         self.limited = fresh.iter().any(|queue| queue.maximum.is_some());
         self.entries = fresh;
-        self.capacity = capacity_of(state);
+        self.capacity = state.capacity().amount(state.config().reference_precision);
         self.stale = false;
         changed
     }
@@ -250,10 +250,7 @@ impl Queues {
 
     /// A share of the pool for a weight, in the resource of which it is more.
     fn share(&self, amount: QueueAmount, weight: u32) -> u64 {
-        let of = |amount: u64, all: u64| u128::from(amount) * WHOLE / u128::from(all.max(1));
-        let compute = of(amount.compute.0, self.capacity.compute.0);
-        let memory = of(amount.memory.0, self.capacity.memory.0);
-        u64::try_from(compute.max(memory) / u128::from(weight)).unwrap_or(u64::MAX)
+        amount.dominant(self.capacity, WHOLE) / u64::from(weight)
     }
 
     /// What a queue has borrowed, as a share of the pool for its weight; in millionths of a millionth.
@@ -281,9 +278,16 @@ impl Queues {
         Turn(levels)
     }
 
-    /// The share by which turns are compared at the queue's own level, in millionths of the pool.
-    pub(crate) fn share_of(&self, name: &str) -> u64 {
+    /// What a queue has borrowed for its weight, in millionths of the pool.
+    pub(crate) fn share_ppm(&self, name: &str) -> u64 {
         self.ids.get(name).map_or(0, |id| self.borrowed(&self.entries[*id]) / 1_000_000)
+    }
+
+    /// Whether some other queue holds more than it is guaranteed.
+    pub(crate) fn others_borrow(&self, name: &str) -> bool {
+        let own: Vec<usize> = self.line(name).collect();
+        let mut others = self.entries.iter().enumerate().filter(|(id, _)| !own.contains(id));
+        others.any(|(_, queue)| !queue.standing().within(queue.guaranteed))
     }
 
     /// Whether any queue is guaranteed anything.
@@ -351,16 +355,6 @@ impl Recall<'_> {
             }
         }
     }
-}
-
-/// Compute and memory of all cards.
-fn capacity_of(state: &State) -> QueueAmount {
-    let precision = state.config().reference_precision;
-    state.capacity().classes().fold(QueueAmount::default(), |sum, (class, cards)| {
-        let all = |one: u64| one.saturating_mul(cards);
-        let compute = MilliTflops(all(class.rate(precision).0));
-        sum.plus(QueueAmount { compute, memory: Mebibytes(all(class.memory.0)) })
-    })
 }
 
 /// What blocks and memory count for in a queue.

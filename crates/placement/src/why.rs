@@ -1,6 +1,6 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, QueueAmount, Span, State};
+use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, Span, State};
 
 use crate::demand::{Demand, Offer};
 use crate::fit;
@@ -38,6 +38,12 @@ pub enum WaitCode {
     Affinity,
     /// It would fit, but the cards are kept for a job before it in line.
     ReservedForEarlier,
+    /// Others have borrowed what it needs, and it would take its queue beyond what the queue is guaranteed itself.
+    BeyondGuarantee,
+    /// Too little is free, and what becomes free goes first to a queue that has borrowed less for its weight.
+    FairShareTurn,
+    /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they asked to.
+    VictimsProtected,
     /// It fits; the next decision starts it.
     Ready,
 }
@@ -60,6 +66,9 @@ impl WaitCode {
             Self::Fragmented => "FRAGMENTED",
             Self::Affinity => "AFFINITY",
             Self::ReservedForEarlier => "RESERVED_FOR_EARLIER",
+            Self::BeyondGuarantee => "BEYOND_GUARANTEE",
+            Self::FairShareTurn => "FAIR_SHARE_TURN",
+            Self::VictimsProtected => "VICTIMS_PROTECTED",
             Self::Ready => "READY",
         }
     }
@@ -83,7 +92,7 @@ impl Explanation {
         Self { code, sentence: sentence.into(), numbers: Vec::new(), change: None }
     }
 
-    fn with(mut self, name: &'static str, number: u64) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, number: u64) -> Self {
         self.numbers.push((name, number));
         self
     }
@@ -91,6 +100,13 @@ impl Explanation {
     pub(crate) fn changed_by(mut self, change: impl Into<String>) -> Self {
         self.change = Some(change.into());
         self
+    }
+
+    /// Says that all this is about the least number of virtual cards.
+    fn of_elastic(mut self, demand: &Demand) -> Self {
+        let (least, most) = (demand.gang_min, demand.gang);
+        self.sentence.push_str(&format!(" (for {least} virtual cards, the least of {least} to {most})"));
+        self.with("gang_min", u64::from(least)).with("gang_max", u64::from(most))
     }
 }
 
@@ -111,8 +127,20 @@ impl Pool {
             return explanation;
         }
         let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
-        self.shortage(state, &job.spec.queue, &demand, Some(job.id))
-            .unwrap_or_else(|| Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it"))
+        let least = demand.of_gang(demand.gang_min);
+        let explanation = self.shortage(state, &job.spec.queue, &least, Some(job.id));
+        let lacks_room = |explanation: &Explanation| {
+            matches!(explanation.code, WaitCode::ComputeShort | WaitCode::MemoryShort | WaitCode::Fragmented)
+        };
+        let explanation = match explanation {
+            Some(lack) if lacks_room(&lack) => Some(self.held_back(state, job, &least).unwrap_or(lack)),
+            other => other,
+        };
+        let explanation = explanation.map(|explanation| match demand.gang_min < demand.gang {
+            true => explanation.of_elastic(&demand),
+            false => explanation,
+        });
+        explanation.unwrap_or_else(|| Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it"))
     }
 
     /// What keeps a request from being granted now; `None` when it fits.
@@ -168,36 +196,6 @@ impl Pool {
             None => explanation
                 .changed_by(format!("it is tried again when job {earlier} has started; a higher priority goes before it")),
         })
-    }
-
-    fn queue_shortage(&self, state: &State, queue: &str, demand: &Demand) -> Option<Explanation> {
-        let amount = demand.least(state.config().block_size);
-        let over = self.queues.admit(queue, amount, &[]).err()?;
-        let short = over.used.plus(amount).minus(over.maximum);
-        let QueueAmount { compute, memory } = short;
-        let text = format!(
-            "queue {:?} holds {} and {} of at most {} and {}, and the job needs {} and {} more",
-            over.queue,
-            over.used.compute,
-            over.used.memory,
-            over.maximum.compute,
-            over.maximum.memory,
-            amount.compute,
-            amount.memory,
-        );
-        Some(
-            Explanation::new(WaitCode::QueueMaximum, text)
-                .with("used_compute", over.used.compute.0)
-                .with("maximum_compute", over.maximum.compute.0)
-                .with("needed_compute", amount.compute.0)
-                .with("used_memory", over.used.memory.0)
-                .with("maximum_memory", over.maximum.memory.0)
-                .with("needed_memory", amount.memory.0)
-                .changed_by(format!(
-                    "raise the maximum of queue {:?} by {compute} and {memory}, or wait until its jobs end",
-                    over.queue
-                )),
-        )
     }
 
     /// Names the shortest of compute, memory and room together.

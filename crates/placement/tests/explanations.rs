@@ -152,3 +152,80 @@ fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {
     assert_eq!(lost, [(2, 4000), (1, 6000)], "whoever loses least is named first");
     assert_eq!(world.state.digest(), before);
 }
+
+/// A pool of 20 TFLOPS of which `owner` is guaranteed 10.
+fn lent_out() -> World {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    world.queue_of("owner", "", (10, 1000), None, 1);
+    world.queue_of("borrower", "", (0, 0), None, 2);
+    for _ in 0..4 {
+        world.submit(JobSpec { queue: "borrower".to_owned(), ..job(5, 10) });
+    }
+    world.settle(3);
+    world
+}
+
+#[test]
+fn a_job_beyond_the_guarantee_of_its_queue_is_told_so() {
+    let mut world = lent_out();
+    let id = world.submit(JobSpec { queue: "owner".to_owned(), gang: 3, ..job(5, 10) });
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::BeyondGuarantee);
+    assert_eq!(
+        explanation.sentence,
+        "queue \"owner\" holds 0 TFLOPS and 0 MiB of the 10 TFLOPS and 1000 MiB that it is guaranteed, and the job needs \
+         15 TFLOPS and 30 MiB: beyond its guarantee it cannot call back what others have borrowed"
+    );
+    assert_eq!(
+        explanation.change.as_deref(),
+        Some("guarantee queue \"owner\" 5 TFLOPS and 0 MiB more, or wait until something is free")
+    );
+}
+
+#[test]
+fn protected_jobs_are_named_with_the_time_that_is_left() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100)]));
+    world.submit(JobSpec { priority: 10, min_runtime: Duration::from_secs(300), ..job(10, 10) });
+    world.settle(3);
+    world.pass(Duration::from_secs(100));
+    let id = world.submit(JobSpec { priority: 90, ..job(10, 10) });
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::VictimsProtected);
+    assert_eq!(
+        explanation.sentence,
+        "jobs that would give way are left running for 200 s more: they were preempted too often within the last hour, or \
+         have not run as long as they asked to"
+    );
+    assert_eq!(explanation.numbers, [("milliseconds_left", 200_000)]);
+}
+
+#[test]
+fn another_queue_whose_turn_it_is_is_named_with_both_shares() {
+    let mut world = lent_out();
+    world.submit(JobSpec { queue: "borrower".to_owned(), ..job(5, 10) });
+    world.submit(JobSpec { queue: "default".to_owned(), ..job(5, 10) });
+    let id = world.state.waiting().find(|job| job.spec.queue == "borrower").expect("it waits").id;
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::FairShareTurn);
+    assert_eq!(
+        explanation.sentence,
+        "too little is free, and what becomes free goes to queue \"default\" first: it has borrowed 0.00 % of the pool for \
+         its weight, or is within its guarantee, and queue \"borrower\" has borrowed 50.00 %"
+    );
+}
+
+#[test]
+fn an_elastic_gang_is_told_from_which_number_on_it_starts() {
+    let mut world = two_cards();
+    let id = world.submit(JobSpec { gang: 5, gang_min: Some(2), ..job(6, 10) });
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::ComputeShort);
+    assert_eq!(
+        explanation.sentence,
+        "it needs 12 TFLOPS and 10 TFLOPS is free on the cards that it accepts: 2 TFLOPS too little (for 2 virtual cards, the \
+         least of 2 to 5)"
+    );
+    assert!(explanation.numbers.contains(&("gang_max", 5)));
+}

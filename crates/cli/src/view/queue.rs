@@ -21,6 +21,10 @@ pub struct QueueView {
     pub maximum: Option<AmountView>,
     /// What its jobs hold.
     pub used: AmountView,
+    /// What it held on average, the past counting less.
+    pub mean_used: AmountView,
+    /// What it borrows and has borrowed, for its weight, in percent of the pool; the least goes first.
+    pub share_percent: f64,
     /// Its share of what is left over.
     pub weight: u32,
     /// How virtual cards of its jobs are laid over the pool; absent: as the pool says.
@@ -51,6 +55,12 @@ impl AmountView {
     }
 }
 
+/// Millionths as percent, with two digits.
+fn percent(millionths: u64) -> f64 {
+    let hundredths = u32::try_from(millionths / 100).unwrap_or(u32::MAX);
+    f64::from(hundredths) / 100.0
+}
+
 impl From<v1::Queue> for QueueView {
     fn from(queue: v1::Queue) -> Self {
         let settings = queue.settings.unwrap_or_default();
@@ -61,6 +71,8 @@ impl From<v1::Queue> for QueueView {
             maximum: settings.maximum.map(Into::into),
             used: queue.used.map(Into::into).unwrap_or_default(),
             packing: (settings.packing != 0).then(|| words::packing(settings.packing)),
+            mean_used: queue.mean_used.map(Into::into).unwrap_or_default(),
+            share_percent: percent(queue.share_ppm),
             weight: settings.weight.max(1),
             jobs: queue.jobs,
         }
@@ -77,6 +89,7 @@ impl Tabular for QueueView {
             Column::left("GUARANTEED"),
             Column::left("MAXIMUM"),
             Column::right("WEIGHT"),
+            Column::right("SHARE"),
         ];
         COLUMNS
     }
@@ -90,6 +103,7 @@ impl Tabular for QueueView {
             AmountView::text(self.guaranteed.as_ref(), "nothing"),
             AmountView::text(self.maximum.as_ref(), "the pool"),
             self.weight.to_string(),
+            format!("{} %", self.share_percent),
         ]
     }
 
@@ -107,6 +121,8 @@ impl Detail for QueueView {
         out.line("guaranteed", AmountView::text(self.guaranteed.as_ref(), "nothing"));
         out.line("maximum", AmountView::text(self.maximum.as_ref(), "the pool"));
         out.line("weight", self.weight);
+        out.line("held on average", AmountView::text(Some(&self.mean_used), ""));
+        out.line("borrowed for its weight", format!("{} % of the pool", self.share_percent));
         out.line("packing", self.packing.as_deref().unwrap_or("as the pool says"));
     }
 

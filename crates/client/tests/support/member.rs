@@ -181,6 +181,10 @@ impl JobService for Member {
         Err(Status::unimplemented("no script"))
     }
 
+    async fn move_job(&self, _: Request<MoveJobRequest>) -> Answer<Response<MoveJobResponse>> {
+        Err(Status::unimplemented("no script"))
+    }
+
     async fn why(&self, _: Request<WhyRequest>) -> Answer<Response<WhyResponse>> {
         Err(Status::unimplemented("no script"))
     }

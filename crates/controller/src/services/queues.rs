@@ -33,7 +33,7 @@ impl QueueService for QueueApi {
         let reading = self.desk.read(request.consistency, deadline).await?;
         let queue = reading.state.queue(&request.name);
         let queue = queue.ok_or_else(|| refusal::of_rejection(&Rejection::UnknownQueue(request.name)))?;
-        let queue = Some(queue_view::queue(queue));
+        let queue = Some(queue_view::queue(&reading.state, queue));
         Ok(Response::new(v1::GetQueueResponse { queue, read: reading.read_state() }))
     }
 
@@ -50,7 +50,8 @@ impl QueueService for QueueApi {
             .state
             .queues()
             .skip_while(|queue| page.after.as_ref().is_some_and(|after| queue.settings.name <= *after));
-        let (queues, next_page_token) = scan::page(&page, rest, name, |queue| Some(queue_view::queue(queue)));
+        let (queues, next_page_token) =
+            scan::page(&page, rest, name, |queue| Some(queue_view::queue(&reading.state, queue)));
         Ok(Response::new(v1::ListQueuesResponse { queues, next_page_token, read: reading.read_state() }))
     }
 

@@ -8,6 +8,7 @@ use crate::job::{Job, JobState};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
 use crate::state::State;
+use crate::units::LogTime;
 
 /// What the victims of one grant give back, by queue and the queues above.
 #[derive(Default)]
@@ -58,7 +59,8 @@ impl State {
         known.iter().for_each(|(victim, allocation)| self.give_back(&mut all, victim, allocation));
         let mut before = Returned::default();
         for (victim, allocation) in &known {
-            self.validate_victim(job, victim, self.amount_asked(workers), &all, &before)
+            let since = allocation.started_at.unwrap_or(allocation.granted_at);
+            self.validate_victim(job, victim, since, self.amount_asked(workers), &all, &before)
                 .map_err(|problem| refuse(victim.id, problem))?;
             self.give_back(&mut before, victim, allocation);
         }
@@ -81,6 +83,7 @@ impl State {
         &self,
         job: &Job,
         victim: &Job,
+        running_since: LogTime,
         asked: QueueAmount,
         all: &Returned,
         before: &Returned,
@@ -93,8 +96,8 @@ impl State {
         } else if victim.effective_priority() >= job.spec.priority {
             return Err("its priority is not lower");
         }
-        if victim.preemptible_from(self.time, self.config.preemptions_per_hour, recall).is_some() {
-            return Err("it was preempted too often within the last hour");
+        if victim.preemptible_from(running_since, self.time, self.config.preemptions_per_hour, recall).is_some() {
+            return Err("it was preempted too often within the last hour, or has not run as long as it asked to");
         }
         Ok(())
     }

@@ -35,7 +35,11 @@ pub(super) fn check(
             true => gives_way_to(victim, job),
             false => may_be_recalled(world, victim, asked, &mine),
         };
-        if !allowed || !active || is_spared(world, victim, job) || !world.leaving.insert(*id) {
+        let short = allocation.is_some_and(|allocation| {
+            let since = allocation.started_at.unwrap_or(allocation.granted_at);
+            ran_too_short(world, victim, since, victim.spec.queue != job.spec.queue)
+        });
+        if !allowed || !active || short || is_spared(world, victim, job) || !world.leaving.insert(*id) {
             problems.push(refused);
             continue;
         }
@@ -54,6 +58,13 @@ pub(super) fn check(
 fn gives_way_to(victim: &Job, job: &Job) -> bool {
     let seniority = victim.waited.as_millis() / HEAD_START.as_millis();
     victim.spec.preemptible && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
+}
+
+/// Whether it has not run as long as it asked to; of what its queue borrowed only an hour counts.
+fn ran_too_short(world: &World<'_>, victim: &Job, since: LogTime, recalled: bool) -> bool {
+    let hour = Duration::from_secs(3600);
+    let asked = if recalled { victim.spec.min_runtime.min(hour) } else { victim.spec.min_runtime };
+    world.state.time().since(since) < asked
 }
 
 /// Whether it gave way too often within the last hour.

@@ -4,6 +4,7 @@
 pub(crate) mod affinity;
 mod card;
 mod closeness;
+pub(crate) mod elastic;
 mod member;
 mod share;
 mod spread;

@@ -169,7 +169,7 @@ impl Hunt<'_> {
         if recall && !self.queues.recall(self.job.queue, self.job.least).allows(victim.giver()) {
             return None;
         }
-        if let Some(at) = job.preemptible_from(now, config.preemptions_per_hour, recall) {
+        if let Some(at) = job.preemptible_from(running_since(allocation), now, config.preemptions_per_hour, recall) {
             let at = (at.0 < u64::MAX).then_some(at);
             self.retry_at = self.retry_at.into_iter().chain(at).min();
             return None;
@@ -221,6 +221,11 @@ impl Hunt<'_> {
         }
         (placement, chosen)
     }
+}
+
+/// Since when a grant runs, or is held while its workers are being started.
+fn running_since(allocation: &Allocation) -> LogTime {
+    allocation.started_at.unwrap_or(allocation.granted_at)
 }
 
 /// Whether a job may use blocks of a card.

@@ -52,6 +52,8 @@ pub struct Request {
     pub limit: Option<u64>,
     /// Thousandths of a processor, and whether whole cards are taken.
     pub host: (u64, bool),
+    pub gang_min: Option<u32>,
+    pub min_runtime: u64,
 }
 
 const QUEUES: [&str; 4] = ["default", "top", "left", "right"];
@@ -69,6 +71,8 @@ impl Request {
         spec.virtual_card.precision = self.int8.then_some(Precision::Int8);
         spec.queue = QUEUES[self.queue % QUEUES.len()].to_owned();
         spec.time_limit = self.limit.map(Duration::from_secs);
+        spec.gang_min = self.gang_min.map(|least| least.min(self.gang));
+        spec.min_runtime = Duration::from_secs(self.min_runtime);
         spec.retry.max_retries = 2;
         spec.host.cpu = MilliCpus(self.host.0);
         spec.virtual_card.whole_cards = self.host.1;
@@ -95,8 +99,9 @@ fn request() -> impl Strategy<Value = Request> {
         (span, prop::collection::vec(kind(), 0..3), any::<bool>(), 0usize..8, prop::option::weighted(0.2, 0u32..2));
     let limit = prop::option::weighted(0.5, prop::sample::select(vec![20u64, 100, 900]));
     let host = (prop::sample::select(vec![0u64, 0, 1000, 2500]), prop::bool::weighted(0.1));
-    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit);
-    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit), host)| Request {
+    let elastic = (prop::option::weighted(0.3, 1u32..3), prop::sample::select(vec![0u64, 0, 0, 50, 7200]));
+    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit, elastic);
+    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime)), host)| Request {
         tflops: shape.0,
         memory: shape.1,
         gang: shape.2,
@@ -110,6 +115,8 @@ fn request() -> impl Strategy<Value = Request> {
         int8,
         limit,
         host,
+        gang_min,
+        min_runtime,
     })
 }
 
