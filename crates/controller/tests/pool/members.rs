@@ -92,7 +92,7 @@ async fn member(store: Arc<dyn Store>, port: u16, change: impl FnOnce(&mut Serve
         store,
         dialer: Arc::new(TcpDialer),
         clock: Arc::new(SystemClock),
-        listener,
+        listener: Arc::new(listener),
         http: Some(http),
         seed: u64::from(listen.port()),
     };

@@ -68,7 +68,7 @@ async fn process(end: &CancellationToken) -> String {
         store: MemoryDisk::new(Flushing::AtOnce).open().expect("an empty disk"),
         dialer: Arc::new(TcpDialer),
         clock: Arc::new(SystemClock),
-        listener,
+        listener: Arc::new(listener),
         http: None,
         seed: 4,
     };
