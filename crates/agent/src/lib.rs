@@ -11,14 +11,17 @@
 //!   stopped or dead (law L2). Killing the supervisor kills the worker.
 //!
 //! Where to begin reading: [`node`] is the whole behaviour of an agent as plain state and a synchronous `on(event)`;
-//! [`supervisor`] is the same for one worker; everything else performs what these two decide.
+//! [`supervisor`] is the same for one worker; [`host`] is what both stand on; everything else performs what
+//! they decide.
 
 mod agent;
 pub mod boot;
 mod cards;
 pub mod cgroup;
+mod conduct;
 pub mod config;
 mod durable;
+pub mod host;
 mod http;
 mod identity;
 mod logs;
@@ -34,6 +37,7 @@ pub mod worker;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
+pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
 pub use identity::IdentityError;
 

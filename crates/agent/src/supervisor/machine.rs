@@ -73,7 +73,7 @@ pub enum Effect {
 }
 
 /// What does not change during a worker's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// How it is stopped where nobody says.
     pub stop: StopPolicy,
@@ -84,7 +84,7 @@ pub struct Rules {
 }
 
 /// The state of a supervisor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     rules: Rules,
     status: Status,
@@ -329,3 +329,7 @@ fn describe(exit: Exit, memory_killed: bool) -> String {
 #[cfg(test)]
 #[path = "machine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "lease_model.rs"]
+mod lease_model;

@@ -1,0 +1,147 @@
+//! What an agent stands on: the clock, the disk, and the place where its workers run.
+//!
+//! The behaviour of an agent ([`crate::node`]), its loop and its session know nothing else of the machine they run on.
+//! A real agent stands on processes, control groups and files ([`ProcessHost`]); a simulated one on a model of them.
+
+use std::io;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tessera_actor::{Address, TellError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::boot::BootTime;
+use crate::config::Limits;
+use crate::identity::TermKeeper;
+use crate::node::{Event, LaunchOrder};
+use crate::shell::Input;
+use crate::supervisor::message::Request;
+use crate::supervisor::status::{Cause, Status};
+use crate::worker::launch::Launcher;
+use crate::worker::link::Link;
+use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
+
+/// Wait before a node that had no room for a status is told again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What an agent stands on. The futures it gives are driven by the agent and dropped when the agent ends: workers go on.
+pub trait Host: Send + 'static {
+    /// The clock that leases are counted on.
+    fn now(&self) -> BootTime;
+    /// Name of the node, for people.
+    fn node_name(&self) -> &str;
+    /// The present boot.
+    fn boot_id(&self) -> &str;
+    /// Puts the term and the pool's id on disk; ends once they are there, however long that takes.
+    fn keep_term(&self, term: Term, cluster_id: String) -> BoxFuture<'static, ()>;
+    /// Starts a worker and stays with it to its end.
+    fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()>;
+    /// Takes over a worker that an earlier agent started, and stays with it to its end.
+    fn adopt(&self, line: Line) -> BoxFuture<'static, ()>;
+    /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and then
+    /// nothing of it is needed any more.
+    fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
+}
+
+/// What the node wants of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The newest lease, and by whose word.
+    pub renew: Option<(Fence, Lease)>,
+    /// The newest stop.
+    pub stop: Option<(Fence, StopPolicy, Cause)>,
+}
+
+impl Wanted {
+    /// The requests to the worker's supervisor that are new since `told`.
+    #[must_use]
+    pub fn news(self, told: Self) -> Vec<Request> {
+        let renew = self.renew.filter(|renew| told.renew != Some(*renew));
+        let stop = self.stop.filter(|stop| told.stop != Some(*stop));
+        let renew = renew.map(|(fence, lease)| Request::Renew { fence, lease });
+        let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause });
+        renew.into_iter().chain(stop).collect()
+    }
+}
+
+/// The line between the node and one worker.
+///
+/// What is wanted of the worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a node
+/// never waits for a worker, and a worker that was out of reach hears everything that still matters.
+#[derive(Debug)]
+pub struct Line {
+    /// How the worker stands as far as is known.
+    pub status: Status,
+    /// What the node wants.
+    pub wanted: watch::Receiver<Wanted>,
+    /// Where to tell how it stands.
+    pub(crate) node: Address<Input>,
+}
+
+impl Line {
+    /// Tells the node how the worker stands.
+    pub async fn tell(&self) {
+        loop {
+            let event = Event::WorkerStatus(Box::new(self.status.clone()));
+            match self.node.tell(Input::Event(event), Instant::now() + AGAIN).await {
+                Err(TellError::Full { .. }) => {}
+                // The node is gone only when the agent ends.
+                Ok(()) | Err(TellError::Gone { .. }) => return,
+            }
+        }
+    }
+}
+
+/// A real machine: processes, control groups, files.
+#[derive(Clone)]
+pub(crate) struct ProcessHost {
+    pub launcher: Launcher,
+    pub keeper: TermKeeper,
+    pub boot_id: String,
+}
+
+impl ProcessHost {
+    fn link(&self, line: Line) -> Link {
+        let Limits { kill_confirmation, .. } = self.launcher.bounds;
+        Link { folder: self.launcher.folders.of(line.status.worker), line, patience: kill_confirmation }
+    }
+}
+
+impl Host for ProcessHost {
+    fn now(&self) -> BootTime {
+        BootTime::now()
+    }
+
+    fn node_name(&self) -> &str {
+        &self.launcher.node
+    }
+
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    fn keep_term(&self, term: Term, cluster_id: String) -> BoxFuture<'static, ()> {
+        let keeper = self.keeper.clone();
+        Box::pin(async move { keeper.keep(term, cluster_id).await })
+    }
+
+    fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()> {
+        Box::pin(self.link(line).launch(self.launcher.clone(), order))
+    }
+
+    fn adopt(&self, line: Line) -> BoxFuture<'static, ()> {
+        Box::pin(self.link(line).adopt(self.launcher.clone()))
+    }
+
+    fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {
+        let folder = self.launcher.folders.of(worker);
+        let retention = retention.unwrap_or(self.launcher.bounds.output_retention);
+        Box::pin(async move {
+            let settled = tokio::task::spawn_blocking(move || folder.settle(retention)).await;
+            if let Err(error) = settled.map_err(io::Error::other).flatten() {
+                tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
+            }
+        })
+    }
+}
