@@ -101,6 +101,8 @@ pub struct Ground {
     pub listener: Arc<dyn Listener>,
     /// Where metrics and health are served.
     pub http: Option<TcpListener>,
+    /// Where the member shows what its services and actors work with, once it runs.
+    pub shown: watch::Sender<Option<PoolHandle>>,
     /// Seed of everything random in consensus.
     pub seed: u64,
 }
@@ -132,6 +134,7 @@ pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<()
         clock: Arc::new(SystemClock),
         listener: Arc::new(listener),
         http,
+        shown: watch::Sender::new(None),
         seed: rand::random(),
     };
     run_on(ground, config, shutdown).await
@@ -148,14 +151,13 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
 pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, dialer, clock, listener, http, seed } = ground;
+    let Ground { store, dialer, clock, listener, http, shown, seed } = ground;
     let metrics = Metrics::new();
-    let (member, member_seen) = watch::channel(None);
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
     let _end_all = end.clone().drop_guard();
     let mut pages =
-        http.map(|listener| tokio::spawn(http::serve(listener, member_seen, Arc::clone(&metrics), end.clone())));
+        http.map(|listener| tokio::spawn(http::serve(listener, shown.subscribe(), Arc::clone(&metrics), end.clone())));
 
     let outbound = Outbound::new(Arc::clone(&dialer));
     let environment = Environment { store: Arc::clone(&store), dialer, clock: Arc::clone(&clock), seed };
@@ -170,7 +172,7 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
         }
     };
     let running = Running::start(named, environment, Arc::new(config), metrics, listener, outbound, &end).await?;
-    member.send_replace(Some(running.pool.clone()));
+    shown.send_replace(Some(running.pool.clone()));
     let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
     if let Some(pages) = pages {

@@ -1,0 +1,23 @@
+//! Deterministic simulation of whole Tessera pools.
+
+#[cfg(not(tokio_unstable))]
+compile_error!(
+    "build this with `--cfg tokio_unstable` (chaos/sim/.cargo/config.toml has it): without it tokio's order of tasks is not decided by the seed"
+);
+
+pub mod agent;
+pub mod client;
+pub mod faults;
+pub mod hardware;
+pub mod history;
+pub mod links;
+pub mod machine;
+pub mod member;
+pub mod network;
+pub mod operator;
+pub mod oracle;
+pub mod process;
+pub mod scenario;
+pub mod simulation;
+pub mod story;
+pub mod supervised;
