@@ -43,12 +43,13 @@ pub async fn run(desk: Desk) -> String {
         Err(error) => return error.to_string(),
     };
     let mut random = SmallRng::seed_from_u64(desk.seed);
-    let mut own = Vec::new();
+    let (mut own, mut sent) = (Vec::new(), Vec::new());
     while !desk.closing.load(Ordering::Relaxed) {
         let pause = random.random_range(20..700);
         sleep(Duration::from_millis(pause)).await;
         match random.random_range(0..100) {
-            0..50 => desk.submit(&client, &mut random, &mut own).await,
+            0..8 => desk.submit_again(&client, &mut random, &mut sent).await,
+            8..50 => desk.submit(&client, &mut random, &mut own, &mut sent).await,
             50..70 => desk.look(&client, &mut random, &own).await,
             _ => desk.change(&client, &mut random, &own).await,
         }
@@ -57,11 +58,30 @@ pub async fn run(desk: Desk) -> String {
 }
 
 impl Desk {
-    async fn submit(&self, client: &Client, random: &mut SmallRng, own: &mut Vec<u64>) {
+    /// A client that does not remember whether it was answered sends a request again, long after: it must get the same answer.
+    async fn submit_again(&self, client: &Client, random: &mut SmallRng, sent: &mut [v1::SubmitJobRequest]) {
+        let Some(asked) = (!sent.is_empty()).then(|| sent[random.random_range(0..sent.len())].clone()) else { return };
+        let place = self.history.submit(&asked.request_id);
+        if let Ok(answer) = client.submit_job(asked).await {
+            self.history.answer(place, Answer::Accepted { job: answer.job_id, revision: answer.revision });
+            self.story.tell(&self.name, format!("job {} accepted again at revision {}", answer.job_id, answer.revision));
+        } else {
+            self.history.answer(place, Answer::Unknown);
+        }
+    }
+
+    async fn submit(
+        &self,
+        client: &Client,
+        random: &mut SmallRng,
+        own: &mut Vec<u64>,
+        sent: &mut Vec<v1::SubmitJobRequest>,
+    ) {
         let request_id = client.new_request_id();
         let place = self.history.submit(&request_id);
         let spec = job(random, self.sizes);
         let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
+        sent.push(asked.clone());
         // A person tries again with the same request id as long as it is not known what became of it.
         for _ in 0..5 {
             match client.submit_job(asked.clone()).await {

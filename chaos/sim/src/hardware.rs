@@ -32,32 +32,22 @@ pub struct Computation {
     pub job: u64,
     /// Where it runs.
     pub machine: String,
-    /// What it computes on: node in the ledger, card, first block, number of blocks.
+    /// What it was granted when it began: node in the ledger, card, first block, number of blocks. The ledger may renumber
+    /// blocks within a card while it runs.
     pub blocks: Vec<(u32, u32, u32, u32)>,
     /// When it began.
     pub began: Duration,
 }
 
-impl Computation {
-    /// Whether both compute on a block.
-    pub fn collides(&self, other: &Self) -> bool {
-        self.blocks.iter().any(|own| {
-            let meets = |theirs: &(u32, u32, u32, u32)| {
-                own.0 == theirs.0 && own.1 == theirs.1 && own.2 < theirs.2 + theirs.3 && theirs.2 < own.2 + own.3
-            };
-            other.blocks.iter().any(meets)
-        })
-    }
-}
-
-/// What really computes, and what must never have happened.
+/// What really computes.
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
     live: BTreeMap<(String, WorkerId), Computation>,
-    collisions: Vec<String>,
+    twice: Vec<String>,
+    older_obeyed: Vec<String>,
     began: u64,
 }
 
@@ -66,33 +56,21 @@ impl World {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A program begins.
+    /// A program begins. One rank of a job may not run twice at once, in whatever grants.
     pub fn begin(&self, computation: Computation) {
         let mut seen = self.seen();
-        let clashing = |other: &&Computation| other.worker != computation.worker && computation.collides(other);
         let again = |other: &&Computation| {
             let (one, two) = (other.worker, computation.worker);
             other.job == computation.job && one.rank == two.rank && one.epoch != two.epoch
         };
-        let collisions: Vec<String> = seen
-            .live
-            .values()
-            .filter_map(|other| {
-                let what = if clashing(&other) {
-                    "compute on the same block"
-                } else if again(&other) {
-                    "are one rank of one job, twice at once"
-                } else {
-                    return None;
-                };
-                let Computation { worker, machine, blocks, .. } = &computation;
-                Some(format!(
-                    "worker {worker} on {machine} (blocks {blocks:?}) and worker {} on {} (since {:?}, blocks {:?}) {what}",
-                    other.worker, other.machine, other.began, other.blocks
-                ))
-            })
-            .collect();
-        seen.collisions.extend(collisions);
+        if let Some(other) = seen.live.values().find(again) {
+            let Computation { worker, machine, job, .. } = &computation;
+            let (before, there, since) = (other.worker, &other.machine, other.began);
+            let twice = format!(
+                "job {job} runs twice: worker {worker} begins on {machine} while {before} computes on {there} since {since:?}"
+            );
+            seen.twice.push(twice);
+        }
         seen.began += 1;
         seen.live.insert((computation.machine.clone(), computation.worker), computation);
     }
@@ -107,9 +85,19 @@ impl World {
         self.seen().live.values().cloned().collect()
     }
 
-    /// Everything that must never have happened and did.
-    pub fn collisions(&self) -> Vec<String> {
-        self.seen().collisions.clone()
+    /// Jobs that ran twice at once.
+    pub fn twice(&self) -> Vec<String> {
+        self.seen().twice.clone()
+    }
+
+    /// Somebody obeyed a leader or a grant that was superseded.
+    pub fn obeyed_older(&self, what: String) {
+        self.seen().older_obeyed.push(what);
+    }
+
+    /// Every such case.
+    pub fn older_obeyed(&self) -> Vec<String> {
+        self.seen().older_obeyed.clone()
     }
 
     /// How many programs were started.
@@ -244,7 +232,12 @@ impl Machine {
 
     /// The term is on disk.
     pub fn keep_term(&self, term: Term, cluster_id: &str) {
-        let identity = &mut self.inner().identity;
+        let mut inner = self.inner();
+        if term < inner.identity.highest_term {
+            let what = format!("the agent of {} keeps term {term} after {}", inner.name, inner.identity.highest_term);
+            inner.world.obeyed_older(what);
+        }
+        let identity = &mut inner.identity;
         identity.highest_term = identity.highest_term.max(term);
         cluster_id.clone_into(&mut identity.cluster_id);
     }
@@ -381,7 +374,7 @@ impl Inner {
         {
             let over = status.is_final();
             folder.status = Some(status);
-            if over {
+            if over && supervised.is_gone() {
                 self.supervised.remove(&worker);
             }
         }

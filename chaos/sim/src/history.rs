@@ -27,6 +27,8 @@ pub struct Submission {
     pub asked: Duration,
     /// What was answered.
     pub answer: Answer,
+    /// When.
+    pub answered: Option<Duration>,
 }
 
 /// A linearizable read of one job.
@@ -42,8 +44,32 @@ pub struct Read {
     pub found: (u64, bool),
 }
 
+/// What a watcher was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The list, or what had happened before, is complete up to this revision.
+    Synced(u64),
+    /// An event of a job.
+    Event { revision: u64, ordinal: u32, job: u64 },
+    /// Nothing else up to this revision.
+    Progress(u64),
+    /// The watch begins anew with a list.
+    Relisting,
+}
+
+impl Shown {
+    /// The revision that it speaks of.
+    pub const fn revision(&self) -> u64 {
+        match self {
+            Self::Synced(revision) | Self::Progress(revision) | Self::Event { revision, .. } => *revision,
+            Self::Relisting => 0,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Kept {
+    shown: Vec<(usize, Shown)>,
     submissions: Vec<Submission>,
     reads: Vec<Read>,
 }
@@ -60,7 +86,7 @@ impl History {
     /// A submission is asked; answers its place.
     pub fn submit(&self, request: &str) -> usize {
         let mut kept = self.kept();
-        kept.submissions.push(Submission { request: request.to_owned(), asked: now(), answer: Answer::Open });
+        kept.submissions.push(Submission { request: request.to_owned(), asked: now(), answer: Answer::Open, answered: None });
         kept.submissions.len() - 1
     }
 
@@ -68,12 +94,23 @@ impl History {
     pub fn answer(&self, place: usize, answer: Answer) {
         if let Some(submission) = self.kept().submissions.get_mut(place) {
             submission.answer = answer;
+            submission.answered = Some(now());
         }
     }
 
     /// A linearizable read was answered.
     pub fn read(&self, read: Read) {
         self.kept().reads.push(read);
+    }
+
+    /// A watcher was shown something.
+    pub fn show(&self, watcher: usize, shown: Shown) {
+        self.kept().shown.push((watcher, shown));
+    }
+
+    /// What watchers were shown since this was asked last.
+    pub fn take_shown(&self) -> Vec<(usize, Shown)> {
+        std::mem::take(&mut self.kept().shown)
     }
 
     /// All submissions so far.

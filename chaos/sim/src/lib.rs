@@ -7,17 +7,24 @@ compile_error!(
 
 pub mod agent;
 pub mod client;
+pub mod corpus;
+pub mod fault;
 pub mod faults;
 pub mod hardware;
 pub mod history;
 pub mod links;
 pub mod machine;
+pub mod many;
 pub mod member;
 pub mod network;
 pub mod operator;
 pub mod oracle;
 pub mod process;
+pub mod proof;
+pub mod report;
 pub mod scenario;
 pub mod simulation;
+pub mod single;
 pub mod story;
 pub mod supervised;
+pub mod watcher;

@@ -6,9 +6,11 @@
 //! two runs of one seed differ. One process simulates one seed, on one thread.
 #![allow(unsafe_code, reason = "the two functions of the C library are replaced at its binary interface")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Whether this process simulates; before that, the system is asked.
+static SIMULATING: AtomicBool = AtomicBool::new(false);
 /// Simulated nanoseconds since the run began.
 static NOW: AtomicU64 = AtomicU64::new(0);
 /// State of the generator behind `getrandom`.
@@ -29,9 +31,10 @@ pub fn set_now(now: Duration) {
     NOW.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// Begins the stream of what the operating system answers to requests for randomness.
-pub fn seed_entropy(seed: u64) {
-    ENTROPY.store(seed, Ordering::Relaxed);
+/// From now on this process lives in simulated time, and randomness comes from the seed. To be called before anything else.
+pub fn begin(seed: u64) {
+    ENTROPY.store(mix(seed), Ordering::Relaxed);
+    SIMULATING.store(true, Ordering::Relaxed);
 }
 
 /// One step of SplitMix64 (public domain, Sebastiano Vigna): every seed gives another stream, similar seeds unrelated ones.
@@ -51,7 +54,12 @@ fn next_entropy() -> u64 {
 /// # Safety
 /// As the original: `buffer` points to `length` bytes that may be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
+pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, flags: u32) -> isize {
+    if !SIMULATING.load(Ordering::Relaxed) {
+        // SAFETY: the arguments are those of the system call.
+        let read = unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) };
+        return isize::try_from(read).unwrap_or(-1);
+    }
     // SAFETY: the caller keeps to the contract of getrandom(2).
     let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
     for chunk in bytes.chunks_mut(8) {
@@ -67,6 +75,11 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) 
 /// As the original: `time` points to a `timespec` that may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut libc::timespec) -> i32 {
+    if !SIMULATING.load(Ordering::Relaxed) {
+        // SAFETY: the arguments are those of the system call.
+        let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
+        return i32::try_from(read).unwrap_or(-1);
+    }
     let since = now() + if clock == libc::CLOCK_REALTIME { WALL_EPOCH } else { EPOCH };
     // SAFETY: the caller keeps to the contract of clock_gettime(2).
     unsafe {

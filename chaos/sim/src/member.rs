@@ -36,6 +36,9 @@ impl Clock for WallClock {
     }
 }
 
+/// Wait before a process that ended by itself is started again, as an init system does.
+const RESTART: Duration = Duration::from_millis(700);
+
 /// A flush that is under way.
 struct Flush {
     requests: usize,
@@ -60,6 +63,7 @@ pub struct Member {
     random: SmallRng,
     /// What every flush takes longer at present.
     pub slow_disk: Duration,
+    refuses: bool,
     /// When a process that ended is started again.
     pub restart_at: Option<Duration>,
     story: Story,
@@ -91,6 +95,7 @@ impl Member {
             flush: None,
             random: SmallRng::seed_from_u64(seed),
             slow_disk: Duration::ZERO,
+            refuses: false,
             restart_at: None,
             name,
             story,
@@ -100,10 +105,13 @@ impl Member {
     /// Starts the process, as an init system would.
     pub fn start(&mut self) {
         self.restart_at = None;
+        self.refuses = false;
         self.starts += 1;
         let store = match self.disk.open() {
             Ok(store) => store,
             Err(error) => {
+                self.refuses = true;
+                self.restart_at = Some(now() + RESTART);
                 self.story.tell(&self.name, format!("the disk cannot be opened: {error}"));
                 return;
             }
@@ -137,17 +145,18 @@ impl Member {
         }));
     }
 
-    /// Lets the member and its disk run until the present; answers why the process ended, when it did.
-    pub fn step(&mut self) -> Option<String> {
+    /// Lets the member and its disk run until the present.
+    pub fn step(&mut self) {
         self.flush();
         if self.restart_at.is_some_and(|at| at <= now()) {
             self.start();
         }
-        let ended = self.process.as_mut().and_then(Process::tick)?;
+        let Some(ended) = self.process.as_mut().and_then(Process::tick) else { return };
+        self.refuses = true;
+        self.restart_at = Some(now() + RESTART);
         self.process = None;
         self.lose_pending();
         self.story.tell(&self.name, format!("ended: {ended}"));
-        Some(ended)
     }
 
     /// One flush at a time makes everything durable that was pending when it began, as the writer of the real store does.
@@ -177,6 +186,11 @@ impl Member {
             self.shown = nobody;
             self.lose_pending();
         }
+    }
+
+    /// Whether its process ended by itself, or could not start, since it was started last.
+    pub fn refuses(&self) -> bool {
+        self.refuses
     }
 
     /// A new, empty disk.

@@ -6,13 +6,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tessera_client::{Dialer as ClientDialer, Settings};
 use tessera_consensus::{BoxedIo, Dialer};
 use tessera_controller::connections::{Listener, Outbound};
 use tokio::io::{DuplexStream, copy_bidirectional, duplex};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use turmoil::net::{TcpListener, TcpStream};
 
 /// Where members serve.
@@ -24,6 +25,7 @@ const SOCKET_BUFFER: usize = 256 << 10;
 enum Call {
     Dial { address: String, answer: oneshot::Sender<io::Result<DuplexStream>> },
     Listen { port: u16, accepted: mpsc::UnboundedSender<DuplexStream> },
+    Reset,
 }
 
 /// The end of the network that a process holds.
@@ -47,17 +49,20 @@ impl Socket {
     /// The kernel of the machine, as turmoil runs it.
     pub async fn serve(&self) -> turmoil::Result {
         let mut calls = self.calls.lock().await;
+        // Counts resets: a connection lives as long as the count it began with.
+        let resets = watch::Sender::new(0u64);
         while let Some(call) = calls.recv().await {
             match call {
-                Call::Dial { address, answer } => drop(tokio::task::spawn_local(dial(address, answer))),
-                Call::Listen { port, accepted } => drop(tokio::task::spawn_local(listen(port, accepted))),
+                Call::Dial { address, answer } => drop(tokio::task::spawn_local(dial(address, answer, resets.subscribe()))),
+                Call::Listen { port, accepted } => drop(tokio::task::spawn_local(listen(port, accepted, resets.subscribe()))),
+                Call::Reset => resets.send_modify(|count| *count += 1),
             }
         }
         Ok(())
     }
 }
 
-async fn dial(address: String, mut answer: oneshot::Sender<io::Result<DuplexStream>>) {
+async fn dial(address: String, mut answer: oneshot::Sender<io::Result<DuplexStream>>, resets: watch::Receiver<u64>) {
     let connected = tokio::select! {
         () = answer.closed() => return,
         connected = TcpStream::connect(address) => connected,
@@ -66,7 +71,7 @@ async fn dial(address: String, mut answer: oneshot::Sender<io::Result<DuplexStre
         Ok(stream) => {
             let (ours, theirs) = duplex(SOCKET_BUFFER);
             if answer.send(Ok(theirs)).is_ok() {
-                carry(stream, ours).await;
+                carry(stream, ours, resets).await;
             }
         }
         // Whoever asked may have given up.
@@ -74,13 +79,13 @@ async fn dial(address: String, mut answer: oneshot::Sender<io::Result<DuplexStre
     }
 }
 
-async fn listen(port: u16, accepted: mpsc::UnboundedSender<DuplexStream>) {
+async fn listen(port: u16, accepted: mpsc::UnboundedSender<DuplexStream>, resets: watch::Receiver<u64>) {
     // A process that follows another one at once may find the port taken for a moment.
     let listener = loop {
         match TcpListener::bind(("0.0.0.0", port)).await {
             Ok(listener) => break listener,
             Err(_) if accepted.is_closed() => return,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     };
     loop {
@@ -92,15 +97,19 @@ async fn listen(port: u16, accepted: mpsc::UnboundedSender<DuplexStream>) {
                 if accepted.send(theirs).is_err() {
                     return;
                 }
-                tokio::task::spawn_local(carry(stream, ours));
+                tokio::task::spawn_local(carry(stream, ours, resets.clone()));
             }
         }
     }
 }
 
-async fn carry(mut stream: TcpStream, mut process: DuplexStream) {
+async fn carry(mut stream: TcpStream, mut process: DuplexStream, mut resets: watch::Receiver<u64>) {
+    resets.mark_unchanged();
     // How it ended is told to both ends by their being closed.
-    let _ = copy_bidirectional(&mut stream, &mut process).await;
+    tokio::select! {
+        _ = copy_bidirectional(&mut stream, &mut process) => {}
+        _ = resets.changed() => {}
+    }
 }
 
 impl Dialer for Plug {
@@ -136,6 +145,12 @@ impl Plug {
         // A machine without a network accepts nothing.
         let _ = self.calls.send(Call::Listen { port, accepted });
         Accepting(Mutex::new(connections))
+    }
+
+    /// Breaks all connections of the machine at once.
+    pub fn reset(&self) {
+        // A machine without a network has none.
+        let _ = self.calls.send(Call::Reset);
     }
 
     /// Settings of a client on this machine.

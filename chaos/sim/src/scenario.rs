@@ -91,7 +91,11 @@ impl Scenario {
 fn cards(random: &mut SmallRng) -> Vec<(CardKind, u64)> {
     let kinds = [CardKind::Gpu, CardKind::Gpu, CardKind::Npu, CardKind::Fpga];
     let count = random.random_range(1..=3);
-    (0..count).map(|_| (kinds[random.random_range(0..kinds.len())], random.random_range(4..=20))).collect()
+    let mut cards: Vec<(CardKind, u64)> =
+        (0..count).map(|_| (kinds[random.random_range(0..kinds.len())], random.random_range(4..=20))).collect();
+    // Agents declare cards kind by kind.
+    cards.sort_by_key(|(kind, _)| *kind);
+    cards
 }
 
 /// Four times faster than the defaults, so that a run of a minute sees many leases end.

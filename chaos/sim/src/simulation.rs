@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tessera_api::v1 as wire;
 use tessera_client::Address;
+use tessera_ledger::State;
 use tokio::sync::mpsc;
 use turmoil::Sim;
 
@@ -15,6 +16,7 @@ use crate::client::{self, Desk};
 use crate::faults::Faults;
 use crate::hardware::{Machine, World};
 use crate::history::History;
+use crate::links::{Cut, FaultId, Links};
 use crate::machine::{WALL_EPOCH, now, set_now};
 use crate::member::Member;
 use crate::network::{Plug, wire as plug_in};
@@ -25,11 +27,14 @@ use crate::oracle::{self, MemberView, Oracle, View, Violation};
 use crate::process::{Drift, Process};
 use crate::scenario::Scenario;
 use crate::story::Story;
+use crate::watcher;
 
 /// How often oracles look.
 const LOOK: Duration = Duration::from_millis(20);
 /// Wait before a process that ended by itself is started again, as an init system does.
 const RESTART: Duration = Duration::from_millis(700);
+/// Watchers beside the clients that submit.
+const WATCHERS: usize = 2;
 /// Time for founding, before the first fault.
 const FOUNDING: Duration = Duration::from_secs(3);
 /// Quiet time that everything must be at rest for, before a run ends well.
@@ -106,6 +111,8 @@ pub struct Simulation {
     pub done: mpsc::UnboundedReceiver<Order>,
     /// The story.
     pub story: Story,
+    /// Links that are not whole.
+    pub links: Links,
     /// Plugs of all machines, by name.
     pub plugs: BTreeMap<String, Plug>,
     clients: Vec<Process>,
@@ -119,6 +126,7 @@ pub struct Simulation {
     closing: Arc<AtomicBool>,
     healed_at: Option<Duration>,
     looked_at: Duration,
+    newest: Option<Arc<State>>,
 }
 
 impl Simulation {
@@ -168,7 +176,7 @@ impl Simulation {
         let (history, closing) = (History::default(), Arc::new(AtomicBool::new(false)));
         let largest = scenario.nodes.iter().flatten().map(|(_, tflops)| *tflops).max().unwrap_or(1);
         let whole = scenario.nodes.iter().flatten().map(|(_, tflops)| *tflops).sum();
-        let clients = (1..=scenario.clients)
+        let mut clients: Vec<Process> = (1..=scenario.clients)
             .map(|n| {
                 let name = format!("c{n}");
                 let seed = scenario.seed_for(&name);
@@ -185,6 +193,21 @@ impl Simulation {
                 Process::start(seed, Drift::default(), client::run(desk))
             })
             .collect();
+        for number in 1..=WATCHERS {
+            let name = format!("w{number}");
+            let seed = scenario.seed_for(&name);
+            let desk = watcher::Desk {
+                plug: connect(&name),
+                members: Arc::clone(&addresses),
+                number,
+                seed,
+                history: history.clone(),
+                story: story.clone(),
+                closing: Arc::clone(&closing),
+                name,
+            };
+            clients.push(Process::start(seed, Drift::default(), watcher::run(desk)));
+        }
         let (orders, taken) = mpsc::unbounded_channel();
         let (said, done) = mpsc::unbounded_channel();
         let seed = scenario.seed_for("op");
@@ -198,6 +221,7 @@ impl Simulation {
             orders,
             done,
             story,
+            links: Links::default(),
             plugs,
             clients,
             operator,
@@ -209,6 +233,7 @@ impl Simulation {
             closing,
             healed_at: None,
             looked_at: Duration::ZERO,
+            newest: None,
             scenario,
         }
     }
@@ -254,12 +279,14 @@ impl Simulation {
         self.healed_at = Some(healed);
         let mut at_rest_since = None;
         while now() < healed + LONGEST {
+            let looked_at = self.looked_at;
             self.step()?;
             faults.restore(self);
-            let rest = self.clients.iter().all(|client| !client.is_there())
-                && !faults.is_restoring()
-                && unrest(&self.view()).is_none();
-            match (rest, at_rest_since) {
+            if self.looked_at == looked_at {
+                continue;
+            }
+            let over = self.clients.iter().all(|client| !client.is_there()) && !faults.is_restoring();
+            match (over && unrest(&self.view()).is_none(), at_rest_since) {
                 (false, _) => at_rest_since = None,
                 (true, None) => at_rest_since = Some(now()),
                 (true, Some(since)) if now() > since + REST => return self.look(true),
@@ -267,6 +294,19 @@ impl Simulation {
             }
         }
         Err(Violation { oracle: "end", what: "clients or the repair of members did not come to an end".to_owned() })
+    }
+
+    /// All machines but one.
+    pub fn others(&self, machine: &str) -> Vec<String> {
+        self.plugs.keys().filter(|name| *name != machine).cloned().collect()
+    }
+
+    /// Cuts the links between some machines and all others.
+    pub fn cut_off(&mut self, fault: FaultId, machines: &[String], cut: Cut) {
+        let rest: Vec<&String> = self.plugs.keys().filter(|name| !machines.contains(name)).collect();
+        for (one, other) in machines.iter().flat_map(|one| rest.iter().map(move |other| (one, other))) {
+            self.links.cut(&self.sim, fault, one, other, cut);
+        }
     }
 
     /// Tells the operator.
@@ -282,9 +322,7 @@ impl Simulation {
             return Err(Violation { oracle: "network", what: error.to_string() });
         }
         for member in &mut self.members {
-            if member.step().is_some() {
-                member.restart_at = Some(now() + RESTART);
-            }
+            member.step();
         }
         for node in &mut self.nodes {
             if node.restart_at.is_some_and(|at| at <= now()) {
@@ -318,6 +356,7 @@ impl Simulation {
         View {
             now: now(),
             members: members.collect(),
+            newest: self.newest.clone(),
             world: &self.world,
             history: &self.history,
             healed_for: self.healed_at.map(|at| now().saturating_sub(at)),
@@ -328,8 +367,11 @@ impl Simulation {
     fn look(&mut self, last: bool) -> Result<(), Violation> {
         let mut oracles = std::mem::take(&mut self.oracles);
         let mut follower = std::mem::take(&mut self.follower);
+        let shown = self.members.iter().filter_map(|member| Some(member.pool()?.view().current()));
+        let newest = shown.chain(self.newest.take()).max_by_key(|state| state.revision());
+        self.newest = newest;
         let view = self.view();
-        follower.follow(&view);
+        follower.follow(&view, &self.story);
         let broken = oracles.iter_mut().find_map(|oracle| {
             let looked = if last { oracle.at_end(&view) } else { oracle.look(&view) };
             looked.err().map(|what| Violation { oracle: oracle.name(), what })

@@ -122,6 +122,11 @@ impl Supervised {
         self.machine.status()
     }
 
+    /// Whether nothing of the program is left.
+    pub fn is_gone(&self) -> bool {
+        self.program.is_none()
+    }
+
     /// Listens to what it says; how the worker stands now is said at once.
     pub fn listen(&mut self) -> mpsc::UnboundedReceiver<Status> {
         let (listener, notices) = mpsc::unbounded_channel();
@@ -143,8 +148,19 @@ impl Supervised {
 
     /// An agent asks.
     pub fn ask(&mut self, ground: &Ground<'_>, request: Request) {
+        let before = self.machine.status().fence;
+        let fence = match &request {
+            Request::Renew { fence, .. } | Request::Stop { fence, .. } => Some(*fence),
+            Request::Begin | Request::Status => None,
+        };
         match self.machine.on_request(ground.now(), request) {
-            Ok(effects) => self.perform(ground, effects),
+            Ok(effects) => {
+                if let Some(fence) = fence.filter(|fence| before.refuses(*fence)) {
+                    let what = format!("the supervisor of {} obeys {fence:?} after {before:?}", self.worker);
+                    ground.world.obeyed_older(what);
+                }
+                self.perform(ground, effects);
+            }
             Err(reason) => {
                 ground.story.tell(ground.machine, format!("supervisor of {} refuses: {reason}", self.worker))
             }

@@ -18,6 +18,7 @@ use tessera_ledger::wire::FieldError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
@@ -163,7 +164,7 @@ pub(crate) async fn wait(
     let closing = end.child_token();
     let nobody = Nobody { advertise: advertise.to_owned(), outbound: outbound.clone(), told };
     let serving = Server::builder()
-        .add_service(ClusterServiceServer::new(nobody))
+        .add_routes(Routes::from(Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized)))
         .serve_with_incoming_shutdown(incoming(listener), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
     let serving = tokio::spawn(serving);
@@ -249,6 +250,11 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
 fn nobody() -> Status {
     let text = "this process is no member of a cluster yet; initialize the cluster, or add this process to one";
     Refusal::new(ErrorReason::NotInitialized, text).into()
+}
+
+/// What every other service answers: whoever knows further members is to ask them.
+async fn not_initialized() -> http::Response<axum::body::Body> {
+    nobody().into_http()
 }
 
 impl Nobody {

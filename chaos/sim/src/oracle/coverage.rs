@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tessera_ledger::{AllocationId, Event, JobState, Rank, Revision, WorkerState};
 
 use super::View;
+use crate::story::Story;
 
 /// How often each transition was seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -36,14 +37,37 @@ pub fn legal() -> BTreeSet<String> {
     table.chain([submitted]).collect()
 }
 
+/// An event in a line of the story; `None` for those that say nothing to a reader.
+fn describe(event: &Event) -> Option<String> {
+    match event {
+        Event::Job { job, from, to, reason, .. } => {
+            let from = from.map_or("submitted", JobState::name);
+            Some(format!("job {job} {from} -> {}: {}", to.name(), reason.code()))
+        }
+        Event::Worker { job, allocation, rank, node, state } => {
+            Some(format!("job {job} worker {}-*-{} on node {node}: {state:?}", allocation.0, rank.0))
+        }
+        Event::AllocationReleased { job, allocation } => Some(format!("job {job} grant {} given back", allocation.0)),
+        Event::Node { node, state, eligibility } => Some(format!("node {node}: {state:?}, {eligibility:?}")),
+        Event::Move { id, job, in_progress } => {
+            Some(format!("job {job} move {} {}", id.0, if *in_progress { "goes on" } else { "ended" }))
+        }
+        Event::Quarantined { node, job, .. } => Some(format!("job {job} quarantined on node {node}")),
+        _ => None,
+    }
+}
+
 impl Follower {
     /// Takes note of what happened since it looked last.
-    pub fn follow(&mut self, view: &View<'_>) {
+    pub fn follow(&mut self, view: &View<'_>, story: &Story) {
         let Some(newest) = view.newest().filter(|state| state.revision() > self.seen) else { return };
         let mut seen = Vec::new();
         match newest.events_after(self.seen) {
             Some(entries) => {
-                for event in entries.flat_map(|entry| entry.events.iter()) {
+                for (revision, event) in entries.flat_map(|entry| entry.events.iter().map(|event| (entry.revision, event))) {
+                    if let Some(line) = describe(event) {
+                        story.tell("==", format!("{:<4} {line}", revision.0));
+                    }
                     seen.extend(self.name(event));
                 }
             }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tessera_ledger::{BlockState, JobId, NodeState, State};
+use tessera_placement::{Pool, WaitCode};
 
 use super::{Oracle, View};
 
@@ -24,7 +25,7 @@ pub fn unrest(view: &View<'_>) -> Option<String> {
     let leader = view.members.iter().find(|member| member.leads.is_some());
     let Some(leader) = leader else { return Some("nobody leads".to_owned()) };
     let Some(state) = &leader.state else { return Some("the leader shows no state".to_owned()) };
-    absent(state, view).or_else(|| unfinished(state)).or_else(|| stuck(state))
+    absent(state, view).or_else(|| unfinished(state)).or_else(|| stuck(state)).or_else(|| unexplained(state))
 }
 
 fn absent(state: &State, view: &View<'_>) -> Option<String> {
@@ -36,10 +37,27 @@ fn absent(state: &State, view: &View<'_>) -> Option<String> {
 fn unfinished(state: &State) -> Option<String> {
     let open: Vec<String> = state
         .jobs_from(JobId(1))
-        .filter(|job| !job.state.is_terminal())
+        .filter(|job| !job.state.is_terminal() && !(job.is_waiting() && job.allocation.is_none()))
         .map(|job| format!("{} {} ({})", job.id.0, job.state.name(), job.reason.code()))
         .collect();
     (!open.is_empty()).then(|| format!("{} jobs are not at an end: {}", open.len(), open.join(", ")))
+}
+
+/// A job may wait for ever only for what not even the empty pool has.
+fn unexplained(state: &State) -> Option<String> {
+    let mut pool = Pool::new(state);
+    state.jobs_from(JobId(1)).filter(|job| !job.state.is_terminal()).find_map(|job| {
+        let explanation = pool.explain(state, job);
+        let lasting = matches!(
+            explanation.code,
+            WaitCode::ExceedsPool
+                | WaitCode::NoAcceptableCard
+                | WaitCode::ComputeShort
+                | WaitCode::MemoryShort
+                | WaitCode::Fragmented
+        );
+        (!lasting).then(|| format!("job {} waits in an empty pool: {}", job.id.0, explanation.sentence))
+    })
 }
 
 fn stuck(state: &State) -> Option<String> {

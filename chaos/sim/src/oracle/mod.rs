@@ -6,9 +6,13 @@
 
 pub mod acknowledged;
 pub mod coverage;
+pub mod fences;
 pub mod laws;
 pub mod liveness;
 pub mod one_owner;
+pub mod preemption;
+pub mod reads;
+pub mod watches;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,6 +42,8 @@ pub struct View<'a> {
     pub now: Duration,
     /// The members.
     pub members: Vec<MemberView>,
+    /// The newest state that was ever seen on a member.
+    pub newest: Option<Arc<State>>,
     /// What really computes.
     pub world: &'a World,
     /// What clients asked and were told.
@@ -49,9 +55,9 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The newest state that any member has applied.
+    /// The newest state that any member has ever applied: after a restart members have yet to apply again what is committed.
     pub fn newest(&self) -> Option<&Arc<State>> {
-        self.members.iter().filter_map(|member| member.state.as_ref()).max_by_key(|state| state.revision())
+        self.newest.as_ref()
     }
 }
 
@@ -88,7 +94,11 @@ pub trait Oracle {
 pub fn all() -> Vec<Box<dyn Oracle>> {
     vec![
         Box::new(one_owner::OneOwner),
+        Box::new(fences::Fences),
         Box::new(laws::Laws::default()),
+        Box::new(preemption::Preemption::default()),
+        Box::new(reads::Reads::default()),
+        Box::new(watches::Watches::default()),
         Box::new(acknowledged::Acknowledged::default()),
         Box::new(liveness::Liveness::default()),
     ]
