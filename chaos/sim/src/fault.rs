@@ -40,6 +40,9 @@ pub enum Fault {
     Deafen(String),
     /// A link is slow.
     Delay(String, String, Duration),
+    /// All that a machine sends and hears takes that long. When it is over the machine is cut off altogether, as when a
+    /// congested line breaks down: what was on its way then still arrives.
+    Congest(String, Duration),
     /// All connections of a machine break.
     Reset(String),
     /// A member's disk has no room left.
@@ -76,6 +79,7 @@ impl Fault {
             Self::Part(..) => "cut link, traffic lost",
             Self::Mute(_) | Self::Deafen(_) => "one-way cut",
             Self::Delay(..) => "slow link",
+            Self::Congest(..) => "congestion, then isolation",
             Self::Reset(_) => "reset of connections",
             Self::FillDisk(_) => "full disk",
             Self::SlowDisk(..) | Self::SlowNodeDisk(..) => "slow disk",
@@ -145,6 +149,11 @@ impl Fault {
             Self::Delay(one, other, delay) => {
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), *delay);
             }
+            Self::Congest(machine, delay) => {
+                for other in pool.others(machine) {
+                    pool.sim.set_link_latency(machine.as_str(), other.as_str(), *delay);
+                }
+            }
             Self::Reset(machine) => {
                 if let Some(plug) = pool.plugs.get(machine) {
                     plug.reset();
@@ -199,13 +208,25 @@ impl Fault {
                     member.restart_at = Some(now());
                 }
             }
-            Self::PartMember(..) | Self::Isolate(..) | Self::Split(..) | Self::Part(..) | Self::Mute(_) | Self::Deafen(_) => {
+            Self::PartMember(..)
+            | Self::Isolate(..)
+            | Self::Split(..)
+            | Self::Part(..)
+            | Self::Mute(_)
+            | Self::Deafen(_) => {
                 pool.links.mend(&pool.sim, id);
             }
             Self::Delay(one, other, _) => {
                 let (least, most) = pool.scenario.latency;
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), least);
                 pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), most);
+            }
+            Self::Congest(machine, _) => {
+                let (least, most) = pool.scenario.latency;
+                for other in pool.others(machine) {
+                    pool.sim.set_link_latency(machine.as_str(), other.as_str(), least);
+                    pool.sim.set_link_max_message_latency(machine.as_str(), other.as_str(), most);
+                }
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,

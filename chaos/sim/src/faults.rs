@@ -18,7 +18,7 @@ use crate::scenario::Scenario;
 use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
-const KINDS: u32 = 24;
+const KINDS: u32 = 25;
 /// Fewest voters that the operator leaves.
 const FEWEST_VOTERS: usize = 3;
 
@@ -106,7 +106,10 @@ impl Faults {
 
     /// Mends everything.
     pub fn heal(&mut self, pool: &mut Simulation) {
-        self.mend(pool, |_| true);
+        // What ends may leave something else behind.
+        while !self.active.is_empty() {
+            self.mend(pool, |_| true);
+        }
         self.restore(pool);
     }
 
@@ -117,9 +120,16 @@ impl Faults {
         for Active { id, fault, .. } in ended {
             pool.story.tell("!!", format!("{fault:?} is over"));
             fault.end(id, pool);
+            if let Fault::Congest(machine, _) = &fault {
+                self.begin(pool, Fault::Isolate(machine.clone(), Cut::Lose));
+            }
             // Another fault of the kind may still hold the same thing down.
-            let still: Vec<(FaultId, Fault)> =
-                self.active.iter().filter(|other| other.fault == fault).map(|other| (other.id, other.fault.clone())).collect();
+            let still: Vec<(FaultId, Fault)> = self
+                .active
+                .iter()
+                .filter(|other| other.fault == fault)
+                .map(|other| (other.id, other.fault.clone()))
+                .collect();
             for (id, fault) in still.into_iter().take(1) {
                 fault.begin(id, pool);
             }
@@ -197,6 +207,10 @@ impl Faults {
             18 => self.flip(pool, member)?,
             19 => Fault::Jump(member, self.random.random_range(-120_000..120_000)),
             20 => Fault::Operate(self.change_members(pool)?),
+            23 => Fault::Congest(
+                pool.nodes[node].name.clone(),
+                Duration::from_millis(self.random.random_range(1_500..4_000)),
+            ),
             21 => Fault::CrashMembers,
             22 => Fault::PartMember(pool.members[member].name.clone(), cut),
             _ => match self.random.random_range(0..3) {

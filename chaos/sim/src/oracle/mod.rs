@@ -7,6 +7,7 @@
 pub mod acknowledged;
 pub mod coverage;
 pub mod fences;
+pub mod grants;
 pub mod laws;
 pub mod liveness;
 pub mod one_owner;
@@ -95,6 +96,7 @@ pub fn all() -> Vec<Box<dyn Oracle>> {
     vec![
         Box::new(one_owner::OneOwner),
         Box::new(fences::Fences),
+        Box::new(grants::Grants::default()),
         Box::new(laws::Laws::default()),
         Box::new(preemption::Preemption::default()),
         Box::new(reads::Reads::default()),
