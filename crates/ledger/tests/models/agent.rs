@@ -226,7 +226,7 @@ impl Session {
             let desire = if there { Desire::Stop } else { Desire::Forget };
             let unsaid = self.ordered.get(&name) != Some(&desire);
             // What complete orders do not name must stop.
-            if unsaid && !(there && !self.begun) {
+            if unsaid && (!there || self.begun) {
                 list.insert(name, desire);
             }
         }
