@@ -9,6 +9,9 @@ use crate::machine::now;
 use crate::operator::Order;
 use crate::simulation::Simulation;
 
+/// What a flush takes longer on a busy disk.
+const BUSY: Duration = Duration::from_millis(400);
+
 /// Something that goes wrong for a while. Members and nodes are given by their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -24,10 +27,13 @@ pub enum Fault {
     LosePower(usize),
     /// A worker's supervisor is killed, and the worker with it.
     KillSupervisor(usize),
-    /// Every member's process is killed at once, as when their room loses power. They start again at the end.
+    /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses power,
+    /// and starts again.
     CrashMembers,
     /// A member is cut off from the other members only: it may still believe that it leads, and is still believed.
     PartMember(String, Cut),
+    /// A member and a node are cut off together from all others, for longer than a lease lasts.
+    Strand(String, String),
     /// A machine is cut off from all others.
     Isolate(String, Cut),
     /// Some machines are cut off from the rest.
@@ -70,6 +76,7 @@ impl Fault {
             Self::LosePower(_) => "power loss of a node",
             Self::KillSupervisor(_) => "kill of a supervisor",
             Self::CrashMembers => "crash of all members",
+            Self::Strand(..) => "member and node cut off together",
             Self::PartMember(..) => "member cut off from members",
             Self::Isolate(_, Cut::Hold) => "isolation, traffic delayed",
             Self::Isolate(..) => "isolation, traffic lost",
@@ -126,13 +133,14 @@ impl Fault {
                     pool.story.tell(&name, format!("the supervisor of {worker} is killed"));
                 }
             }
-            Self::CrashMembers => pool.members.iter_mut().for_each(|member| member.kill()),
+            Self::CrashMembers => pool.members.iter_mut().for_each(|member| member.slow_disk = BUSY),
             Self::PartMember(machine, cut) => {
                 let others: Vec<String> = pool.members.iter().map(|member| member.name.clone()).collect();
                 for other in others.iter().filter(|other| *other != machine) {
                     pool.links.cut(&pool.sim, id, machine, other, *cut);
                 }
             }
+            Self::Strand(member, node) => pool.cut_off(id, &[member.clone(), node.clone()], Cut::Lose),
             Self::Isolate(machine, cut) => pool.cut_off(id, &[machine.clone()], *cut),
             Self::Split(machines, cut) => pool.cut_off(id, machines, *cut),
             Self::Part(one, other, cut) => pool.links.cut(&pool.sim, id, one, other, *cut),
@@ -204,11 +212,14 @@ impl Fault {
                 }
             }
             Self::CrashMembers => {
-                for member in pool.members.iter_mut().filter(|member| !member.is_there()) {
+                for member in &mut pool.members {
+                    member.kill();
+                    member.slow_disk = Duration::ZERO;
                     member.restart_at = Some(now());
                 }
             }
             Self::PartMember(..)
+            | Self::Strand(..)
             | Self::Isolate(..)
             | Self::Split(..)
             | Self::Part(..)

@@ -18,7 +18,7 @@ use crate::scenario::Scenario;
 use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
-const KINDS: u32 = 25;
+const KINDS: u32 = 26;
 /// Fewest voters that the operator leaves.
 const FEWEST_VOTERS: usize = 3;
 
@@ -97,7 +97,8 @@ impl Faults {
     fn begin(&mut self, pool: &mut Simulation, fault: Fault) {
         self.made += 1;
         let longest = [300, 2_000, 6_000, 15_000][self.random.random_range(0..4)];
-        let lasts = Duration::from_millis(self.random.random_range(50..longest));
+        let bounds = if matches!(fault, Fault::Strand(..)) { 7_000..15_000 } else { 50..longest };
+        let lasts = Duration::from_millis(self.random.random_range(bounds));
         pool.story.tell("!!", format!("{fault:?} for {lasts:?}"));
         *self.counts.entry(fault.kind().to_owned()).or_default() += 1;
         fault.begin(self.made, pool);
@@ -211,6 +212,7 @@ impl Faults {
                 pool.nodes[node].name.clone(),
                 Duration::from_millis(self.random.random_range(1_500..4_000)),
             ),
+            24 => Fault::Strand(pool.members[member].name.clone(), pool.nodes[node].name.clone()),
             21 => Fault::CrashMembers,
             22 => Fault::PartMember(pool.members[member].name.clone(), cut),
             _ => match self.random.random_range(0..3) {
