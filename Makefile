@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build lint unit bench
+.PHONY: demo test build lint unit simulation bench
 
 ## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
 demo:
@@ -11,7 +11,7 @@ demo:
 	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
 
 ## Everything that is checked: format, lints, documents, protocol files, unit, property, simulation, end-to-end.
-test: lint unit
+test: lint unit simulation
 
 build:
 	eval "$$(deploy/setup.sh build)"
@@ -32,3 +32,11 @@ unit:
 	cargo build --locked -p tessera-cli
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	cargo test --workspace --locked --no-fail-fast
+
+## Whole pools under faults, decided by seeds (chaos/sim/README.md).
+simulation:
+	eval "$$(deploy/setup.sh simulation)"
+	cd chaos/sim
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+	cargo test --locked --no-fail-fast

@@ -4,13 +4,14 @@
 #     eval "$(deploy/setup.sh build)"     # compilers and RocksDB's static library
 #     eval "$(deploy/setup.sh test)"      # and the tools of the test suite
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
+#     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, which is built apart: no RocksDB, another folder
 #
 # Safe to run again: what is there is not installed twice. Messages go to stderr, variables to stdout.
 #
 # TESSERA_CACHE   where builds and tools are kept (default: ~/.cache/tessera); it outlives a checkout
 set -euo pipefail
 
-what=${1:?usage: deploy/setup.sh build|test|demo}
+what=${1:?usage: deploy/setup.sh build|test|demo|simulation}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${TESSERA_CACHE:-$HOME/.cache/tessera}
 mkdir -p "$cache"
@@ -57,6 +58,11 @@ command -v cargo >/dev/null || {
     say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
     exit 1
 }
+if [ "$what" = simulation ]; then
+    debian make
+    echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}/sim"
+    exit
+fi
 debian g++ libclang-dev make python3-venv
 variables=$("$root/deploy/build-rocksdb.sh")
 
@@ -69,7 +75,7 @@ case $what in
         ;;
     demo) python numpy scikit-learn ;;
     *)
-        say "unknown part $what; one of build, test, demo"
+        say "unknown part $what; one of build, test, demo, simulation"
         exit 2
         ;;
 esac

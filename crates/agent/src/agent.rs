@@ -11,7 +11,7 @@ use futures::future::join_all;
 use nix::fcntl::{Flock, FlockArg};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tessera_actor::{ActorMeters, Supervisor, WhenFull, mailbox};
+use tessera_actor::{ActorMeters, Supervisor};
 use tessera_api::v1 as wire;
 use tessera_client::{BadAddress, ClientError, SessionConnector, Settings};
 use tessera_devices::{DeviceError, HostRoot, NodeDevices};
@@ -22,23 +22,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::boot::boot_id;
 use crate::cards::watch_cards;
+use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
 use crate::data::{names_in, watch_data};
+use crate::host::ProcessHost;
 use crate::http::serve_http;
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve_logs;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::retention::remove_expired_output;
-use crate::session::keep_session;
-use crate::shell::Shell;
 use crate::supervisor::status::Status;
 use crate::worker::Fence;
 use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::link::ask_status;
-
-/// Events that may wait for the node.
-const MAILBOX: usize = 1024;
 
 /// An agent cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -153,26 +150,19 @@ impl Agent {
         let end = shutdown.child_token();
         let meters = ActorMeters::default();
         let tasks = Supervisor::new(meters.clone());
-        let (address, inbox) = mailbox("node", MAILBOX, WhenFull::Wait, &meters);
+        let (address, inbox) = post(&meters);
         let unusable = |source| AgentError::DataFolder { path: self.config.data_dir.clone(), source };
         let found = self.folders.search().map_err(unusable)?;
         for (path, reason) in &found.damaged {
             tracing::error!(folder = %path.display(), reason, "a worker's folder is damaged and was left as it is");
         }
         let facts = self.facts().map_err(unusable)?;
-        let records = self.records(found.workers).await;
+        let workers = self.records(found.workers).await;
         let cards = cards_of(&self.devices);
         let folders_of_data = self.config.data_dirs.clone();
         let data = tokio::task::spawn_blocking(move || names_in(&folders_of_data)).await.unwrap_or_default();
-        let node = Node::new(
-            facts,
-            cards,
-            self.identity.highest_term,
-            self.identity.cluster_id.clone(),
-            records.iter().cloned(),
-        )
-        .with_data(data.clone());
-
+        let Identity { highest_term, cluster_id, .. } = self.identity.clone();
+        let node = Node::new(facts, cards, highest_term, cluster_id, workers.iter().cloned()).with_data(data.clone());
         let launcher = Launcher {
             node: self.config.node_name.clone(),
             folders: self.folders.clone(),
@@ -183,11 +173,7 @@ impl Agent {
             inherited: crate::worker::inherited_environment(),
         };
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
-        let mut shell = Shell::new(node, launcher, keeper, address.clone(), tasks.clone(), end.clone(), self.boot_id);
-        for record in records {
-            shell.adopt(record);
-        }
-        tasks.critical("session", keep_session(self.connector, address.clone(), StdRng::from_os_rng(), end.clone()));
+        let host = ProcessHost { launcher, keeper, boot_id: self.boot_id };
         tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));
         tasks.once("logs", serve_logs(self.logs, self.folders.clone(), end.clone()));
         if !self.config.data_dirs.is_empty() {
@@ -195,12 +181,11 @@ impl Agent {
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
         if let Some(listener) = self.http {
-            tasks.once("http", serve_http(listener, address, meters, end.clone()));
+            tasks.once("http", serve_http(listener, address.clone(), meters, end.clone()));
         }
         tasks.once("cleaning", remove_expired_output(self.folders, end.clone()));
-        shell.run(inbox).await;
-        end.cancel();
-        tasks.ended().await;
+        let conduct = Conduct { node, workers, connector: self.connector, random: StdRng::from_os_rng() };
+        conduct.run(host, (address, inbox), tasks, end).await;
         Ok(())
     }
 

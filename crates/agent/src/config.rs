@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::host::HostOffer;
+use crate::offer::HostOffer;
 
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;

@@ -1,82 +1,147 @@
-//! What the host offers to workers beside its cards: its processors and its memory, less what it keeps for itself.
+//! What an agent stands on: the clock, the disk, and the place where its workers run.
+//!
+//! The behaviour of an agent ([`crate::node`]), its loop and its session know nothing else of the machine they run on.
+//! A real agent stands on processes, control groups and files ([`ProcessHost`]); a simulated one on a model of them.
 
-use std::fs;
 use std::io;
+use std::time::Duration;
 
-use tessera_ledger::{HostCapacity, Mebibytes, MilliCpus};
+use futures::future::BoxFuture;
+use tessera_actor::{Address, TellError};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// What of the host is offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostOffer {
-    /// Processor time offered; `None`: all that there is, less `reserved_cpu`.
-    pub cpu: Option<MilliCpus>,
-    /// Memory offered; `None`: all that there is, less `reserved_memory` and what a processor card offers of it.
-    pub memory: Option<Mebibytes>,
-    /// Processor time kept for the host itself.
-    pub reserved_cpu: MilliCpus,
-    /// Memory kept for the host itself.
-    pub reserved_memory: Mebibytes,
+use crate::boot::BootTime;
+use crate::config::Limits;
+use crate::identity::TermKeeper;
+use crate::node::{Event, LaunchOrder};
+use crate::shell::Input;
+use crate::supervisor::message::Request;
+use crate::supervisor::status::{Cause, Status};
+use crate::worker::launch::Launcher;
+use crate::worker::link::Link;
+use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
+
+/// Wait before a node that had no room for a status is told again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What an agent stands on. The futures it gives are driven by the agent and dropped when the agent ends: workers go on.
+pub trait Host: Send + 'static {
+    /// The clock that leases are counted on.
+    fn now(&self) -> BootTime;
+    /// Name of the node, for people.
+    fn node_name(&self) -> &str;
+    /// The present boot.
+    fn boot_id(&self) -> &str;
+    /// Puts the term and the pool's id on disk; ends once they are there, however long that takes.
+    fn keep_term(&self, term: Term, cluster_id: String) -> BoxFuture<'static, ()>;
+    /// Starts a worker and stays with it to its end.
+    fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()>;
+    /// Takes over a worker that an earlier agent started, and stays with it to its end.
+    fn adopt(&self, line: Line) -> BoxFuture<'static, ()>;
+    /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and then
+    /// nothing of it is needed any more.
+    fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
 }
 
-impl Default for HostOffer {
-    fn default() -> Self {
-        Self { cpu: None, memory: None, reserved_cpu: MilliCpus(500), reserved_memory: Mebibytes(1024) }
+/// What the node wants of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The newest lease, and by whose word.
+    pub renew: Option<(Fence, Lease)>,
+    /// The newest stop.
+    pub stop: Option<(Fence, StopPolicy, Cause)>,
+}
+
+impl Wanted {
+    /// The requests to the worker's supervisor that are new since `told`.
+    #[must_use]
+    pub fn news(self, told: Self) -> Vec<Request> {
+        let renew = self.renew.filter(|renew| told.renew != Some(*renew));
+        let stop = self.stop.filter(|stop| told.stop != Some(*stop));
+        let renew = renew.map(|(fence, lease)| Request::Renew { fence, lease });
+        let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause });
+        renew.into_iter().chain(stop).collect()
     }
 }
 
-impl HostOffer {
-    /// What this host offers; `card_memory` is what its processors offer of its memory as a card.
-    ///
-    /// # Errors
-    /// When the system does not say how much memory there is.
-    pub fn capacity(&self, card_memory: Mebibytes) -> io::Result<HostCapacity> {
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        let total = match self.memory {
-            Some(_) => Mebibytes::ZERO,
-            None => total_memory(&fs::read_to_string("/proc/meminfo")?)?,
-        };
-        Ok(self.of(MilliCpus(processors.saturating_mul(1000)), total, card_memory))
-    }
+/// The line between the node and one worker.
+///
+/// What is wanted of the worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a node
+/// never waits for a worker, and a worker that was out of reach hears everything that still matters.
+#[derive(Debug)]
+pub struct Line {
+    /// How the worker stands as far as is known.
+    pub status: Status,
+    /// What the node wants.
+    pub wanted: watch::Receiver<Wanted>,
+    /// Where to tell how it stands.
+    pub(crate) node: Address<Input>,
+}
 
-    fn of(&self, processors: MilliCpus, total: Mebibytes, card_memory: Mebibytes) -> HostCapacity {
-        let rest = total.saturating_sub(self.reserved_memory).saturating_sub(card_memory);
-        HostCapacity {
-            cpu: self.cpu.unwrap_or(processors.saturating_sub(self.reserved_cpu)),
-            memory: self.memory.unwrap_or(rest),
+impl Line {
+    /// Tells the node how the worker stands.
+    pub async fn tell(&self) {
+        loop {
+            let event = Event::WorkerStatus(Box::new(self.status.clone()));
+            match self.node.tell(Input::Event(event), Instant::now() + AGAIN).await {
+                Err(TellError::Full { .. }) => {}
+                // The node is gone only when the agent ends.
+                Ok(()) | Err(TellError::Gone { .. }) => return,
+            }
         }
     }
 }
 
-/// The line `MemTotal` of `/proc/meminfo`.
-fn total_memory(meminfo: &str) -> io::Result<Mebibytes> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib: Option<u64> = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse().ok());
-    let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no line `MemTotal`");
-    kib.map(|kib| Mebibytes(kib / 1024)).ok_or_else(unreadable)
+/// A real machine: processes, control groups, files.
+#[derive(Clone)]
+pub(crate) struct ProcessHost {
+    pub launcher: Launcher,
+    pub keeper: TermKeeper,
+    pub boot_id: String,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl ProcessHost {
+    fn link(&self, line: Line) -> Link {
+        let Limits { kill_confirmation, .. } = self.launcher.bounds;
+        Link { folder: self.launcher.folders.of(line.status.worker), line, patience: kill_confirmation }
+    }
+}
 
-    #[test]
-    fn the_host_keeps_something_for_itself() {
-        let total = total_memory("MemTotal:       16384000 kB\nMemFree: 1 kB\n").expect("it is there");
-        assert_eq!(total, Mebibytes(16_000));
-        let offer = HostOffer::default();
-        let capacity = |offer: HostOffer, card| offer.of(MilliCpus(8_000), total, Mebibytes(card));
-        assert_eq!(capacity(offer, 0), HostCapacity { cpu: MilliCpus(7_500), memory: Mebibytes(14_976) });
-        assert_eq!(capacity(offer, 14_400).memory, Mebibytes(576), "what a card offers is not offered twice");
-        assert_eq!(capacity(offer, 1 << 20).memory, Mebibytes::ZERO);
-        let set = HostOffer { cpu: Some(MilliCpus(2_000)), memory: Some(Mebibytes(64)), ..offer };
-        assert_eq!(capacity(set, 0), HostCapacity { cpu: MilliCpus(2_000), memory: Mebibytes(64) });
-        assert!(total_memory("MemFree: 1 kB\n").is_err());
+impl Host for ProcessHost {
+    fn now(&self) -> BootTime {
+        BootTime::now()
     }
 
-    #[test]
-    fn this_host_offers_something() {
-        let offer = HostOffer { reserved_cpu: MilliCpus::ZERO, reserved_memory: Mebibytes::ZERO, ..Default::default() };
-        let capacity = offer.capacity(Mebibytes::ZERO).expect("Linux says how much memory there is");
-        assert!(capacity.cpu >= MilliCpus(1_000) && capacity.memory > Mebibytes::ZERO, "{capacity:?}");
+    fn node_name(&self) -> &str {
+        &self.launcher.node
+    }
+
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    fn keep_term(&self, term: Term, cluster_id: String) -> BoxFuture<'static, ()> {
+        let keeper = self.keeper.clone();
+        Box::pin(async move { keeper.keep(term, cluster_id).await })
+    }
+
+    fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()> {
+        Box::pin(self.link(line).launch(self.launcher.clone(), order))
+    }
+
+    fn adopt(&self, line: Line) -> BoxFuture<'static, ()> {
+        Box::pin(self.link(line).adopt(self.launcher.clone()))
+    }
+
+    fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {
+        let folder = self.launcher.folders.of(worker);
+        let retention = retention.unwrap_or(self.launcher.bounds.output_retention);
+        Box::pin(async move {
+            let settled = tokio::task::spawn_blocking(move || folder.settle(retention)).await;
+            if let Err(error) = settled.map_err(io::Error::other).flatten() {
+                tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
+            }
+        })
     }
 }

@@ -11,12 +11,14 @@
 //!   stopped or dead (law L2). Killing the supervisor kills the worker.
 //!
 //! Where to begin reading: [`node`] is the whole behaviour of an agent as plain state and a synchronous `on(event)`;
-//! [`supervisor`] is the same for one worker; everything else performs what these two decide.
+//! [`supervisor`] is the same for one worker; [`host`] is what both stand on; everything else performs what
+//! they decide.
 
 mod agent;
 pub mod boot;
 mod cards;
 pub mod cgroup;
+mod conduct;
 pub mod config;
 mod data;
 mod durable;
@@ -26,6 +28,7 @@ mod identity;
 mod logs;
 mod metrics;
 pub mod node;
+pub mod offer;
 pub mod process;
 mod retention;
 mod session;
@@ -36,8 +39,9 @@ pub mod worker;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
+pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
-pub use host::HostOffer;
+pub use offer::HostOffer;
 pub use identity::IdentityError;
 
 /// Runs an agent until `shutdown` is cancelled: [`Agent::start`] and [`Agent::run`]. Workers go on afterwards.

@@ -32,11 +32,11 @@ pub struct View {
 impl View {
     /// The node as it is now.
     #[must_use]
-    pub fn of(node: &Node, sessions: u64) -> Self {
+    pub fn of(node: &Node, sessions: u64, now: BootTime) -> Self {
         Self {
             welcome: node.is_welcome(),
             phases: node.phase_counts(),
-            lease_remaining_seconds: node.lease_remaining(BootTime::now()).as_secs_f64(),
+            lease_remaining_seconds: node.lease_remaining(now).as_secs_f64(),
             term: node.highest_term().0,
             sessions,
             cards: node.cards().to_vec(),

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// A process: its pid and when it started (field 22 of `/proc/PID/stat`, in ticks since boot).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The pid.
     pub pid: i32,

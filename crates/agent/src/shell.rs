@@ -5,7 +5,6 @@
 //! else is slow.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::time::Duration;
 
 use opentelemetry::trace::TraceContextExt;
@@ -17,14 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::boot::BootTime;
-use crate::identity::TermKeeper;
+use crate::host::{Host, Line, Wanted};
 use crate::metrics::View;
 use crate::node::{Effect, Event, LaunchOrder, Node, WorkerRecord};
 use crate::session::Opened;
 use crate::supervisor::status::Status;
-use crate::worker::launch::Launcher;
-use crate::worker::link::{Link, Wanted};
 use crate::worker::{Term, WorkerId};
 
 /// Heartbeats before a leader has said how often it wants them.
@@ -46,10 +42,9 @@ pub enum Input {
 }
 
 /// The shell around the state of a node.
-pub struct Shell {
+pub struct Shell<H> {
     node: Node,
-    launcher: Launcher,
-    keeper: TermKeeper,
+    host: H,
     address: Address<Input>,
     tasks: Supervisor,
     end: CancellationToken,
@@ -57,22 +52,12 @@ pub struct Shell {
     session: Option<Opened>,
     greeting: Option<Reply<wire::Hello>>,
     sessions: u64,
-    boot_id: String,
 }
 
-impl Shell {
+impl<H: Host> Shell<H> {
     /// A shell without workers and without a session.
-    pub const fn new(
-        node: Node,
-        launcher: Launcher,
-        keeper: TermKeeper,
-        address: Address<Input>,
-        tasks: Supervisor,
-        end: CancellationToken,
-        boot_id: String,
-    ) -> Self {
-        let links = BTreeMap::new();
-        Self { node, launcher, keeper, address, tasks, end, links, session: None, greeting: None, sessions: 0, boot_id }
+    pub const fn new(node: Node, host: H, address: Address<Input>, tasks: Supervisor, end: CancellationToken) -> Self {
+        Self { node, host, address, tasks, end, links: BTreeMap::new(), session: None, greeting: None, sessions: 0 }
     }
 
     /// Takes inputs until the end.
@@ -106,7 +91,7 @@ impl Shell {
                 self.session = Some(opened);
                 self.sessions += 1;
             }
-            Input::Look(reply) => reply.send(View::of(&self.node, self.sessions)),
+            Input::Look(reply) => reply.send(View::of(&self.node, self.sessions, self.host.now())),
         }
         None
     }
@@ -116,7 +101,7 @@ impl Shell {
             self.session = None;
         }
         let mut interval = None;
-        for effect in self.node.on(BootTime::now(), event) {
+        for effect in self.node.on(self.host.now(), event) {
             match effect {
                 Effect::HeartbeatEvery(every) => interval = Some(every),
                 other => self.perform(other),
@@ -169,11 +154,11 @@ impl Shell {
 
     /// Keeps the term on disk, however long that takes, and says so.
     fn keep_term(&self, term: Term, cluster_id: String) {
-        let (keeper, address, end) = (self.keeper.clone(), self.address.clone(), self.end.clone());
+        let (kept, address, end) = (self.host.keep_term(term, cluster_id), self.address.clone(), self.end.clone());
         self.tasks.once("term", async move {
             tokio::select! {
                 () = end.cancelled() => return,
-                () = keeper.keep(term, cluster_id) => {}
+                () = kept => {}
             }
             // The node is gone only when the agent ends.
             let _ = address.tell(Input::Event(Event::TermKept(term)), Instant::now() + PATIENCE).await;
@@ -183,24 +168,23 @@ impl Shell {
     fn launch(&mut self, order: LaunchOrder) {
         let LaunchOrder { worker, fence, .. } = order;
         let job = order.order.job_id;
-        let status = Status::new(worker, job, fence, self.boot_id.clone());
-        let link = self.link(status);
-        let launcher = self.launcher.clone();
+        let status = Status::new(worker, job, fence, self.host.boot_id().to_owned());
+        let line = self.line(status);
         let span = tracing::info_span!(
             "worker",
             %worker,
             job,
-            node = launcher.node,
+            node = self.host.node_name(),
             term = %fence.term,
             epoch = fence.epoch.0,
             rank = worker.rank.0,
         );
         follow_trace(&span, &order.order.traceparent);
-        let end = self.end.clone();
+        let (launched, end) = (self.host.launch(line, order).instrument(span), self.end.clone());
         self.tasks.critical("worker", async move {
             tokio::select! {
                 () = end.cancelled() => {}
-                () = link.launch(launcher, order).instrument(span) => {}
+                () = launched => {}
             }
         });
     }
@@ -211,40 +195,25 @@ impl Shell {
             return;
         }
         tracing::info!(worker = %record.status.worker, job = record.status.job, "adopting a worker");
-        let link = self.link(record.status);
-        let launcher = self.launcher.clone();
-        let end = self.end.clone();
+        let line = self.line(record.status);
+        let (adopted, end) = (self.host.adopt(line), self.end.clone());
         self.tasks.critical("worker", async move {
             tokio::select! {
                 () = end.cancelled() => {}
-                () = link.adopt(launcher) => {}
+                () = adopted => {}
             }
         });
     }
 
-    fn link(&mut self, status: Status) -> Link {
+    fn line(&mut self, status: Status) -> Line {
         let (sender, wanted) = watch::channel(Wanted::default());
-        let worker = status.worker;
-        self.links.insert(worker, sender);
-        Link {
-            folder: self.launcher.folders.of(worker),
-            status,
-            wanted,
-            node: self.address.clone(),
-            patience: self.launcher.bounds.kill_confirmation,
-        }
+        self.links.insert(status.worker, sender);
+        Line { status, wanted, node: self.address.clone() }
     }
 
     fn forget(&mut self, worker: WorkerId, retention: Option<Duration>) {
         self.links.remove(&worker);
-        let folder = self.launcher.folders.of(worker);
-        let retention = retention.unwrap_or(self.launcher.bounds.output_retention);
-        self.tasks.once("forgetting", async move {
-            let settled = tokio::task::spawn_blocking(move || folder.settle(retention)).await;
-            if let Err(error) = settled.map_err(io::Error::other).flatten() {
-                tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
-            }
-        });
+        self.tasks.once("forgetting", self.host.forget(worker, retention));
     }
 }
 

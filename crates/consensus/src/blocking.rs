@@ -2,7 +2,7 @@
 
 /// Runs `work` on a thread where blocking is allowed. Under simulation, where other threads would make runs differ, in
 /// place.
-pub(crate) async fn blocking<T, F>(work: F) -> T
+pub async fn blocking<T, F>(work: F) -> T
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,

@@ -13,6 +13,7 @@ use futures::stream::BoxStream;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::alias::EntryOf;
 use openraft::{OptionalSend, RaftLogReader};
+use planted::Bug;
 use tessera_store::{Done, EntryId, LogRecord, StoreError};
 use tokio::sync::oneshot;
 
@@ -214,6 +215,11 @@ impl RaftLogStorage<TypeConfig> for Log {
             return Ok(());
         }
         self.shared.bytes_since_snapshot.fetch_add(bytes, Ordering::Relaxed);
+        if planted::is(Bug::AcknowledgedBeforeFsync) {
+            callback.io_completed(Ok(()));
+            self.shared.store.append(records, Box::new(drop));
+            return Ok(());
+        }
         let shared = Arc::clone(&self.shared);
         self.shared.store.append(
             records,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_consensus::{Consensus, Leadership};
+use tessera_consensus::{Consensus, Leadership, blocking};
 use tessera_store::{Store, StoreStatus};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -96,7 +96,7 @@ pub(crate) async fn watch_room(
     loop {
         let asked = Arc::clone(&store);
         // Asking the file system may take long when it is in trouble, which is when it matters.
-        let Ok(status) = tokio::task::spawn_blocking(move || -> StoreStatus { asked.status() }).await else { return };
+        let status: StoreStatus = blocking(move || asked.status()).await;
         metrics.disk(status.free_bytes, reserve_bytes);
         let leads = matches!(*consensus.leadership().borrow(), Leadership::Leading { .. });
         for effect in state.on(status.free_bytes, leads) {

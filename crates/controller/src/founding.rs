@@ -6,6 +6,7 @@
 //! and is admitted by the others. Its data folder belongs to that member from then on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::Refusal;
@@ -14,14 +15,14 @@ use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServ
 use tessera_api::v1::{self, ErrorReason};
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
 use tessera_ledger::wire::FieldError;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
+use crate::connections::{Listener, Outbound, incoming};
 use crate::machine::LedgerMachine;
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
@@ -84,13 +85,20 @@ pub enum IntroduceError {
 ///
 /// # Errors
 /// [`IntroduceError`].
-pub async fn introduce(address: &str, identity: &Identity, deadline: Instant) -> Result<(), IntroduceError> {
+pub async fn introduce(
+    outbound: &Outbound,
+    address: &str,
+    identity: &Identity,
+    deadline: Instant,
+) -> Result<(), IntroduceError> {
     let named = || address.to_owned();
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
     let asked = async {
-        let channel =
-            endpoint.connect().await.map_err(|source| IntroduceError::Unreachable { address: named(), source })?;
+        let channel = outbound
+            .connect(&endpoint)
+            .await
+            .map_err(|source| IntroduceError::Unreachable { address: named(), source })?;
         let mut request = Request::new(v1::InitializeClusterRequest {
             request_id: String::new(),
             cluster_id: identity.cluster.as_str().to_owned(),
@@ -109,11 +117,11 @@ pub async fn introduce(address: &str, identity: &Identity, deadline: Instant) ->
 }
 
 /// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
-async fn reach(address: &str, deadline: Instant) -> Result<(), IntroduceError> {
+async fn reach(outbound: &Outbound, address: &str, deadline: Instant) -> Result<(), IntroduceError> {
     let named = || address.to_owned();
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
-    match timeout_at(deadline, endpoint.connect()).await {
+    match timeout_at(deadline, outbound.connect(&endpoint)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(source)) => Err(IntroduceError::Unreachable { address: named(), source }),
         Err(_) => Err(IntroduceError::TooLate { address: named() }),
@@ -144,19 +152,20 @@ pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Mem
     }
 }
 
-/// Waits on `listener` until this process is told who it is; `None` when `end` comes first. The listener is a second
-/// handle to the socket on which the member is served afterwards.
+/// Waits on `listener` until this process is told who it is; `None` when `end` comes first. The member is served on the
+/// same listener afterwards.
 pub(crate) async fn wait(
-    listener: TcpListener,
+    listener: Arc<dyn Listener>,
     advertise: &str,
+    outbound: &Outbound,
     end: &CancellationToken,
 ) -> Result<Option<Named>, tonic::transport::Error> {
     let (told, mut named) = mpsc::channel(1);
     let closing = end.child_token();
-    let nobody = Nobody { advertise: advertise.to_owned(), told };
+    let nobody = Nobody { advertise: advertise.to_owned(), outbound: outbound.clone(), told };
     let serving = Server::builder()
-        .add_service(ClusterServiceServer::new(nobody))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), closing.clone().cancelled_owned());
+        .add_routes(Routes::from(Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized)))
+        .serve_with_incoming_shutdown(incoming(listener), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
     let serving = tokio::spawn(serving);
     tokio::select! {
@@ -177,6 +186,7 @@ pub(crate) async fn wait(
 struct Nobody {
     /// Under which address others know it.
     advertise: String,
+    outbound: Outbound,
     told: mpsc::Sender<Named>,
 }
 
@@ -191,18 +201,18 @@ pub(crate) struct Founders {
 impl Founders {
     /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where it
     /// stands.
-    pub async fn introduce(&self, deadline: Instant) -> Result<(), Refusal> {
+    pub async fn introduce(&self, outbound: &Outbound, deadline: Instant) -> Result<(), Refusal> {
         let others = || self.members.iter().filter(|member| member.id != self.own);
         let refuse = |member: &Member, error: IntroduceError| {
             let text = format!("{member} cannot be a founder: {error}; when all are waiting, try again");
             Refusal::new(ErrorReason::MembershipRefused, text)
         };
         for member in others() {
-            reach(&member.address, deadline).await.map_err(|error| refuse(member, error))?;
+            reach(outbound, &member.address, deadline).await.map_err(|error| refuse(member, error))?;
         }
         for member in others() {
             let identity = Identity { cluster: self.cluster.clone(), member: member.id };
-            introduce(&member.address, &identity, deadline).await.map_err(|error| refuse(member, error))?;
+            introduce(outbound, &member.address, &identity, deadline).await.map_err(|error| refuse(member, error))?;
         }
         Ok(())
     }
@@ -242,6 +252,11 @@ fn nobody() -> Status {
     Refusal::new(ErrorReason::NotInitialized, text).into()
 }
 
+/// What every other service answers: whoever knows further members is to ask them.
+async fn not_initialized() -> http::Response<axum::body::Body> {
+    nobody().into_http()
+}
+
 impl Nobody {
     /// Hands over who this process is; the second time is refused.
     fn tell(&self, named: Named) -> Result<(), Refusal> {
@@ -263,7 +278,7 @@ impl Nobody {
     async fn found(&self, request: v1::InitializeClusterRequest) -> Result<v1::InitializeClusterResponse, Refusal> {
         let founders = founders(request, &self.advertise)?;
         let deadline = Instant::now() + PATIENCE;
-        founders.introduce(deadline).await?;
+        founders.introduce(&self.outbound, deadline).await?;
         let Founders { cluster, own, members } = founders;
         let (answer, founded) = oneshot::channel();
         let founding = Founding { members: members.clone(), answer };
@@ -352,6 +367,8 @@ impl ClusterService for Nobody {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn request(cluster: &str, addresses: &[&str]) -> v1::InitializeClusterRequest {
@@ -396,14 +413,14 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(listener, &address, &end).await }
+            async move { wait(Arc::new(listener), &address, &Outbound::default(), &end).await }
         });
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };
         let deadline = Instant::now() + PATIENCE;
-        introduce(&address, &identity, deadline).await.expect("it waits for this");
+        introduce(&Outbound::default(), &address, &identity, deadline).await.expect("it waits for this");
         let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
         assert_eq!(named.map(|named| named.identity), Some(identity.clone()));
-        assert!(introduce(&address, &identity, deadline).await.is_err(), "it waits no more");
+        assert!(introduce(&Outbound::default(), &address, &identity, deadline).await.is_err(), "it waits no more");
     }
 }

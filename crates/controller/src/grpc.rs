@@ -10,6 +10,7 @@ pub mod methods;
 pub mod observe;
 pub mod reasons;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use meter::CallMeters;
@@ -23,13 +24,12 @@ use tessera_api::v1::pool_service_server::PoolServiceServer;
 use tessera_api::v1::queue_service_server::QueueServiceServer;
 use tessera_api::{FILE_DESCRIPTOR_SET, limits};
 use tessera_consensus::raft_service;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+use crate::connections::{Listener, incoming};
 use crate::pool::PoolHandle;
 use crate::services::forward::{Channels, LeaderLayer};
 use crate::services::readiness::Readiness;
@@ -84,7 +84,7 @@ pub enum ServeError {
 /// # Errors
 /// [`ServeError`].
 pub async fn serve<A: AgentService>(
-    listener: TcpListener,
+    listener: Arc<dyn Listener>,
     pool: PoolHandle,
     agents: AgentServiceServer<A>,
     settings: GrpcSettings,
@@ -108,12 +108,7 @@ pub async fn serve<A: AgentService>(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
         routes = routes.add_service(reflection.build_v1()?);
     }
-    let incoming = futures::StreamExt::map(TcpListenerStream::new(listener), |connection| {
-        connection.inspect(|connection| {
-            // Without it only answers come later.
-            let _ = connection.set_nodelay(true);
-        })
-    });
+    let channels = Channels::new(pool.outbound().clone());
     let server = Server::builder()
         .concurrency_limit_per_connection(CALLS_PER_CONNECTION)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
@@ -121,8 +116,8 @@ pub async fn serve<A: AgentService>(
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .layer(ObserveLayer::new(methods.clone(), calls))
         .layer(ReasonLayer)
-        .layer(LeaderLayer::new(methods, pool, Channels::default()))
-        .serve_with_incoming_shutdown(routes.prepare(), incoming, shutdown.clone().cancelled_owned());
+        .layer(LeaderLayer::new(methods, pool, channels))
+        .serve_with_incoming_shutdown(routes.prepare(), incoming(listener), shutdown.clone().cancelled_owned());
     let drained = async {
         shutdown.cancelled().await;
         tokio::time::sleep(settings.drain).await;

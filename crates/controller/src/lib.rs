@@ -4,7 +4,7 @@
 //! keep the ledger; the **reign** is the time during which this member leads in one term; a **session** is the
 //! conversation between the agent of a node and the leader.
 //!
-//! How a member is put together ([`run`]):
+//! How a member is put together ([`run_on`]):
 //!
 //! * [`machine`] feeds the committed log into the ledger and publishes its state: to readers through [`view`], to
 //!   placement through [`feed`], which also says what was touched.
@@ -22,6 +22,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod connections;
 pub mod disk;
 pub mod feed;
 #[cfg(test)]
@@ -43,6 +44,8 @@ pub mod telemetry;
 pub mod view;
 
 pub use config::ServerConfig;
-pub use member::{RunError, run};
+#[cfg(feature = "rocksdb")]
+pub use member::run;
+pub use member::{RunError, run_on};
 pub use pool::PoolHandle;
 pub use view::LedgerView;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tessera_consensus::{
     Clock, ClusterId, Consensus, Dialer, Environment, Identity, Leadership, MemberId, StartError, StopReason,
-    SystemClock, TcpDialer,
 };
+#[cfg(feature = "rocksdb")]
+use tessera_consensus::{SystemClock, TcpDialer};
+#[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
 use tokio::net::TcpListener;
@@ -19,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::WallClock;
 use crate::config::{InvalidConfig, ServerConfig};
+use crate::connections::{Listener, Outbound};
 use crate::disk::{self, Room};
 use crate::founding::{self, Named};
 use crate::grpc::{self, GrpcSettings, ServeError};
@@ -86,7 +89,7 @@ fn humane(duration: Duration) -> String {
     format!("{} s", duration.as_secs())
 }
 
-/// What a member stands on. [`run`] takes the real ones; tests take others.
+/// What a member stands on. `run` takes the real ones; tests and simulations take others.
 pub struct Ground {
     /// Durable memory.
     pub store: Arc<dyn Store>,
@@ -95,16 +98,18 @@ pub struct Ground {
     /// The clock that leaders write into entries.
     pub clock: Arc<dyn Clock>,
     /// Where gRPC is served.
-    pub listener: TcpListener,
+    pub listener: Arc<dyn Listener>,
     /// Where metrics and health are served.
     pub http: Option<TcpListener>,
+    /// Where the member shows what its services and actors work with, once it runs.
+    pub shown: watch::Sender<Option<PoolHandle>>,
     /// Seed of everything random in consensus.
     pub seed: u64,
 }
 
 impl std::fmt::Debug for Ground {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ground").field("listener", &self.listener).finish_non_exhaustive()
+        f.debug_struct("Ground").field("seed", &self.seed).finish_non_exhaustive()
     }
 }
 
@@ -112,6 +117,7 @@ impl std::fmt::Debug for Ground {
 ///
 /// # Errors
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
+#[cfg(feature = "rocksdb")]
 pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
     let options = RocksOptions::new(&config.data_dir);
@@ -126,13 +132,15 @@ pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<()
         store,
         dialer: Arc::new(TcpDialer),
         clock: Arc::new(SystemClock),
-        listener,
+        listener: Arc::new(listener),
         http,
+        shown: watch::Sender::new(None),
         seed: rand::random(),
     };
     run_on(ground, config, shutdown).await
 }
 
+#[cfg(feature = "rocksdb")]
 async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
 }
@@ -140,46 +148,37 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
 /// Runs a member on the ground given.
 ///
 /// # Errors
-/// As [`run`].
+/// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
 pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, dialer, clock, listener, http, seed } = ground;
+    let Ground { store, dialer, clock, listener, http, shown, seed } = ground;
     let metrics = Metrics::new();
-    let (member, member_seen) = watch::channel(None);
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
     let _end_all = end.clone().drop_guard();
     let mut pages =
-        http.map(|listener| tokio::spawn(http::serve(listener, member_seen, Arc::clone(&metrics), end.clone())));
+        http.map(|listener| tokio::spawn(http::serve(listener, shown.subscribe(), Arc::clone(&metrics), end.clone())));
 
+    let outbound = Outbound::new(Arc::clone(&dialer));
     let environment = Environment { store: Arc::clone(&store), dialer, clock: Arc::clone(&clock), seed };
     let named = match stored_identity(&config, &environment).await? {
         Some(identity) => Named { identity, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
-            let second =
-                second_handle(&listener).map_err(|source| RunError::Listen { address: config.listen, source })?;
-            match founding::wait(second, &config.advertise, &shutdown).await? {
+            match founding::wait(Arc::clone(&listener), &config.advertise, &outbound, &shutdown).await? {
                 Some(named) => named,
                 None => return Ok(()),
             }
         }
     };
-    let running = Running::start(named, environment, Arc::new(config), metrics, listener, &end).await?;
-    member.send_replace(Some(running.pool.clone()));
+    let running = Running::start(named, environment, Arc::new(config), metrics, listener, outbound, &end).await?;
+    shown.send_replace(Some(running.pool.clone()));
     let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
     if let Some(pages) = pages {
         drop(timeout(HANDOVER, pages).await);
     }
     result
-}
-
-/// Another handle to the socket, so that one server can follow another on it.
-fn second_handle(listener: &TcpListener) -> io::Result<TcpListener> {
-    use std::os::fd::AsFd as _;
-    let socket = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
-    TcpListener::from_std(socket)
 }
 
 /// Whose data folder this is. Consensus alone reads what is written there: asked to start as somebody that cannot be, it refuses
@@ -218,7 +217,8 @@ impl Running {
         environment: Environment,
         config: Arc<ServerConfig>,
         metrics: Arc<Metrics>,
-        listener: TcpListener,
+        listener: Arc<dyn Listener>,
+        outbound: Outbound,
         end: &CancellationToken,
     ) -> Result<Self, RunError> {
         let Named { identity, founding } = named;
@@ -238,6 +238,7 @@ impl Running {
             telemetry,
             metrics: Arc::clone(&metrics),
             config,
+            outbound,
             placement: placement_seen,
             room: room_seen,
         };

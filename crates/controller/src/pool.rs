@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::ServerConfig;
+use crate::connections::Outbound;
 use crate::disk::Room;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;
@@ -93,6 +94,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// The settings.
     pub config: Arc<ServerConfig>,
+    /// How it opens connections to other members and to agents.
+    pub outbound: Outbound,
     /// The placement actor, while this member leads.
     pub placement: watch::Receiver<Option<Address<Question>>>,
     /// How much room the disk has.
@@ -110,6 +113,12 @@ impl PoolHandle {
     #[must_use]
     pub fn view(&self) -> &LedgerView {
         &self.inner.view
+    }
+
+    /// How this member opens connections.
+    #[must_use]
+    pub fn outbound(&self) -> &Outbound {
+        &self.inner.outbound
     }
 
     /// Proposes a command and waits until it is applied and published here. This member must lead.

@@ -26,7 +26,7 @@ pub struct Limits {
 }
 
 /// How the tracking hierarchy kills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Version {
     /// Version 1 freezer.
@@ -36,7 +36,7 @@ pub enum Version {
 }
 
 /// Where the group of a worker lies: enough to find it again after a restart of the agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GroupRecord {
     /// The folder by which processes are tracked and killed, and its version; `None`: no control group can be had and
     /// processes are tracked as descendants of the supervisor.

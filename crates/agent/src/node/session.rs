@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use planted::Bug;
 use tessera_api::v1 as wire;
 use wire::session_request::Message as ToLeader;
 use wire::session_response::Message as FromLeader;
@@ -81,7 +82,7 @@ impl Node {
             labels: self.facts.labels.clone(),
             cards: self.cards.clone(),
             workers: known.map(super::record::WorkerRecord::report).collect(),
-            highest_term: self.highest_term.0,
+            highest_term: if planted::is(Bug::TermUncheckedAtAgent) { 0 } else { self.highest_term.0 },
             cluster_id: self.cluster_id.clone(),
             host: self.facts.host,
             cached: self.cached.iter().cloned().collect(),
@@ -103,7 +104,7 @@ impl Node {
         match (&self.session, message.message) {
             (Session::Closed, _) => Vec::new(),
             (Session::Greeting, Some(FromLeader::Welcome(welcome))) => self.welcomed(now, &welcome),
-            (Session::Open(_), Some(FromLeader::LeaseGrant(grant))) => self.granted(&grant),
+            (Session::Open(_), Some(FromLeader::LeaseGrant(grant))) => self.granted(now, &grant),
             (Session::Open(_), Some(FromLeader::Orders(orders))) => self.ordered(now, orders),
             (Session::Open(_), Some(FromLeader::ReportAcknowledged(report))) => self.acknowledged(report.report_id),
             (Session::Greeting | Session::Open(_), _) => {
@@ -114,7 +115,7 @@ impl Node {
 
     fn welcomed(&mut self, now: Now, welcome: &wire::Welcome) -> Vec<Effect> {
         let term = Term(welcome.term);
-        if term < self.highest_term {
+        if self.is_deposed(term) {
             return self.end_session(self.older_term(term));
         }
         if !self.cluster_id.is_empty() && self.cluster_id != welcome.cluster_id {
@@ -154,6 +155,11 @@ impl Node {
         Effect::KeepTerm { term: self.highest_term, cluster_id: self.cluster_id.clone() }
     }
 
+    /// Whether a leader of this term has been deposed by one that was heard.
+    fn is_deposed(&self, term: Term) -> bool {
+        term < self.highest_term && !planted::is(Bug::TermUncheckedAtAgent)
+    }
+
     fn older_term(&self, term: Term) -> String {
         format!("term {term} is older than term {}, which was seen before: its leader is deposed", self.highest_term)
     }
@@ -187,12 +193,13 @@ impl Node {
     }
 
     /// A lease is counted from this agent's own record of when it sent the heartbeat.
-    fn granted(&mut self, grant: &wire::LeaseGrant) -> Vec<Effect> {
-        if Term(grant.term) < self.highest_term {
+    fn granted(&mut self, now: Now, grant: &wire::LeaseGrant) -> Vec<Effect> {
+        if self.is_deposed(Term(grant.term)) {
             return self.end_session(self.older_term(Term(grant.term)));
         }
         let Session::Open(open) = &mut self.session else { return Vec::new() };
         let Some(sent_at) = open.sent.get(&grant.heartbeat_sequence).copied() else { return Vec::new() };
+        let sent_at = if planted::is(Bug::LeaseFromReceipt) { now } else { sent_at };
         open.sent.retain(|sequence, _| *sequence > grant.heartbeat_sequence);
         let lease = Lease {
             stop_at: sent_at.after(Duration::from_millis(grant.stop_after_ms)),
@@ -212,7 +219,7 @@ impl Node {
 
     fn ordered(&mut self, now: Now, orders: wire::Orders) -> Vec<Effect> {
         let term = Term(orders.term);
-        if term < self.highest_term {
+        if self.is_deposed(term) {
             return self.end_session(self.older_term(term));
         }
         let raised = term > self.highest_term;

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use planted::Bug;
+
 use super::message::Request;
 use super::status::{Cause, Exit, Phase, Status};
 use crate::boot::BootTime;
@@ -73,7 +75,7 @@ pub enum Effect {
 }
 
 /// What does not change during a worker's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// How it is stopped where nobody says.
     pub stop: StopPolicy,
@@ -84,7 +86,7 @@ pub struct Rules {
 }
 
 /// The state of a supervisor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     rules: Rules,
     status: Status,
@@ -178,7 +180,7 @@ impl Machine {
     /// Refuses an older fence, remembers a newer one; true when it was newer.
     fn pass(&mut self, fence: Fence) -> Result<bool, String> {
         let highest = self.status.fence;
-        if highest.refuses(fence) {
+        if highest.refuses(fence) && !planted::is(Bug::FenceUncheckedAtSupervisor) {
             return Err(format!(
                 "term {} and epoch {} are older than term {} and epoch {}, which were seen before",
                 fence.term, fence.epoch.0, highest.term, highest.epoch.0
@@ -271,6 +273,9 @@ impl Machine {
     }
 
     fn probed(&mut self, now: Now, empty: bool) -> Vec<Effect> {
+        if planted::is(Bug::KillBelieved) && self.killing_since.is_some() {
+            return self.finish(now);
+        }
         if empty {
             // Its exit status is still to be fetched, and makes the next probe.
             return if self.status.exit.is_some() { self.finish(now) } else { Vec::new() };
@@ -329,3 +334,7 @@ fn describe(exit: Exit, memory_killed: bool) -> String {
 #[cfg(test)]
 #[path = "machine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "lease_model.rs"]
+mod lease_model;

@@ -15,7 +15,7 @@
 mod connections;
 mod containment;
 mod keeper;
-mod machine;
+pub mod machine;
 pub mod message;
 pub mod output;
 mod program;

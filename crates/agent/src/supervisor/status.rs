@@ -16,7 +16,7 @@ use crate::worker::{Fence, Lease, WorkerId};
 pub const STATUS_FILE: &str = "status.json";
 
 /// Where a worker stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Everything is made ready; no process yet.
@@ -32,7 +32,7 @@ pub enum Phase {
 }
 
 /// Why a worker stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// By itself.
@@ -69,7 +69,7 @@ impl fmt::Display for Cause {
 }
 
 /// How the worker's first process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// With an exit code.
@@ -79,7 +79,7 @@ pub enum Exit {
 }
 
 /// How a worker stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Status {
     /// The worker.
     pub worker: WorkerId,

@@ -1,27 +1,21 @@
 //! The task beside each worker: it speaks with the supervisor, and searches for what is left when that is gone.
-//!
-//! What is wanted of a worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a node
-//! never waits for a worker, and a worker that was out of reach hears everything that still matters.
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use tessera_actor::{Address, TellError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Child;
-use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::folder::WorkerFolder;
 use super::launch::{Launcher, Prepared};
 use super::sweep::{Swept, sweep};
-use super::terms::{Fence, Lease, StopPolicy};
 use crate::boot::{BootTime, unix_millis};
-use crate::node::{Event, LaunchOrder};
+use crate::host::{Line, Wanted};
+use crate::node::LaunchOrder;
 use crate::process::kill_pid;
-use crate::shell::Input;
 use crate::supervisor::SOCKET_FILE;
 use crate::supervisor::message::{Inbox, Notice, Request, encode};
 use crate::supervisor::status::{Cause, Phase, Status};
@@ -31,36 +25,12 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether the supervisor acts on its deadline.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// What the node wants of a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// The newest lease, and by whose word.
-    pub renew: Option<(Fence, Lease)>,
-    /// The newest stop.
-    pub stop: Option<(Fence, StopPolicy, Cause)>,
-}
-
-impl Wanted {
-    /// The requests that are new since `told`.
-    fn news(self, told: Self) -> Vec<Request> {
-        let renew = self.renew.filter(|renew| told.renew != Some(*renew));
-        let stop = self.stop.filter(|stop| told.stop != Some(*stop));
-        let renew = renew.map(|(fence, lease)| Request::Renew { fence, lease });
-        let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause });
-        renew.into_iter().chain(stop).collect()
-    }
-}
-
 /// One worker's link.
 pub struct Link {
     /// Its folder.
     pub folder: WorkerFolder,
-    /// How it stands as far as is known.
-    pub status: Status,
-    /// What the node wants.
-    pub wanted: watch::Receiver<Wanted>,
-    /// Where to tell how it stands.
-    pub(crate) node: Address<Input>,
+    /// To the node.
+    pub line: Line,
     /// How long one round of killing may take before it is called unconfirmed.
     pub patience: Duration,
 }
@@ -74,23 +44,23 @@ impl Link {
                 self.follow_own(child, stream).await;
             }
             Err(error) => {
-                tracing::warn!(%error, worker = %self.status.worker, "a worker cannot be started");
-                self.status.phase = Phase::Stopped;
-                self.status.cause = Some(Cause::StartFailed);
-                self.status.message = error.to_string();
-                self.status.stopped_unix_ms = Some(unix_millis());
-                self.tell().await;
+                tracing::warn!(%error, worker = %self.line.status.worker, "a worker cannot be started");
+                self.line.status.phase = Phase::Stopped;
+                self.line.status.cause = Some(Cause::StartFailed);
+                self.line.status.message = error.to_string();
+                self.line.status.stopped_unix_ms = Some(unix_millis());
+                self.line.tell().await;
             }
         }
-        launcher.release_grant(self.status.worker).await;
+        launcher.release_grant(self.line.status.worker).await;
     }
 
     /// Finds the worker of an earlier agent and stays with it to its end.
     pub async fn adopt(mut self, launcher: Launcher) {
-        launcher.restore_grant(self.status.worker).await;
+        launcher.restore_grant(self.line.status.worker).await;
         self.follow_by_socket().await;
         self.conclude().await;
-        launcher.release_grant(self.status.worker).await;
+        launcher.release_grant(self.line.status.worker).await;
     }
 
     async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) {
@@ -100,14 +70,14 @@ impl Link {
                     self.follow(stream).await;
                 }
             }
-            Err(error) => tracing::warn!(%error, worker = %self.status.worker, "no socket to the supervisor"),
+            Err(error) => tracing::warn!(%error, worker = %self.line.status.worker, "no socket to the supervisor"),
         }
-        if !self.status.is_final() {
+        if !self.line.status.is_final() {
             // It may have cut this agent off and still be at work.
             self.follow_by_socket().await;
         }
         if let Err(error) = child.wait().await {
-            tracing::warn!(%error, worker = %self.status.worker, "the supervisor cannot be waited for");
+            tracing::warn!(%error, worker = %self.line.status.worker, "the supervisor cannot be waited for");
         }
         self.conclude().await;
     }
@@ -116,7 +86,7 @@ impl Link {
     async fn follow_by_socket(&mut self) {
         while let Ok(stream) = connect(&self.folder).await {
             self.follow(stream).await;
-            if self.status.is_final() {
+            if self.line.status.is_final() {
                 return;
             }
         }
@@ -130,7 +100,7 @@ impl Link {
         if send(&mut stream, &Request::Status).await.is_err() {
             return;
         }
-        self.wanted.mark_changed();
+        self.line.wanted.mark_changed();
         let mut watchdog = interval(WATCHDOG);
         watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -144,12 +114,12 @@ impl Link {
                     }
                     _ => return,
                 },
-                changed = self.wanted.changed() => {
+                changed = self.line.wanted.changed() => {
                     if changed.is_err() {
                         // The agent ends. The worker does not.
                         std::future::pending::<()>().await;
                     }
-                    let wanted = *self.wanted.borrow_and_update();
+                    let wanted = *self.line.wanted.borrow_and_update();
                     for request in wanted.news(told) {
                         if send(&mut stream, &request).await.is_err() {
                             return;
@@ -171,17 +141,17 @@ impl Link {
     fn is_overdue(&self, told: Wanted) -> bool {
         let renewed = told.renew.map(|(_, lease)| lease.kill_at);
         let deadline =
-            self.status.lease.map(|lease| renewed.map_or(lease.kill_at, |renewed| renewed.max(lease.kill_at)));
-        let acts = matches!(self.status.phase, Phase::Unconfirmed | Phase::Stopped);
+            self.line.status.lease.map(|lease| renewed.map_or(lease.kill_at, |renewed| renewed.max(lease.kill_at)));
+        let acts = matches!(self.line.status.phase, Phase::Unconfirmed | Phase::Stopped);
         !acts && deadline.is_some_and(|deadline| deadline.after(self.patience) < BootTime::now())
     }
 
     /// Its worker dies with it; what else is left is found by the search that follows.
     fn kill_supervisor(&self) {
-        tracing::error!(worker = %self.status.worker, "the supervisor does not act on its deadline; it is killed");
-        let alive = self.status.supervisor.filter(|supervisor| supervisor.is_alive());
+        tracing::error!(worker = %self.line.status.worker, "the supervisor does not act on its deadline; it is killed");
+        let alive = self.line.status.supervisor.filter(|supervisor| supervisor.is_alive());
         if let Some(Err(error)) = alive.map(|supervisor| kill_pid(supervisor.pid)) {
-            tracing::error!(worker = %self.status.worker, %error, "the supervisor cannot be killed");
+            tracing::error!(worker = %self.line.status.worker, %error, "the supervisor cannot be killed");
         }
     }
 
@@ -190,17 +160,17 @@ impl Link {
             match inbox.take::<Notice>() {
                 Ok(Some(notice)) => {
                     if let Some(reason) = notice.refused {
-                        tracing::warn!(worker = %self.status.worker, reason, "the supervisor refused");
+                        tracing::warn!(worker = %self.line.status.worker, reason, "the supervisor refused");
                     }
-                    let news = notice.status != self.status;
-                    self.status = notice.status;
+                    let news = notice.status != self.line.status;
+                    self.line.status = notice.status;
                     if news {
-                        self.tell().await;
+                        self.line.tell().await;
                     }
                 }
                 Ok(None) => return true,
                 Err(error) => {
-                    tracing::warn!(worker = %self.status.worker, %error, "the supervisor speaks another language");
+                    tracing::warn!(worker = %self.line.status.worker, %error, "the supervisor speaks another language");
                     return false;
                 }
             }
@@ -209,19 +179,19 @@ impl Link {
 
     /// The supervisor is gone: what it left on disk counts, or else what a search finds.
     async fn conclude(&mut self) {
-        while !self.status.is_final() {
-            let (folder, known, patience) = (self.folder.clone(), self.status.clone(), self.patience);
+        while !self.line.status.is_final() {
+            let (folder, known, patience) = (self.folder.clone(), self.line.status.clone(), self.patience);
             let swept = tokio::task::spawn_blocking(move || sweep(&folder, known, patience)).await;
             match swept.map_err(io::Error::other).flatten() {
                 Ok(Swept::Over(status)) => {
-                    self.status = *status;
-                    self.tell().await;
+                    self.line.status = *status;
+                    self.line.tell().await;
                 }
                 Ok(Swept::Unconfirmed(status)) => {
-                    if *status != self.status {
+                    if *status != self.line.status {
                         tracing::error!(worker = %status.worker, "a kill cannot be confirmed; its blocks must not be granted again");
-                        self.status = *status;
-                        self.tell().await;
+                        self.line.status = *status;
+                        self.line.tell().await;
                     }
                     sleep(AGAIN).await;
                 }
@@ -230,20 +200,9 @@ impl Link {
                     sleep(AGAIN).await;
                 }
                 Err(error) => {
-                    tracing::error!(worker = %self.status.worker, %error, "the worker's folder cannot be searched");
+                    tracing::error!(worker = %self.line.status.worker, %error, "the worker's folder cannot be searched");
                     sleep(AGAIN).await;
                 }
-            }
-        }
-    }
-
-    async fn tell(&self) {
-        loop {
-            let event = Event::WorkerStatus(Box::new(self.status.clone()));
-            match self.node.tell(Input::Event(event), Instant::now() + AGAIN).await {
-                Err(TellError::Full { .. }) => {}
-                // The node is gone only when the agent ends.
-                Ok(()) | Err(TellError::Gone { .. }) => return,
             }
         }
     }

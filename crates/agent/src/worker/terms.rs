@@ -22,7 +22,7 @@ impl fmt::Display for Term {
 }
 
 /// Orders with an older fence than the highest seen are refused (law L2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fence {
     /// The leader's term.
     pub term: Term,
@@ -59,7 +59,7 @@ mod epoch_number {
 }
 
 /// Until when work may run: the agent's own clock, counted from when it sent the heartbeat that was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// Workers are told to stop at this time.
     pub stop_at: BootTime,
@@ -76,7 +76,7 @@ impl Lease {
 }
 
 /// A signal by its name, such as `SIGTERM`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StopSignal(pub Signal);
 
@@ -117,7 +117,7 @@ impl From<StopSignal> for String {
 pub struct NotASignal(String);
 
 /// How a worker is stopped: a signal, then, after a while, everything left of it is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct StopPolicy {
     /// Sent first.
     pub signal: StopSignal,

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use planted::Bug;
 use tessera_ledger::{Epoch, NodeId, NodeState, State};
 use tokio::time::Instant;
 
@@ -51,7 +52,9 @@ pub(crate) struct Leases {
 
 impl Leases {
     /// The table of a leader that won at `began`.
-    pub const fn new(began: Instant, regrant_after: Duration) -> Self {
+    pub fn new(began: Instant, regrant_after: Duration) -> Self {
+        let unheard_since = began.checked_sub(regrant_after).filter(|_| planted::is(Bug::NewLeaderDoesNotWait));
+        let began = unheard_since.unwrap_or(began);
         Self { began, regrant_after, nodes: BTreeMap::new() }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, try_join_all};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
+use planted::Bug;
 use tessera_api::Refusal;
 use tessera_api::v1::{CardSample, ErrorReason, SessionRequest, SessionResponse};
 use tessera_ledger::{CardId, NodeId, Request};
@@ -192,7 +193,9 @@ impl Shell {
         let confirmed = async move {
             let heard_at = Instant::now();
             let deadline = heard_at + pool.config().timings.stop_after;
-            let granted = match pool.consensus().confirm_leadership(deadline).await {
+            let trusted = planted::is(Bug::LeaseWithoutQuorum);
+            let confirmed = if trusted { Ok(reign.term) } else { pool.consensus().confirm_leadership(deadline).await };
+            let granted = match confirmed {
                 Ok(term) if term == reign.term && !reign.end.is_cancelled() => {
                     let mut leases = reign.leases.lock().unwrap_or_else(PoisonError::into_inner);
                     // Read while the table is held: see `Leases::grant`.

@@ -18,6 +18,7 @@ use tessera_store::Store;
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -92,8 +93,9 @@ async fn member(store: Arc<dyn Store>, port: u16, change: impl FnOnce(&mut Serve
         store,
         dialer: Arc::new(TcpDialer),
         clock: Arc::new(SystemClock),
-        listener,
+        listener: Arc::new(listener),
         http: Some(http),
+        shown: watch::Sender::new(None),
         seed: u64::from(listen.port()),
     };
     let shutdown = CancellationToken::new();

@@ -8,6 +8,7 @@ use tessera_controller::config::ServerConfig;
 use tessera_controller::member::{Ground, run_on};
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -68,8 +69,9 @@ async fn process(end: &CancellationToken) -> String {
         store: MemoryDisk::new(Flushing::AtOnce).open().expect("an empty disk"),
         dialer: Arc::new(TcpDialer),
         clock: Arc::new(SystemClock),
-        listener,
+        listener: Arc::new(listener),
         http: None,
+        shown: watch::Sender::new(None),
         seed: 4,
     };
     let config = ServerConfig::new("unused", address);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use planted::Bug;
+
 use super::Applied;
 use crate::allocation::{Allocation, AllocationPhase, MovePhase, StopCause, WorkerExit, WorkerState};
 use crate::command::{Observation, Outcome, WorkerReport};
@@ -23,7 +25,7 @@ impl State {
         for report in reports {
             let Some(allocation) = self.allocations.get(&report.worker.allocation).cloned() else { continue };
             let here = allocation.worker(report.worker.rank).is_some_and(|worker| worker.node == node);
-            if here && allocation.epoch == report.worker.epoch {
+            if here && (allocation.epoch == report.worker.epoch || planted::is(Bug::EpochUncheckedInLedger)) {
                 self.take_report(&allocation, report.worker.rank, &report.observation);
             }
         }

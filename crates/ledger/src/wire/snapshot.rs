@@ -3,6 +3,7 @@
 
 use std::ops::Bound;
 
+use planted::Bug;
 use prost::Message;
 use prost::bytes::Bytes;
 
@@ -23,7 +24,14 @@ const CHUNK: usize = 1 << 20;
 /// another thread while the ledger goes on. The same state gives the same bytes on every member.
 #[must_use]
 pub fn encode_snapshot(state: &State) -> SnapshotChunks {
-    SnapshotChunks { state: state.clone(), next: Section::Header, records: 0, buffer: Vec::new() }
+    let mut state = state.clone();
+    if planted::is(Bug::RequestsForgotten) {
+        state.requests = PersistentMap::new();
+    }
+    if planted::is(Bug::SnapshotWithoutLast) {
+        state.jobs = state.jobs.into_iter().rev().skip(1).map(|(id, job)| (*id, job.clone())).collect();
+    }
+    SnapshotChunks { state, next: Section::Header, records: 0, buffer: Vec::new() }
 }
 
 /// The chunks of a snapshot, in order.

@@ -89,7 +89,7 @@ impl ClusterApi {
         let place = usize::try_from(own.member.0.saturating_sub(1)).unwrap_or(usize::MAX);
         let address = request.members.get(place).map(|member| member.address.clone()).unwrap_or_default();
         let founders = founding::founders(request, &address)?;
-        founders.introduce(Instant::now() + FOUNDING).await?;
+        founders.introduce(self.desk.pool.outbound(), Instant::now() + FOUNDING).await?;
         founding::found(self.consensus(), founders.members.clone()).await.map_err(|error| self.refuse(&error))?;
         Ok(founding::founded_by(&founders.cluster, &founders.members))
     }
@@ -178,7 +178,7 @@ impl ClusterService for ClusterApi {
             member: self.consensus().next_member_id(),
         };
         // A process that an earlier try introduced refuses to be introduced again, and only needs to be admitted.
-        let introduced = match founding::introduce(&new.address, &identity, deadline).await {
+        let introduced = match founding::introduce(self.desk.pool.outbound(), &new.address, &identity, deadline).await {
             Ok(()) => None,
             Err(refused @ IntroduceError::Refused { .. }) => Some(refused),
             Err(error) => return Err(not_made_member(&new.address, &error)),

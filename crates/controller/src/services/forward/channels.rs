@@ -7,6 +7,8 @@ use std::time::Duration;
 use dashmap::DashMap;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::connections::Outbound;
+
 /// Connections to one member: one alone is bounded by the one task that serves it.
 const PER_MEMBER: usize = 2;
 
@@ -20,6 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 pub struct Channels {
     by_address: Arc<DashMap<String, Arc<Pooled>>>,
+    outbound: Outbound,
 }
 
 #[derive(Debug)]
@@ -40,6 +43,12 @@ pub struct BadAddress {
 }
 
 impl Channels {
+    /// No connections yet; they are opened by `outbound`.
+    #[must_use]
+    pub fn new(outbound: Outbound) -> Self {
+        Self { by_address: Arc::default(), outbound }
+    }
+
     /// A connection to a member; it is opened by the first call over it.
     ///
     /// # Errors
@@ -48,7 +57,7 @@ impl Channels {
         if let Some(pooled) = self.by_address.get(address) {
             return Ok(pooled.pick());
         }
-        let pooled = Arc::new(Pooled::open(address)?);
+        let pooled = Arc::new(Pooled::open(address, &self.outbound)?);
         Ok(self.by_address.entry(address.to_owned()).or_insert(pooled).pick())
     }
 
@@ -59,7 +68,7 @@ impl Channels {
 }
 
 impl Pooled {
-    fn open(address: &str) -> Result<Self, BadAddress> {
+    fn open(address: &str, outbound: &Outbound) -> Result<Self, BadAddress> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|source| BadAddress { address: address.to_owned(), source })?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -67,7 +76,7 @@ impl Pooled {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
             .keep_alive_while_idle(true);
-        Ok(Self { channels: std::array::from_fn(|_| endpoint.connect_lazy()), next: AtomicUsize::new(0) })
+        Ok(Self { channels: std::array::from_fn(|_| outbound.lazily(&endpoint)), next: AtomicUsize::new(0) })
     }
 
     fn pick(&self) -> Channel {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tessera_api::pool_view::block_counts;
 use tessera_api::v1;
-use tessera_api::v1::ErrorReason;
+use tessera_consensus::blocking;
 use tessera_ledger::{BlockCounts, State, laws};
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::services::{Desk, refusal};
+use crate::services::Desk;
 
 /// Checks every law against the whole state of this member (law L1), away from the threads that serve calls.
 pub(super) async fn answer(
@@ -19,10 +19,7 @@ pub(super) async fn answer(
 ) -> Result<v1::VerifyPoolResponse, Status> {
     let reading = desk.read(request.consistency, deadline).await?;
     let state = Arc::clone(&reading.state);
-    let checked = tokio::task::spawn_blocking(move || (laws::check(&state), counted(&state))).await;
-    let (broken, counts) = checked.map_err(|error| {
-        refusal::because(ErrorReason::Internal, format!("the check itself failed: {error}; report it"))
-    })?;
+    let (broken, counts) = blocking(move || (laws::check(&state), counted(&state))).await;
     for violation in &broken {
         tracing::error!(law = violation.law, problem = violation.problem, "a law of the ledger does not hold");
     }

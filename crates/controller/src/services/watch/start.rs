@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use planted::Bug;
 use tessera_api::error::Refusal;
 use tessera_api::resume::WatchPlace;
 use tessera_api::v1::ErrorReason;
@@ -46,6 +47,7 @@ impl Start {
             }
             Self::Oldest => WatchPlace::after(pool.view().current().compacted()),
             Self::After(revision) => WatchPlace::after(revision),
+            Self::Resume(_) if planted::is(Bug::WatchSkips) => WatchPlace::after(pool.view().current().revision()),
             Self::Resume(place) => place,
         };
         if place.revision > pool.view().current().revision()

@@ -10,6 +10,7 @@ use tessera_consensus::{
     ClusterId, Consensus, ConsensusConfig, Environment, Identity, MemberId, SystemClock, TcpDialer,
 };
 use tessera_controller::config::ServerConfig;
+use tessera_controller::connections::Outbound;
 use tessera_controller::disk::Room;
 use tessera_controller::grpc::{self, GrpcSettings};
 use tessera_controller::machine::LedgerMachine;
@@ -56,7 +57,7 @@ impl TestMember {
             let pool = member(id, ServerConfig::new("unused", address), room_seen).await;
             let listener = TcpListener::from_std(listener).expect("a listener");
             answer.send(pool.clone()).expect("the test waits for it");
-            let served = grpc::serve(listener, pool, AgentServiceServer::new(NoAgents), settings, end).await;
+            let served = grpc::serve(Arc::new(listener), pool, AgentServiceServer::new(NoAgents), settings, end).await;
             served.expect("the server runs");
         });
         let pool = started.recv_timeout(Duration::from_secs(30)).expect("the member starts");
@@ -119,6 +120,7 @@ async fn member(id: u64, config: ServerConfig, room: watch::Receiver<Room>) -> P
         telemetry: Telemetry::default(),
         metrics: Metrics::new(),
         config: Arc::new(config),
+        outbound: Outbound::default(),
         placement: placement_seen,
         room,
     })

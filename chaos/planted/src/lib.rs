@@ -1,0 +1,145 @@
+//! Bugs that are planted on purpose, one at a time, to show that the simulation finds them (docs/failure-model.md).
+//!
+//! Code asks [`is`] at the one place where a rule is kept. Without the feature `armed`, which only the simulation sets, the
+//! answer is a constant `false` and nothing of the question is left in the program.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! bugs {
+    ($($(#[$what:meta])* $bug:ident = $name:literal,)*) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Bug {
+            $($(#[$what])* $bug,)*
+        }
+
+        impl Bug {
+            /// Every bug.
+            pub const ALL: &[Self] = &[$(Self::$bug,)*];
+
+            /// Its name on command lines and in tables.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$bug => $name,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A member says that an entry is on its disk before it is.
+    AcknowledgedBeforeFsync = "acknowledged-before-fsync",
+    /// An agent counts a lease from when it came, not from when it sent the heartbeat.
+    LeaseFromReceipt = "lease-from-receipt",
+    /// A leader grants leases without asking a quorum whether it still leads.
+    LeaseWithoutQuorum = "lease-without-quorum",
+    /// A new leader declares nodes lost without waiting for the leases of the one before.
+    NewLeaderDoesNotWait = "new-leader-does-not-wait",
+    /// A supervisor obeys leaders and grants that were superseded.
+    FenceUncheckedAtSupervisor = "fence-unchecked-at-supervisor",
+    /// An agent obeys leaders that were deposed.
+    TermUncheckedAtAgent = "term-unchecked-at-agent",
+    /// The ledger takes the loss of a node, and what is reported, whatever epoch it is of.
+    EpochUncheckedInLedger = "epoch-unchecked-in-ledger",
+    /// A plan is carried out without being validated again.
+    PlanNotValidated = "plan-not-validated",
+    /// Snapshots leave out the requests that were answered.
+    RequestsForgotten = "requests-forgotten",
+    /// A watch that goes on at another member begins with what happens from then on.
+    WatchSkips = "watch-skips",
+    /// Snapshots leave out the newest job.
+    SnapshotWithoutLast = "snapshot-without-last",
+    /// A kill counts as done once the signal was sent.
+    KillBelieved = "kill-believed",
+}
+
+impl fmt::Display for Bug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no bug has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownBug(pub String);
+
+impl fmt::Display for UnknownBug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no bug is called {:?}; there are:", self.0)?;
+        Bug::ALL.iter().try_for_each(|bug| write!(f, " {bug}"))
+    }
+}
+
+impl std::error::Error for UnknownBug {}
+
+impl FromStr for Bug {
+    type Err = UnknownBug;
+
+    fn from_str(name: &str) -> Result<Self, UnknownBug> {
+        let found = Self::ALL.iter().find(|bug| bug.name() == name);
+        found.copied().ok_or_else(|| UnknownBug(name.to_owned()))
+    }
+}
+
+/// Whether this bug is planted.
+#[cfg(not(feature = "armed"))]
+#[must_use]
+pub const fn is(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "armed")]
+mod armed {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Bug;
+
+    /// Place of the planted bug, from 1; 0: none.
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Whether this bug is planted.
+    #[must_use]
+    pub fn is(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as u8 + 1
+    }
+
+    /// Plants a bug, in the place of any other, for the whole process.
+    pub fn plant(bug: Bug) {
+        PLANTED.store(bug as u8 + 1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(feature = "armed")]
+pub use armed::{is, plant};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bugs_are_known_by_name() {
+        for bug in Bug::ALL {
+            assert_eq!(bug.name().parse(), Ok(*bug));
+        }
+        assert!("none".parse::<Bug>().is_err_and(|error| error.to_string().contains("kill-believed")));
+    }
+
+    #[test]
+    #[cfg(not(feature = "armed"))]
+    fn without_the_feature_nothing_is_planted() {
+        const NONE: bool = is(Bug::KillBelieved);
+        assert!(!NONE);
+    }
+
+    #[test]
+    #[cfg(feature = "armed")]
+    fn one_bug_is_planted_at_a_time() {
+        plant(Bug::WatchSkips);
+        plant(Bug::KillBelieved);
+        assert!(is(Bug::KillBelieved) && !is(Bug::WatchSkips));
+    }
+}

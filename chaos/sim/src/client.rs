@@ -1,0 +1,192 @@
+//! Clients: engineers who submit, look, change their mind, and try again when nobody answers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tessera_api::v1::{self, CardKind, CheckpointMode, Consistency, OnDisconnect, Span};
+use tessera_client::{Address, Client, ClientError};
+use tokio::time::sleep;
+
+use crate::history::{Answer, History, Read};
+use crate::machine::now;
+use crate::network::Plug;
+use crate::story::Story;
+
+/// What a client works with.
+pub struct Desk {
+    /// Its name.
+    pub name: String,
+    /// Its door to the network.
+    pub plug: Plug,
+    /// The members.
+    pub members: Arc<[Address]>,
+    /// Seed of everything that it does.
+    pub seed: u64,
+    /// Blocks of the largest card, and of the whole pool.
+    pub sizes: (u64, u64),
+    /// Where it keeps what it was told.
+    pub history: History,
+    /// Where it tells.
+    pub story: Story,
+    /// The day is over: nothing new is begun.
+    pub closing: Arc<AtomicBool>,
+}
+
+/// Works until the day is over.
+pub async fn run(desk: Desk) -> String {
+    let client = match Client::new(&desk.members, desk.plug.client_settings(desk.seed)) {
+        Ok(client) => client,
+        Err(error) => return error.to_string(),
+    };
+    let mut random = SmallRng::seed_from_u64(desk.seed);
+    let (mut own, mut sent) = (Vec::new(), Vec::new());
+    while !desk.closing.load(Ordering::Relaxed) {
+        let pause = random.random_range(20..700);
+        sleep(Duration::from_millis(pause)).await;
+        match random.random_range(0..100) {
+            0..8 => desk.submit_again(&client, &mut random, &mut sent).await,
+            8..50 => desk.submit(&client, &mut random, &mut own, &mut sent).await,
+            50..70 => desk.look(&client, &mut random, &own).await,
+            _ => desk.change(&client, &mut random, &own).await,
+        }
+    }
+    "the day is over".to_owned()
+}
+
+impl Desk {
+    /// A client that does not remember whether it was answered sends a request again, long after: it must get the same answer.
+    async fn submit_again(&self, client: &Client, random: &mut SmallRng, sent: &mut [v1::SubmitJobRequest]) {
+        let Some(asked) = (!sent.is_empty()).then(|| sent[random.random_range(0..sent.len())].clone()) else { return };
+        let place = self.history.submit(&asked.request_id);
+        if let Ok(answer) = client.submit_job(asked).await {
+            self.history.answer(place, Answer::Accepted { job: answer.job_id, revision: answer.revision });
+            self.story.tell(&self.name, format!("job {} accepted again at revision {}", answer.job_id, answer.revision));
+        } else {
+            self.history.answer(place, Answer::Unknown);
+        }
+    }
+
+    async fn submit(
+        &self,
+        client: &Client,
+        random: &mut SmallRng,
+        own: &mut Vec<u64>,
+        sent: &mut Vec<v1::SubmitJobRequest>,
+    ) {
+        let request_id = client.new_request_id();
+        let place = self.history.submit(&request_id);
+        let spec = job(random, self.sizes);
+        let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
+        sent.push(asked.clone());
+        // A person tries again with the same request id as long as it is not known what became of it.
+        for _ in 0..5 {
+            match client.submit_job(asked.clone()).await {
+                Ok(answer) => {
+                    self.history.answer(place, Answer::Accepted { job: answer.job_id, revision: answer.revision });
+                    self.story
+                        .tell(&self.name, format!("job {} accepted at revision {}", answer.job_id, answer.revision));
+                    own.push(answer.job_id);
+                    return;
+                }
+                Err(ClientError::Refused(why)) => {
+                    self.history.answer(place, Answer::Refused);
+                    self.story.tell(&self.name, format!("submission refused: {}", why.reason_name()));
+                    return;
+                }
+                Err(error) => self.story.tell(&self.name, format!("submission {request_id}: {error}")),
+            }
+        }
+        self.history.answer(place, Answer::Unknown);
+    }
+
+    async fn look(&self, client: &Client, random: &mut SmallRng, own: &[u64]) {
+        let Some(job) = pick(random, own) else { return };
+        let stale = random.random_bool(0.3);
+        let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
+        let asked = now();
+        let answer = client.get_job(v1::GetJobRequest { job_id: job, consistency: consistency.into() }).await;
+        let found = match answer {
+            Ok(answer) => (answer.read.map_or(0, |read| read.revision), answer.job.is_some()),
+            Err(ClientError::Refused(why)) if why.reason == Some(v1::ErrorReason::JobUnknown) => (0, false),
+            Err(_) => return,
+        };
+        if !stale {
+            self.history.read(Read { job, asked, answered: now(), found });
+        }
+    }
+
+    async fn change(&self, client: &Client, random: &mut SmallRng, own: &[u64]) {
+        let Some(job_id) = pick(random, own) else { return };
+        let request_id = client.new_request_id();
+        let (what, error) = match random.random_range(0..5) {
+            0 => ("cancel", client.cancel_job(v1::CancelJobRequest { request_id, job_id }).await.err()),
+            1 => ("suspend", client.suspend_job(v1::SuspendJobRequest { request_id, job_id }).await.err()),
+            2 => ("resume", client.resume_job(v1::ResumeJobRequest { request_id, job_id }).await.err()),
+            3 => ("hold", client.hold_job(v1::HoldJobRequest { request_id, job_id }).await.err()),
+            _ => ("release", client.release_job(v1::ReleaseJobRequest { request_id, job_id }).await.err()),
+        };
+        if error.is_none() {
+            self.story.tell(&self.name, format!("{what} of job {job_id} done"));
+        }
+    }
+}
+
+fn pick(random: &mut SmallRng, own: &[u64]) -> Option<u64> {
+    // The newest jobs are those that still move.
+    let from = own.len().saturating_sub(12);
+    (!own.is_empty()).then(|| own[random.random_range(from..own.len())])
+}
+
+/// Some job that the pool may or may not have room for.
+fn job(random: &mut SmallRng, (card, pool): (u64, u64)) -> v1::JobSpec {
+    let span = [Span::Card, Span::Card, Span::Node, Span::Pool][random.random_range(0..4)];
+    let blocks = match span {
+        Span::Pool => random.random_range(1..=pool.min(card * 2)),
+        Span::Node => random.random_range(1..=card + card / 2),
+        _ => random.random_range(1..=card),
+    };
+    let gang = if random.random_bool(0.75) { 1 } else { random.random_range(2..=4) };
+    let cooperative = random.random_bool(0.4);
+    let environment = BTreeMap::from([
+        ("RUN_MS".to_owned(), random.random_range(50..9_000u32).to_string()),
+        ("EXIT".to_owned(), u32::from(random.random_bool(0.12)).to_string()),
+        ("STOP_MS".to_owned(), random.random_range(5..4_000u32).to_string()),
+    ]);
+    let duration = |ms: i64| {
+        Some(prost_types::Duration { seconds: ms / 1000, nanos: i32::try_from(ms % 1000).unwrap_or(0) * 1_000_000 })
+    };
+    v1::JobSpec {
+        name: "simulated".to_owned(),
+        command: vec!["compute".to_owned()],
+        environment,
+        gang,
+        virtual_card: Some(v1::VirtualCardRequest {
+            milli_tflops: blocks * 1000,
+            memory_mib: random.random_range(0..4_096),
+            span: span.into(),
+            kinds: if random.random_bool(0.3) { vec![CardKind::Gpu.into()] } else { Vec::new() },
+            mixed: random.random_bool(0.5),
+            ..v1::VirtualCardRequest::default()
+        }),
+        priority: Some([10, 50, 50, 90][random.random_range(0..4)]),
+        preemptible: Some(random.random_bool(0.8)),
+        checkpoint: Some(v1::CheckpointPolicy {
+            mode: if cooperative { CheckpointMode::Cooperative } else { CheckpointMode::Requeue }.into(),
+            grace: duration(random.random_range(100..3_000)),
+            ..v1::CheckpointPolicy::default()
+        }),
+        on_disconnect: if random.random_bool(0.15) { OnDisconnect::Keep } else { OnDisconnect::Stop }.into(),
+        time_limit: if random.random_bool(0.2) { duration(random.random_range(1_000..6_000)) } else { None },
+        retry: Some(v1::RetryPolicy {
+            max_retries: random.random_range(0..3),
+            backoff: duration(200),
+            max_backoff: duration(1_000),
+        }),
+        held: random.random_bool(0.05),
+        ..v1::JobSpec::default()
+    }
+}

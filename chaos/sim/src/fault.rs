@@ -1,0 +1,249 @@
+//! One fault: what it breaks, and how that is mended.
+
+use std::time::Duration;
+
+use tessera_store::memory::Place;
+
+use crate::links::{Cut, FaultId};
+use crate::machine::now;
+use crate::operator::Order;
+use crate::simulation::Simulation;
+
+/// What a flush takes longer on a busy disk.
+const BUSY: Duration = Duration::from_millis(400);
+
+/// Something that goes wrong for a while. Members and nodes are given by their place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A member's process is killed; what it had not flushed is lost, or part of it. It starts again at the end.
+    CrashMember(usize),
+    /// A member's process stands still.
+    StopMember(usize),
+    /// An agent is killed; its workers go on. It starts again at the end.
+    CrashAgent(usize),
+    /// An agent stands still; its workers go on.
+    StopAgent(usize),
+    /// A node's machine loses power. It boots at the end.
+    LosePower(usize),
+    /// A worker's supervisor is killed, and the worker with it.
+    KillSupervisor(usize),
+    /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses power,
+    /// and starts again.
+    CrashMembers,
+    /// A member is cut off from the other members only: it may still believe that it leads, and is still believed.
+    PartMember(String, Cut),
+    /// A member and a node are cut off together from all others, for longer than a lease lasts.
+    Strand(String, String),
+    /// A machine is cut off from all others.
+    Isolate(String, Cut),
+    /// Some machines are cut off from the rest.
+    Split(Vec<String>, Cut),
+    /// Two machines are cut off from each other.
+    Part(String, String, Cut),
+    /// A machine hears others and is not heard by them.
+    Mute(String),
+    /// A machine is heard by others and does not hear them.
+    Deafen(String),
+    /// A link is slow.
+    Delay(String, String, Duration),
+    /// All that a machine sends and hears takes that long. When it is over the machine is cut off altogether, as when a
+    /// congested line breaks down: what was on its way then still arrives.
+    Congest(String, Duration),
+    /// All connections of a machine break.
+    Reset(String),
+    /// A member's disk has no room left.
+    FillDisk(usize),
+    /// A member's disk takes that much longer for a flush.
+    SlowDisk(usize, Duration),
+    /// A node's disk does.
+    SlowNodeDisk(usize, Duration),
+    /// A bit of a member's log flips while its process is down; it must refuse to serve, and is rebuilt.
+    FlipBit(usize, usize),
+    /// A member's wall clock jumps, by milliseconds.
+    Jump(usize, i64),
+    /// The operator does something.
+    Operate(Order),
+}
+
+impl Fault {
+    /// The kind, for counting.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::CrashMember(_) => "crash of a member",
+            Self::StopMember(_) => "pause of a member",
+            Self::CrashAgent(_) => "crash of an agent",
+            Self::StopAgent(_) => "pause of an agent",
+            Self::LosePower(_) => "power loss of a node",
+            Self::KillSupervisor(_) => "kill of a supervisor",
+            Self::CrashMembers => "crash of all members",
+            Self::Strand(..) => "member and node cut off together",
+            Self::PartMember(..) => "member cut off from members",
+            Self::Isolate(_, Cut::Hold) => "isolation, traffic delayed",
+            Self::Isolate(..) => "isolation, traffic lost",
+            Self::Split(_, Cut::Hold) => "split, traffic delayed",
+            Self::Split(..) => "split, traffic lost",
+            Self::Part(_, _, Cut::Hold) => "cut link, traffic delayed",
+            Self::Part(..) => "cut link, traffic lost",
+            Self::Mute(_) | Self::Deafen(_) => "one-way cut",
+            Self::Delay(..) => "slow link",
+            Self::Congest(..) => "congestion, then isolation",
+            Self::Reset(_) => "reset of connections",
+            Self::FillDisk(_) => "full disk",
+            Self::SlowDisk(..) | Self::SlowNodeDisk(..) => "slow disk",
+            Self::FlipBit(..) => "flipped bit",
+            Self::Jump(..) => "clock jump",
+            Self::Operate(Order::Add(_)) => "member added",
+            Self::Operate(Order::Remove(_)) => "member removed",
+            Self::Operate(Order::Transfer) => "leadership transfer",
+            Self::Operate(Order::Drain(_)) => "drain",
+            Self::Operate(_) => "other order",
+        }
+    }
+
+    /// Lets it go wrong.
+    pub fn begin(&self, id: FaultId, pool: &mut Simulation) {
+        match self {
+            Self::CrashMember(place) => pool.members[*place].kill(),
+            Self::StopMember(place) => {
+                if let Some(process) = pool.members[*place].process() {
+                    process.stop();
+                }
+            }
+            Self::CrashAgent(place) => {
+                let node = &mut pool.nodes[*place];
+                node.agent = None;
+                node.restart_at = None;
+            }
+            Self::StopAgent(place) => {
+                if let Some(agent) = &mut pool.nodes[*place].agent {
+                    agent.stop();
+                }
+            }
+            Self::LosePower(place) => {
+                let node = &mut pool.nodes[*place];
+                node.agent = None;
+                node.restart_at = None;
+                node.machine.lose_power();
+                node.plug.reset();
+            }
+            Self::KillSupervisor(place) => {
+                let id = usize::try_from(id).unwrap_or(0);
+                if let Some(worker) = pool.nodes[*place].machine.kill_supervisor(id) {
+                    let name = pool.nodes[*place].name.clone();
+                    pool.story.tell(&name, format!("the supervisor of {worker} is killed"));
+                }
+            }
+            Self::CrashMembers => pool.members.iter_mut().for_each(|member| member.slow_disk = BUSY),
+            Self::PartMember(machine, cut) => {
+                let others: Vec<String> = pool.members.iter().map(|member| member.name.clone()).collect();
+                for other in others.iter().filter(|other| *other != machine) {
+                    pool.links.cut(&pool.sim, id, machine, other, *cut);
+                }
+            }
+            Self::Strand(member, node) => pool.cut_off(id, &[member.clone(), node.clone()], Cut::Lose),
+            Self::Isolate(machine, cut) => pool.cut_off(id, &[machine.clone()], *cut),
+            Self::Split(machines, cut) => pool.cut_off(id, machines, *cut),
+            Self::Part(one, other, cut) => pool.links.cut(&pool.sim, id, one, other, *cut),
+            Self::Mute(machine) => {
+                for other in pool.others(machine) {
+                    pool.links.silence(&pool.sim, id, machine, &other);
+                }
+            }
+            Self::Deafen(machine) => {
+                for other in pool.others(machine) {
+                    pool.links.silence(&pool.sim, id, &other, machine);
+                }
+            }
+            Self::Delay(one, other, delay) => {
+                pool.sim.set_link_latency(one.as_str(), other.as_str(), *delay);
+            }
+            Self::Congest(machine, delay) => {
+                for other in pool.others(machine) {
+                    pool.sim.set_link_latency(machine.as_str(), other.as_str(), *delay);
+                }
+            }
+            Self::Reset(machine) => {
+                if let Some(plug) = pool.plugs.get(machine) {
+                    plug.reset();
+                }
+            }
+            Self::FillDisk(place) => {
+                let disk = &pool.members[*place].disk;
+                disk.set_capacity(Some(disk.used_bytes() + 2_000));
+            }
+            Self::SlowDisk(place, by) => pool.members[*place].slow_disk = *by,
+            Self::SlowNodeDisk(place, by) => pool.nodes[*place].machine.slow_down(*by),
+            Self::FlipBit(place, bit) => {
+                let member = &mut pool.members[*place];
+                let last = member.pool().map_or(0, |pool| pool.status().borrow().last.0);
+                member.kill();
+                let flipped = member.disk.flip_bit(Place::Entry(last.saturating_sub(*bit as u64 % 8)), *bit);
+                let name = member.name.clone();
+                pool.story.tell(&name, format!("a bit of its log is flipped: {flipped}"));
+            }
+            Self::Jump(place, by) => pool.members[*place].jump(*by),
+            Self::Operate(order) => pool.order(order.clone()),
+        }
+    }
+
+    /// Mends it.
+    pub fn end(&self, id: FaultId, pool: &mut Simulation) {
+        match self {
+            Self::CrashMember(place) | Self::FlipBit(place, _) => {
+                let member = &mut pool.members[*place];
+                if !member.is_there() {
+                    member.restart_at = Some(now());
+                }
+            }
+            Self::StopMember(place) => {
+                if let Some(process) = pool.members[*place].process() {
+                    process.go_on();
+                }
+            }
+            Self::CrashAgent(place) | Self::LosePower(place) => {
+                let node = &mut pool.nodes[*place];
+                if node.agent.is_none() {
+                    node.restart_at = Some(now());
+                }
+            }
+            Self::StopAgent(place) => {
+                if let Some(agent) = &mut pool.nodes[*place].agent {
+                    agent.go_on();
+                }
+            }
+            Self::CrashMembers => {
+                for member in &mut pool.members {
+                    member.kill();
+                    member.slow_disk = Duration::ZERO;
+                    member.restart_at = Some(now());
+                }
+            }
+            Self::PartMember(..)
+            | Self::Strand(..)
+            | Self::Isolate(..)
+            | Self::Split(..)
+            | Self::Part(..)
+            | Self::Mute(_)
+            | Self::Deafen(_) => {
+                pool.links.mend(&pool.sim, id);
+            }
+            Self::Delay(one, other, _) => {
+                let (least, most) = pool.scenario.latency;
+                pool.sim.set_link_latency(one.as_str(), other.as_str(), least);
+                pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), most);
+            }
+            Self::Congest(machine, _) => {
+                let (least, most) = pool.scenario.latency;
+                for other in pool.others(machine) {
+                    pool.sim.set_link_latency(machine.as_str(), other.as_str(), least);
+                    pool.sim.set_link_max_message_latency(machine.as_str(), other.as_str(), most);
+                }
+            }
+            Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
+            Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
+            Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
+            Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
+            Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The machines that work runs on: what goes on there whether or not an agent looks.
+//!
+//! A machine has a disk with the folders of its workers, a supervisor per worker (the real state machine, with its own
+//! deadline on the machine's boot clock), and the workers' programs, which compute on blocks from their start to their death
+//! and record it. All of it survives the crash of an agent, and runs on while one is stopped; only the loss of the machine
+//! itself ends it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tessera_agent::boot::BootTime;
+use tessera_agent::node::LaunchOrder;
+use tessera_agent::supervisor::status::{Cause, Phase, Status};
+use tessera_agent::worker::{Term, WorkerId};
+use tessera_api::v1 as wire;
+use tokio::sync::mpsc;
+
+use crate::machine::{WALL_EPOCH, now};
+use crate::process::Drift;
+use crate::story::Story;
+use crate::supervised::{Ground, Supervised};
+
+/// One computation: a worker's program on its blocks, from start to death.
+#[derive(Clone, Debug)]
+pub struct Computation {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its job.
+    pub job: u64,
+    /// Where it runs.
+    pub machine: String,
+    /// What it was granted when it began: node in the ledger, card, first block, number of blocks. The ledger may renumber
+    /// blocks within a card while it runs.
+    pub blocks: Vec<(u32, u32, u32, u32)>,
+    /// When it began.
+    pub began: Duration,
+}
+
+/// What really computes.
+#[derive(Clone, Default)]
+pub struct World(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    live: BTreeMap<(String, WorkerId), Computation>,
+    twice: Vec<String>,
+    older_obeyed: Vec<String>,
+    began: u64,
+}
+
+impl World {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A program begins. One rank of a job may not run twice at once, in whatever grants.
+    pub fn begin(&self, computation: Computation) {
+        let mut seen = self.seen();
+        let again = |other: &&Computation| {
+            let (one, two) = (other.worker, computation.worker);
+            other.job == computation.job && one.rank == two.rank && one.epoch != two.epoch
+        };
+        if let Some(other) = seen.live.values().find(again) {
+            let Computation { worker, machine, job, .. } = &computation;
+            let (before, there, since) = (other.worker, &other.machine, other.began);
+            let twice = format!(
+                "job {job} runs twice: worker {worker} begins on {machine} while {before} computes on {there} since {since:?}"
+            );
+            seen.twice.push(twice);
+        }
+        seen.began += 1;
+        seen.live.insert((computation.machine.clone(), computation.worker), computation);
+    }
+
+    /// A program is dead.
+    pub fn end(&self, machine: &str, worker: WorkerId) {
+        self.seen().live.remove(&(machine.to_owned(), worker));
+    }
+
+    /// What computes now.
+    pub fn live(&self) -> Vec<Computation> {
+        self.seen().live.values().cloned().collect()
+    }
+
+    /// Jobs that ran twice at once.
+    pub fn twice(&self) -> Vec<String> {
+        self.seen().twice.clone()
+    }
+
+    /// Somebody obeyed a leader or a grant that was superseded.
+    pub fn obeyed_older(&self, what: String) {
+        self.seen().older_obeyed.push(what);
+    }
+
+    /// Every such case.
+    pub fn older_obeyed(&self) -> Vec<String> {
+        self.seen().older_obeyed.clone()
+    }
+
+    /// How many programs were started.
+    pub fn began(&self) -> u64 {
+        self.seen().began
+    }
+}
+
+/// What an agent keeps of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// The node's identity.
+    pub uid: String,
+    /// Starts of its agents.
+    pub incarnation: u64,
+    /// Highest term kept.
+    pub highest_term: Term,
+    /// The pool.
+    pub cluster_id: String,
+}
+
+/// What lies on the disk about one worker.
+struct Folder {
+    order: Arc<wire::WorkerOrder>,
+    /// The order outlives the loss of the machine.
+    durable: bool,
+    status: Option<Status>,
+    settled: bool,
+}
+
+/// One machine. Clones are the same machine.
+#[derive(Clone)]
+pub struct Machine {
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    name: String,
+    boots: u64,
+    booted: Duration,
+    drift: Drift,
+    random: SmallRng,
+    identity: Identity,
+    folders: BTreeMap<WorkerId, Folder>,
+    supervised: BTreeMap<WorkerId, Supervised>,
+    slow_disk: Duration,
+    story: Story,
+    world: World,
+}
+
+/// The agent that started a supervisor: without its word to begin, its end is the supervisor's end.
+pub struct Starter {
+    machine: Machine,
+    worker: WorkerId,
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        self.machine.inner().act(self.worker, Supervised::abandon);
+    }
+}
+
+/// What a supervisor says of its worker.
+pub type Notices = mpsc::UnboundedReceiver<Status>;
+
+impl Machine {
+    /// A machine that boots now.
+    pub fn new(name: &str, seed: u64, drift: Drift, story: Story, world: World) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let uid = format!("{name}-{:016x}", random.random::<u64>());
+        let inner = Inner {
+            name: name.to_owned(),
+            boots: 1,
+            booted: now(),
+            drift,
+            random,
+            identity: Identity { uid, ..Identity::default() },
+            folders: BTreeMap::new(),
+            supervised: BTreeMap::new(),
+            slow_disk: Duration::ZERO,
+            story,
+            world,
+        };
+        Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The boot clock.
+    pub fn boot_time(&self) -> BootTime {
+        self.inner().boot_time()
+    }
+
+    /// The present boot.
+    pub fn boot_id(&self) -> String {
+        self.inner().boot_id()
+    }
+
+    /// An agent starts: its identity, and what it finds.
+    pub fn begin_agent(&self) -> (Identity, Vec<(Status, Arc<wire::WorkerOrder>)>) {
+        let mut inner = self.inner();
+        inner.identity.incarnation += 1;
+        let boot_id = inner.boot_id();
+        let highest_term = inner.identity.highest_term;
+        let mut found = Vec::new();
+        for (worker, folder) in &inner.folders {
+            if folder.settled {
+                continue;
+            }
+            let fence = tessera_agent::worker::Fence { term: highest_term, epoch: worker.epoch };
+            let unknown = || Status::new(*worker, folder.order.job_id, fence, boot_id.clone());
+            let kept = folder.status.clone().unwrap_or_else(unknown);
+            let newest = inner.supervised.get(worker).filter(|_| !kept.is_final()).map(|own| own.status().clone());
+            found.push((newest.unwrap_or(kept), Arc::clone(&folder.order)));
+        }
+        (inner.identity.clone(), found)
+    }
+
+    /// How long the disk takes for a flush.
+    pub fn flush_time(&self) -> Duration {
+        let mut inner = self.inner();
+        let slow = inner.slow_disk;
+        Duration::from_micros(inner.random.random_range(500..6_000)) + slow
+    }
+
+    /// Makes every flush take that much longer.
+    pub fn slow_down(&self, by: Duration) {
+        self.inner().slow_disk = by;
+    }
+
+    /// The term is on disk.
+    pub fn keep_term(&self, term: Term, cluster_id: &str) {
+        let mut inner = self.inner();
+        if term < inner.identity.highest_term {
+            let what = format!("the agent of {} keeps term {term} after {}", inner.name, inner.identity.highest_term);
+            inner.world.obeyed_older(what);
+        }
+        let identity = &mut inner.identity;
+        identity.highest_term = identity.highest_term.max(term);
+        cluster_id.clone_into(&mut identity.cluster_id);
+    }
+
+    /// Makes the folder of a worker.
+    ///
+    /// # Errors
+    /// When it was there before: a worker is never started twice.
+    pub fn create(&self, order: &LaunchOrder) -> Result<(), String> {
+        let mut inner = self.inner();
+        if inner.folders.contains_key(&order.worker) {
+            return Err("the worker was started here before; it is never started twice".to_owned());
+        }
+        let folder = Folder { order: Arc::clone(&order.order), durable: false, status: None, settled: false };
+        inner.folders.insert(order.worker, folder);
+        Ok(())
+    }
+
+    /// Starts the supervisor of a worker, which waits for the word to begin.
+    pub fn supervise(&self, order: &LaunchOrder) -> (Starter, Notices) {
+        let mut inner = self.inner();
+        let boot_id = inner.boot_id();
+        let mut supervised = Supervised::new(order, boot_id, &mut inner.random);
+        let notices = supervised.listen();
+        inner.supervised.insert(order.worker, supervised);
+        (Starter { machine: self.clone(), worker: order.worker }, notices)
+    }
+
+    /// The order outlives the machine.
+    pub fn make_durable(&self, worker: WorkerId) {
+        if let Some(folder) = self.inner().folders.get_mut(&worker) {
+            folder.durable = true;
+        }
+    }
+
+    /// Sends a request to a worker's supervisor; false when there is none.
+    pub fn ask(&self, worker: WorkerId, request: tessera_agent::supervisor::message::Request) -> bool {
+        self.inner().act(worker, |supervised, ground| supervised.ask(ground, request))
+    }
+
+    /// Listens to a worker's supervisor; `None` when there is none.
+    pub fn attach(&self, worker: WorkerId) -> Option<Notices> {
+        self.inner().supervised.get_mut(&worker).map(Supervised::listen)
+    }
+
+    /// Declares a worker over whose supervisor is gone; answers how it stands then.
+    pub fn sweep(&self, worker: WorkerId, known: Status) -> Status {
+        let mut inner = self.inner();
+        let boot_id = inner.boot_id();
+        let Some(folder) = inner.folders.get_mut(&worker) else { return known };
+        let mut status = folder.status.clone().unwrap_or(known);
+        if status.is_final() {
+            return status;
+        }
+        let reason = if status.boot_id == boot_id { "its supervisor ended" } else { "the node was restarted" };
+        status.phase = Phase::Stopped;
+        if status.cause.is_none() {
+            status.cause = Some(Cause::Vanished);
+            status.message = format!("{reason}; nothing of it is left");
+        }
+        folder.status = Some(status.clone());
+        status
+    }
+
+    /// Notes that a worker is settled.
+    pub fn settle(&self, worker: WorkerId) {
+        if let Some(folder) = self.inner().folders.get_mut(&worker) {
+            folder.settled = true;
+        }
+    }
+
+    /// Lets time pass for supervisors and programs.
+    pub fn step(&self) {
+        let mut inner = self.inner();
+        let workers: Vec<WorkerId> = inner.supervised.keys().copied().collect();
+        for worker in workers {
+            inner.act(worker, Supervised::step);
+        }
+    }
+
+    /// Kills one of the supervisors, and with it the worker.
+    pub fn kill_supervisor(&self, draw: usize) -> Option<WorkerId> {
+        let mut inner = self.inner();
+        let all: Vec<WorkerId> = inner.supervised.keys().copied().collect();
+        let worker = *all.get(draw.checked_rem(all.len())?)?;
+        inner.supervised.remove(&worker);
+        inner.world.end(&inner.name, worker);
+        Some(worker)
+    }
+
+    /// The machine loses power and boots again at once: every process is gone, and so is what was not flushed.
+    pub fn lose_power(&self) {
+        let mut inner = self.inner();
+        for worker in std::mem::take(&mut inner.supervised).into_keys() {
+            inner.world.end(&inner.name, worker);
+        }
+        inner.folders.retain(|_, folder| folder.durable);
+        let forgetful = inner.random.random_bool(0.5);
+        for folder in inner.folders.values_mut() {
+            // Only the last status of a worker is flushed.
+            if forgetful && folder.status.as_ref().is_some_and(|status| !status.is_final()) {
+                folder.status = None;
+            }
+        }
+        inner.boots += 1;
+        inner.booted = now();
+    }
+
+    /// How many supervisors there are.
+    pub fn supervisors(&self) -> usize {
+        self.inner().supervised.len()
+    }
+}
+
+impl Inner {
+    fn boot_time(&self) -> BootTime {
+        let up = self.drift.shown(now().saturating_sub(self.booted));
+        BootTime(20_000 + u64::try_from(up.as_millis()).unwrap_or(u64::MAX / 2))
+    }
+
+    fn boot_id(&self) -> String {
+        format!("{}-{}", self.name, self.boots)
+    }
+
+    /// Lets one supervisor do something, and keeps what it publishes.
+    fn act(&mut self, worker: WorkerId, act: impl FnOnce(&mut Supervised, &Ground<'_>)) -> bool {
+        let unix_ms = u64::try_from((WALL_EPOCH + now()).as_millis()).unwrap_or(u64::MAX);
+        let ground =
+            Ground { boot: self.boot_time(), unix_ms, machine: &self.name, story: &self.story, world: &self.world };
+        let Some(supervised) = self.supervised.get_mut(&worker) else { return false };
+        act(supervised, &ground);
+        if let Some(status) = supervised.take_published()
+            && let Some(folder) = self.folders.get_mut(&worker)
+        {
+            let over = status.is_final();
+            folder.status = Some(status);
+            if over && supervised.is_gone() {
+                self.supervised.remove(&worker);
+            }
+        }
+        true
+    }
+}

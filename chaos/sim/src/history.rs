@@ -1,0 +1,125 @@
+//! What clients asked and what they were told: the evidence against which promises are held.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::machine::now;
+
+/// What a client was told about a submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// No answer yet.
+    Open,
+    /// The job and the revision that it was answered with.
+    Accepted { job: u64, revision: u64 },
+    /// Refused for good.
+    Refused,
+    /// It is not known whether it was made.
+    Unknown,
+}
+
+/// One submission.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Its request id.
+    pub request: String,
+    /// When it was asked.
+    pub asked: Duration,
+    /// What was answered.
+    pub answer: Answer,
+    /// When.
+    pub answered: Option<Duration>,
+}
+
+/// A linearizable read of one job.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// The job that was read.
+    pub job: u64,
+    /// When it was asked.
+    pub asked: Duration,
+    /// When it was answered.
+    pub answered: Duration,
+    /// The revision that the answer was read at, and whether the job was there.
+    pub found: (u64, bool),
+}
+
+/// What a watcher was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The list, or what had happened before, is complete up to this revision.
+    Synced(u64),
+    /// An event of a job.
+    Event { revision: u64, ordinal: u32, job: u64 },
+    /// Nothing else up to this revision.
+    Progress(u64),
+    /// The watch begins anew with a list.
+    Relisting,
+}
+
+impl Shown {
+    /// The revision that it speaks of.
+    pub const fn revision(&self) -> u64 {
+        match self {
+            Self::Synced(revision) | Self::Progress(revision) | Self::Event { revision, .. } => *revision,
+            Self::Relisting => 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    shown: Vec<(usize, Shown)>,
+    submissions: Vec<Submission>,
+    reads: Vec<Read>,
+}
+
+/// The history of all clients. Clones are the same history.
+#[derive(Clone, Default)]
+pub struct History(Arc<Mutex<Kept>>);
+
+impl History {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A submission is asked; answers its place.
+    pub fn submit(&self, request: &str) -> usize {
+        let mut kept = self.kept();
+        kept.submissions.push(Submission { request: request.to_owned(), asked: now(), answer: Answer::Open, answered: None });
+        kept.submissions.len() - 1
+    }
+
+    /// A submission is answered.
+    pub fn answer(&self, place: usize, answer: Answer) {
+        if let Some(submission) = self.kept().submissions.get_mut(place) {
+            submission.answer = answer;
+            submission.answered = Some(now());
+        }
+    }
+
+    /// A linearizable read was answered.
+    pub fn read(&self, read: Read) {
+        self.kept().reads.push(read);
+    }
+
+    /// A watcher was shown something.
+    pub fn show(&self, watcher: usize, shown: Shown) {
+        self.kept().shown.push((watcher, shown));
+    }
+
+    /// What watchers were shown since this was asked last.
+    pub fn take_shown(&self) -> Vec<(usize, Shown)> {
+        std::mem::take(&mut self.kept().shown)
+    }
+
+    /// All submissions so far.
+    pub fn submissions(&self) -> Vec<Submission> {
+        self.kept().submissions.clone()
+    }
+
+    /// All reads so far.
+    pub fn reads(&self) -> Vec<Read> {
+        self.kept().reads.clone()
+    }
+}

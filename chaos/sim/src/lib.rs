@@ -1,0 +1,30 @@
+//! Deterministic simulation of whole Tessera pools.
+
+#[cfg(not(tokio_unstable))]
+compile_error!(
+    "build this with `--cfg tokio_unstable` (chaos/sim/.cargo/config.toml has it): without it tokio's order of tasks is not decided by the seed"
+);
+
+pub mod agent;
+pub mod client;
+pub mod corpus;
+pub mod fault;
+pub mod faults;
+pub mod hardware;
+pub mod history;
+pub mod links;
+pub mod machine;
+pub mod many;
+pub mod member;
+pub mod network;
+pub mod operator;
+pub mod oracle;
+pub mod process;
+pub mod proof;
+pub mod report;
+pub mod scenario;
+pub mod simulation;
+pub mod single;
+pub mod story;
+pub mod supervised;
+pub mod watcher;

@@ -1,0 +1,236 @@
+//! A member of the control plane: the real one, on a simulated machine with a modelled disk.
+
+use std::error::Error as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tessera_consensus::{Clock, LogTime};
+use tessera_controller::member::Ground;
+use tessera_controller::{PoolHandle, ServerConfig, run_on};
+use tessera_store::memory::{Crash, Flushing, MemoryDisk};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::machine::{WALL_EPOCH, mix, now};
+use crate::network::{PORT, Plug};
+use crate::process::{Drift, Process};
+use crate::scenario::Scenario;
+use crate::story::Story;
+
+/// The wall clock of one machine, which drifts and jumps.
+#[derive(Debug)]
+struct WallClock {
+    drift: Drift,
+    jumped_ms: Arc<AtomicI64>,
+}
+
+impl Clock for WallClock {
+    fn now(&self) -> LogTime {
+        let shown = WALL_EPOCH + self.drift.shown(now());
+        let shown = u64::try_from(shown.as_millis()).unwrap_or(u64::MAX / 2);
+        LogTime(shown.saturating_add_signed(self.jumped_ms.load(Ordering::Relaxed)))
+    }
+}
+
+/// Wait before a process that ended by itself is started again, as an init system does.
+const RESTART: Duration = Duration::from_millis(700);
+
+/// A flush that is under way.
+struct Flush {
+    requests: usize,
+    done_at: Duration,
+}
+
+/// One member, its machine and its disk.
+pub struct Member {
+    /// Name of its machine.
+    pub name: String,
+    /// Its disk.
+    pub disk: MemoryDisk,
+    plug: Plug,
+    seed: u64,
+    starts: u64,
+    drift: Drift,
+    jumped_ms: Arc<AtomicI64>,
+    config: ServerConfig,
+    process: Option<Process>,
+    shown: watch::Receiver<Option<PoolHandle>>,
+    flush: Option<Flush>,
+    random: SmallRng,
+    /// What every flush takes longer at present.
+    pub slow_disk: Duration,
+    refuses: bool,
+    /// When a process that ended is started again.
+    pub restart_at: Option<Duration>,
+    story: Story,
+}
+
+impl Member {
+    /// A machine for a member; nothing runs on it yet.
+    pub fn new(name: String, plug: Plug, scenario: &Scenario, story: Story) -> Self {
+        let seed = scenario.seed_for(&name);
+        let config = ServerConfig {
+            advertise: format!("{name}:{PORT}"),
+            name: name.clone(),
+            consensus: scenario.consensus.clone(),
+            timings: scenario.timings,
+            disk_reserve_bytes: 64 << 10,
+            ..ServerConfig::new("unused", SocketAddr::from(([0, 0, 0, 0], PORT)))
+        };
+        let (_, shown) = watch::channel(None);
+        Self {
+            disk: MemoryDisk::new(Flushing::WhenTold),
+            plug,
+            seed,
+            starts: 0,
+            drift: scenario.drift_of(&name),
+            jumped_ms: Arc::default(),
+            config,
+            process: None,
+            shown,
+            flush: None,
+            random: SmallRng::seed_from_u64(seed),
+            slow_disk: Duration::ZERO,
+            refuses: false,
+            restart_at: None,
+            name,
+            story,
+        }
+    }
+
+    /// Starts the process, as an init system would.
+    pub fn start(&mut self) {
+        self.restart_at = None;
+        self.refuses = false;
+        self.starts += 1;
+        let store = match self.disk.open() {
+            Ok(store) => store,
+            Err(error) => {
+                self.refuses = true;
+                self.restart_at = Some(now() + RESTART);
+                self.story.tell(&self.name, format!("the disk cannot be opened: {error}"));
+                return;
+            }
+        };
+        let shown = watch::Sender::new(None);
+        self.shown = shown.subscribe();
+        let ground = Ground {
+            store,
+            dialer: Arc::new(self.plug.clone()),
+            clock: Arc::new(WallClock { drift: self.drift, jumped_ms: Arc::clone(&self.jumped_ms) }),
+            listener: Arc::new(self.plug.listen(PORT)),
+            http: None,
+            shown,
+            seed: mix(self.seed ^ self.starts),
+        };
+        let (config, seed) = (self.config.clone(), mix(self.seed ^ self.starts) ^ 1);
+        self.story.tell(&self.name, "starts");
+        self.process = Some(Process::start(seed, self.drift, async move {
+            match Box::pin(run_on(ground, config, CancellationToken::new())).await {
+                Ok(()) => "in order".to_owned(),
+                Err(error) => {
+                    let mut text = error.to_string();
+                    let mut cause = error.source();
+                    while let Some(next) = cause {
+                        text = format!("{text}: {next}");
+                        cause = next.source();
+                    }
+                    text
+                }
+            }
+        }));
+    }
+
+    /// Lets the member and its disk run until the present.
+    pub fn step(&mut self) {
+        self.flush();
+        if self.restart_at.is_some_and(|at| at <= now()) {
+            self.start();
+        }
+        let Some(ended) = self.process.as_mut().and_then(Process::tick) else { return };
+        self.refuses = true;
+        self.restart_at = Some(now() + RESTART);
+        self.process = None;
+        self.lose_pending();
+        self.story.tell(&self.name, format!("ended: {ended}"));
+    }
+
+    /// One flush at a time makes everything durable that was pending when it began, as the writer of the real store does.
+    fn flush(&mut self) {
+        if let Some(flush) = self.flush.take_if(|flush| flush.done_at <= now()) {
+            self.disk.flush_first(flush.requests);
+        }
+        let requests = self.disk.pending();
+        if self.flush.is_none() && requests > 0 {
+            let takes = Duration::from_micros(self.random.random_range(300..4_000)) + self.slow_disk;
+            self.flush = Some(Flush { requests, done_at: now() + takes });
+        }
+    }
+
+    fn lose_pending(&mut self) {
+        self.flush = None;
+        let kept = self.random.random_range(0..=self.disk.pending());
+        self.disk.crash(if kept == 0 { Crash::LosePending } else { Crash::KeepFirst(kept) });
+    }
+
+    /// Kills the process at once; what was not flushed is lost, or a part of it.
+    pub fn kill(&mut self) {
+        self.restart_at = None;
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+            let (_, nobody) = watch::channel(None);
+            self.shown = nobody;
+            self.lose_pending();
+        }
+    }
+
+    /// Whether its process ended by itself, or could not start, since it was started last.
+    pub fn refuses(&self) -> bool {
+        self.refuses
+    }
+
+    /// A new, empty disk.
+    pub fn replace_disk(&mut self) {
+        self.disk = MemoryDisk::new(Flushing::WhenTold);
+        self.flush = None;
+    }
+
+    /// The process, if it is there.
+    pub fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
+    }
+
+    /// Whether a process is there.
+    pub fn is_there(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// What the member's services work with, once it runs.
+    pub fn pool(&self) -> Option<PoolHandle> {
+        self.process.as_ref()?;
+        self.shown.borrow().clone()
+    }
+
+    /// Whether it believes that it leads, and in which term.
+    pub fn leads(&self) -> Option<u64> {
+        let pool = self.pool()?;
+        match *pool.leadership().borrow() {
+            tessera_consensus::Leadership::Leading { term, .. } => Some(term.0),
+            tessera_consensus::Leadership::Following { .. } => None,
+        }
+    }
+
+    /// Whether its process is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::is_stopped)
+    }
+
+    /// Moves the wall clock.
+    pub fn jump(&self, by_ms: i64) {
+        self.jumped_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,221 @@
+//! The operator: founds the cluster, changes its members, drains nodes, and tidies up at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_api::v1;
+use tessera_client::{Address, Client, ClientError};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::network::{PORT, Plug};
+use crate::story::Story;
+
+/// What the operator is told to do. Machines are named; addresses follow from the names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Found the cluster with these members.
+    Found(Vec<String>),
+    /// Make the process on a machine a voter.
+    Add(String),
+    /// Remove the member on a machine.
+    Remove(String),
+    /// The member on a machine has lost its data and starts anew: remove it, add the new one.
+    Rebuild(String),
+    /// Hand leadership to somebody.
+    Transfer,
+    /// Drain a node.
+    Drain(String),
+    /// Cordon a node.
+    Cordon(String),
+    /// Open a node again.
+    Uncordon(String),
+    /// Until the end: open every node, release what is held, resume what was parked.
+    Tidy,
+}
+
+/// What an operator works with.
+#[derive(Clone)]
+pub struct Console {
+    client: Client,
+    members: Arc<[Address]>,
+    done: mpsc::UnboundedSender<Order>,
+    story: Story,
+}
+
+/// Does what it is told, everything at once, and says what is done.
+pub async fn run(
+    plug: Plug,
+    members: Arc<[Address]>,
+    seed: u64,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    done: mpsc::UnboundedSender<Order>,
+    story: Story,
+) -> String {
+    let client = match Client::new(&members, plug.client_settings(seed)) {
+        Ok(client) => client,
+        Err(error) => return error.to_string(),
+    };
+    let console = Console { client: client.with_deadline(Duration::from_secs(20)), members, done, story };
+    while let Some(order) = orders.recv().await {
+        let console = console.clone();
+        tokio::spawn(async move { console.carry_out(order).await });
+    }
+    "nobody gives orders any more".to_owned()
+}
+
+impl Console {
+    async fn carry_out(&self, order: Order) {
+        self.story.tell("op", format!("{order:?}"));
+        let result = match &order {
+            Order::Found(members) => self.found(members).await,
+            Order::Add(machine) => self.add(machine).await,
+            Order::Remove(machine) => self.remove(machine).await,
+            Order::Rebuild(machine) => self.rebuild(machine).await,
+            Order::Transfer => {
+                self.client.transfer_leadership(v1::TransferLeadershipRequest::default()).await.map(drop)
+            }
+            Order::Drain(node) => {
+                let request = v1::DrainNodeRequest {
+                    node: named(node),
+                    reason: "service".to_owned(),
+                    ..v1::DrainNodeRequest::default()
+                };
+                self.client.drain_node(request).await.map(drop)
+            }
+            Order::Cordon(node) => {
+                let request = v1::CordonNodeRequest {
+                    node: named(node),
+                    reason: "look".to_owned(),
+                    ..v1::CordonNodeRequest::default()
+                };
+                self.client.cordon_node(request).await.map(drop)
+            }
+            Order::Uncordon(node) => self.uncordon(named(node)).await,
+            Order::Tidy => self.tidy().await,
+        };
+        match result {
+            Ok(()) => {
+                self.story.tell("op", format!("done: {order:?}"));
+                // Nobody may listen any more.
+                let _ = self.done.send(order);
+            }
+            Err(error) => self.story.tell("op", format!("failed: {order:?}: {error}")),
+        }
+    }
+
+    async fn found(&self, members: &[String]) -> Result<(), ClientError> {
+        let new = |name: &String| v1::NewMember { name: name.clone(), address: format!("{name}:{PORT}") };
+        let request = v1::InitializeClusterRequest {
+            cluster_id: "simulated".to_owned(),
+            members: members.iter().map(new).collect(),
+            ..v1::InitializeClusterRequest::default()
+        };
+        loop {
+            match self.client.only(&self.members[0])?.initialize_cluster(request.clone()).await {
+                Err(ClientError::Unavailable(_)) => sleep(Duration::from_millis(200)).await,
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    async fn id_of(&self, machine: &str) -> Result<Option<u64>, ClientError> {
+        let address = format!("{machine}:{PORT}");
+        let listed = self.client.list_members(v1::ListMembersRequest::default()).await?;
+        Ok(listed.members.into_iter().find(|member| member.address == address).map(|member| member.id))
+    }
+
+    async fn add(&self, machine: &str) -> Result<(), ClientError> {
+        let member = v1::NewMember { name: machine.to_owned(), address: format!("{machine}:{PORT}") };
+        let added = self
+            .client
+            .add_member(v1::AddMemberRequest { member: Some(member), ..v1::AddMemberRequest::default() })
+            .await?;
+        let member_id = added.member.map_or(0, |member| member.id);
+        self.client
+            .promote_member(v1::PromoteMemberRequest { member_id, ..v1::PromoteMemberRequest::default() })
+            .await
+            .map(drop)
+    }
+
+    async fn remove(&self, machine: &str) -> Result<(), ClientError> {
+        let Some(member_id) = self.id_of(machine).await? else { return Ok(()) };
+        self.client
+            .remove_member(v1::RemoveMemberRequest { member_id, ..v1::RemoveMemberRequest::default() })
+            .await
+            .map(drop)
+    }
+
+    /// Tried until it succeeds: a pool whose members are broken is what operators lose sleep over.
+    async fn rebuild(&self, machine: &str) -> Result<(), ClientError> {
+        while let Err(error) = self.remove(machine).await {
+            self.story.tell("op", format!("cannot remove the lost member {machine} yet: {error}"));
+            sleep(Duration::from_secs(1)).await;
+        }
+        while let Err(error) = self.add(machine).await {
+            self.story.tell("op", format!("cannot add {machine} again yet: {error}"));
+            sleep(Duration::from_secs(1)).await;
+        }
+        Ok(())
+    }
+
+    async fn uncordon(&self, node: Option<v1::NodeRef>) -> Result<(), ClientError> {
+        self.client
+            .uncordon_node(v1::UncordonNodeRequest { node, ..v1::UncordonNodeRequest::default() })
+            .await
+            .map(drop)
+    }
+
+    async fn tidy(&self) -> Result<(), ClientError> {
+        loop {
+            if let Err(error) = self.tidy_once().await {
+                self.story.tell("op", format!("tidying: {error}"));
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    async fn tidy_once(&self) -> Result<(), ClientError> {
+        let nodes = self
+            .client
+            .list_nodes(v1::ListNodesRequest { page_size: 1_000, ..v1::ListNodesRequest::default() })
+            .await?;
+        for node in nodes.nodes {
+            if node.eligibility() != v1::Eligibility::Eligible {
+                self.uncordon(named(&node.name)).await?;
+            }
+        }
+        let waiting = v1::JobFilter {
+            states: vec![v1::JobState::Pending.into(), v1::JobState::Suspended.into()],
+            ..v1::JobFilter::default()
+        };
+        let jobs = self
+            .client
+            .list_jobs(v1::ListJobsRequest {
+                filter: Some(waiting),
+                page_size: 1_000,
+                ..v1::ListJobsRequest::default()
+            })
+            .await?;
+        for job in jobs.jobs {
+            // What is refused has changed meanwhile, and is looked at again.
+            if job.held {
+                let _ = self
+                    .client
+                    .release_job(v1::ReleaseJobRequest { job_id: job.id, ..v1::ReleaseJobRequest::default() })
+                    .await;
+            }
+            if job.parked {
+                let _ = self
+                    .client
+                    .resume_job(v1::ResumeJobRequest { job_id: job.id, ..v1::ResumeJobRequest::default() })
+                    .await;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn named(node: &str) -> Option<v1::NodeRef> {
+    Some(v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name(node.to_owned())) })
+}

@@ -1,0 +1,59 @@
+//! The laws of the ledger on each member's state, and L8: whoever has applied the same entries has the same state.
+
+use std::collections::BTreeMap;
+
+use tessera_ledger::{Revision, laws};
+
+use super::{Oracle, View};
+
+/// Revisions whose digests are remembered.
+const REMEMBERED: usize = 4_096;
+
+/// See the module.
+#[derive(Default)]
+pub struct Laws {
+    /// Who was seen first with a state at a revision, and its digest.
+    digests: BTreeMap<Revision, (u128, String)>,
+    /// Up to where each member was checked.
+    checked: BTreeMap<String, Revision>,
+}
+
+impl Oracle for Laws {
+    fn name(&self) -> &'static str {
+        "laws of the ledger (L1, L8)"
+    }
+
+    fn look(&mut self, view: &View<'_>) -> Result<(), String> {
+        for member in &view.members {
+            let Some(state) = &member.state else {
+                self.checked.remove(&member.name);
+                continue;
+            };
+            let revision = state.revision();
+            if self.checked.get(&member.name) == Some(&revision) {
+                continue;
+            }
+            self.checked.insert(member.name.clone(), revision);
+            let known = self.digests.entry(revision).or_insert_with(|| (state.digest(), member.name.clone()));
+            if known.0 != state.digest() {
+                return Err(format!(
+                    "{} and {} differ at revision {}: {:032x} and {:032x}",
+                    known.1,
+                    member.name,
+                    revision.0,
+                    known.0,
+                    state.digest()
+                ));
+            }
+            if known.1 == member.name
+                && let Some(broken) = laws::check(state).first()
+            {
+                return Err(format!("{} at revision {}: {}: {}", member.name, revision.0, broken.law, broken.problem));
+            }
+        }
+        while self.digests.len() > REMEMBERED {
+            self.digests.pop_first();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! After healing: a leader soon, every node back, every job at an end, no block stuck.
+
+use std::time::Duration;
+
+use tessera_ledger::{BlockState, JobId, NodeState, State};
+use tessera_placement::{Pool, WaitCode};
+
+use super::{Oracle, View};
+
+/// Time until somebody leads, once nothing is broken.
+const LEADER: Duration = Duration::from_secs(10);
+/// Time until every node is ready: silence of a lease, the search for a leader, and a new leader's wait.
+const NODES: Duration = Duration::from_secs(60);
+/// Time until every job is at an end: all that was submitted, one after the other if need be.
+const JOBS: Duration = Duration::from_secs(600);
+
+/// See the module.
+#[derive(Default)]
+pub struct Liveness {
+    settled: bool,
+}
+
+/// What is not at rest yet; `None` when everything is.
+pub fn unrest(view: &View<'_>) -> Option<String> {
+    let leader = view.members.iter().find(|member| member.leads.is_some());
+    let Some(leader) = leader else { return Some("nobody leads".to_owned()) };
+    let Some(state) = &leader.state else { return Some("the leader shows no state".to_owned()) };
+    absent(state, view).or_else(|| unfinished(state)).or_else(|| stuck(state)).or_else(|| unexplained(state))
+}
+
+fn absent(state: &State, view: &View<'_>) -> Option<String> {
+    let ready = |name: &&String| state.node_by_name(name).is_some_and(|node| node.state == NodeState::Ready);
+    let absent: Vec<&String> = view.nodes.iter().filter(|name| !ready(name)).collect();
+    (!absent.is_empty()).then(|| format!("nodes {absent:?} are not ready"))
+}
+
+fn unfinished(state: &State) -> Option<String> {
+    let open: Vec<String> = state
+        .jobs_from(JobId(1))
+        .filter(|job| !job.state.is_terminal() && !(job.is_waiting() && job.allocation.is_none()))
+        .map(|job| format!("{} {} ({})", job.id.0, job.state.name(), job.reason.code()))
+        .collect();
+    (!open.is_empty()).then(|| format!("{} jobs are not at an end: {}", open.len(), open.join(", ")))
+}
+
+/// A job may wait for ever only for what not even the empty pool has.
+fn unexplained(state: &State) -> Option<String> {
+    let mut pool = Pool::new(state);
+    state.jobs_from(JobId(1)).filter(|job| !job.state.is_terminal()).find_map(|job| {
+        let explanation = pool.explain(state, job);
+        let lasting = matches!(
+            explanation.code,
+            WaitCode::ExceedsPool
+                | WaitCode::NoAcceptableCard
+                | WaitCode::ComputeShort
+                | WaitCode::MemoryShort
+                | WaitCode::Fragmented
+        );
+        (!lasting).then(|| format!("job {} waits in an empty pool: {}", job.id.0, explanation.sentence))
+    })
+}
+
+fn stuck(state: &State) -> Option<String> {
+    for (card, content) in state.cards() {
+        for extent in content.extents.as_slice() {
+            if extent.state != BlockState::Free {
+                return Some(format!("{card}: {} blocks are {:?}", extent.length.0, extent.state));
+            }
+        }
+    }
+    None
+}
+
+impl Oracle for Liveness {
+    fn name(&self) -> &'static str {
+        "liveness after healing"
+    }
+
+    fn look(&mut self, view: &View<'_>) -> Result<(), String> {
+        let Some(healed_for) = view.healed_for else { return Ok(()) };
+        if self.settled {
+            return Ok(());
+        }
+        let Some(unrest) = unrest(view) else {
+            self.settled = true;
+            return Ok(());
+        };
+        let leads = view.members.iter().any(|member| member.leads.is_some());
+        let absent = view.newest().and_then(|state| absent(state, view));
+        if healed_for > LEADER && !leads {
+            return Err(format!("{healed_for:?} after healing nobody leads"));
+        }
+        if healed_for > NODES
+            && let Some(absent) = absent
+        {
+            return Err(format!("{healed_for:?} after healing: {absent}"));
+        }
+        if healed_for > JOBS {
+            return Err(format!("{healed_for:?} after healing: {unrest}"));
+        }
+        Ok(())
+    }
+}

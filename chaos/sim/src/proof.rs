@@ -1,0 +1,123 @@
+//! Proof that the simulation sees: each bug is planted in turn, and seeds are run until one of them fails.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use planted::Bug;
+
+use crate::many;
+use crate::report::Report;
+
+/// What is to be proved.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The program that runs a seed.
+    pub program: PathBuf,
+    /// The bugs.
+    pub bugs: Vec<Bug>,
+    /// The first seed of each.
+    pub first: u64,
+    /// Most seeds for each; `None`: as many as are stated for it.
+    pub most: Option<u64>,
+    /// When no further run is begun.
+    pub until: Option<Instant>,
+    /// Runs at once.
+    pub jobs: usize,
+}
+
+/// How it went with one bug.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    /// The bug.
+    pub bug: Bug,
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// The seed that caught it, and what was seen.
+    pub caught: Option<(u64, String)>,
+}
+
+/// Within how many seeds each bug is caught.
+#[must_use]
+pub const fn stated(bug: Bug) -> u64 {
+    match bug {
+        Bug::RequestsForgotten | Bug::SnapshotWithoutLast | Bug::WatchSkips | Bug::KillBelieved => 10,
+        _ => 200,
+    }
+}
+
+/// Whether the suite insists on it; the others take more seeds than a suite has time for.
+#[must_use]
+pub const fn in_suite(bug: Bug) -> bool {
+    stated(bug) <= 10
+}
+
+/// Plants each bug in turn.
+///
+/// # Errors
+/// When a run cannot be started.
+pub fn run(plan: &Plan) -> anyhow::Result<Vec<Proof>> {
+    let (next, proofs) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        let work = || -> anyhow::Result<()> {
+            while let Some(bug) = plan.bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let proof = prove(plan, *bug)?;
+                eprintln!("{}", line(&proof));
+                proofs.lock().map_err(|_| anyhow::anyhow!("another proof panicked"))?.push(proof);
+            }
+            Ok(())
+        };
+        let workers: Vec<_> = (0..plan.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            worker.join().map_err(|_| anyhow::anyhow!("a proof panicked"))??;
+        }
+        Ok::<(), anyhow::Error>(())
+    })?;
+    let mut proofs = proofs.into_inner().map_err(|_| anyhow::anyhow!("a proof panicked"))?;
+    proofs.sort_by_key(|proof| proof.bug);
+    Ok(proofs)
+}
+
+fn prove(plan: &Plan, bug: Bug) -> anyhow::Result<Proof> {
+    let mut proof = Proof { bug, seeds: 0, caught: None };
+    for seed in plan.first..plan.first + plan.most.unwrap_or_else(|| stated(bug)) {
+        if plan.until.is_some_and(|until| Instant::now() >= until) {
+            break;
+        }
+        proof.seeds += 1;
+        let Some(seen) = failure(&many::one_by(&plan.program, seed, &["--plant", bug.name()])?) else { continue };
+        // What fails without the bug as well says nothing about the bug.
+        if many::one_by(&plan.program, seed, &[])?.violation.is_none() {
+            proof.caught = Some((seed, seen));
+            break;
+        }
+    }
+    Ok(proof)
+}
+
+fn failure(report: &Report) -> Option<String> {
+    let (oracle, what) = report.violation.as_ref()?;
+    let panic = report.ending.lines().find(|line| line.contains("panicked at"));
+    Some(format!("{oracle}: {what}{}", panic.map(|line| format!(" ({line})")).unwrap_or_default()))
+}
+
+fn line(proof: &Proof) -> String {
+    let Proof { bug, seeds, caught } = proof;
+    match caught {
+        Some((seed, seen)) => format!("{bug:<30} {seeds:>6} {seed:>6}  {seen}"),
+        None => format!("{bug:<30} {seeds:>6}      -  not caught"),
+    }
+}
+
+/// A table of how it went.
+#[must_use]
+pub fn table(proofs: &[Proof]) -> String {
+    let mut text = format!("{:<30} {:>6} {:>6}  {}\n", "bug", "seeds", "seed", "what was seen");
+    for proof in proofs {
+        // Writing into a string does not fail.
+        let _ = writeln!(text, "{}", line(proof));
+    }
+    text
+}

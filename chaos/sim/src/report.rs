@@ -1,0 +1,108 @@
+//! What a run says of itself to whoever started it, and what many runs come to together.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::oracle::coverage::{Coverage, legal};
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// What was broken: the oracle, and what it said.
+    pub violation: Option<(String, String)>,
+    /// Simulated milliseconds.
+    pub simulated_ms: u64,
+    /// Digest of the story, and its number of lines.
+    pub story: (u64, u64),
+    /// Digest of every line of every library, at the finest level, when that was asked for.
+    pub trace: Option<u64>,
+    /// Transitions that were seen.
+    pub coverage: Coverage,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Programs that computed.
+    pub computations: u64,
+    /// Submissions that were accepted.
+    pub accepted: u64,
+    /// The last lines of the story, when something was broken.
+    pub ending: String,
+}
+
+/// Many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Runs.
+    pub runs: u64,
+    /// Seeds that failed, with what was broken.
+    pub failed: Vec<(u64, String)>,
+    simulated_ms: u64,
+    coverage: Coverage,
+    faults: BTreeMap<String, u64>,
+    computations: u64,
+    accepted: u64,
+}
+
+impl Summary {
+    /// Adds a run.
+    pub fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.simulated_ms += report.simulated_ms;
+        self.computations += report.computations;
+        self.accepted += report.accepted;
+        for (name, count) in &report.coverage.hits {
+            *self.coverage.hits.entry(name.clone()).or_default() += count;
+        }
+        for (kind, count) in &report.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+        if let Some((oracle, what)) = &report.violation {
+            self.failed.push((report.seed, format!("{oracle}: {what}")));
+        }
+    }
+
+    /// Simulated hours.
+    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub fn hours(&self) -> f64 {
+        self.simulated_ms as f64 / 3_600_000.0
+    }
+
+    /// Transitions that may happen and were not seen.
+    pub fn never_hit(&self) -> Vec<String> {
+        legal().into_iter().filter(|name| !self.coverage.hits.contains_key(name)).collect()
+    }
+
+    /// Everything, for people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = writeln!(
+            text,
+            "{} seeds, {:.2} simulated hours, {} jobs accepted, {} workers computed, {} failed",
+            self.runs,
+            self.hours(),
+            self.accepted,
+            self.computations,
+            self.failed.len()
+        );
+        let _ = writeln!(text, "\nfaults:");
+        for (kind, count) in &self.faults {
+            let _ = writeln!(text, "  {count:>8} {kind}");
+        }
+        let _ = writeln!(text, "\ntransitions:");
+        for (name, count) in &self.coverage.hits {
+            let _ = writeln!(text, "  {count:>8} {name}");
+        }
+        let missed = self.never_hit();
+        if !missed.is_empty() {
+            let _ = writeln!(text, "\nnever hit: {}", missed.join(", "));
+        }
+        for (seed, what) in &self.failed {
+            let _ = writeln!(text, "\nseed {seed} FAILED: {what}\n  replay: cargo run -- replay {seed}");
+        }
+        text
+    }
+}

@@ -1,0 +1,125 @@
+//! What a seed decides before anything happens: how many of everything, which settings, which clocks.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tessera_api::v1::CardKind;
+use tessera_consensus::ConsensusConfig;
+use tessera_controller::config::Timings;
+
+use crate::machine::mix;
+use crate::process::Drift;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed that it came from.
+    pub seed: u64,
+    /// Founding members.
+    pub founders: usize,
+    /// Machines on which further members can be started.
+    pub spares: usize,
+    /// The cards of each node.
+    pub nodes: Vec<Vec<(CardKind, u64)>>,
+    /// Clients that submit.
+    pub clients: usize,
+    /// How far simulated time moves in one step.
+    pub step: Duration,
+    /// How long there are faults.
+    pub trouble: Duration,
+    /// Bounds of the network's delay.
+    pub latency: (Duration, Duration),
+    /// Times of the protocol with agents.
+    pub timings: Timings,
+    /// Settings of consensus.
+    pub consensus: ConsensusConfig,
+    /// How far clocks may drift, in millionths.
+    pub drift: i32,
+    /// Whether there are faults at all.
+    pub faults: bool,
+}
+
+impl Scenario {
+    /// What a seed decides.
+    pub fn of(seed: u64) -> Self {
+        let mut random = SmallRng::seed_from_u64(mix(seed));
+        let founders = if random.random_bool(0.7) { 3 } else { 5 };
+        let nodes = match random.random_range(0..100) {
+            0..80 => random.random_range(2..=8),
+            80..96 => random.random_range(9..=16),
+            _ => random.random_range(17..=50),
+        };
+        let large = nodes > 16;
+        let max_latency = [2, 5, 15][random.random_range(0..3)];
+        let timings = if random.random_bool(0.25) { Timings::default() } else { hasty() };
+        Self {
+            seed,
+            founders,
+            spares: 2,
+            nodes: (0..nodes).map(|_| cards(&mut random)).collect(),
+            clients: random.random_range(1..=3),
+            step: Duration::from_millis(if large { 5 } else { 2 }),
+            trouble: Duration::from_secs(random.random_range(15..40)),
+            latency: (Duration::from_micros(200), Duration::from_millis(max_latency)),
+            timings,
+            consensus: consensus(&mut random),
+            drift: [0, 200, 10_000][random.random_range(0..3)],
+            faults: true,
+        }
+    }
+
+    /// The smallest whole pool, without faults.
+    pub fn calm(seed: u64) -> Self {
+        let nodes = vec![vec![(CardKind::Gpu, 10), (CardKind::Gpu, 10)], vec![(CardKind::Npu, 16)]];
+        let trouble = Duration::from_secs(10);
+        Self { founders: 3, spares: 0, nodes, clients: 1, trouble, faults: false, ..Self::of(seed) }
+    }
+
+    /// A number for one purpose, unrelated to those for others.
+    pub fn seed_for(&self, purpose: &str) -> u64 {
+        purpose.bytes().fold(mix(self.seed), |seed, byte| mix(seed ^ u64::from(byte)))
+    }
+
+    /// The clock of one machine.
+    pub fn drift_of(&self, machine: &str) -> Drift {
+        let mut random = SmallRng::seed_from_u64(self.seed_for(machine));
+        Drift(random.random_range(-self.drift..=self.drift))
+    }
+}
+
+fn cards(random: &mut SmallRng) -> Vec<(CardKind, u64)> {
+    let kinds = [CardKind::Gpu, CardKind::Gpu, CardKind::Npu, CardKind::Fpga];
+    let count = random.random_range(1..=3);
+    let mut cards: Vec<(CardKind, u64)> =
+        (0..count).map(|_| (kinds[random.random_range(0..kinds.len())], random.random_range(4..=20))).collect();
+    // Agents declare cards kind by kind.
+    cards.sort_by_key(|(kind, _)| *kind);
+    cards
+}
+
+/// Four times faster than the defaults, so that a run of a minute sees many leases end.
+fn hasty() -> Timings {
+    Timings {
+        heartbeat: Duration::from_millis(500),
+        stop_after: Duration::from_millis(2_250),
+        kill_after: Duration::from_millis(3_000),
+        regrant_after: Duration::from_millis(5_000),
+        check: Duration::from_millis(250),
+        tick: Duration::from_secs(2),
+        limit_slack: Duration::from_secs(5),
+        ..Timings::default()
+    }
+}
+
+fn consensus(random: &mut SmallRng) -> ConsensusConfig {
+    let snapshot_entries = [40, 200, 5_000][random.random_range(0..3)];
+    ConsensusConfig {
+        snapshot_entries,
+        keep_entries: snapshot_entries / 2,
+        digest_interval: 16,
+        digest_period: Duration::from_secs(1),
+        mailbox: 2_048,
+        ..ConsensusConfig::default()
+    }
+}

@@ -1,0 +1,238 @@
+//! One worker on a machine: its supervisor, which is the real state machine, and its program, which is simulated.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use tessera_agent::boot::BootTime;
+use tessera_agent::node::{LaunchOrder, policy_of};
+use tessera_agent::process::ProcessId;
+use tessera_agent::supervisor::machine::{Effect, Event, Machine, Now, Rules};
+use tessera_agent::supervisor::message::Request;
+use tessera_agent::supervisor::status::{Exit, Status};
+use tessera_agent::worker::WorkerId;
+use tokio::sync::mpsc;
+
+use crate::hardware::{Computation, World};
+use crate::machine::now;
+use crate::story::Story;
+
+/// How long a kill may take before it is called unconfirmed, as agents have it by default.
+const KILL_CONFIRMATION: Duration = Duration::from_secs(3);
+
+/// What a supervisor stands on while it acts.
+pub struct Ground<'a> {
+    /// The boot clock.
+    pub boot: BootTime,
+    /// The wall clock.
+    pub unix_ms: u64,
+    /// The machine's name.
+    pub machine: &'a str,
+    /// Where what happens is told.
+    pub story: &'a Story,
+    /// Where programs record that they compute.
+    pub world: &'a World,
+}
+
+impl Ground<'_> {
+    fn now(&self) -> Now {
+        Now { boot: self.boot, unix_ms: self.unix_ms }
+    }
+}
+
+/// What a program does, as its job says in its environment.
+#[derive(Clone, Copy, Debug)]
+struct Behaviour {
+    runs_for: Duration,
+    exit_code: i32,
+    /// How long it takes to end after the signal to stop; `None`: it does not care for the signal.
+    stops_within: Option<Duration>,
+    /// How long it hangs in the kernel after a kill.
+    hangs_for: Duration,
+}
+
+impl Behaviour {
+    fn of(order: &LaunchOrder, random: &mut SmallRng) -> Self {
+        let environment = order.order.spec.as_ref().map(|spec| &spec.environment);
+        let number = |name: &str| environment.and_then(|all| all.get(name)?.parse::<u64>().ok());
+        let hangs = random.random_bool(0.02);
+        Self {
+            runs_for: Duration::from_millis(number("RUN_MS").unwrap_or(1_000)),
+            exit_code: number("EXIT").and_then(|code| i32::try_from(code).ok()).unwrap_or(0),
+            stops_within: number("STOP_MS").map(Duration::from_millis),
+            hangs_for: if hangs { Duration::from_millis(random.random_range(100..5_000)) } else { Duration::ZERO },
+        }
+    }
+}
+
+struct Program {
+    ends_at: Duration,
+    exit: Exit,
+}
+
+/// One worker, with its supervisor.
+pub struct Supervised {
+    worker: WorkerId,
+    job: u64,
+    machine: Machine,
+    behaviour: Behaviour,
+    blocks: Vec<(u32, u32, u32, u32)>,
+    program: Option<Program>,
+    listeners: Vec<mpsc::UnboundedSender<Status>>,
+    published: Option<Status>,
+    pid: i32,
+}
+
+impl Supervised {
+    /// A supervisor that waits for the word to begin.
+    pub fn new(order: &LaunchOrder, boot_id: String, random: &mut SmallRng) -> Self {
+        let mut status = Status::new(order.worker, order.order.job_id, order.fence, boot_id);
+        status.lease = order.lease;
+        let pid = random.random_range(2..4_000_000);
+        status.supervisor = Some(ProcessId { pid, start_ticks: 1 });
+        let spec = order.order.spec.clone().unwrap_or_default();
+        let rules = Rules {
+            stop: policy_of(order.order.stop.as_ref()),
+            time_limit: spec
+                .time_limit
+                .and_then(|limit| limit.try_into().ok())
+                .filter(|limit: &Duration| !limit.is_zero()),
+            kill_confirmation: KILL_CONFIRMATION,
+        };
+        let own = order.order.slices.iter().filter(|placed| placed.rank == order.worker.rank.0);
+        let blocks = own
+            .filter_map(|placed| placed.slice.as_ref())
+            .map(|slice| (slice.node_id, slice.card_index, slice.start, slice.blocks))
+            .collect();
+        Self {
+            worker: order.worker,
+            job: order.order.job_id,
+            machine: Machine::new(rules, status),
+            behaviour: Behaviour::of(order, random),
+            blocks,
+            program: None,
+            listeners: Vec::new(),
+            published: None,
+            pid,
+        }
+    }
+
+    /// How the worker stands.
+    pub fn status(&self) -> &Status {
+        self.machine.status()
+    }
+
+    /// Whether nothing of the program is left.
+    pub fn is_gone(&self) -> bool {
+        self.program.is_none()
+    }
+
+    /// Listens to what it says; how the worker stands now is said at once.
+    pub fn listen(&mut self) -> mpsc::UnboundedReceiver<Status> {
+        let (listener, notices) = mpsc::unbounded_channel();
+        if listener.send(self.machine.status().clone()).is_ok() {
+            self.listeners.push(listener);
+        }
+        notices
+    }
+
+    /// What was published since this was asked last.
+    pub fn take_published(&mut self) -> Option<Status> {
+        self.published.take()
+    }
+
+    /// The agent that started it is gone.
+    pub fn abandon(&mut self, ground: &Ground<'_>) {
+        self.happen(ground, Event::Abandoned);
+    }
+
+    /// An agent asks.
+    pub fn ask(&mut self, ground: &Ground<'_>, request: Request) {
+        let before = self.machine.status().fence;
+        let fence = match &request {
+            Request::Renew { fence, .. } | Request::Stop { fence, .. } => Some(*fence),
+            Request::Begin | Request::Status => None,
+        };
+        match self.machine.on_request(ground.now(), request) {
+            Ok(effects) => {
+                if let Some(fence) = fence.filter(|fence| before.refuses(*fence)) {
+                    let what = format!("the supervisor of {} obeys {fence:?} after {before:?}", self.worker);
+                    ground.world.obeyed_older(what);
+                }
+                self.perform(ground, effects);
+            }
+            Err(reason) => {
+                ground.story.tell(ground.machine, format!("supervisor of {} refuses: {reason}", self.worker))
+            }
+        }
+    }
+
+    /// Time passes.
+    pub fn step(&mut self, ground: &Ground<'_>) {
+        if self.machine.next_deadline().is_some_and(|deadline| deadline <= ground.boot) {
+            self.happen(ground, Event::TimePassed);
+        }
+        if let Some(program) = self.program.take_if(|program| program.ends_at <= now()) {
+            ground.world.end(ground.machine, self.worker);
+            ground
+                .story
+                .tell(ground.machine, format!("worker {} of job {} ends: {:?}", self.worker, self.job, program.exit));
+            self.happen(ground, Event::Exited { exit: program.exit, memory_killed: false });
+        }
+    }
+
+    fn happen(&mut self, ground: &Ground<'_>, event: Event) {
+        let effects = self.machine.on(ground.now(), event);
+        self.perform(ground, effects);
+    }
+
+    fn perform(&mut self, ground: &Ground<'_>, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Start => self.start(ground),
+                Effect::Signal(_) => {
+                    if let (Some(program), Some(within)) = (&mut self.program, self.behaviour.stops_within) {
+                        program.ends_at = program.ends_at.min(now() + within);
+                        program.exit = Exit::Code(0);
+                    }
+                }
+                Effect::Kill => {
+                    if let Some(program) = self.program.as_mut().filter(|program| program.exit != Exit::Signal(9)) {
+                        program.ends_at = now() + self.behaviour.hangs_for;
+                        program.exit = Exit::Signal(9);
+                    }
+                }
+                Effect::Probe => self.happen(ground, Event::Probed { empty: self.program.is_none() }),
+                Effect::Publish => self.publish(),
+                Effect::Finish => {
+                    let status = self.machine.status();
+                    let cause = status.cause.map(|cause| cause.to_string()).unwrap_or_default();
+                    ground.story.tell(ground.machine, format!("worker {} is over: {cause}", self.worker));
+                    self.publish();
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, ground: &Ground<'_>) {
+        let Behaviour { runs_for, exit_code, .. } = self.behaviour;
+        self.program = Some(Program { ends_at: now() + runs_for, exit: Exit::Code(exit_code) });
+        ground
+            .story
+            .tell(ground.machine, format!("worker {} of job {} computes on {:?}", self.worker, self.job, self.blocks));
+        ground.world.begin(Computation {
+            worker: self.worker,
+            job: self.job,
+            machine: ground.machine.to_owned(),
+            blocks: self.blocks.clone(),
+            began: now(),
+        });
+        self.happen(ground, Event::Started(ProcessId { pid: self.pid + 1, start_ticks: 1 }));
+    }
+
+    fn publish(&mut self) {
+        let status = self.machine.status().clone();
+        self.listeners.retain(|listener| listener.send(status.clone()).is_ok());
+        self.published = Some(status);
+    }
+}

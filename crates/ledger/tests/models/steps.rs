@@ -1,0 +1,480 @@
+//! What can happen in a world, and what comes of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stateright::Model;
+use tessera_ledger::{
+    AllocationPhase, BlockState, CardId, Command, JobId, JobState, MoveId, MovePhase, NodeId, NodeState, Observation,
+    Plan, PlanPart, PlannedWorker, State, StopCause, WorkerReport, WorkerState,
+};
+
+use crate::agent::{Agent, Life, Name, Said, Session};
+use crate::pool;
+use crate::world::{Flaw, Setting, World};
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The next job is submitted.
+    Submit,
+    Cancel(JobId),
+    /// Placement decides against the ledger as it is now.
+    Decide,
+    /// What it decided is committed.
+    Commit,
+    /// An agent says hello to the leader, or to one that was deposed.
+    Connect {
+        node: usize,
+        deposed: bool,
+    },
+    /// A session breaks; what was under way is lost.
+    Break(usize),
+    /// The leader gives orders.
+    Order(usize),
+    Obey(usize),
+    Report(usize),
+    /// A report is committed and acknowledged, or the session breaks before the acknowledgement arrives.
+    Take {
+        node: usize,
+        acknowledged: bool,
+    },
+    Lease(usize),
+    /// A node's lease runs out.
+    Expire(usize),
+    Condemn(usize),
+    /// The loss of the node that is condemned is committed.
+    Lose,
+    Return(usize),
+    /// An agent starts again.
+    Restart(usize),
+    /// A worker ends by itself.
+    Exit(usize, Name),
+    /// A worker that was told to stop is gone.
+    Die(usize, Name),
+    /// A worker that was told to stop does not go.
+    Stick(usize, Name),
+    /// Another leader is elected.
+    Elect,
+    Advance(MoveId, MovePhase, bool),
+}
+
+/// A world and all that can happen in it.
+pub struct Protocol {
+    pub setting: Setting,
+}
+
+fn id(node: usize) -> NodeId {
+    NodeId(u32::try_from(node).expect("few nodes"))
+}
+
+impl Protocol {
+    pub fn has(&self, flaw: Flaw) -> bool {
+        self.setting.flaw == Some(flaw)
+    }
+
+    fn agent_steps(&self, world: &World, node: usize, steps: &mut Vec<Step>) {
+        let agent = &world.agents[node];
+        match &agent.session {
+            None => {
+                steps.push(Step::Connect { node, deposed: false });
+                let refused = agent.highest_term >= world.term && !self.has(Flaw::TermUnchecked);
+                if node < self.setting.faulty && world.deposed.is_some() && !refused && !agent.left_deposed {
+                    steps.push(Step::Connect { node, deposed: true });
+                }
+            }
+            Some(session) => self.session_steps(world, node, session, steps),
+        }
+        for (name, worker) in &agent.workers {
+            match worker.life {
+                Life::Computes => steps.push(Step::Exit(node, *name)),
+                Life::Stopping => {
+                    steps.push(Step::Die(node, *name));
+                    if world.left.stuck > 0 {
+                        steps.push(Step::Stick(node, *name));
+                    }
+                }
+                Life::Stuck => steps.push(Step::Die(node, *name)),
+                Life::Waiting | Life::Over(_) => {}
+            }
+        }
+        if node >= self.setting.faulty {
+            return;
+        }
+        if agent.leased && world.left.expiries > 0 {
+            steps.push(Step::Expire(node));
+        }
+        if world.left.restarts > 0 {
+            steps.push(Step::Restart(node));
+        }
+        let heard = agent.session.as_ref().is_some_and(|session| !session.deposed);
+        let over = !agent.leased || self.has(Flaw::LossBeforeEnd);
+        let free = world.loss.is_none() && world.left.losses > 0;
+        if free && !heard && over && world.ledger.is_ready(id(node)) {
+            steps.push(Step::Condemn(node));
+        }
+    }
+
+    fn session_steps(&self, world: &World, node: usize, session: &Session, steps: &mut Vec<Step>) {
+        let agent = &world.agents[node];
+        let Some(view) = self.view(world, session) else { return steps.push(Step::Break(node)) };
+        if world.left.breaks > 0 || session.deposed {
+            steps.push(Step::Break(node));
+        }
+        if session.orders.is_some() {
+            steps.push(Step::Obey(node));
+        } else {
+            let orders = session.changes(id(node), view, self.has(Flaw::TargetBeforeSource));
+            if orders.complete || !orders.list.is_empty() {
+                steps.push(Step::Order(node));
+            }
+        }
+        if session.report.is_some() {
+            steps.push(Step::Take { node, acknowledged: true });
+            if world.left.breaks > 0 && !session.deposed {
+                steps.push(Step::Take { node, acknowledged: false });
+            }
+        } else if !agent.news(self.has(Flaw::KillBelieved)).is_empty() {
+            steps.push(Step::Report(node));
+        }
+        let leads = !session.deposed || self.has(Flaw::LeaseWithoutQuorum);
+        let condemned = !session.deposed && world.is_condemned(id(node));
+        if !agent.leased && leads && view.is_ready(id(node)) && !condemned {
+            steps.push(Step::Lease(node));
+        }
+        let lost = view.node(id(node)).is_some_and(|node| node.state == NodeState::Lost);
+        let settled = session.report.is_none() && session.begun && session.holds_only_granted(view);
+        if !session.deposed && lost && (settled || self.has(Flaw::ReturnUnreconciled)) {
+            steps.push(Step::Return(node));
+        }
+    }
+
+    /// The ledger as the leader at the other end of a session knows it.
+    fn view<'a>(&self, world: &'a World, session: &Session) -> Option<&'a State> {
+        if session.deposed { world.deposed.as_ref() } else { Some(&world.ledger) }
+    }
+
+    /// The first job that fits, or a move.
+    fn decide(world: &World) -> Option<PlanPart> {
+        let view = &world.ledger;
+        for job in view.waiting().filter(|job| job.is_eligible(view.time())) {
+            for preempting in [false, true] {
+                let mut victims = Vec::new();
+                let mut workers = Vec::new();
+                for node in view.nodes().filter(|node| node.grantable()) {
+                    let state = view.card(CardId { node: node.id, index: 0 })?.extents.as_slice()[0].state;
+                    let victim = Self::victim(view, state, job.spec.priority).filter(|_| preempting);
+                    if workers.len() == job.spec.gang as usize || (state != BlockState::Free && victim.is_none()) {
+                        continue;
+                    }
+                    victims.extend(victim.filter(|victim| !victims.contains(victim)));
+                    workers.push(Self::worker(workers.len(), node.id));
+                }
+                if workers.len() == job.spec.gang as usize {
+                    return Some(PlanPart::Grant { job: job.id, workers, victims });
+                }
+            }
+        }
+        let job = view.jobs_from(JobId(0)).find(|job| job.state == JobState::Running && job.moving.is_none())?;
+        let free = |node: &NodeId| {
+            let card = view.card(CardId { node: *node, index: 0 });
+            card.is_some_and(|card| card.extents.as_slice()[0].state == BlockState::Free)
+        };
+        let target = view.nodes().filter(|node| node.grantable()).map(|node| node.id).find(free)?;
+        let moved = PlanPart::Move { job: job.id, workers: vec![Self::worker(0, target)] };
+        (world.left.moves > 0 && job.spec.gang == 1).then_some(moved)
+    }
+
+    fn worker(member: usize, node: NodeId) -> PlannedWorker {
+        let member = u32::try_from(member).expect("small gangs");
+        PlannedWorker { member, node, slices: vec![pool::slice(node.0, 0, 0, 1)] }
+    }
+
+    fn victim(view: &State, block: BlockState, priority: u32) -> Option<JobId> {
+        let (BlockState::Held(owner) | BlockState::Running(owner)) = block else { return None };
+        let grant = view.allocation(owner.allocation).filter(|grant| grant.phase == AllocationPhase::Active)?;
+        let job = view.job(grant.job)?;
+        let runs = matches!(job.state, JobState::Starting | JobState::Running);
+        (runs && job.spec.priority < priority).then_some(job.id)
+    }
+
+    fn advances(&self, world: &World, steps: &mut Vec<Step>) {
+        if world.inherited && self.has(Flaw::MovesLeftBehind) {
+            return;
+        }
+        for movement in world.ledger.moves() {
+            if !matches!(movement.phase, MovePhase::Reserved | MovePhase::Transferring) {
+                continue;
+            }
+            let target = world.ledger.allocation(movement.target);
+            let alive =
+                target.is_some_and(|target| target.workers.iter().all(|worker| world.ledger.is_ready(worker.node)));
+            steps.push(Step::Advance(movement.id, movement.phase, alive));
+        }
+    }
+
+    fn take(&self, world: &mut World, node: usize, acknowledged: bool) {
+        let Some(session) = &mut world.agents[node].session else { return };
+        let Some(report) = session.report.take() else { return };
+        if session.deposed {
+            // It cannot commit anything: it ends the session.
+            world.agents[node].session = None;
+            world.agents[node].left_deposed = true;
+            return;
+        }
+        for (name, said) in &report {
+            session.present.insert(*name, !said.is_end());
+        }
+        let news: Vec<WorkerReport> = report
+            .iter()
+            .filter(|(name, said)| is_news(&world.ledger, id(node), **name, **said))
+            .map(|(name, said)| WorkerReport { worker: world.owner(*name), observation: observation(*said) })
+            .collect();
+        if !news.is_empty() {
+            world.commit(Command::ReportWorkers { node: id(node), reports: news });
+        }
+        if acknowledged {
+            world.agents[node].acknowledged(&report);
+        } else {
+            world.left.breaks -= 1;
+            world.agents[node].session = None;
+        }
+    }
+
+    fn connect(&self, world: &mut World, node: usize, deposed: bool) {
+        let term = if deposed { world.term - 1 } else { world.term };
+        let incarnation = world.agents[node].incarnation;
+        let known = world.ledger.node(id(node)).map(|node| node.description.clone());
+        if let Some(known) = known.filter(|known| !deposed && known.incarnation != incarnation) {
+            let cards = pool::numbered(&[pool::card(tessera_ledger::CardKind::Gpu, 1)]);
+            world.commit(Command::RegisterNode {
+                node: tessera_ledger::NodeDescription { incarnation, ..known },
+                cards,
+            });
+        }
+        let agent: &mut Agent = &mut world.agents[node];
+        agent.highest_term = agent.highest_term.max(term);
+        agent.connect(deposed, self.has(Flaw::KillBelieved));
+    }
+
+    fn order(&self, world: &mut World, node: usize) {
+        let Some(session) = world.agents[node].session.clone() else { return };
+        let Some(view) = self.view(world, &session) else { return };
+        let orders = session.changes(id(node), view, self.has(Flaw::TargetBeforeSource));
+        let Some(session) = &mut world.agents[node].session else { return };
+        session.begun = true;
+        for (name, desire) in &orders.list {
+            if *desire == crate::agent::Desire::Forget {
+                session.present.remove(name);
+                session.ordered.remove(name);
+            } else {
+                session.ordered.insert(*name, *desire);
+            }
+        }
+        if orders.complete {
+            let strangers: Vec<Name> = session.present.keys().copied().collect();
+            for name in strangers.into_iter().filter(|name| !orders.list.contains_key(name)) {
+                session.ordered.insert(name, crate::agent::Desire::Stop);
+            }
+        }
+        session.orders = Some(orders);
+    }
+
+    fn submit(&self, world: &mut World) {
+        let submission = self.setting.jobs[world.submitted];
+        let mut spec = pool::spec();
+        spec.priority = submission.priority;
+        spec.gang = submission.gang;
+        spec.retry.backoff = Duration::ZERO;
+        world.submitted += 1;
+        world.commit(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() });
+    }
+
+    fn elect(&self, world: &mut World) {
+        world.left.elections -= 1;
+        world.term += 1;
+        world.deposed = Some(world.ledger.clone());
+        world.inherited |= world.ledger.moves().next().is_some();
+        // What the deposed leader proposed and nobody committed before is never committed.
+        (world.plan, world.loss) = (None, None);
+        for (node, agent) in world.agents.iter_mut().enumerate() {
+            if node >= self.setting.faulty {
+                agent.session = None;
+            }
+            agent.session.iter_mut().for_each(|session| session.deposed = true);
+        }
+    }
+
+    fn lose(&self, world: &mut World) {
+        let Some((node, judged)) = world.loss.take() else { return };
+        let present = world.ledger.node(node).map_or(judged, |node| node.epoch);
+        let epoch = if self.has(Flaw::EpochUnchecked) { present } else { judged };
+        let lost = world.commit(Command::NodeLost { node, epoch });
+        if lost == tessera_ledger::Outcome::Done {
+            // The session of a node that was lost is ended by its leader.
+            let agent = &mut world.agents[node.0 as usize];
+            agent.session = agent.session.take().filter(|session| session.deposed);
+        }
+    }
+}
+
+/// Whether a report would change the ledger.
+fn is_news(view: &State, node: NodeId, name: Name, said: Said) -> bool {
+    let allocation = view.allocation(tessera_ledger::AllocationId(name.allocation));
+    let worker = allocation.and_then(|allocation| allocation.worker(tessera_ledger::Rank(name.rank)));
+    let Some(worker) = worker.filter(|worker| worker.node == node) else { return false };
+    match said {
+        Said::Running => matches!(worker.state, WorkerState::Held | WorkerState::Lost),
+        Said::Unconfirmed => !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost),
+        Said::Completed | Said::Stopped | Said::LeaseExpired => worker.state != WorkerState::Stopped,
+    }
+}
+
+fn observation(said: Said) -> Observation {
+    match said {
+        Said::Running => Observation::Running,
+        Said::Unconfirmed => Observation::Unconfirmed { message: String::new() },
+        Said::Completed => pool::exited(0),
+        Said::Stopped => pool::stopped(StopCause::Ordered, None),
+        Said::LeaseExpired => pool::stopped(StopCause::LeaseExpired, None),
+    }
+}
+
+impl Protocol {
+    /// Everything that can happen.
+    pub fn steps(&self, world: &World) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if world.submitted < self.setting.jobs.len() {
+            steps.push(Step::Submit);
+        }
+        if world.left.cancels > 0 {
+            let open = world.ledger.jobs_from(JobId(0)).filter(|job| !job.state.is_terminal());
+            steps.extend(open.map(|job| Step::Cancel(job.id)));
+        }
+        if world.plan.is_some() {
+            steps.push(Step::Commit);
+        } else if Self::decide(world).is_some() {
+            steps.push(Step::Decide);
+        }
+        if world.loss.is_some() {
+            steps.push(Step::Lose);
+        }
+        if world.left.elections > 0 {
+            steps.push(Step::Elect);
+        }
+        for node in 0..world.agents.len() {
+            self.agent_steps(world, node, &mut steps);
+        }
+        self.advances(world, &mut steps);
+        steps
+    }
+
+    fn worker_step(world: &mut World, node: usize, name: Name, life: Life) {
+        if let Some(worker) = world.agents[node].workers.get_mut(&name) {
+            worker.life = life;
+        }
+    }
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.setting)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Step>) {
+        actions.extend(self.steps(world));
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = world.clone();
+        match step {
+            Step::Submit => self.submit(&mut next),
+            Step::Cancel(job) => {
+                next.left.cancels -= 1;
+                next.commit(Command::CancelJob { job });
+            }
+            Step::Decide => {
+                let parts = Self::decide(world).into_iter().collect();
+                next.plan = Some(Plan { revision: world.ledger.revision(), parts });
+            }
+            Step::Commit => {
+                let plan = next.plan.take()?;
+                if matches!(plan.parts[..], [PlanPart::Move { .. }]) {
+                    next.left.moves = next.left.moves.saturating_sub(1);
+                }
+                next.commit(Command::CommitPlan { plan });
+            }
+            Step::Connect { node, deposed } => self.connect(&mut next, node, deposed),
+            Step::Break(node) => {
+                let deposed = next.agents[node].session.take().is_some_and(|session| session.deposed);
+                next.agents[node].left_deposed |= deposed;
+                next.left.breaks -= u8::from(!deposed);
+            }
+            Step::Order(node) => self.order(&mut next, node),
+            Step::Obey(node) => {
+                let orders = next.agents[node].session.as_mut()?.orders.take()?;
+                next.agents[node].obey(orders);
+            }
+            Step::Report(node) => {
+                let news = next.agents[node].news(self.has(Flaw::KillBelieved));
+                next.agents[node].session.as_mut()?.report = Some(news);
+            }
+            Step::Take { node, acknowledged } => self.take(&mut next, node, acknowledged),
+            Step::Lease(node) => next.agents[node].start_waiting(),
+            Step::Expire(node) => {
+                next.left.expiries -= 1;
+                next.agents[node].expire();
+                next.agents[node].session = None;
+            }
+            Step::Condemn(node) => {
+                next.left.losses -= 1;
+                next.loss = Some((id(node), next.ledger.node(id(node))?.epoch));
+            }
+            Step::Lose => self.lose(&mut next),
+            Step::Return(node) => {
+                let incarnation = next.agents[node].incarnation;
+                next.commit(Command::NodeReturned { node: id(node), incarnation });
+            }
+            Step::Restart(node) => {
+                next.left.restarts -= 1;
+                next.agents[node].session = None;
+                next.agents[node].incarnation += 1;
+            }
+            Step::Exit(node, name) => Self::worker_step(&mut next, node, name, Life::Over(Said::Completed)),
+            Step::Die(node, name) => Self::worker_step(&mut next, node, name, Life::Over(Said::Stopped)),
+            Step::Stick(node, name) => {
+                next.left.stuck -= 1;
+                Self::worker_step(&mut next, node, name, Life::Stuck);
+            }
+            Step::Elect => self.elect(&mut next),
+            Step::Advance(id, from, proceed) => {
+                next.commit(Command::AdvanceMove { id, from, proceed });
+            }
+        }
+        if next.ledger.moves().next().is_none() {
+            next.inherited = false;
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<stateright::Property<Self>> {
+        crate::promises::all(&self.setting)
+    }
+}
+
+/// What the workers of each node are doing, for what must hold of them.
+pub fn by_job(world: &World) -> BTreeMap<JobId, Vec<(usize, Name)>> {
+    let mut jobs: BTreeMap<JobId, Vec<(usize, Name)>> = BTreeMap::new();
+    for (node, agent) in world.agents.iter().enumerate() {
+        for (name, worker) in &agent.workers {
+            if matches!(worker.life, Life::Computes | Life::Stopping) {
+                jobs.entry(worker.job).or_default().push((node, *name));
+            }
+        }
+    }
+    jobs
+}
