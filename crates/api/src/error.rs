@@ -225,6 +225,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::ExceedsMemory
         | R::QueueLimit
         | R::QueueBusy
+        | R::MoveImpossible
         | R::NodeBusy
         | R::NodeNotGrantable
         | R::NodeForgotten

@@ -44,6 +44,7 @@ mutations!(
     ReleaseJobRequest,
     SuspendJobRequest,
     ResumeJobRequest,
+    MoveJobRequest,
     CordonNodeRequest,
     UncordonNodeRequest,
     DrainNodeRequest,

@@ -60,6 +60,7 @@ calls! { JobServiceClient:
     "Has a suspended job considered again." mutation resume_job(ResumeJobRequest) -> ResumeJobResponse;
     "Why a job stands where it stands." slow_read why(WhyRequest) -> WhyResponse;
     "What would happen if a job was submitted now." slow_read plan_job(PlanJobRequest) -> PlanJobResponse;
+    "Moves a running job to other cards, or says where it would go." mutation move_job(MoveJobRequest) -> MoveJobResponse;
 }
 
 calls! { PoolServiceClient:
@@ -75,6 +76,12 @@ calls! { PoolServiceClient:
     "New work may go to a node again." mutation uncordon_node(UncordonNodeRequest) -> UncordonNodeResponse;
     "No new work for a node." mutation cordon_node(CordonNodeRequest) -> CordonNodeResponse;
     "No new work for a node, and what runs leaves it." mutation drain_node(DrainNodeRequest) -> DrainNodeResponse;
+    "What compaction would do now (patent statement P7)."
+        slow_read plan_compaction(PlanCompactionRequest) -> PlanCompactionResponse;
+    "Begins to compact the pool." slow_read start_compaction(StartCompactionRequest) -> StartCompactionResponse;
+    "How far compaction is." slow_read get_compaction(GetCompactionRequest) -> GetCompactionResponse;
+    "Begins no further move." slow_read stop_compaction(StopCompactionRequest) -> StopCompactionResponse;
+    "What would become of the pool after a change." slow_read what_if(WhatIfRequest) -> WhatIfResponse;
     "Declares a node dead (law L2)." mutation forget_node(ForgetNodeRequest) -> ForgetNodeResponse;
     "Declares that unconfirmed workers of a node are gone (law L2)."
         mutation confirm_stopped(ConfirmStoppedRequest) -> ConfirmStoppedResponse;

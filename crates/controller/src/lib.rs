@@ -14,7 +14,8 @@
 //!   [`placement_actor`] decides who gets which blocks, [`session`] talks to agents and grants leases, `lifecycle`
 //!   declares nodes lost, drives moves and lets time pass.
 //! * [`services`] answer people and programs, put together with the rest by [`grpc`]; [`http`] has the pages for monitoring.
-//! * [`founding`] is how a process without an identity becomes a member; [`disk`] watches the room on the disk.
+//! * [`founding`] is how a process without an identity becomes a member; [`disk`] watches the room on the disk;
+//!   [`past`] reads the log of a member that has stopped.
 //!
 //! Every actor is a plain state, an enum of everything that can happen to it, and a synchronous function from the one to
 //! what is to be done; its shell waits, performs and knows nothing else. Tests call the function.
@@ -33,6 +34,7 @@ mod lifecycle;
 pub mod machine;
 pub mod member;
 pub mod metrics;
+pub mod past;
 pub mod placement_actor;
 pub mod pool;
 pub mod services;

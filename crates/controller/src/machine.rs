@@ -33,12 +33,12 @@ impl LedgerMachine {
     }
 }
 
-fn position(at: EntryPosition) -> tessera_ledger::EntryPosition {
+pub(crate) fn position(at: EntryPosition) -> tessera_ledger::EntryPosition {
     tessera_ledger::EntryPosition { revision: Revision(at.index.0), time: LogTime(at.time.0) }
 }
 
 /// An error and its causes in one line: what consensus keeps of it is a sentence.
-fn unreadable(what: &str, error: &WireError) -> Unreadable {
+pub(crate) fn unreadable(what: &str, error: &WireError) -> Unreadable {
     let mut sentence = format!("{what}: {error}");
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

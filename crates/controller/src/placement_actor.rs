@@ -5,6 +5,9 @@
 //! Nothing here waits for a timer on the way from a submission to its grant: the feed wakes the actor, the answer to its
 //! proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
 
+mod compaction;
+#[cfg(test)]
+mod compaction_tests;
 mod state;
 
 use std::time::Duration;
@@ -13,7 +16,7 @@ use futures::future::{Fuse, FusedFuture as _};
 use futures::{FutureExt as _, pin_mut};
 use tessera_actor::{Address, Reply, WhenFull, mailbox};
 use tessera_ledger::{JobId, JobSpec};
-use tessera_placement::{Explanation, Preview};
+use tessera_placement::{CompactionOrder, CompactionPlan, Explanation, Preview};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::WallClock;
 use crate::feed::Feed;
 use crate::pool::PoolHandle;
+use compaction::Errand;
+pub use compaction::{CompactionPhase, CompactionProgress};
 use state::{Effect, Event, Placement, Wake};
 
 /// Name of the actor in logs, metrics and errors.
@@ -52,6 +57,26 @@ pub enum Question {
         /// Where the answer goes.
         reply: Reply<Preview>,
     },
+    /// Begin to compact the pool.
+    StartCompaction {
+        /// What may be done.
+        order: CompactionOrder,
+        /// Most moves at once.
+        at_once: u32,
+        /// Where the answer goes: whether it began, and how far it is.
+        reply: Reply<(bool, CompactionProgress)>,
+    },
+    /// How far compaction is.
+    Compaction(Reply<CompactionProgress>),
+    /// Begin no further move.
+    StopCompaction(Reply<CompactionProgress>),
+}
+
+impl Question {
+    /// Whether something may be to be done once it is answered.
+    const fn steers(&self) -> bool {
+        matches!(self, Self::StartCompaction { .. })
+    }
 }
 
 /// What the actor needs from its surroundings.
@@ -74,6 +99,8 @@ pub(crate) async fn run(surroundings: Surroundings) {
     let mut state = Placement::new(pool.config().timings.propose);
     let in_flight = Fuse::terminated();
     pin_mut!(in_flight);
+    let planning = Fuse::terminated();
+    pin_mut!(planning);
     let mut wake_at: Option<Instant> = None;
     let mut load = interval(LOAD);
     load.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -89,6 +116,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
             () = end.cancelled() => return,
             answer = &mut in_flight, if !in_flight.is_terminated() => Event::Answered(answer),
             change = reader.changed() => Event::Changed(change),
+            plan = &mut planning, if !planning.is_terminated() => Event::Compacted(plan),
             Some(question) = questions.next() => question.handle(Event::Asked),
             _ = load.tick() => Event::Load(pool.telemetry().load()),
             () = timer => {
@@ -97,11 +125,11 @@ pub(crate) async fn run(surroundings: Surroundings) {
             }
         };
         let began = Instant::now();
-        let effects = state.on(event, clock.now());
+        let mut effects = state.on(event, clock.now());
         let decided = began.elapsed();
         for _ in 0..ANSWERS {
             let Some(question) = questions.try_next() else { break };
-            question.handle(|question| state.on(Event::Asked(question), clock.now()));
+            effects.extend(question.handle(|question| state.on(Event::Asked(question), clock.now())));
         }
         for effect in effects {
             match effect {
@@ -115,7 +143,18 @@ pub(crate) async fn run(surroundings: Surroundings) {
                 Effect::Wake(Wake::In(pause)) => wake_at = Some(Instant::now() + pause),
                 Effect::Wake(Wake::Never) => wake_at = None,
                 Effect::Count { accepted, rejected } => pool.metrics().plan_answered(accepted, rejected),
+                Effect::Compact(errand) => planning.set(planned(errand).boxed().fuse()),
             }
         }
     }
+}
+
+/// Plans compaction on a thread of its own: that takes as long as the pool is large, and decisions do not wait for it.
+async fn planned(errand: Box<Errand>) -> Box<CompactionPlan> {
+    // A plan that could not be made is an empty one: the run ends, and its defect is in the log.
+    let planned = tokio::task::spawn_blocking(move || errand.run()).await;
+    Box::new(planned.unwrap_or_else(|error| {
+        tracing::error!(%error, "compaction could not be planned");
+        CompactionPlan::default()
+    }))
 }

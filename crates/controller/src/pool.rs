@@ -8,7 +8,7 @@ use tessera_actor::{Address, AskError, TellError};
 use tessera_consensus::{Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, Outcome, Request, Revision, State};
-use tessera_placement::{Explanation, Preview};
+use tessera_placement::{CompactionOrder, Explanation, Preview};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::config::ServerConfig;
 use crate::disk::Room;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;
-use crate::placement_actor::{self, Question};
+use crate::placement_actor::{self, CompactionProgress, Question};
 use crate::telemetry::Telemetry;
 use crate::view::{LedgerView, NotReached};
 
@@ -179,6 +179,35 @@ impl PoolHandle {
     /// [`AskError`] when this member does not lead, or placement did not answer in time.
     pub async fn preview(&self, spec: JobSpec, deadline: Instant) -> Result<Preview, AskError> {
         self.placement()?.ask(|reply| Question::Preview { spec: Box::new(spec), reply }, deadline).await
+    }
+
+    /// Begins to compact the pool, unless that is under way; answers whether it began. Only on the leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn start_compaction(
+        &self,
+        order: CompactionOrder,
+        at_once: u32,
+        deadline: Instant,
+    ) -> Result<(bool, CompactionProgress), AskError> {
+        self.placement()?.ask(|reply| Question::StartCompaction { order, at_once, reply }, deadline).await
+    }
+
+    /// How far compaction is. Only on the leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn compaction(&self, deadline: Instant) -> Result<CompactionProgress, AskError> {
+        self.placement()?.ask(Question::Compaction, deadline).await
+    }
+
+    /// Begins no further move. Only on the leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn stop_compaction(&self, deadline: Instant) -> Result<CompactionProgress, AskError> {
+        self.placement()?.ask(Question::StopCompaction, deadline).await
     }
 
     fn placement(&self) -> Result<Address<Question>, TellError> {

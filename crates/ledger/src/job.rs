@@ -388,6 +388,10 @@ pub struct Job {
     pub history: Vec<Attempt>,
     /// When it was preempted within the last hour (law L4).
     pub preempted_at: Vec<LogTime>,
+    /// Since when it waits for a grant, or did last; zero: since its state changed last.
+    pub queued_at: LogTime,
+    /// How long it had waited before that, in all.
+    pub waited: Duration,
 }
 
 impl Job {

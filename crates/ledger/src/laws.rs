@@ -183,11 +183,11 @@ fn whole_cards(state: &State, broken: &mut Broken) {
     for (id, card) in state.cards() {
         let owners: BTreeSet<_> = card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).collect();
         let grants: BTreeSet<_> = owners.iter().map(|owner| owner.allocation).collect();
-        let alone = grants.len() < 2
-            || grants.iter().filter_map(|grant| state.allocation(*grant)).all(|grant| {
-                let whole = state.job(grant.job).is_some_and(|job| job.spec.virtual_card.whole_cards);
-                grant.phase == AllocationPhase::Waiting || !whole
-            });
+        // What waits does not compute: it may have got its blocks while others still stop.
+        let in_force = grants.iter().filter_map(|grant| state.allocation(*grant));
+        let in_force: Vec<_> = in_force.filter(|grant| grant.phase != AllocationPhase::Waiting).collect();
+        let whole = |job| state.job(job).is_some_and(|job| job.spec.virtual_card.whole_cards);
+        let alone = in_force.len() < 2 || !in_force.iter().any(|grant| whole(grant.job));
         broken.expect(alone, "L2", || format!("{id} is taken whole and has other holders: {grants:?}"));
     }
 }

@@ -11,7 +11,8 @@
 //! * **L2 One owner at a time.** A block is granted again only after its owner confirmed its stop, or its lease is provably
 //!   over, or an operator gave their word.
 //! * **L3 Nothing acknowledged is lost.** A request id gives the same answer once.
-//! * **L4 Preemption terminates and helps.** Only a strictly lower priority is preempted, in the same plan part that grants
+//! * **L4 Preemption terminates and helps.** Only a strictly lower effective priority of the same queue is preempted, or what
+//!   another queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan part that grants
 //!   its blocks, and only so often in an hour.
 //! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
 //! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live grants.
@@ -35,11 +36,13 @@ pub mod ids;
 pub mod job;
 pub mod laws;
 pub mod node;
+mod past_use;
 mod ports;
 pub mod queue;
 pub mod reason;
 pub mod rejection;
 mod spec;
+pub mod standing;
 pub mod state;
 pub mod units;
 pub mod wire;
@@ -60,6 +63,7 @@ pub use job::{
     PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
 pub use node::{Eligibility, NODE_KEY, Node, NodeDescription, NodeState};
+pub use past_use::PastUse;
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;

@@ -1,7 +1,11 @@
 //! Queues: a tenant's place in the tree of queues, with what it is guaranteed and may use at most.
 
+use std::time::Duration;
+
+use crate::config::PoolConfig;
 use crate::job::Packing;
-use crate::units::{Mebibytes, MilliTflops};
+use crate::past_use::PastUse;
+use crate::units::{LogTime, Mebibytes, MilliTflops};
 
 /// An amount of both resources that queues share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,8 +63,42 @@ pub struct Queue {
     pub settings: QueueSettings,
     /// What the grants of its jobs, and of the queues below it, hold now.
     pub used: QueueAmount,
+    /// As far as those of `used` that were told to stop hold it still.
+    pub leaving: QueueAmount,
+    /// As far as jobs that are not preemptible hold it, and were not told to stop.
+    pub firm: QueueAmount,
     /// Jobs that are not over, of this queue alone.
     pub jobs: u64,
+    /// What was held before.
+    pub past: PastUse,
+}
+
+impl Queue {
+    /// A queue that holds nothing and never did.
+    #[must_use]
+    pub fn new(settings: QueueSettings) -> Self {
+        let nothing = QueueAmount::default();
+        Self { settings, used: nothing, leaving: nothing, firm: nothing, jobs: 0, past: PastUse::default() }
+    }
+
+    /// What it holds once those that were told to stop have done so: what guarantees are compared with.
+    #[must_use]
+    pub fn standing(&self) -> QueueAmount {
+        self.used.minus(self.leaving)
+    }
+
+    /// The mean of what it has held up to `now`, in which the past counts half as much for every half-life that it is ago.
+    #[must_use]
+    pub fn mean_use(&self, now: LogTime, config: &PoolConfig) -> QueueAmount {
+        let mut past = self.past;
+        past.advance(self.used, now, half_life(config));
+        past.mean(half_life(config))
+    }
+}
+
+/// The time in which what a queue has held counts half as much for its fair share.
+pub(crate) fn half_life(config: &PoolConfig) -> Duration {
+    config.fair_share_half_life
 }
 
 /// The queue of jobs that name none.

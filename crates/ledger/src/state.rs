@@ -19,14 +19,18 @@ use crate::job::{Job, JobState};
 use crate::node::{Node, NodeState};
 use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+use crate::standing::{HEAD_START, millis};
 use crate::units::{BlockNumber, LogTime, Revision};
 
 /// A persistent ordered map; small chunks keep the copying after a snapshot small.
 pub type PersistentMap<K, V> = Map<K, V, 32>;
 
-/// Place of a waiting job in the line: priority first, then order of submission.
+/// Place of a waiting job among those of its queue: whoever has waited longest, where every point of priority counts as
+/// [`HEAD_START`] of waiting. It does not change while the job waits, so that the line never has to be sorted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaitingKey {
+    /// When a job of the highest priority would have to have begun to wait for the same place; in milliseconds.
+    pub place: u64,
     /// 100 minus the priority, so that a higher priority sorts first.
     pub inverse_priority: u32,
     /// The job.
@@ -37,7 +41,10 @@ impl WaitingKey {
     /// The key of a job.
     #[must_use]
     pub fn of(job: &Job) -> Self {
-        Self { inverse_priority: 100u32.saturating_sub(job.spec.priority), job: job.id }
+        let inverse_priority = 100u32.saturating_sub(job.spec.priority);
+        let behind = HEAD_START.as_millis() as u64 * u64::from(inverse_priority);
+        let began = job.waiting_since().0.saturating_sub(millis(job.waited));
+        Self { place: began.saturating_add(behind), inverse_priority, job: job.id }
     }
 }
 
@@ -113,8 +120,7 @@ impl State {
             weight: 1,
             packing: None,
         };
-        queues
-            .insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue { settings, used: QueueAmount::default(), jobs: 0 }));
+        queues.insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue::new(settings)));
         Self {
             revision: Revision(0),
             time: LogTime(0),
@@ -235,7 +241,7 @@ impl State {
         self.jobs.range(..=last).rev().map(|(_, job)| job)
     }
 
-    /// The jobs that wait for a grant, now or after their backoff: by priority, then in order of submission.
+    /// The jobs that wait for a grant, now or after their backoff, in the order of [`WaitingKey`].
     pub fn waiting(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.waiting.into_iter().filter_map(|(key, ())| self.jobs.get(&key.job))
     }

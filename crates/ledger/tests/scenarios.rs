@@ -317,8 +317,9 @@ fn a_move_goes_step_by_step() {
     assert_ne!(pool.allocation_of(job).id, source.id);
     pool.report_all(job, &Observation::Running);
     let moved = pool.state.job(job).unwrap();
-    assert_eq!((moved.state, moved.moving, moved.history.len()), (JobState::Running, None, 1));
-    assert_eq!(&moved.history[0].nodes[..], [NodeId(1)]);
+    assert_eq!((moved.state, moved.moving, moved.attempts, moved.retries), (JobState::Running, None, 2, 0));
+    assert_eq!(moved.history[0].reason, Some(Reason::Moving));
+    assert_eq!((&moved.history[0].nodes[..], &moved.history[1].nodes[..]), (&[NodeId(0)][..], &[NodeId(1)][..]));
     assert_eq!(pool.state.block_counts().free, 4);
 }
 

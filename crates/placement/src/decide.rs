@@ -1,29 +1,17 @@
-//! One decision: the line of waiting jobs is gone through once, in order, and everything that can start is granted (P5).
+//! One decision: the lines of waiting jobs are gone through once, whoever's turn it is, and everything that can start is granted (P5).
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardId, JobId, JobState, LogTime, Plan, PlanPart, Span, State};
+use tessera_ledger::{JobId, JobState, LogTime, Plan, PlanPart, Span, State};
 
 use crate::fit::{self, Placement};
+use crate::kept::Keeping;
 use crate::limits::{Decision, Limits};
-use crate::line::shape::{Block, Shape, ShapeId};
+use crate::line::order::{First, Order};
+use crate::line::shape::{Block, LineId, ShapeId};
 use crate::pool::Pool;
 use crate::preempt::{self, Beneficiary, InPlan, Victim};
-use crate::{queues, reserve};
-
-/// How many jobs that could never be held are passed over in search of one to keep cards for.
-const IMPOSSIBLE_PASSED_OVER: usize = 4;
-
-/// Cards kept for a job in line from all jobs behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reservation {
-    /// The job.
-    pub(crate) holder: WaitingKey,
-    /// The cards.
-    pub(crate) cards: Vec<CardId>,
-}
+use crate::queues;
 
 /// A plan being made.
 struct Round<'a> {
@@ -35,13 +23,13 @@ struct Round<'a> {
     searches: usize,
     in_plan: InPlan,
     more: bool,
-    /// The reservation in force for the jobs considered now.
-    current: Option<Reservation>,
+    order: Order,
+    keeping: Keeping,
 }
 
 impl Pool {
     /// Decides what to do at `now`, the time that the plan will be written with or a little before. Costs as much as there are
-    /// grants and jobs to be tried, not as much as there are cards or jobs. The plan's effect is counted in until
+    /// grants, jobs to be tried and queues, not as much as there are cards or jobs. The plan's effect is counted in until
     /// the next decision; by then the ledger must have answered, or the plan is taken as dropped.
     pub fn decide(&mut self, state: &State, now: LogTime, limits: &Limits) -> Decision {
         let now = now.max(state.time());
@@ -56,27 +44,51 @@ impl Pool {
             searches: limits.preemption_searches,
             in_plan: InPlan::default(),
             more: false,
-            current: None,
+            order: Order::default(),
+            keeping: self.begin_keeping(),
         };
         self.evict(&mut round);
+        self.line.shapes.take_changed();
+        self.enter_all(&mut round);
         loop {
-            let next = self.line.shapes.first_ready();
-            if self.hold_back(&mut round, next.map(|(key, _)| key)) {
+            for line in self.line.shapes.take_changed() {
+                self.enter(&mut round, line);
+            }
+            let turn = |line: LineId, least| self.queues.turn(&self.line.shapes.line(line).queue, least);
+            let Some(next) = round.order.first(turn) else {
+                if self.release_rest(&mut round.keeping) { continue } else { break }
+            };
+            if self.line.shapes.line(next.line).first_ready().is_none_or(|(key, _)| key != next.key) {
+                self.pass(&mut round.keeping, next.line, state, now, limits);
+                self.enter(&mut round, next.line);
                 continue;
             }
-            let Some((key, shape)) = next else { break };
             if round.grants >= limits.grants {
                 round.more = true;
                 break;
             }
             self.reprice_if_due(state);
-            self.consider(&mut round, key, shape);
+            self.consider(&mut round, next.line);
         }
-        if let Some(current) = round.current {
-            self.index.set_hidden(&current.cards, false);
-            self.reservation = Some(current);
-        }
+        self.end_keeping(round.keeping);
         Decision { plan: round.plan, next_wakeup: self.line.next_wakeup(), more: round.more }
+    }
+
+    /// Enters the first jobs of all queues into the order.
+    fn enter_all(&self, round: &mut Round<'_>) {
+        for line in self.line.shapes.lines() {
+            self.enter(round, line);
+        }
+    }
+
+    /// Enters the first jobs of a queue into the order.
+    fn enter(&self, round: &mut Round<'_>, line: LineId) {
+        let of_line = self.line.shapes.line(line);
+        let turn = |least| self.queues.turn(&of_line.queue, least);
+        let block_size = round.state.config().block_size;
+        let first = |(key, id)| Some(First { key, least: self.line.shapes.get(id)?.least(block_size) });
+        let blocked = round.keeping.next_blocked(self, line);
+        round.order.set(line, of_line.first_ready().into_iter().chain(blocked).min().and_then(first), turn);
     }
 
     /// Asks jobs to leave nodes that are drained.
@@ -100,64 +112,18 @@ impl Pool {
         }
     }
 
-    /// Puts the reservation into force that holds for the job at `next`; answers whether jobs were put back in line by that.
-    fn hold_back(&mut self, round: &mut Round<'_>, next: Option<WaitingKey>) -> bool {
-        if let Some(current) = round.current.take_if(|current| next.is_some_and(|next| next <= current.holder)) {
-            self.index.set_hidden(&current.cards, false);
-            self.reservation = Some(current);
-        }
-        if round.current.is_some() {
-            return false;
-        }
-        if let Some(fresh) = self.reservation_before(round, next) {
-            let released = self.reservation.take().map_or_else(Vec::new, |old| match old.holder == fresh.holder {
-                true => old.cards.into_iter().filter(|card| !fresh.cards.contains(card)).collect(),
-                false => old.cards,
-            });
-            self.wake_for_cards(&released);
-            self.index.set_hidden(&fresh.cards, true);
-            round.current = Some(fresh);
-            return !released.is_empty();
-        }
-        // The job that cards were kept for is in line no more: those behind it may use them.
-        let gone = self.reservation.take_if(|old| next.is_none_or(|next| next > old.holder));
-        if let Some(gone) = &gone {
-            self.wake_for_cards(&gone.cards);
-        }
-        gone.is_some()
-    }
-
-    /// The reservation for the first job before `next` that waits for capacity, if it has waited long enough.
-    fn reservation_before(&self, round: &Round<'_>, next: Option<WaitingKey>) -> Option<Reservation> {
-        let short =
-            self.line.shapes.short_before(next).filter_map(|(holder, id)| Some((holder, self.line.shapes.get(id)?)));
-        // What its queue would not let start is not worth keeping cards for.
-        let admitted = short.filter(|(_, shape)| self.admits_least(round.state, shape));
-        for (holder, shape) in admitted.take(IMPOSSIBLE_PASSED_OVER) {
-            let waited = waited(round.state, holder.job, round.now);
-            if waited.is_none_or(|waited| waited < round.limits.reserve_after) {
-                return None;
-            }
-            if let Some(cards) = reserve::cards_for(&self.index, &shape.demand) {
-                return Some(Reservation { holder, cards });
-            }
-        }
-        None
-    }
-
-    /// Whether the queue of a shape can take the least that such a job could be granted.
-    fn admits_least(&self, state: &State, shape: &Shape) -> bool {
-        self.queues.admit(&shape.spec.queue, shape.least(state.config().block_size), &[]).is_ok()
-    }
-
-    /// Tries the first job of a shape.
-    fn consider(&mut self, round: &mut Round<'_>, key: WaitingKey, id: ShapeId) {
+    /// Tries the first job of a queue.
+    fn consider(&mut self, round: &mut Round<'_>, line: LineId) {
+        let Some((key, id)) = self.line.shapes.line(line).first_ready() else { return };
         let Some(shape) = self.line.shapes.get(id) else { return };
-        let priority = 100u32.saturating_sub(key.inverse_priority);
-        let may_preempt = self.victims.below(priority).next().is_some();
+        self.show_to(&mut round.keeping, id, shape.key.limit(), round.now);
+        let Some(shape) = self.line.shapes.get(id) else { return };
+        let spec = &shape.spec;
+        let may_preempt = self.victims.below(&spec.queue, spec.priority).next().is_some()
+            || self.queues.may_recall(&spec.queue) && self.victims.queues().any(|queue| queue != spec.queue);
         if !self.admits_least(round.state, shape) {
             return match may_preempt {
-                true => self.preempt_for(round, key, id, true, 0),
+                true => self.preempt_for(round, key.job, id, true, 0),
                 false => self.line.shapes.block(id, Block::Queue),
             };
         }
@@ -165,28 +131,25 @@ impl Pool {
         match fit::place(&mut self.index, &shape.demand) {
             Ok(placement) => {
                 let amount = queues::amount(placement.blocks(), placement.memory(), round.state.config().block_size);
-                if self.queues.admit(&shape.spec.queue, amount, &[]).is_err() {
+                if self.queues.admit(&spec.queue, amount, &[]).is_err() {
                     self.index.undo_to(mark);
                     return self.line.shapes.block(id, Block::Round);
                 }
-                self.queues.charge(&shape.spec.queue, amount);
+                self.queues.charge(&spec.queue, amount, spec.preemptible);
                 self.index.keep();
                 self.grant(round, key.job, placement, Vec::new());
             }
-            Err(short) if may_preempt => self.preempt_for(round, key, id, false, short.missing),
+            Err(short) if may_preempt => self.preempt_for(round, key.job, id, false, short.missing),
             Err(short) => {
                 // Gangs whose virtual cards spread may find room for several where one more card is freed.
                 let missing = if shape.demand.span == Span::Card { short.missing } else { 1 };
-                let inverse_priority = key.inverse_priority;
-                self.line
-                    .shapes
-                    .block(id, Block::Capacity { inverse_priority, retry_at: None, in_queue: false, missing });
+                self.line.shapes.block(id, Block::Capacity { retry_at: None, in_queue: false, missing });
             }
         }
     }
 
-    /// Looks for jobs of lower priority to preempt for the first job of a shape, which lacks room on cards or in its queue.
-    fn preempt_for(&mut self, round: &mut Round<'_>, key: WaitingKey, id: ShapeId, in_queue: bool, missing: u32) {
+    /// Looks for jobs that may be made to give way for the first job of a shape, which lacks room on cards or in its queue.
+    fn preempt_for(&mut self, round: &mut Round<'_>, job: JobId, id: ShapeId, in_queue: bool, missing: u32) {
         let Some(shape) = self.line.shapes.get(id) else { return };
         if round.searches == 0 {
             round.more = true;
@@ -194,24 +157,29 @@ impl Pool {
         }
         round.searches -= 1;
         let block_size = round.state.config().block_size;
-        let (priority, queue) = (100u32.saturating_sub(key.inverse_priority), shape.spec.queue.as_str());
-        let job = Beneficiary { demand: &shape.demand, priority, queue, least: shape.least(block_size), missing };
-        let search = preempt::search(&mut self.index, round.state, &self.victims, &self.queues, job, &round.in_plan);
+        let (spec, least) = (Arc::clone(&shape.spec), shape.least(block_size));
+        let queue = spec.queue.as_str();
+        let beneficiary = Beneficiary { demand: &shape.demand, priority: spec.priority, queue, least, missing };
+        let search =
+            preempt::search(&mut self.index, round.state, &self.victims, &self.queues, beneficiary, &round.in_plan);
         let Some((placement, victims)) = search.found else {
             round.more |= search.inexact;
-            let (inverse_priority, retry_at) = (key.inverse_priority, search.retry_at);
-            let short = Block::Capacity { inverse_priority, retry_at, in_queue, missing: 1 };
+            let short = Block::Capacity { retry_at: search.retry_at, in_queue, missing: 1 };
             return self.line.shapes.block(id, if search.inexact { Block::Round } else { short });
         };
         let amount = queues::amount(placement.blocks(), placement.memory(), block_size);
-        let back = preempt::given_back(&victims, round.state);
-        if self.queues.admit(queue, amount, &back).is_err() {
+        let back = preempt::given_back(&victims);
+        if self.queues.admit(queue, amount, &back).is_err() || !preempt::legal(&self.queues, queue, amount, &victims) {
             return self.line.shapes.block(id, Block::Round);
         }
-        self.queues.charge(queue, amount);
-        preempt::take(&mut self.index, &placement, shape.demand.host);
+        self.queues.charge(queue, amount, spec.preemptible);
+        victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
+        preempt::take(&mut self.index, &placement, spec.host);
         self.index.keep();
-        self.grant(round, key.job, placement, victims);
+        self.grant(round, job, placement, victims);
+        // What the victims' queues hold less may make it their turn earlier, or let them recall something.
+        self.line.shapes.recall_changed(&self.queues);
+        self.enter_all(round);
     }
 
     /// Writes a grant into the plan; cards that it needs renumbered come before it.
@@ -230,10 +198,4 @@ impl Pool {
         self.tariff.changed(1);
         self.line.plan(job);
     }
-}
-
-/// How long a job has waited for its grant.
-fn waited(state: &State, job: JobId, now: LogTime) -> Option<Duration> {
-    let job = state.job(job)?;
-    Some(now.since(job.changed_at.max(job.not_before)))
 }

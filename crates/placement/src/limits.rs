@@ -13,13 +13,16 @@ pub struct Limits {
     pub evictions: usize,
     /// Most searches for jobs to preempt in one decision.
     pub preemption_searches: usize,
-    /// How long the first job in line waits before cards are kept free for it.
+    /// How long the first job of a queue waits before cards are kept free for it.
     pub reserve_after: Duration,
+    /// Most jobs, each of another queue, for which cards are kept free at once.
+    pub reservations: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { grants: 256, evictions: 64, preemption_searches: 32, reserve_after: Duration::from_secs(30) }
+        let reserve_after = Duration::from_secs(30);
+        Self { grants: 256, evictions: 64, preemption_searches: 32, reserve_after, reservations: 4 }
     }
 }
 

@@ -94,9 +94,10 @@ impl Mix {
     }
 }
 
-/// What tells requests apart here: everything but the queue.
+/// What tells requests apart here: everything but where they stand in line.
 fn key_of(spec: &JobSpec) -> ShapeKey {
     let mut key = ShapeKey::of(spec);
     key.queue.clear();
+    (key.priority, key.limit) = (0, 0);
     key
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
 
-use crate::decide::Reservation;
 use crate::index::{Freed, Index};
+use crate::kept::Reservation;
 use crate::line::Line;
+use crate::line::shape::LineId;
 use crate::mix::Mix;
-use crate::queues::Queues;
+use crate::queues::{Changed, Queues};
 use crate::tariff::Tariff;
 use crate::victims::Victims;
 
@@ -28,8 +29,8 @@ pub struct Pool {
     pub(crate) mix: Mix,
     /// When prices are made anew.
     pub(crate) tariff: Tariff,
-    /// Cards kept for the first job in line, as of the last decision.
-    pub(crate) reservation: Option<Reservation>,
+    /// Cards kept for first jobs of queues, as of the last decision.
+    pub(crate) reservations: Vec<Reservation>,
 }
 
 impl Pool {
@@ -74,7 +75,7 @@ impl Pool {
         }) {
             freed.extend(self.read_node(state, node));
         }
-        let mut more_in_queues = false;
+        let mut queues = Changed::default();
         let mut preemptible = Vec::new();
         for touched in touched {
             match touched {
@@ -94,13 +95,13 @@ impl Pool {
             }
         }
         if touched.contains(&Touched::Queues) {
-            more_in_queues |= self.queues.read(state);
+            queues = self.queues.read(state);
             self.index.surroundings.read_policies(state);
         }
         self.tariff.changed(freed.len());
-        self.wake(state, &freed, more_in_queues);
-        for priority in preemptible {
-            self.line.shapes.preemptible_appeared(priority);
+        self.wake(state, &freed, queues);
+        for standing in preemptible {
+            self.line.shapes.preemptible_appeared(&standing, &self.queues);
         }
         for touched in touched {
             if let Touched::Job(id) = touched {
@@ -128,20 +129,23 @@ impl Pool {
     }
 
     /// Tries the jobs again that could use what has become free.
-    fn wake(&mut self, state: &State, freed: &[Freed], more_in_queues: bool) {
+    fn wake(&mut self, state: &State, freed: &[Freed], queues: Changed) {
         self.line.shapes.recompile(&self.index, state.config());
         let cards: Vec<CardId> = freed.iter().map(|freed| freed.0).collect();
-        self.wake_for_cards(&cards);
-        if more_in_queues {
+        self.wake_for_cards(&cards, None);
+        if queues.more {
             self.line.shapes.queues_freed();
+        }
+        if queues.recall {
+            self.line.shapes.recall_changed(&self.queues);
         }
     }
 
-    /// Tries the jobs again that could use these cards.
-    pub(crate) fn wake_for_cards(&mut self, cards: &[CardId]) {
+    /// Tries the jobs again that could use these cards; not those of the line `but`.
+    pub(crate) fn wake_for_cards(&mut self, cards: &[CardId], but: Option<LineId>) {
         for id in cards {
             if let Some(card) = self.index.card(*id) {
-                self.line.shapes.freed(card, |holder| self.victims.priority(holder));
+                self.line.shapes.freed(card, &self.victims, &self.queues, but);
             }
         }
     }
@@ -150,8 +154,9 @@ impl Pool {
     pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
         self.index.surroundings.settle();
         let freed = self.index.read_stale(state);
-        let more_in_queues = self.queues.read_stale(state);
-        self.wake(state, &freed, more_in_queues);
+        let queues = self.queues.read_stale(state);
+        self.wake(state, &freed, queues);
+        self.queues.settle(state, now);
         for job in self.line.planned() {
             self.line.update(job, state.job(job), now, &self.index.classes, state.config());
         }

@@ -52,7 +52,7 @@ impl Pool {
         }
         let demand = Demand::compile(spec, &self.index.classes, state.config());
         let Some(shortage) = self.shortage(state, &spec.queue, &demand, None) else {
-            let kept = self.reservation.as_ref().map(|kept| kept.cards.clone()).unwrap_or_default();
+            let kept: Vec<_> = self.reservations.iter().flat_map(|kept| kept.cards.clone()).collect();
             self.index.set_hidden(&kept, true);
             let mark = self.index.mark();
             let placement = fit::place(&mut self.index, &demand);
@@ -68,7 +68,10 @@ impl Pool {
         let search = preempt::search(&mut self.index, state, &self.victims, &self.queues, job, &InPlan::default());
         let Some((placement, victims)) = search.found else { return Preview::Waits(shortage) };
         let amount = crate::queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
-        if self.queues.admit(&spec.queue, amount, &preempt::given_back(&victims, state)).is_err() {
+        if !preempt::legal(&self.queues, &spec.queue, amount, &victims) {
+            return Preview::Waits(shortage);
+        }
+        if self.queues.admit(&spec.queue, amount, &preempt::given_back(&victims)).is_err() {
             return Preview::Waits(shortage);
         }
         let block_size = state.config().block_size.0;

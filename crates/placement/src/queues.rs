@@ -1,18 +1,71 @@
-//! What queues may still take, counted through everything that one plan grants.
+//! The tree of queues, counted through everything that one plan grants and takes back: what queues may still take, whose turn it is,
+//! and what may be recalled.
+//!
+//! Whose turn it is: a queue goes first whose next job is within what it is guaranteed. After those goes the queue that has borrowed least for
+//! its weight: what it holds above its guarantee, and what it held above it in the past, as a share of the pool in the
+//! resource of which that is more. In a tree this is compared from the top: first the top queues, then those below the first.
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{Mebibytes, MilliTflops, QueueAmount, State};
+use tessera_ledger::{LogTime, Mebibytes, MilliTflops, PoolConfig, Queue, QueueAmount, State};
 
 /// Most queues above one another; the ledger allows no more.
 const DEPTH: usize = 16;
+/// A share of the whole pool.
+const WHOLE: u128 = 1_000_000_000_000;
 
 /// A queue as placement sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    parent: String,
+    name: String,
+    parent: Option<usize>,
+    guaranteed: QueueAmount,
     maximum: Option<QueueAmount>,
+    weight: u32,
+    /// What its jobs hold, those that were told to stop included.
     used: QueueAmount,
+    leaving: QueueAmount,
+    firm: QueueAmount,
+    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same plan.
+    planned: QueueAmount,
+    planned_firm: QueueAmount,
+    /// What it has held on average, as of the present decision.
+    mean: QueueAmount,
+    /// Whether there are queues below it, what these hold without what is leaving, and what they held.
+    has_below: bool,
+    below: QueueAmount,
+    mean_below: QueueAmount,
+}
+
+impl Entry {
+    fn of(queue: &Queue) -> Self {
+        let (settings, nothing) = (&queue.settings, QueueAmount::default());
+        Self {
+            name: settings.name.clone(),
+            parent: None,
+            guaranteed: settings.guaranteed,
+            maximum: settings.maximum,
+            weight: settings.weight.max(1),
+            used: queue.used,
+            leaving: queue.leaving,
+            firm: queue.firm,
+            planned: nothing,
+            planned_firm: nothing,
+            mean: nothing,
+            has_below: false,
+            below: nothing,
+            mean_below: nothing,
+        }
+    }
+
+    fn standing(&self) -> QueueAmount {
+        self.used.minus(self.leaving)
+    }
+
+    /// Whether it could take something more within its guarantee.
+    fn is_under(&self) -> bool {
+        self.standing().compute < self.guaranteed.compute && self.standing().memory <= self.guaranteed.memory
+    }
 }
 
 /// A queue that a grant would take above its maximum.
@@ -26,52 +79,113 @@ pub(crate) struct OverMaximum {
     pub(crate) maximum: QueueAmount,
 }
 
+/// Where a queue stands among all; less is first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn(Vec<(bool, u64)>);
+
+/// What reading the queues again has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Some queue may take more than before.
+    pub(crate) more: bool,
+    /// Something else may be recalled than before, or by others.
+    pub(crate) recall: bool,
+}
+
+/// A job that gives back what it holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Giver<'a> {
+    /// Its queue.
+    pub(crate) queue: &'a str,
+    /// What it holds.
+    pub(crate) amount: QueueAmount,
+    /// Whether it may be preempted by its own queue.
+    pub(crate) preemptible: bool,
+}
+
 /// All queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queues {
-    entries: BTreeMap<String, Entry>,
+    entries: Vec<Entry>,
+    ids: BTreeMap<String, usize>,
+    capacity: QueueAmount,
     /// Whether a plan that the ledger has not answered is counted in.
     stale: bool,
     limited: bool,
+    /// Whether any queue is guaranteed anything.
+    lends: bool,
 }
 
 impl Queues {
-    /// Reads all queues; answers whether any may take more than before.
-    pub(crate) fn read(&mut self, state: &State) -> bool {
-        let fresh: BTreeMap<String, Entry> = state
-            .queues()
-            .map(|queue| {
-                let settings = &queue.settings;
-                let (parent, maximum) = (settings.parent.clone(), settings.maximum);
-                (settings.name.clone(), Entry { parent, maximum, used: queue.used })
-            })
-            .collect();
-        let more = fresh.iter().any(|(name, queue)| {
-            self.entries.get(name).is_none_or(|known| {
-                known.maximum != queue.maximum
-                    || known.parent != queue.parent
-                    || queue.used.compute < known.used.compute
-                    || queue.used.memory < known.used.memory
-            })
-        });
-        self.limited = fresh.values().any(|queue| queue.maximum.is_some());
+    /// Reads all queues.
+    pub(crate) fn read(&mut self, state: &State) -> Changed {
+        let mut fresh: Vec<Entry> = state.queues().map(|queue| Entry::of(queue)).collect();
+        let names = fresh.iter().map(|queue| queue.name.as_str());
+        if !self.ids.keys().map(String::as_str).eq(names) {
+            self.ids = fresh.iter().map(|queue| queue.name.clone()).zip(0..).collect();
+        }
+        for (queue, ledgers) in fresh.iter_mut().zip(state.queues()) {
+            queue.parent = self.ids.get(&ledgers.settings.parent).copied();
+        }
+        for id in 0..fresh.len() {
+            if let Some(parent) = fresh[id].parent {
+                let held = fresh[id].standing();
+                fresh[parent].has_below = true;
+                fresh[parent].below = fresh[parent].below.plus(held);
+            }
+        }
+        let pairs = || self.entries.iter().zip(&fresh);
+        let same = self.entries.len() == fresh.len() && pairs().all(|(known, queue)| known.name == queue.name);
+        let more = |(known, queue): (&Entry, &Entry)| {
+            known.maximum != queue.maximum
+                || known.parent != queue.parent
+                || queue.used.compute < known.used.compute
+                || queue.used.memory < known.used.memory
+        };
+        let other = |(known, queue): (&Entry, &Entry)| {
+            known.guaranteed != queue.guaranteed || known.standing() != queue.standing() || known.firm != queue.firm
+        };
+        self.lends = fresh.iter().any(|queue| queue.guaranteed != QueueAmount::default());
+        let changed = Changed {
+            more: !same || pairs().any(more),
+            recall: self.lends && (self.stale || !same || pairs().any(more) || pairs().any(other)),
+        };
+        self.limited = fresh.iter().any(|queue| queue.maximum.is_some());
         self.entries = fresh;
+        self.capacity = capacity_of(state);
         self.stale = false;
-        more
+        changed
     }
 
-    /// Reads the queues again if a plan is counted in; answers whether any may take more than before.
-    pub(crate) fn read_stale(&mut self, state: &State) -> bool {
-        self.stale && self.read(state)
+    /// Reads the queues again if a plan is counted in.
+    pub(crate) fn read_stale(&mut self, state: &State) -> Changed {
+        if self.stale { self.read(state) } else { Changed::default() }
     }
 
-    fn line(&self, name: &str) -> impl Iterator<Item = (&str, &Entry)> {
-        let first = self.entries.get_key_value(name);
-        let line = std::iter::successors(first, |(_, queue)| self.entries.get_key_value(&queue.parent));
-        line.take(DEPTH).map(|(name, queue)| (name.as_str(), queue))
+    /// Takes over what the queues have held up to `now`.
+    pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
+        let config: &PoolConfig = state.config();
+        for (entry, queue) in self.entries.iter_mut().zip(state.queues()) {
+            entry.mean = queue.mean_use(now, config);
+            entry.mean_below = QueueAmount::default();
+        }
+        for id in 0..self.entries.len() {
+            if let Some(parent) = self.entries[id].parent {
+                let mean = self.entries[id].mean;
+                self.entries[parent].mean_below = self.entries[parent].mean_below.plus(mean);
+            }
+        }
     }
 
-    /// What `back` (by queue) and `amount` do to the queue and those above it.
+    fn line_of(&self, id: Option<usize>) -> impl Iterator<Item = usize> {
+        std::iter::successors(id, |id| self.entries[*id].parent).take(DEPTH)
+    }
+
+    fn line(&self, name: &str) -> impl Iterator<Item = usize> {
+        self.line_of(self.ids.get(name).copied())
+    }
+
+    /// What `back` and `amount` do to the queue and those above it.
     ///
     /// # Errors
     /// The lowest queue that would exceed its maximum.
@@ -84,30 +198,169 @@ impl Queues {
         if !self.limited {
             return Ok(());
         }
-        for (name, queue) in self.line(name) {
+        for id in self.line(name) {
+            let queue = &self.entries[id];
             let Some(maximum) = queue.maximum else { continue };
-            let returned = back.iter().filter(|(giver, _)| self.line(giver).any(|(above, _)| above == name));
+            let returned = back.iter().filter(|(giver, _)| self.line(giver).any(|above| above == id));
             let used = returned.fold(queue.used, |used, (_, amount)| used.minus(*amount));
             if !used.plus(amount).within(maximum) {
-                return Err(OverMaximum { queue: name.to_owned(), used: queue.used, maximum });
+                return Err(OverMaximum { queue: queue.name.clone(), used: queue.used, maximum });
             }
         }
         Ok(())
     }
 
     /// Counts a grant in.
-    pub(crate) fn charge(&mut self, name: &str, amount: QueueAmount) {
+    pub(crate) fn charge(&mut self, name: &str, amount: QueueAmount, preemptible: bool) {
         self.stale = true;
-        if !self.limited {
-            return;
-        }
-        let names: Vec<String> = self.line(name).map(|(name, _)| name.to_owned()).collect();
-        for name in names {
-            if let Some(queue) = self.entries.get_mut(&name) {
-                queue.used = queue.used.plus(amount);
+        let mut next = self.ids.get(name).copied();
+        for _ in 0..DEPTH {
+            let Some(id) = next else { break };
+            let queue = &mut self.entries[id];
+            queue.used = queue.used.plus(amount);
+            queue.planned = queue.planned.plus(amount);
+            if !preemptible {
+                queue.firm = queue.firm.plus(amount);
+                queue.planned_firm = queue.planned_firm.plus(amount);
+            }
+            next = queue.parent;
+            if let Some(parent) = next {
+                self.entries[parent].below = self.entries[parent].below.plus(amount);
             }
         }
     }
+
+    /// Counts in that a job was told to give back what it holds.
+    pub(crate) fn take_back(&mut self, giver: Giver<'_>) {
+        self.stale = true;
+        let mut next = self.ids.get(giver.queue).copied();
+        for _ in 0..DEPTH {
+            let Some(id) = next else { break };
+            let queue = &mut self.entries[id];
+            queue.leaving = queue.leaving.plus(giver.amount);
+            if !giver.preemptible {
+                queue.firm = queue.firm.minus(giver.amount);
+            }
+            next = queue.parent;
+            if let Some(parent) = next {
+                self.entries[parent].below = self.entries[parent].below.minus(giver.amount);
+            }
+        }
+    }
+
+    /// A share of the pool for a weight, in the resource of which it is more.
+    fn share(&self, amount: QueueAmount, weight: u32) -> u64 {
+        let of = |amount: u64, all: u64| u128::from(amount) * WHOLE / u128::from(all.max(1));
+        let compute = of(amount.compute.0, self.capacity.compute.0);
+        let memory = of(amount.memory.0, self.capacity.memory.0);
+        u64::try_from(compute.max(memory) / u128::from(weight)).unwrap_or(u64::MAX)
+    }
+
+    /// What a queue has borrowed, as a share of the pool for its weight; in millionths of a millionth.
+    fn borrowed(&self, queue: &Entry) -> u64 {
+        let above = |amount: QueueAmount| amount.minus(queue.guaranteed);
+        self.share(above(queue.standing()).plus(above(queue.mean)), queue.weight)
+    }
+
+    /// Where a job of a queue stands among all that is granted at least so much.
+    pub(crate) fn turn(&self, name: &str, least: QueueAmount) -> Turn {
+        let Some(id) = self.ids.get(name).copied() else { return Turn::default() };
+        let mut levels = Vec::with_capacity(4);
+        let own = &self.entries[id];
+        if own.has_below {
+            // Jobs that name a queue with queues below it compete with these like one more of weight 1.
+            let amount = own.standing().minus(own.below).plus(own.mean.minus(own.mean_below));
+            levels.push((true, self.share(amount, 1)));
+        }
+        for id in self.line_of(Some(id)) {
+            let queue = &self.entries[id];
+            let within = queue.standing().plus(least).within(queue.guaranteed);
+            levels.push((!within, self.borrowed(queue)));
+        }
+        levels.reverse();
+        Turn(levels)
+    }
+
+    /// The share by which turns are compared at the queue's own level, in millionths of the pool.
+    pub(crate) fn share_of(&self, name: &str) -> u64 {
+        self.ids.get(name).map_or(0, |id| self.borrowed(&self.entries[*id]) / 1_000_000)
+    }
+
+    /// Whether any queue is guaranteed anything.
+    pub(crate) fn lends(&self) -> bool {
+        self.lends
+    }
+
+    /// Whether the queue may recall anything from anybody, if it is lent out.
+    pub(crate) fn may_recall(&self, name: &str) -> bool {
+        self.lends && self.line(name).next().is_some_and(|id| self.entries[id].is_under())
+    }
+
+    /// What a queue is guaranteed, and what it holds of that; `None` when it is guaranteed nothing.
+    pub(crate) fn guarantee(&self, name: &str) -> Option<(QueueAmount, QueueAmount)> {
+        let queue = &self.entries[*self.ids.get(name)?];
+        (queue.guaranteed != QueueAmount::default()).then(|| (queue.guaranteed, queue.standing()))
+    }
+
+    /// The recalls that a grant of `asked` to a job of the queue may make, one after the other.
+    pub(crate) fn recall<'a>(&'a self, name: &str, asked: QueueAmount) -> Recall<'a> {
+        Recall { queues: self, mine: self.line(name).collect(), asked, back: BTreeMap::new() }
+    }
+}
+
+/// Recalls for one grant: which further job may be made to give way, given those before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Recall<'a> {
+    queues: &'a Queues,
+    mine: Vec<usize>,
+    asked: QueueAmount,
+    /// What is given back by queue: in all, and by jobs that are not preemptible.
+    back: BTreeMap<usize, (QueueAmount, QueueAmount)>,
+}
+
+impl Recall<'_> {
+    /// Whether a job of another queue may be made to give way: the beneficiary stays within its guarantees, and the giver's
+    /// queues hold more than theirs. As the ledger judges.
+    pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
+        let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
+        let back = |id: &usize| self.back.get(id).copied().unwrap_or_default();
+        let mut mine = self.mine.iter().take_while(|id| !theirs.contains(id)).peekable();
+        if mine.peek().is_none() {
+            return false;
+        }
+        let within = mine.all(|id| {
+            let queue = &self.queues.entries[*id];
+            queue.standing().minus(back(id).0).plus(self.asked).within(queue.guaranteed)
+        });
+        within
+            && theirs.iter().take_while(|id| !self.mine.contains(id)).all(|id| {
+                let queue = &self.queues.entries[*id];
+                let all = queue.standing().minus(queue.planned).minus(back(id).0);
+                let firm = queue.firm.minus(queue.planned_firm).minus(back(id).1);
+                !all.within(queue.guaranteed) && (giver.preemptible || !firm.within(queue.guaranteed))
+            })
+    }
+
+    /// Counts a job in that gives way.
+    pub(crate) fn add(&mut self, giver: Giver<'_>) {
+        for id in self.queues.line(giver.queue) {
+            let back = self.back.entry(id).or_default();
+            back.0 = back.0.plus(giver.amount);
+            if !giver.preemptible {
+                back.1 = back.1.plus(giver.amount);
+            }
+        }
+    }
+}
+
+/// Compute and memory of all cards.
+fn capacity_of(state: &State) -> QueueAmount {
+    let precision = state.config().reference_precision;
+    state.capacity().classes().fold(QueueAmount::default(), |sum, (class, cards)| {
+        let all = |one: u64| one.saturating_mul(cards);
+        let compute = MilliTflops(all(class.rate(precision).0));
+        sum.plus(QueueAmount { compute, memory: Mebibytes(all(class.memory.0)) })
+    })
 }
 
 /// What blocks and memory count for in a queue.

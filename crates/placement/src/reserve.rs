@@ -1,12 +1,13 @@
-//! Reservations: the first job in line that does not fit, once it has waited long enough, keeps those behind it away from the
+//! Reservations: the first job of a queue that does not fit, once it has waited long enough, keeps those behind it away from the
 //! cards that will have room for it soonest. So small jobs fill gaps without starving a big one.
 //!
 //! The choice depends on the present state alone, not on earlier choices: the cards with the most room already. Nobody behind
-//! the holder may use them, so their room only grows, and the choice only changes to cards that have even more.
+//! the holder may use them but jobs that are over by their time limit before the present ones are, so their room only grows,
+//! and the choice only changes to cards that have even more.
 
 use std::cmp::Reverse;
 
-use tessera_ledger::{CardId, NodeId, Span};
+use tessera_ledger::{AllocationPhase, CardId, LogTime, NodeId, Span, State};
 
 use crate::demand::{Demand, Offer};
 use crate::fit::affinity::demands_by_region;
@@ -30,6 +31,21 @@ fn cards_in_region(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
             teams.into_iter().find_map(|team| cards_of_nodes(index, demand, team))
         }
     }
+}
+
+/// By when everything that holds blocks of these cards is over, if all of it has a time limit: the holder of the reservation starts no
+/// later. `None`: nobody knows.
+pub(crate) fn free_by(index: &Index, state: &State, cards: &[CardId], now: LogTime) -> Option<LogTime> {
+    let mut latest = now;
+    for (holder, _) in cards.iter().filter_map(|id| index.card(*id)).flat_map(|card| card.holders.iter()) {
+        let Some(allocation) = state.allocation(*holder) else { continue };
+        if allocation.phase == AllocationPhase::Ending {
+            continue;
+        }
+        let limit = state.job(allocation.job)?.spec.time_limit?;
+        latest = latest.max(allocation.started_at.unwrap_or(allocation.granted_at).after(limit));
+    }
+    Some(latest)
 }
 
 fn accepted(index: &Index, demand: &Demand, node: NodeId) -> bool {
@@ -83,7 +99,7 @@ fn add_full_cards(index: &Index, demand: &Demand, mut room: u64, chosen: &mut Ve
         if node.cards.is_empty() || !accepted(index, demand, id) {
             continue;
         }
-        for card in node.cards.iter().filter(|card| card.offered() == 0) {
+        for card in node.cards.iter().filter(|card| card.offered() == 0 && !card.hidden) {
             let Some(offer) = demand.offer_of(card.class) else { continue };
             if demand.need_on_one_card(offer).is_some() && room < u64::from(demand.gang) {
                 let rooms = card.room_when_empty(offer.need, demand.memory);
@@ -104,7 +120,7 @@ struct Prospect {
 }
 
 fn prospect(node: &NodeEntry, team: &[Offer]) -> Prospect {
-    let cards = node.cards.iter().filter(|card| card.usable);
+    let cards = node.cards.iter().filter(|card| card.usable && !card.hidden);
     let offers = cards.filter_map(|card| Some((card, team.iter().find(|offer| offer.class == card.class)?)));
     offers.fold(Prospect::default(), |sum, (card, offer)| Prospect {
         now: sum.now.saturating_add(offer.compute_of(card.offered())),
@@ -139,7 +155,7 @@ fn cards_of_nodes(index: &Index, demand: &Demand, team: &[Offer]) -> Option<Vec<
         compute += u128::from(prospect.compute);
         memory += u128::from(prospect.memory);
         let cards = index.node(id).into_iter().flat_map(|node| &node.cards);
-        let of_team = cards.filter(|card| team.iter().any(|offer| offer.class == card.class));
+        let of_team = cards.filter(|card| !card.hidden && team.iter().any(|offer| offer.class == card.class));
         chosen.extend(of_team.map(|card| card.id));
     }
     done(members, compute, memory).then_some(chosen)

@@ -1,72 +1,94 @@
-//! Who could be preempted: the grants in force of jobs that allow it, by priority.
+//! Who could be made to give way: the grants in force, by queue and effective priority.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::sync::Arc;
 
-use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, Job, JobState, LogTime, Slice, State, Worker, WorkerState,
-};
+use tessera_ledger::{Allocation, AllocationId, AllocationPhase, Job, JobState, Slice, State, Worker, WorkerState};
 
-/// The time within which preemptions of one job are counted (law L4).
-const WINDOW: Duration = Duration::from_secs(3600);
+/// What decides who may preempt a grant (law L4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Its queue.
+    pub(crate) queue: Arc<str>,
+    /// Its effective priority.
+    pub(crate) priority: u32,
+    /// Whether jobs of its queue may preempt it.
+    pub(crate) preemptible: bool,
+}
 
-/// Every grant, and which of them could be preempted at all.
+/// Every grant, and which of them could be preempted or recalled at all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// Grants that cannot be preempted now, but may be later.
+    /// Grants that cannot give way now, but may be able to later.
     others: BTreeSet<AllocationId>,
-    priorities: BTreeMap<AllocationId, u32>,
-    by_priority: BTreeSet<(u32, Reverse<AllocationId>)>,
+    known: BTreeMap<AllocationId, Standing>,
+    by_queue: BTreeMap<Arc<str>, BTreeSet<(u32, Reverse<AllocationId>)>>,
 }
 
 impl Victims {
-    /// Takes over what the ledger says of a grant; answers its priority if it could not be preempted before and can be now.
-    pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<u32> {
-        if let Some(priority) = self.priorities.remove(&id) {
-            self.by_priority.remove(&(priority, Reverse(id)));
+    /// Takes over what the ledger says of a grant; answers how it stands if it could not give way before and can now.
+    pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<Standing> {
+        if let Some(known) = self.known.remove(&id)
+            && let Some(of_queue) = self.by_queue.get_mut(&known.queue)
+        {
+            of_queue.remove(&(known.priority, Reverse(id)));
+            if of_queue.is_empty() {
+                self.by_queue.remove(&known.queue);
+            }
         }
         let was_other = self.others.remove(&id);
         let allocation = state.allocation(id)?;
         let job = state.job(allocation.job)?;
-        if !can_be_preempted(job, allocation) {
+        if !can_give_way(job, allocation) {
             self.others.insert(id);
             return None;
         }
-        self.priorities.insert(id, job.spec.priority);
-        self.by_priority.insert((job.spec.priority, Reverse(id)));
-        was_other.then_some(job.spec.priority)
+        let known = self.by_queue.get_key_value(job.spec.queue.as_str());
+        let queue = known.map_or_else(|| Arc::from(job.spec.queue.as_str()), |(queue, _)| Arc::clone(queue));
+        let priority = job.effective_priority();
+        let standing = Standing { queue: Arc::clone(&queue), priority, preemptible: job.spec.preemptible };
+        self.by_queue.entry(queue).or_default().insert((priority, Reverse(id)));
+        self.known.insert(id, standing.clone());
+        was_other.then_some(standing)
     }
 
-    /// The priority of a grant that can be preempted.
-    pub(crate) fn priority(&self, id: AllocationId) -> Option<u32> {
-        self.priorities.get(&id).copied()
+    /// How a grant stands that could give way.
+    pub(crate) fn standing(&self, id: AllocationId) -> Option<&Standing> {
+        self.known.get(&id)
     }
 
-    /// The grants whose priority is below `priority`: lowest first, and among equals the youngest first.
-    pub(crate) fn below(&self, priority: u32) -> impl Iterator<Item = AllocationId> {
-        self.by_priority.range(..(priority, Reverse(AllocationId(u64::MAX)))).map(|(_, Reverse(id))| *id)
+    /// The grants of a queue whose effective priority is below `priority`: lowest first, and among equals the youngest first.
+    pub(crate) fn below<'a>(&'a self, queue: &str, priority: u32) -> impl Iterator<Item = AllocationId> + use<'a> {
+        let of_queue = self.by_queue.get(queue).into_iter();
+        of_queue.flat_map(move |set| set.range(..(priority, Reverse(AllocationId(u64::MAX))))).map(|(_, id)| id.0)
+    }
+
+    /// The lowest effective priority of a queue that could give way.
+    pub(crate) fn lowest(&self, queue: &str) -> u32 {
+        self.by_queue.get(queue).and_then(|set| set.first()).map_or(0, |(priority, _)| *priority)
+    }
+
+    /// The grants of all queues but one, queue by queue.
+    pub(crate) fn outside<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = AllocationId> + use<'a> {
+        let others = self.by_queue.iter().filter(move |(other, _)| &***other != queue);
+        others.flat_map(|(_, set)| set).map(|(_, id)| id.0)
+    }
+
+    /// The queues that have grants which could give way.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &str> {
+        self.by_queue.keys().map(|queue| &**queue)
     }
 }
 
-fn can_be_preempted(job: &Job, allocation: &Allocation) -> bool {
-    job.spec.preemptible
-        && job.allocation == Some(allocation.id)
+fn can_give_way(job: &Job, allocation: &Allocation) -> bool {
+    job.allocation == Some(allocation.id)
         && matches!(job.state, JobState::Starting | JobState::Running)
         && allocation.phase == AllocationPhase::Active
         && allocation
             .workers
             .iter()
             .all(|worker| matches!(worker.state, WorkerState::Held | WorkerState::Running | WorkerState::Stopped))
-}
-
-/// When the job may be preempted again; `None` when it may be now, or never (law L4).
-pub(crate) fn protected_until(job: &Job, now: LogTime, limit: u32) -> Option<LogTime> {
-    let mut recent: Vec<LogTime> = job.preempted_at.iter().copied().filter(|at| now.since(*at) < WINDOW).collect();
-    recent.sort_unstable();
-    let surplus = recent.len().checked_sub(limit as usize)?;
-    // With a limit of zero nobody is ever preempted.
-    Some(recent.get(surplus).map_or(LogTime(u64::MAX), |at| at.after(WINDOW)))
 }
 
 /// The workers of a grant that hold blocks.

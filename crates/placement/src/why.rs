@@ -5,6 +5,7 @@ use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, QueueAmount,
 use crate::demand::{Demand, Offer};
 use crate::fit;
 use crate::index::Index;
+use crate::kept::Reservation;
 use crate::pool::Pool;
 use crate::unmet;
 
@@ -134,19 +135,38 @@ impl Pool {
             let unmet = unmet::explain(&mut self.index, demand);
             return Some(unmet.unwrap_or_else(|| self.capacity_shortage(demand)));
         }
-        let kept = self.reservation.clone().filter(|kept| job.is_none_or(|job| job != kept.holder.job))?;
-        self.index.set_hidden(&kept.cards, true);
+        self.kept_for_another(demand, job)
+    }
+
+    /// Names the job for which cards are kept that would be enough.
+    fn kept_for_another(&mut self, demand: &Demand, job: Option<JobId>) -> Option<Explanation> {
+        let others = self.reservations.iter().filter(|kept| job.is_none_or(|job| job != kept.holder.job));
+        let kept: Vec<Reservation> = others.cloned().collect();
+        kept.iter().for_each(|kept| self.index.set_hidden(&kept.cards, true));
         let fits_beside = fits(&mut self.index, demand);
-        self.index.set_hidden(&kept.cards, false);
+        // The first one without whose reservation it would fit; if only all of them together matter, the first.
+        let mut first = None;
+        for kept in kept.iter().filter(|_| !fits_beside) {
+            self.index.set_hidden(&kept.cards, false);
+            if first.is_none() && fits(&mut self.index, demand) {
+                first = Some(kept);
+            }
+            self.index.set_hidden(&kept.cards, true);
+        }
+        kept.iter().for_each(|kept| self.index.set_hidden(&kept.cards, false));
+        let kept = first.or(kept.first()).filter(|_| !fits_beside)?;
         let earlier = kept.holder.job;
-        (!fits_beside).then(|| {
-            Explanation::new(
-                WaitCode::ReservedForEarlier,
-                format!("it would fit, but the cards are kept for job {earlier}, which has waited longer"),
-            )
+        let text = format!("it would fit, but the cards are kept for job {earlier}, which has waited longer");
+        let explanation = Explanation::new(WaitCode::ReservedForEarlier, text)
             .with("cards_reserved", kept.cards.len() as u64)
-            .with("reserved_for_job", earlier.0)
-            .changed_by(format!("it is tried again when job {earlier} has started; a higher priority goes before it"))
+            .with("reserved_for_job", earlier.0);
+        Some(match kept.free_by {
+            Some(at) => explanation.with("reserved_until_ms", at.0).changed_by(format!(
+                "give it a time limit with which it is over before job {earlier} can start; else it is tried again when that job \
+                 has started"
+            )),
+            None => explanation
+                .changed_by(format!("it is tried again when job {earlier} has started; a higher priority goes before it")),
         })
     }
 

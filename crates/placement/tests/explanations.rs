@@ -149,6 +149,6 @@ fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {
     spec.priority = 80;
     let Preview::Preempts { victims, .. } = preview(&world, &spec) else { panic!("it would preempt") };
     let lost: Vec<(u64, u64)> = victims.iter().map(|victim| (victim.job.0, victim.compute.0)).collect();
-    assert_eq!(lost, [(1, 6000), (2, 4000)]);
+    assert_eq!(lost, [(2, 4000), (1, 6000)], "whoever loses least is named first");
     assert_eq!(world.state.digest(), before);
 }

@@ -12,7 +12,13 @@ use world::World;
 use world::history::{RandomCard, Step, nodes, step};
 
 fn limits() -> Limits {
-    Limits { grants: 1000, evictions: 1000, preemption_searches: 1000, reserve_after: Duration::from_secs(60) }
+    Limits {
+        grants: 1000,
+        evictions: 1000,
+        preemption_searches: 1000,
+        reserve_after: Duration::from_secs(60),
+        reservations: 4,
+    }
 }
 
 /// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one must decide the

@@ -213,7 +213,7 @@ fn preemption_takes_the_fewest_tflops_of_lower_priority_and_waits_for_their_end(
     world.node("a", cards(&[(Gpu, 10, 100)]));
     world.node("b", cards(&[(Gpu, 10, 100)]));
     let large = world.submit(with_priority(job(10, 10), 10));
-    let small = world.submit(with_priority(job(6, 10), 20));
+    let small = world.submit(with_priority(job(6, 10), 10));
     let kept = world.submit(with_priority(job(4, 10), 60));
     world.place();
     for id in [large, small, kept] {

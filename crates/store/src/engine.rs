@@ -122,24 +122,38 @@ impl<D: Disk> Engine<D> {
         self.disk.readable()?;
         Ok(self.disk.core().view())
     }
+}
 
-    fn read_disk(&self, range: Range<u64>, max_bytes: u64) -> Result<DiskRead, StoreError> {
-        let mut read = DiskRead { records: Vec::new(), bytes: 0, full: false };
-        let mut expected = range.start;
-        self.disk.scan_log(range.clone(), &mut |index, frame| {
-            if index != expected {
-                return Err(hole(self.path(), expected, index));
-            }
-            let record = body::unseal_entry(index, &frame)
-                .map_err(|fault| fault.at(self.path(), Family::Log, &keys::entry(index)))?;
-            expected += 1;
-            Ok(read.add(record, max_bytes))
-        })?;
-        if expected < range.end && !read.full {
-            return Err(hole(self.path(), expected, range.end));
+/// Entries of `range` from a disk, as many as fit into `max_bytes`, but at least one. All of them must be there.
+pub(crate) fn read_entries(
+    source: &dyn Source,
+    path: &Path,
+    range: Range<u64>,
+    max_bytes: u64,
+) -> Result<DiskRead, StoreError> {
+    let mut read = DiskRead { records: Vec::new(), bytes: 0, full: false };
+    let mut expected = range.start;
+    source.scan_log(range.clone(), &mut |index, frame| {
+        if index != expected {
+            return Err(hole(path, expected, index));
         }
-        Ok(read)
+        let record =
+            body::unseal_entry(index, &frame).map_err(|fault| fault.at(path, Family::Log, &keys::entry(index)))?;
+        expected += 1;
+        Ok(read.add(record, max_bytes))
+    })?;
+    if expected < range.end && !read.full {
+        return Err(hole(path, expected, range.end));
     }
+    Ok(read)
+}
+
+/// The content of a chunk out of its frame.
+pub(crate) fn unseal_found(path: &Path, id: SnapshotId, n: u32, frame: Option<Bytes>) -> Result<Bytes, StoreError> {
+    frame
+        .ok_or(Fault::Missing)
+        .and_then(|frame| body::unseal_chunk(id, n, &frame))
+        .map_err(|fault| fault.at(path, Family::Snapshot, &keys::chunk(id, n)))
 }
 
 /// The error of a missing entry.
@@ -147,8 +161,9 @@ pub(crate) fn hole(path: &Path, missing: u64, next: u64) -> StoreError {
     StoreError::Hole { path: path.to_owned(), missing, next, remedy: REMEDY }
 }
 
-struct DiskRead {
-    records: Vec<LogRecord>,
+/// What was read of a range.
+pub(crate) struct DiskRead {
+    pub(crate) records: Vec<LogRecord>,
     bytes: u64,
     /// No more fits.
     full: bool,
@@ -208,7 +223,7 @@ impl<D: Disk> Store for Engine<D> {
             if plan.disk.is_empty() {
                 return Ok(plan.memory);
             }
-            let read = self.read_disk(plan.disk, max_bytes);
+            let read = read_entries(&*self.disk, self.path(), plan.disk, max_bytes);
             // Entries that went away while the disk was read without the lock are no damage: look again.
             if self.view()?.removals() != plan.removals {
                 continue;
@@ -255,11 +270,7 @@ impl<D: Disk> Store for Engine<D> {
         let frame = self.disk.chunk(id, n)?;
         // A newer snapshot may have pushed this one out meanwhile: then a missing chunk is no damage.
         find()?;
-        let chunk = frame
-            .ok_or(Fault::Missing)
-            .and_then(|frame| body::unseal_chunk(id, n, &frame))
-            .map_err(|fault| fault.at(self.path(), Family::Snapshot, &keys::chunk(id, n)))?;
-        Ok(chunk)
+        unseal_found(self.path(), id, n, frame)
     }
 
     fn status(&self) -> StoreStatus {

@@ -21,7 +21,7 @@
 //! # Map
 //! From the outside in: `store` (contract), `engine` and `writer` (logic over any disk), `view`, `tail` and `shelf` (what
 //! the store would say now), `request` (what is asked of the disk), `body`, `codec` and `keys` (how it lies there),
-//! `recovery` (opening), then the two disks `rocks` and `memory`.
+//! `recovery` (opening), `reader` (looking back at a stopped member's), then the two disks `rocks` and `memory`.
 
 mod body;
 mod codec;
@@ -30,6 +30,7 @@ mod error;
 mod histogram;
 mod keys;
 pub mod memory;
+mod reader;
 mod record;
 mod recovery;
 mod request;
@@ -45,5 +46,6 @@ mod writer;
 pub use error::{Cause, StoreError};
 pub use histogram::{SYNC_BOUNDS_MICROS, SyncHistogram};
 pub use memory::MemoryDisk;
+pub use reader::StoreReader;
 pub use record::{EntryId, LogRecord, SnapshotRecord};
 pub use store::{Done, LogState, Reserve, SnapshotDone, SnapshotProgress, SnapshotWriter, Store, StoreStatus};

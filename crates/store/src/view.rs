@@ -76,7 +76,7 @@ impl View {
     }
 
     /// First index of the log, if that is settled.
-    fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.start.first.unwrap_or(0)
     }
 

@@ -32,7 +32,7 @@ pub enum JobVerb {
     /// Shows everything about a job
     Show(OneJob),
     /// Says what keeps a job from starting, and the smallest change that would start it
-    Why(OneJob),
+    Why(WhyArgs),
     /// Says what would happen if a job was submitted now; submits nothing
     Plan(PlanArgs),
     /// Prints the output of a job
@@ -56,8 +56,48 @@ pub enum JobVerb {
     Suspend(ManyJobs),
     /// Lets suspended jobs go on
     Resume(ManyJobs),
+    /// Moves a running job to other cards of the same class; what that costs the job is its checkpoint mode's to say
+    Move(MoveArgs),
     /// Waits until a job is over, and ends with its exit code
     Wait(WaitArgs),
+}
+
+/// `tessera job move`.
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    /// The job
+    pub job: JobNumber,
+    /// The node that it goes to; where it fits best when not given
+    #[arg(long, value_name = "NODE")]
+    pub to: Option<String>,
+    /// Only show where it would go and what it would lose
+    #[arg(long)]
+    pub plan: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// Whether the start is estimated.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WhenArgs {
+    /// Estimate the start too, from the time limits of the jobs that run
+    #[arg(long)]
+    pub when: bool,
+    /// Take jobs without a time limit to run so long, for the estimate
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "when")]
+    pub assume_limit: Option<Duration>,
+}
+
+/// `tessera job why`.
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: JobNumber,
+    /// Whether the start is estimated.
+    #[command(flatten)]
+    pub when: WhenArgs,
 }
 
 /// One job.
@@ -100,6 +140,9 @@ pub struct SubmitArgs {
 pub struct PlanArgs {
     /// Job file: YAML, or TOML or JSON by its ending; `-` reads YAML from standard input
     pub file: PathBuf,
+    /// Whether the start is estimated.
+    #[command(flatten)]
+    pub when: WhenArgs,
 }
 
 /// How far a virtual card may spread.

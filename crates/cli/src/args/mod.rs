@@ -2,10 +2,13 @@
 
 mod client;
 mod cluster;
+mod compact;
 mod daemon;
 mod job;
+mod operator;
 mod pool;
 mod queue;
+mod simulate;
 mod values;
 
 use std::path::PathBuf;
@@ -15,15 +18,18 @@ use clap_complete::Shell;
 
 pub use client::{ClientArgs, ColorChoice, Format};
 pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, MemberVerb};
+pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, ServerArgs};
 pub use job::{
-    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, OneJob, PackingChoice, PlanArgs,
-    RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor,
+    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
+    PlanArgs, RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
+pub use operator::{OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{
     CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb, SetConfigArgs,
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
+pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use values::{CardRef, JobNumber};
 
 /// The exit codes, as they stand in every help text.
@@ -72,6 +78,10 @@ pub enum Command {
     Server(Box<ServerArgs>),
     /// Runs the agent of a node
     Agent(Box<AgentArgs>),
+    /// Plays traces through the real placement, and measures what comes of it
+    Simulate(Box<SimulateCommand>),
+    /// Looks into what members have on their disks
+    Operator(OperatorCommand),
     /// Chooses the control plane that the other commands talk to
     Context(ContextCommand),
     /// Prints the JSON Schema of job files

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::client::ClientArgs;
+use super::compact::{CompactArgs, WhatIfVerb};
 use super::job::{KindChoice, PackingChoice};
 use super::values::{CardRef, duration, kind_percent};
 
@@ -29,6 +30,11 @@ pub enum PoolVerb {
     /// Shows or changes the pool's settings
     #[command(subcommand)]
     Config(ConfigVerb),
+    /// Brings free blocks together: renumbers within cards and moves jobs between them
+    Compact(CompactArgs),
+    /// Says what would become of the pool and its jobs after a change; changes nothing
+    #[command(subcommand)]
+    WhatIf(WhatIfVerb),
     /// Checks the laws of the ledger on every member and compares their states; exit code 1 when one does not hold
     Verify,
 }

@@ -2,13 +2,17 @@
 
 mod card;
 mod cluster;
+mod compact;
 mod config;
 mod context;
 mod desk;
 mod job;
 mod node;
+mod operator;
 mod pool;
 mod queue;
+mod simulate;
+mod what_if;
 
 use clap::CommandFactory;
 
@@ -35,6 +39,8 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Dev(args) => daemon::dev(args).await,
         Command::Server(args) => daemon::server(*args).await,
         Command::Agent(args) => daemon::agent(*args).await,
+        Command::Simulate(command) => simulate::run(*command),
+        Command::Operator(command) => operator::run(command),
         Command::Context(command) => context::run(command),
         Command::Schema => crate::reference::print_schema(),
         Command::Completions { shell } => {

@@ -18,6 +18,8 @@ pub(super) async fn run(desk: Desk, verb: PoolVerb) -> Result<Exit, Failure> {
         PoolVerb::Show => show(desk).await,
         PoolVerb::Map(args) => map(desk, args).await,
         PoolVerb::Config(verb) => super::config::run(desk, verb).await,
+        PoolVerb::Compact(args) => super::compact::run(desk, args).await,
+        PoolVerb::WhatIf(verb) => super::what_if::run(desk, verb).await,
         PoolVerb::Verify => verify(desk).await,
     }
 }

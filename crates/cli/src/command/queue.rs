@@ -50,18 +50,23 @@ async fn show(mut desk: Desk, name: String) -> Result<Exit, Failure> {
 
 /// Changes what is given and keeps the rest.
 async fn set(desk: Desk, args: SetQueueArgs) -> Result<Exit, Failure> {
-    let failed = |error: &_| Failure::call(format!("queue {} was not set", args.queue), error);
+    let settings = wished(&desk, &args).await?;
+    let request = SetQueueRequest { request_id: String::new(), queue: Some(settings) };
+    let answer = desk.client.set_queue(request).await;
+    let answer = answer.map_err(|error| Failure::call(format!("queue {} was not set", args.queue), &error))?;
+    let view = MutationView { name: args.queue, done: "is set".to_owned(), revision: answer.revision };
+    desk.report(vec![Ok(view)])
+}
+
+/// The settings that a queue would have with what is given.
+pub(super) async fn wished(desk: &Desk, args: &SetQueueArgs) -> Result<QueueSettings, Failure> {
     let request = GetQueueRequest { name: args.queue.clone(), consistency: desk.consistency };
     let present = match desk.client.get_queue(request).await {
         Ok(answer) => answer.queue.and_then(|queue| queue.settings).unwrap_or_default(),
         Err(error) if error.reason() == Some(ErrorReason::QueueUnknown) => QueueSettings::default(),
-        Err(error) => return Err(failed(&error)),
+        Err(error) => return Err(Failure::call(format!("queue {} cannot be read", args.queue), &error)),
     };
-    let settings = merged(&args, present)?;
-    let request = SetQueueRequest { request_id: String::new(), queue: Some(settings) };
-    let answer = desk.client.set_queue(request).await.map_err(|error| failed(&error))?;
-    let view = MutationView { name: args.queue, done: "is set".to_owned(), revision: answer.revision };
-    desk.report(vec![Ok(view)])
+    merged(args, present)
 }
 
 /// The settings with what is given in place of what was there.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tessera_api::v1;
 
-use super::time::{Clock, text};
+use super::time::{Clock, seconds, text};
 use super::{ReasonView, WorkerView, words};
 use crate::print::{Column, Detail, Page, Tabular};
 
@@ -102,8 +102,44 @@ impl ExplanationView {
         if !self.smallest_change.is_empty() {
             out.line("would start", &self.smallest_change);
         }
-        if let Some(start) = &self.estimated_start {
-            out.line("expected", start);
+    }
+}
+
+/// When a job may start.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EstimateView {
+    /// No later than then.
+    pub start: Option<String>,
+    /// Why nobody can say.
+    pub unknown: String,
+    /// What it rests on.
+    pub assumptions: Vec<String>,
+    /// Jobs that were taken to end at their time limits before.
+    pub ends_at_limits: u32,
+    /// Jobs without a time limit that hold blocks.
+    pub without_limit: u32,
+}
+
+impl From<v1::StartEstimate> for EstimateView {
+    fn from(estimate: v1::StartEstimate) -> Self {
+        Self {
+            start: text(estimate.start.as_ref()),
+            unknown: estimate.unknown,
+            assumptions: estimate.assumptions,
+            ends_at_limits: estimate.ends_at_limits,
+            without_limit: estimate.without_limit,
+        }
+    }
+}
+
+impl EstimateView {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
+        match &self.start {
+            Some(start) => out.line("starts by", format!("{start} (in {})", clock.until(start))),
+            None => out.line("starts", format!("nobody can say: {}", self.unknown)),
+        }
+        for assumption in &self.assumptions {
+            out.line("assuming", assumption);
         }
     }
 }
@@ -119,6 +155,8 @@ pub struct WhyView {
     pub reason: ReasonView,
     /// What keeps it from starting.
     pub explanation: Option<ExplanationView>,
+    /// When it may start, if that was asked.
+    pub estimate: Option<EstimateView>,
     /// Revision that the answer reflects.
     pub revision: u64,
 }
@@ -132,18 +170,22 @@ impl WhyView {
             state: words::job_state(response.state),
             reason: response.reason.map(Into::into).unwrap_or_default(),
             explanation: response.explanation.map(Into::into),
+            estimate: response.estimate.map(Into::into),
             revision: response.read.unwrap_or_default().revision,
         }
     }
 }
 
 impl Detail for WhyView {
-    fn detail(&self, _: &Clock, out: &mut Page) {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(format!("job {}", self.job_id));
         out.state("state", &self.state);
         out.line("reason", format!("{} ({})", self.reason.sentence, self.reason.code));
         if let Some(explanation) = &self.explanation {
             explanation.detail(out);
+        }
+        if let Some(estimate) = &self.estimate {
+            estimate.detail(clock, out);
         }
     }
 
@@ -168,6 +210,8 @@ pub struct PlanView {
     pub explanation: Option<ExplanationView>,
     /// Why it would be refused.
     pub refusal: Option<ReasonView>,
+    /// When it may start, if that was asked.
+    pub estimate: Option<EstimateView>,
     /// Revision that the answer reflects.
     pub revision: u64,
 }
@@ -203,7 +247,7 @@ impl From<v1::PlannedNode> for PlannedNodeView {
 }
 
 /// A job that would be suspended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VictimView {
     /// The job.
     pub job_id: u64,
@@ -213,6 +257,8 @@ pub struct VictimView {
     pub blocks: u64,
     /// What suspending does to its work.
     pub checkpoint_mode: String,
+    /// Work that it would lose.
+    pub work_lost_seconds: f64,
 }
 
 impl From<v1::PlanJobResponse> for PlanView {
@@ -222,6 +268,7 @@ impl From<v1::PlanJobResponse> for PlanView {
             priority: victim.priority,
             blocks: victim.blocks,
             checkpoint_mode: words::checkpoint_mode(victim.checkpoint_mode),
+            work_lost_seconds: seconds(victim.work_lost.as_ref()).unwrap_or_default(),
         });
         Self {
             verdict: words::verdict(response.verdict),
@@ -230,13 +277,14 @@ impl From<v1::PlanJobResponse> for PlanView {
             nodes: response.nodes.into_iter().map(Into::into).collect(),
             explanation: response.explanation.map(Into::into),
             refusal: response.refusal.map(Into::into),
+            estimate: response.estimate.map(Into::into),
             revision: response.read.unwrap_or_default().revision,
         }
     }
 }
 
 impl Detail for PlanView {
-    fn detail(&self, _: &Clock, out: &mut Page) {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(match self.verdict.as_str() {
             "starts" => "it would start at once".to_owned(),
             "preempts" => "it would start when other jobs are suspended".to_owned(),
@@ -249,6 +297,9 @@ impl Detail for PlanView {
         }
         if let Some(refusal) = &self.refusal {
             out.line("refusal", format!("{} ({})", refusal.sentence, refusal.code));
+        }
+        if let Some(estimate) = &self.estimate {
+            estimate.detail(clock, out);
         }
         if !self.workers.is_empty() {
             out.table(
@@ -272,13 +323,14 @@ impl Detail for PlanView {
         if !self.victims.is_empty() {
             out.title("to be suspended".to_owned());
             out.table(
-                &["JOB", "PRIO", "BLOCKS", "SUSPENSION"],
+                &["JOB", "PRIO", "BLOCKS", "SUSPENSION", "LOSES"],
                 self.victims.iter().map(|victim| {
                     vec![
                         victim.job_id.to_string(),
                         victim.priority.to_string(),
                         victim.blocks.to_string(),
                         victim.checkpoint_mode.clone(),
+                        super::compaction::lost(victim.work_lost_seconds),
                     ]
                 }),
             );

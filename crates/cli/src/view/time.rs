@@ -28,6 +28,13 @@ impl Clock {
         then.map_or_else(|| "-".to_owned(), |then| short(self.since(then)))
     }
 
+    /// How long it is until `time` (in RFC 3339), in short; `-` when it is not known.
+    #[must_use]
+    pub fn until(&self, time: &str) -> String {
+        let then = time.parse::<Timestamp>().ok();
+        then.map_or_else(|| "-".to_owned(), |then| short(Clock(then).since(self.0)))
+    }
+
     /// From `start` to `end`, or to the present while it goes on.
     #[must_use]
     pub fn between(&self, start: Option<&str>, end: Option<&str>) -> String {

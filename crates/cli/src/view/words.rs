@@ -49,6 +49,8 @@ words! {
     health: CardHealth, "CARD_HEALTH_";
     /// Verdict of a plan.
     verdict: PlanVerdict, "PLAN_VERDICT_";
+    /// Where a run of compaction stands.
+    compaction_phase: CompactionPhase, "COMPACTION_PHASE_";
     /// Role of a member.
     member_role: MemberRole, "MEMBER_ROLE_";
 }

@@ -15,7 +15,13 @@ const PACKAGE: &str = "tessera.v1";
 const REQUEST_ID: (&str, i32) = ("request_id", 1);
 
 /// Questions that only the leader's actors can answer.
-const ASKED_OF_LEADER: [&str; 2] = ["/tessera.v1.JobService/Why", "/tessera.v1.JobService/PlanJob"];
+const ASKED_OF_LEADER: [&str; 5] = [
+    "/tessera.v1.JobService/Why",
+    "/tessera.v1.JobService/PlanJob",
+    "/tessera.v1.PoolService/StartCompaction",
+    "/tessera.v1.PoolService/GetCompaction",
+    "/tessera.v1.PoolService/StopCompaction",
+];
 
 /// Mutations that the asked member carries out itself: before the cluster exists, nobody leads.
 const ANSWERED_HERE: [&str; 1] = ["/tessera.v1.ClusterService/InitializeCluster"];

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tessera_consensus::ProposeError as Cause;
 use tessera_ledger::{
-    AllocationId, Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, NodeState, Request, Revision,
-    State,
+    AllocationId, CardHealth, Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, Request, Revision,
+    Slice, State, WorkerState,
 };
 use tokio::time::Instant;
 
@@ -71,6 +71,8 @@ pub(super) struct Lifecycle {
     quiet_since: Option<(Revision, Instant)>,
     /// When time limits are looked at again.
     limits_due: Option<Instant>,
+    /// When it last looked at everything.
+    looked_at: Option<Instant>,
 }
 
 /// How often time limits are looked at: only an agent that fails to makes it matter.
@@ -87,6 +89,7 @@ impl Lifecycle {
             suspected: false,
             quiet_since: None,
             limits_due: None,
+            looked_at: None,
         }
     }
 
@@ -95,6 +98,7 @@ impl Lifecycle {
         let mut effects = Vec::new();
         match event {
             Event::Look { now, log_now } => {
+                self.looked_at = Some(now);
                 self.look_at_nodes(state, leases, now, log_now, &mut effects);
                 if self.limits_due.is_none_or(|due| due <= now) {
                     self.limits_due = Some(now + LIMITS);
@@ -111,7 +115,7 @@ impl Lifecycle {
                 }
             }
         }
-        self.drive_moves(state, &mut effects);
+        self.drive_moves(state, leases, &mut effects);
         effects
     }
 
@@ -190,23 +194,43 @@ impl Lifecycle {
     }
 
     /// Takes every move as far as it can go. Checkpoints lie in a folder that all nodes share, or there are none: there is nothing
-    /// to carry over, so that a move whose source has stopped goes on at once, unless its target is gone.
-    fn drive_moves(&mut self, state: &State, effects: &mut Vec<Effect>) {
+    /// to carry over, so that a move whose source has stopped goes on at once. It is given up when its target is gone or silent
+    /// (nothing is suspended for a place that may not come back), and when its source cannot be stopped.
+    fn drive_moves(&mut self, state: &State, leases: &Leases, effects: &mut Vec<Effect>) {
         let due: Vec<(MoveId, MovePhase, bool)> = state
             .moves()
-            .filter(|movement| matches!(movement.phase, MovePhase::Reserved | MovePhase::Transferring))
-            .map(|movement| {
-                let target = state.allocation(movement.target);
-                let alive = target.is_some_and(|target| {
-                    let mut workers = target.workers.iter();
-                    workers.all(|worker| state.node(worker.node).is_some_and(|node| node.state == NodeState::Ready))
-                });
-                (movement.id, movement.phase, alive)
+            .filter_map(|movement| match movement.phase {
+                MovePhase::Reserved | MovePhase::Transferring => {
+                    Some((movement.id, movement.phase, self.is_there(state, leases, movement.target)))
+                }
+                MovePhase::Suspending => {
+                    let source = state.allocation(movement.source)?;
+                    let stuck = source.workers.iter().any(|worker| worker.state == WorkerState::Lost);
+                    stuck.then_some((movement.id, movement.phase, false))
+                }
+                MovePhase::Resuming => None,
             })
             .collect();
         for (id, from, proceed) in due {
             self.propose(Duty::Advance(id, from), Command::AdvanceMove { id, from, proceed }, NAME, effects);
         }
+    }
+
+    /// Whether the nodes of a move's target take new work and were heard lately, and its cards are healthy.
+    fn is_there(&self, state: &State, leases: &Leases, target: AllocationId) -> bool {
+        let silent = |node: NodeId| {
+            let heard = leases.last_heard(node);
+            self.looked_at.is_some_and(|now| now.saturating_duration_since(heard) > self.timings.stop_after)
+        };
+        let healthy =
+            |slice: &Slice| state.card(slice.card).is_some_and(|card| card.description.health == CardHealth::Healthy);
+        state.allocation(target).is_some_and(|target| {
+            target.workers.iter().all(|worker| {
+                state.node(worker.node).is_some_and(|node| node.grantable())
+                    && !silent(worker.node)
+                    && worker.slices.iter().all(healthy)
+            })
+        })
     }
 
     fn answered(

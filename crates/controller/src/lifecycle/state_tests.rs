@@ -203,6 +203,43 @@ async fn a_move_is_driven_to_its_end() {
     assert_eq!(duties(&stage.on(Event::Changed)), []);
 }
 
+/// The step that is proposed, and whether the move goes on.
+fn proposed(effects: &[Effect]) -> Vec<(MovePhase, bool)> {
+    let advances = effects.iter().filter_map(|effect| match effect {
+        Effect::Propose(_, request) => match request.command {
+            Command::AdvanceMove { from, proceed, .. } => Some((from, proceed)),
+            _ => None,
+        },
+        _ => None,
+    });
+    advances.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_suspended_for_a_target_that_is_silent_or_takes_no_work() {
+    let (mut ledger, _, _, b, _) = moving();
+    let reason = String::new();
+    ledger.apply(Command::SetEligibility { node: b, eligibility: tessera_ledger::Eligibility::Cordoned, reason });
+    let mut stage = Stage::new(ledger);
+    assert_eq!(proposed(&stage.on(Event::Changed)), [(MovePhase::Reserved, false)]);
+
+    let (ledger, _, a, ..) = moving();
+    let mut stage = Stage::new(ledger);
+    stage.leases.heard(a, stage.began + Duration::from_secs(12));
+    assert_eq!(proposed(&stage.look(12)), [(MovePhase::Reserved, false)], "b was not heard for 12 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_cannot_be_stopped_gives_its_target_up() {
+    let (ledger, _, a, _, source) = moving();
+    let mut stage = Stage::new(ledger);
+    let effects = stage.on(Event::Changed);
+    stage.commit(effects);
+    assert_eq!(proposed(&stage.on(Event::Changed)), [], "it is stopping");
+    stage.ledger.report(a, owner(&source, 0), Observation::Unconfirmed { message: "stuck".to_owned() });
+    assert_eq!(proposed(&stage.on(Event::Changed)), [(MovePhase::Suspending, false)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_step_that_could_not_be_proposed_is_not_hammered() {
     let (ledger, ..) = moving();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{Command, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
-use tessera_placement::{Limits, Pool};
+use tessera_placement::{CompactionPlan, Limits, Pool};
 
+use super::compaction::{Compaction, Errand};
 use super::{NAME, Question};
 use crate::feed::{Change, Scope};
 use crate::pool::{Committed, ProposeError};
@@ -25,6 +26,8 @@ pub(super) enum Event {
     Woke,
     /// How busy nodes are.
     Load(BTreeMap<NodeId, Percent>),
+    /// A plan of compaction was made.
+    Compacted(Box<CompactionPlan>),
     /// Somebody asks.
     Asked(Question),
 }
@@ -38,6 +41,8 @@ pub(super) enum Effect {
     Wake(Wake),
     /// Count what the ledger said of a plan's parts.
     Count { accepted: u64, rejected: u64 },
+    /// Plan compaction beside the actor and tell what came of it.
+    Compact(Box<Errand>),
 }
 
 /// When to be woken.
@@ -73,6 +78,7 @@ pub(super) struct Placement {
     flight: Flight,
     /// Something happened since the last decision.
     due: bool,
+    compaction: Compaction,
     limits: Limits,
     propose_within: Duration,
     /// How busy nodes are, as telemetry says: not in the ledger, and never a reason to decide.
@@ -85,6 +91,7 @@ impl Placement {
             known: None,
             flight: Flight::Landed,
             due: false,
+            compaction: Compaction::default(),
             limits: Limits::default(),
             propose_within,
             load: BTreeMap::new(),
@@ -105,10 +112,19 @@ impl Placement {
                 return effects;
             }
             Event::Asked(question) => {
+                let steers = question.steers();
                 self.answer(question);
-                return effects;
+                if !steers {
+                    return effects;
+                }
+            }
+            Event::Compacted(plan) => {
+                if let Some(known) = &self.known {
+                    self.compaction.planned(&known.state, &plan);
+                }
             }
             Event::Answered(Ok(committed)) => {
+                self.compaction.answered(Some(&committed));
                 self.flight = Flight::Committed(committed.revision);
                 let counted = count(&committed.outcome);
                 let in_vain = matches!(counted, Effect::Count { accepted: 0, .. });
@@ -125,6 +141,7 @@ impl Placement {
                 // Whatever became of the plan: its parts are checked when they are applied, and a part that is decided
                 // twice is refused the second time.
                 tracing::warn!(%error, "a plan was not committed; it is decided anew");
+                self.compaction.answered(None);
                 self.flight = Flight::Landed;
                 self.due = false;
                 effects.push(Effect::Wake(Wake::In(PAUSE)));
@@ -132,6 +149,7 @@ impl Placement {
             }
         }
         self.decide(now, &mut effects);
+        self.compact(now, &mut effects);
         effects
     }
 
@@ -150,6 +168,26 @@ impl Placement {
                 *known = Some(Known { pool, state });
             }
         }
+        if let Some(known) = &self.known {
+            self.compaction.watch(&known.state);
+        }
+    }
+
+    /// Goes on with compaction when nothing else is to be done: jobs that wait go first.
+    fn compact(&mut self, now: LogTime, effects: &mut Vec<Effect>) {
+        let Some(known) = &self.known else { return };
+        if self.flight != Flight::Landed {
+            return;
+        }
+        let parts = self.compaction.take_staged();
+        if parts.is_empty() {
+            let errand = self.compaction.errand(&known.state, now);
+            effects.extend(errand.map(|errand| Effect::Compact(Box::new(errand))));
+            return;
+        }
+        self.flight = Flight::Proposed;
+        let plan = Plan { revision: known.state.revision(), parts };
+        effects.push(Effect::Propose { request: Box::new(request(plan)), within: self.propose_within });
     }
 
     fn decide(&mut self, now: LogTime, effects: &mut Vec<Effect>) {
@@ -164,7 +202,8 @@ impl Placement {
         }
         self.due = false;
         let decision = known.pool.decide(&known.state, now, &self.limits);
-        let wake = match (decision.more, decision.next_wakeup) {
+        let look = self.compaction.next_look(&known.state).filter(|look| *look > now);
+        let wake = match (decision.more, decision.next_wakeup.into_iter().chain(look).min()) {
             (true, _) if decision.plan.parts.is_empty() => Wake::In(PAUSE),
             (_, Some(time)) => Wake::At(time),
             (_, None) => Wake::Never,
@@ -187,6 +226,15 @@ impl Placement {
                 reply.send(explanation);
             }
             Question::Preview { spec, reply } => reply.send(known.pool.preview(&known.state, &spec)),
+            Question::Compaction(reply) => reply.send(self.compaction.progress()),
+            Question::StopCompaction(reply) => {
+                self.compaction.stop();
+                reply.send(self.compaction.progress());
+            }
+            Question::StartCompaction { order, at_once, reply } => {
+                let started = self.compaction.start(order, at_once, false);
+                reply.send((started, self.compaction.progress()));
+            }
         }
     }
 }

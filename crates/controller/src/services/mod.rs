@@ -25,10 +25,11 @@ use std::sync::Arc;
 
 use futures::Stream;
 use tessera_api::request_id::Mutation;
+use tessera_api::v1::ErrorReason;
 use tessera_consensus::SystemClock;
-use tessera_ledger::Command;
+use tessera_ledger::{Command, LogTime, State};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
@@ -44,6 +45,9 @@ use mutation::Made;
 use reading::Reading;
 use watch::{Watch, WatchMeters, WatchSettings};
 
+/// Rehearsals that a member plays at once; each may take a core for as long as its caller waits.
+const REHEARSALS: usize = 2;
+
 /// A stream of answers.
 pub(crate) type Answers<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 
@@ -54,6 +58,7 @@ pub struct Desk {
     watch: Watch,
     clock: WallClock,
     streams: Arc<Semaphore>,
+    rehearsals: Arc<Semaphore>,
     end: CancellationToken,
 }
 
@@ -63,7 +68,34 @@ impl Desk {
     pub fn new(pool: PoolHandle, settings: WatchSettings, meters: WatchMeters, end: CancellationToken) -> Self {
         let streams = Arc::new(Semaphore::new(settings.streams));
         let watch = Watch { settings, meters, states: pool.view().changes(), end: end.clone() };
-        Self { pool, watch, clock: WallClock::new(Arc::new(SystemClock)), streams, end }
+        let (clock, rehearsals) = (WallClock::new(Arc::new(SystemClock)), Arc::new(Semaphore::new(REHEARSALS)));
+        Self { pool, watch, clock, streams, rehearsals, end }
+    }
+
+    /// Plays something through on a state, away from the threads that serve calls; a few at a time, the others wait.
+    async fn rehearse<R: Send + 'static>(
+        &self,
+        reading: &Reading,
+        deadline: Instant,
+        play: impl FnOnce(&State, LogTime) -> R + Send + 'static,
+    ) -> Result<R, Status> {
+        let permit = timeout_at(deadline, Arc::clone(&self.rehearsals).acquire_owned()).await;
+        // Nobody closes the semaphore: what fails here is the deadline.
+        let Ok(Ok(permit)) = permit else { return Err(refusal::too_late()) };
+        let (state, now) = (Arc::clone(&reading.state), self.clock.now());
+        let played = tokio::task::spawn_blocking(move || {
+            let answer = play(&state, now);
+            drop(permit);
+            answer
+        });
+        match timeout_at(deadline, played).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                let sentence = format!("what was asked could not be played through: {error}; report it");
+                Err(refusal::because(ErrorReason::Internal, sentence))
+            }
+            Err(_) => Err(refusal::too_late()),
+        }
     }
 
     async fn read(&self, consistency: i32, deadline: Instant) -> Result<Reading, Status> {

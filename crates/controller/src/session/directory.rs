@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
-use tessera_ledger::{AllocationId, Event, NodeId, Revision, State};
+use tessera_ledger::{AllocationId, Event, NodeId, State};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
@@ -76,28 +76,31 @@ impl Directory {
 /// Reads what entries changed, wakes the sessions concerned, and counts, until the reign ends.
 pub(crate) async fn route(pool: PoolHandle, directory: Arc<Directory>, end: CancellationToken) {
     let mut changes = pool.view().changes();
-    let mut cursor = changes.borrow_and_update().revision();
+    let mut known = changes.borrow_and_update().clone();
     loop {
         tokio::select! {
             () = end.cancelled() => return,
             changed = changes.changed() => if changed.is_err() { return },
         }
         let state = changes.borrow_and_update().clone();
-        step(&state, cursor, &directory, pool.metrics());
-        cursor = state.revision();
+        step(&known, &state, &directory, pool.metrics());
+        known = state;
     }
 }
 
-/// Wakes whom the entries after `cursor` concern.
-fn step(state: &State, cursor: Revision, directory: &Directory, metrics: &Metrics) {
-    let Some(entries) = state.events_after(cursor) else {
-        tracing::warn!(revision = cursor.0, "events since this revision are forgotten: every session looks anew");
+/// Wakes whom the entries concern that lie between `known` and `state`.
+fn step(known: &State, state: &State, directory: &Directory, metrics: &Metrics) {
+    let Some(entries) = state.events_after(known.revision()) else {
+        tracing::warn!(
+            revision = known.revision().0,
+            "events since this revision are forgotten: every session looks anew"
+        );
         return directory.wake_all();
     };
     let mut concerns = Concerns::new();
     for entry in entries {
         for event in entry.events.iter() {
-            concerned(state, event, &mut concerns);
+            concerned(known, state, event, &mut concerns);
             events::count(metrics, state, event);
         }
     }
@@ -110,7 +113,7 @@ fn step(state: &State, cursor: Revision, directory: &Directory, metrics: &Metric
 type Concerns = BTreeMap<NodeId, Concern>;
 
 /// Adds the nodes whose orders an event may change, and which orders.
-fn concerned(state: &State, event: &Event, concerns: &mut Concerns) {
+fn concerned(known: &State, state: &State, event: &Event, concerns: &mut Concerns) {
     match event {
         Event::Node { node, .. } => concerns.entry(*node).or_default().add(Concern::Everything),
         // By name: a grant that has left the ledger with this very event has no nodes any more.
@@ -129,7 +132,9 @@ fn concerned(state: &State, event: &Event, concerns: &mut Concerns) {
             let present = state.job(*job).and_then(|job| job.allocation);
             target.into_iter().chain(present).for_each(|id| add_grant(state, id, concerns));
         }
-        Event::Job { .. } | Event::JobRemoved { .. } | Event::AllocationReleased { .. } => {}
+        // Its nodes keep no order of it, also those whose workers were over before.
+        Event::AllocationReleased { allocation, .. } => add_grant(known, *allocation, concerns),
+        Event::Job { .. } | Event::JobRemoved { .. } => {}
         Event::Queue { .. } | Event::Config => {}
     }
 }
@@ -180,10 +185,10 @@ mod tests {
             seat
         });
         let metrics = Metrics::new();
-        let mut cursor = ledger.state.revision();
+        let mut known = ledger.state.clone();
         let mut look = |ledger: &Ledger| {
-            step(&ledger.state, cursor, &directory, &metrics);
-            cursor = ledger.state.revision();
+            step(&known, &ledger.state, &directory, &metrics);
+            known = ledger.state.clone();
             [is_woken(&seats[0]), is_woken(&seats[1])]
         };
         let id = ledger.submit(job(4));
@@ -195,7 +200,7 @@ mod tests {
         assert_eq!(look(&ledger), [false, true], "a stop too");
         ledger.lose(a);
         assert_eq!(look(&ledger), [true, false], "a loss concerns the node lost");
-        step(&ledger.state, Revision(0), &directory, &metrics);
+        step(&State::new(), &ledger.state, &directory, &metrics);
         assert!(metrics.encode().is_ok_and(|page| page.contains("tessera_jobs_submitted_total{queue=\"default\"} 2")));
     }
 }

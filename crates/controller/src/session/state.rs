@@ -408,9 +408,8 @@ impl Session {
     /// A lost node is back once its agent has shown that nothing is there that was not granted (law L2).
     fn propose_return(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
         let lost = state.node(node).is_some_and(|node| node.state == NodeState::Lost);
-        let settled = self.reports.is_empty() && self.book.holds_only_granted(node, state);
-        let Some(greeting) = &self.greeting else { return };
-        if !lost || !settled || self.proposing.is_some() {
+        let Some(greeting) = self.greeting.as_ref().filter(|_| lost && self.proposing.is_none()) else { return };
+        if !self.reports.is_empty() || !self.book.holds_only_granted(node, state) {
             return;
         }
         self.proposing = Some(Step::Return);

@@ -3,6 +3,7 @@
 
 mod agent;
 mod members;
+mod past;
 
 use std::time::Duration;
 

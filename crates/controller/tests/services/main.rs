@@ -3,6 +3,7 @@
 
 mod support;
 
+mod foresight;
 mod forwarding;
 mod inputs;
 mod jobs;

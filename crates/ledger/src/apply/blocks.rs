@@ -88,6 +88,12 @@ impl State {
         }
     }
 
+    /// What the workers of an allocation that are not over count for in its queue.
+    pub(super) fn held_by(&self, allocation: &Allocation) -> QueueAmount {
+        let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+        live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)))
+    }
+
     /// Tells the workers of an allocation to stop. Those that never got an order are over at once.
     pub(super) fn begin_stop(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
@@ -96,6 +102,7 @@ impl State {
             AllocationPhase::Ending => {}
             AllocationPhase::Active => {
                 self.with_allocation(id, |allocation| allocation.phase = AllocationPhase::Ending);
+                self.charge_leaving(allocation.job, self.held_by(&allocation));
                 for worker in allocation.workers.iter() {
                     if matches!(worker.state, WorkerState::Held | WorkerState::Running) {
                         let owner = allocation.owner(worker.rank);
@@ -128,7 +135,7 @@ impl State {
             self.settle_offer(slice.card);
         }
         let amount = self.amount_of(&worker.slices);
-        self.charge_queue_of(allocation.job, |used| used.minus(amount));
+        self.charge_given_back(allocation.job, amount, allocation.phase == AllocationPhase::Ending);
         for waiting in self.waiting_on(worker, !request.is_zero()) {
             self.activate_if_complete(waiting);
         }
@@ -178,7 +185,10 @@ impl State {
             worker.slices.iter().all(|slice| {
                 self.cards.get(&slice.card).is_some_and(|card| {
                     card.extents.all(slice.start, slice.length, |state| state == BlockState::Held(owner))
-                        && (!whole || card.extents.as_slice().iter().all(|extent| is_mine_or_nobodys(extent.state, id)))
+                        && card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).all(|other| {
+                            let beside = || self.allocations.get(&other.allocation).map(|grant| grant.job);
+                            other.allocation == id || !whole && !beside().is_some_and(|job| self.takes_whole_cards(job))
+                        })
                 })
             })
         });
@@ -254,9 +264,4 @@ impl State {
     pub(super) fn card_ids(&self, node: NodeId) -> Vec<CardId> {
         self.cards_of(node).map(|(id, _)| id).collect()
     }
-}
-
-/// Whether a block is held by this grant or by nobody.
-fn is_mine_or_nobodys(state: BlockState, allocation: AllocationId) -> bool {
-    state.owner().is_none_or(|owner| owner.allocation == allocation)
 }

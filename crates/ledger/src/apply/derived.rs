@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocation::WorkerState;
+use crate::allocation::AllocationPhase;
 use crate::capacity::Capacity;
 use crate::extent::BlockCounts;
 use crate::job::JobState;
 use crate::ports::MeetingPorts;
-use crate::queue::QueueAmount;
-use crate::state::{PersistentMap, State, WaitingKey};
+use crate::queue::Queue;
+use crate::state::{State, WaitingKey};
 
 impl State {
     /// Computes every index and sum from scratch. A snapshot holds none of them.
@@ -56,32 +56,29 @@ impl State {
         self.rebuild_queues();
     }
 
-    /// What queues hold, from the allocations of their jobs.
+    /// What queues hold, from the allocations of their jobs. What they have held is not derived from anything.
     fn rebuild_queues(&mut self) {
-        let mut used: BTreeMap<String, QueueAmount> = BTreeMap::new();
-        let mut jobs: BTreeMap<String, u64> = BTreeMap::new();
+        let empty = |queue: &Queue| Queue { past: queue.past, ..Queue::new(queue.settings.clone()) };
+        let mut queues: BTreeMap<String, Queue> =
+            self.queues.into_iter().map(|(name, queue)| (name.clone(), empty(queue))).collect();
         for allocation in self.allocations() {
             let Some(job) = self.jobs.get(&allocation.job) else { continue };
-            let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-            let amount = live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)));
+            let amount = self.held_by(allocation);
             for name in self.queue_line(&job.spec.queue) {
-                let sum = used.entry(name).or_default();
-                *sum = sum.plus(amount);
+                let Some(queue) = queues.get_mut(&name) else { continue };
+                queue.used = queue.used.plus(amount);
+                if allocation.phase == AllocationPhase::Ending {
+                    queue.leaving = queue.leaving.plus(amount);
+                } else if !job.spec.preemptible {
+                    queue.firm = queue.firm.plus(amount);
+                }
             }
         }
         for job in self.jobs_from(Default::default()).filter(|job| !job.state.is_terminal()) {
-            *jobs.entry(job.spec.queue.clone()).or_insert(0) += 1;
+            if let Some(queue) = queues.get_mut(&job.spec.queue) {
+                queue.jobs += 1;
+            }
         }
-        let queues: PersistentMap<String, Arc<crate::queue::Queue>> = self
-            .queues
-            .into_iter()
-            .map(|(name, queue)| {
-                let mut queue = crate::queue::Queue::clone(queue);
-                queue.used = used.get(name).copied().unwrap_or_default();
-                queue.jobs = jobs.get(name).copied().unwrap_or(0);
-                (name.clone(), Arc::new(queue))
-            })
-            .collect();
-        self.queues = queues;
+        self.queues = queues.into_iter().map(|(name, queue)| (name, Arc::new(queue))).collect();
     }
 }

@@ -11,11 +11,9 @@ use crate::node::Eligibility;
 use crate::queue::QueueAmount;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
+use crate::standing::PREEMPTION_WINDOW;
 use crate::state::State;
-use crate::units::{BlockIndex, Epoch, LogTime};
-
-/// The time within which preemptions of one job are counted (law L4).
-const PREEMPTION_WINDOW: std::time::Duration = std::time::Duration::from_secs(3600);
+use crate::units::{BlockIndex, Epoch};
 
 impl State {
     /// Grants virtual cards to a waiting job; `victims` are suspended for it.
@@ -99,7 +97,7 @@ impl State {
                 state: WorkerState::Held,
             });
         }
-        self.charge_queue_of(job, |used| used.plus(amount));
+        self.charge_held(job, amount);
         self.ports.take(planned[0].node, master_port);
         let allocation = Allocation {
             id,
@@ -132,11 +130,6 @@ impl State {
             job.preempted_at.push(now);
         });
         self.begin_suspension(victim, Reason::Preempted { beneficiary });
-    }
-
-    /// Preemptions of a job within the last hour.
-    pub(super) fn recent_preemptions(&self, preempted_at: &[LogTime]) -> usize {
-        preempted_at.iter().filter(|at| self.time.since(**at) < PREEMPTION_WINDOW).count()
     }
 
     /// The grant that waited has all its blocks.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocation::{Allocation, PlannedWorker, WorkerState};
+use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, WorkerState};
 use crate::event::Touched;
 use crate::host::{HostRequest, HostUse};
 use crate::ids::{AllocationId, JobId, NodeId};
@@ -72,6 +72,17 @@ impl State {
         })
     }
 
+    /// Whether a host has all that was promised of it once those are gone that are told to stop.
+    pub(super) fn host_keeps_promises(&self, node: NodeId) -> bool {
+        let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { return true };
+        let staying = self
+            .allocations_on(node)
+            .filter(|grant| !matches!(grant.phase, AllocationPhase::Ending | AllocationPhase::Waiting));
+        let staying: BTreeSet<AllocationId> = staying.map(|grant| grant.id).collect();
+        let kept = HostUse { used: self.held_of_host(node, &staying), promised: HostRequest::ZERO };
+        self.host_use(node).promised.fits_in(kept.left_of(capacity))
+    }
+
     /// Checks that hosts have what the workers ask for, counting what victims give back.
     pub(super) fn validate_hosts(
         &self,
@@ -113,7 +124,7 @@ impl State {
         let mut counted: BTreeMap<NodeId, HostUse> = BTreeMap::new();
         for allocation in self.allocations() {
             let request = self.host_request_of(allocation.job);
-            let promised = allocation.phase == crate::allocation::AllocationPhase::Waiting;
+            let promised = allocation.phase == AllocationPhase::Waiting;
             let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
             for worker in live.filter(|_| !request.is_zero()) {
                 let host = counted.entry(worker.node).or_default();

@@ -1,6 +1,7 @@
 //! Jobs: submission, the wishes of people, and the one function that moves a job from state to state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Applied;
 use crate::allocation::{Allocation, MovePhase};
@@ -8,7 +9,6 @@ use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
 use crate::ids::JobId;
 use crate::job::{Ending, Job, JobSpec, JobState};
-use crate::queue::QueueAmount;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::{State, WaitingKey};
@@ -20,18 +20,24 @@ const HISTORY_LIMIT: usize = 8;
 impl State {
     /// Changes a job and keeps every index over jobs right.
     pub(super) fn with_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> Option<R> {
-        let revision = self.revision;
+        let (revision, now) = (self.revision, self.time);
         let job = Arc::make_mut(self.jobs.get_mut_cow(&id)?);
-        let (state, waiting) = (job.state, job.is_waiting());
+        let (state, waiting, old_key) = (job.state, job.is_waiting(), WaitingKey::of(job));
+        let began = job.waiting_since();
         let result = change(job);
         job.revision = revision;
-        let (key, queue) = (WaitingKey::of(job), job.spec.queue.clone());
-        let (new_state, now_waiting, changed_at) = (job.state, job.is_waiting(), job.changed_at);
-        if waiting && !now_waiting {
-            self.waiting.remove_cow(&key);
-        } else if now_waiting && !waiting {
-            self.waiting.insert_cow(key, ());
+        match (waiting, job.is_waiting()) {
+            (true, false) => {
+                job.waited = job.waited.saturating_add(now.since(began));
+                self.waiting.remove_cow(&old_key);
+            }
+            (false, true) => {
+                job.queued_at = now;
+                self.waiting.insert_cow(WaitingKey::of(job), ());
+            }
+            (true, true) | (false, false) => {}
         }
+        let (queue, new_state, changed_at) = (job.spec.queue.clone(), job.state, job.changed_at);
         if state != new_state {
             self.count_job(state, false);
             self.count_job(new_state, true);
@@ -100,6 +106,8 @@ impl State {
             retries: 0,
             history: Vec::new(),
             preempted_at: Vec::new(),
+            queued_at: self.time,
+            waited: Duration::ZERO,
         };
         if job.is_waiting() {
             self.waiting.insert_cow(WaitingKey::of(&job), ());
@@ -252,13 +260,5 @@ impl State {
             job.not_before = not_before;
         });
         self.move_job(id, state, reason);
-    }
-
-    /// Adds to, or takes from, what the queue of a job and the queues above it hold.
-    pub(super) fn charge_queue_of(&mut self, job: JobId, change: impl Fn(QueueAmount) -> QueueAmount) {
-        let Some(queue) = self.jobs.get(&job).map(|job| job.spec.queue.clone()) else { return };
-        for name in self.queue_line(&queue) {
-            self.with_queue(&name, |queue| queue.used = change(queue.used));
-        }
     }
 }

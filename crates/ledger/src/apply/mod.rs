@@ -12,6 +12,7 @@ mod moves;
 mod nodes;
 mod offer;
 mod queues;
+mod recall;
 mod reports;
 mod retention;
 mod validate;
@@ -101,7 +102,7 @@ impl State {
         }
         match self.carry_out(request) {
             Ok(outcome) => {
-                if let Some(key) = request.key {
+                if let Some(key) = request.key.filter(|_| !changed_nothing(&outcome)) {
                     self.remember(key, &outcome);
                 }
                 outcome
@@ -163,4 +164,9 @@ impl State {
     fn known_job(&self, id: JobId) -> Result<Arc<crate::job::Job>, Rejection> {
         self.jobs.get(&id).cloned().ok_or(Rejection::UnknownJob(id))
     }
+}
+
+/// Whether every part of a plan was refused: like any refusal it is not remembered, sent again it may succeed.
+fn changed_nothing(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Planned(parts) if parts.iter().all(Result::is_err))
 }

@@ -1,14 +1,18 @@
 //! Moves of jobs between cards: reserve target, suspend, transfer, resume (architecture section 6). Each step is a log
 //! entry; whoever leads next finds the move where it stands and carries it on.
+//!
+//! While it moves a job holds both places, and its queue is charged for both: a move that would take the queue above its maximum
+//! is refused. The source is one attempt, the target the next: what each of them wrote is found where it ran. A move
+//! costs no retry. Whatever goes wrong at the target leaves the job as if it had been suspended: it resumes by itself.
 
 use std::sync::Arc;
 
 use super::Applied;
-use crate::allocation::{Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, WorkerExit};
+use crate::allocation::{Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, StopCause, WorkerExit};
 use crate::command::Outcome;
 use crate::event::Event;
 use crate::ids::{AllocationId, JobId, MoveId};
-use crate::job::{Ending, Job, JobState};
+use crate::job::{Attempt, Ending, Job, JobState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::State;
@@ -21,12 +25,15 @@ impl State {
         let Some(source) = source.and_then(|id| self.allocations.get(&id)).cloned() else {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "moved" });
         };
-        if workers.len() != source.workers.len() {
-            return Err(Rejection::GrantMismatch { job: id, problem: "a move keeps the number of workers".to_owned() });
+        let members = workers.iter().map(|worker| worker.member);
+        if !members.eq(source.workers.iter().map(|worker| worker.member)) {
+            let problem = "a move keeps the workers of each virtual card".to_owned();
+            return Err(Rejection::GrantMismatch { job: id, problem });
         }
         self.validate_workers(&job, workers, &[])?;
+        self.validate_queue(&job, workers, &[])?;
         let port = self.free_port(workers[0].node)?;
-        let target = self.make_allocation(id, source.attempt, workers, AllocationPhase::Reserved, port);
+        let target = self.make_allocation(id, job.attempts + 1, workers, AllocationPhase::Reserved, port);
         let movement = self.next_move;
         self.next_move = MoveId(movement.0 + 1);
         let record = Move {
@@ -61,19 +68,15 @@ impl State {
                 self.end_move(id);
                 self.move_job(movement.job, JobState::Running, Reason::MoveFailed);
             }
+            (MovePhase::Suspending, false) => {
+                // The source goes on stopping; the job is suspended once it has.
+                self.begin_stop(movement.target);
+                self.end_move(id);
+                self.move_job(movement.job, JobState::Suspending, Reason::MoveFailed);
+                self.settle_if_over(movement.job, movement.source, Reason::MoveFailed);
+            }
             (MovePhase::Transferring, true) => {
-                let target = movement.target;
-                self.with_allocation(target, |target| target.phase = AllocationPhase::Active);
-                let grant = self.allocations.get(&target).cloned();
-                self.with_job(movement.job, |job| {
-                    job.allocation = Some(target);
-                    // The attempt goes on elsewhere: its output is found there from now on.
-                    if let (Some(attempt), Some(grant)) = (job.history.last_mut(), grant) {
-                        attempt.allocation = target;
-                        attempt.epoch = grant.epoch;
-                        attempt.nodes = grant.workers.iter().map(|worker| worker.node).collect();
-                    }
-                });
+                self.begin_attempt_at(movement.job, movement.target);
                 self.set_move_phase(id, MovePhase::Resuming);
             }
             (MovePhase::Transferring, false) => {
@@ -82,30 +85,56 @@ impl State {
                 self.move_job(movement.job, JobState::Suspended, Reason::MoveFailed);
             }
             // The source is stopping, or the target starting: both end by themselves.
-            (MovePhase::Suspending | MovePhase::Resuming, _) => return Err(Rejection::MoveStale(id)),
+            (MovePhase::Suspending, true) | (MovePhase::Resuming, _) => return Err(Rejection::MoveStale(id)),
         }
         Ok(Outcome::Done)
+    }
+
+    /// Puts the target of a move into force, as the next attempt of its job.
+    fn begin_attempt_at(&mut self, job: JobId, target: AllocationId) {
+        let number = self.jobs.get(&job).map_or(1, |job| job.attempts + 1);
+        let now = self.time;
+        self.with_allocation(target, |target| {
+            target.phase = AllocationPhase::Active;
+            target.attempt = number;
+        });
+        let Some(grant) = self.allocations.get(&target).cloned() else { return };
+        let attempt = Attempt {
+            number,
+            allocation: target,
+            epoch: grant.epoch,
+            nodes: grant.workers.iter().map(|worker| worker.node).collect(),
+            granted_at: now,
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            signal: None,
+            reason: None,
+        };
+        self.with_job(job, |job| {
+            job.attempts = number;
+            job.allocation = Some(target);
+            job.history.push(attempt);
+        });
     }
 
     /// The source of a move has stopped and given its blocks back.
     pub(super) fn source_stopped(&mut self, job: &Job, source: &Allocation) {
         let Some(id) = job.moving else { return };
-        let target = self.moves.get(&id).map(|movement| movement.target);
-        let ended_well = source.workers.iter().all(|worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded));
-        if ended_well {
-            // It ended by itself before it could be asked to stop: nothing is left to move.
-            if let Some(target) = target {
+        if let Some((ending, reason)) = ended_by_itself(source) {
+            // It was over before it could be asked to stop: nothing is left to move.
+            if let Some(target) = self.moves.get(&id).map(|movement| movement.target) {
                 self.begin_stop(target);
             }
             self.end_move(id);
-            self.with_job(job.id, |job| job.ending = Some(Ending::Completed));
-            self.move_job(job.id, JobState::Completing, Reason::Exited);
-            self.close_attempt(source, &Reason::Exited);
+            self.with_job(job.id, |job| job.ending = Some(ending));
+            self.move_job(job.id, JobState::Completing, reason.clone());
+            self.close_attempt(source, &reason);
             self.remove_allocation(source);
-            self.end_attempt(job.id, Reason::Exited);
+            self.end_attempt(job.id, reason);
             return;
         }
-        self.with_job(job.id, |job| job.allocation = None);
+        self.close_attempt(source, &Reason::Moving);
         self.remove_allocation(source);
         self.set_move_phase(id, MovePhase::Transferring);
     }
@@ -131,4 +160,15 @@ impl State {
             self.pending_events.push(Event::Move { id, job: movement.job, in_progress: false });
         }
     }
+}
+
+/// How a grant that was to be moved ended, if it did not end because it was told to: well, or at its time limit. Any other end
+/// counts as a stop for the move: of a gang that is being stopped some workers fail because others are gone.
+fn ended_by_itself(source: &Allocation) -> Option<(Ending, Reason)> {
+    let exits = || source.workers.iter().filter_map(|worker| worker.exit.as_ref());
+    if exits().any(|exit| exit.cause == StopCause::TimeLimit) {
+        return Some((Ending::Timeout, Reason::TimeLimit));
+    }
+    let well = source.workers.iter().all(|worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded));
+    well.then_some((Ending::Completed, Reason::Exited))
 }

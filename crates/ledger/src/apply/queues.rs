@@ -6,7 +6,8 @@ use super::Applied;
 use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
-use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+use crate::ids::JobId;
+use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings, half_life};
 use crate::rejection::Rejection;
 use crate::spec::{check_config, check_name};
 use crate::state::State;
@@ -35,6 +36,50 @@ impl State {
         }
     }
 
+    /// Changes what the queue of a job and the queues above it hold. `firm` is given for a job that is not preemptible.
+    fn charge(&mut self, job: JobId, change: impl Fn(&mut Queue, bool)) {
+        let Some(spec) = self.jobs.get(&job).map(|job| job.spec.clone()) else { return };
+        let (now, half_life) = (self.time, half_life(&self.config));
+        for name in self.queue_line(&spec.queue) {
+            self.with_queue(&name, |queue| {
+                queue.past.advance(queue.used, now, half_life);
+                change(queue, !spec.preemptible);
+            });
+        }
+    }
+
+    /// A job holds more.
+    pub(super) fn charge_held(&mut self, job: JobId, amount: QueueAmount) {
+        self.charge(job, |queue, firm| {
+            queue.used = queue.used.plus(amount);
+            if firm {
+                queue.firm = queue.firm.plus(amount);
+            }
+        });
+    }
+
+    /// What a job holds is on its way back.
+    pub(super) fn charge_leaving(&mut self, job: JobId, amount: QueueAmount) {
+        self.charge(job, |queue, firm| {
+            queue.leaving = queue.leaving.plus(amount);
+            if firm {
+                queue.firm = queue.firm.minus(amount);
+            }
+        });
+    }
+
+    /// A job has given back what it held; `leaving`: after it had been told to.
+    pub(super) fn charge_given_back(&mut self, job: JobId, amount: QueueAmount, leaving: bool) {
+        self.charge(job, |queue, firm| {
+            queue.used = queue.used.minus(amount);
+            if leaving {
+                queue.leaving = queue.leaving.minus(amount);
+            } else if firm {
+                queue.firm = queue.firm.minus(amount);
+            }
+        });
+    }
+
     pub(super) fn set_queue(&mut self, settings: &QueueSettings) -> Applied {
         check_name("queue.name", &settings.name)?;
         if settings.weight == 0 {
@@ -58,8 +103,7 @@ impl State {
             }
             Some(_) => self.with_queue(&settings.name, |queue| queue.settings = settings.clone()),
             None => {
-                let queue = Queue { settings: settings.clone(), used: QueueAmount::default(), jobs: 0 };
-                self.queues.insert_cow(settings.name.clone(), Arc::new(queue));
+                self.queues.insert_cow(settings.name.clone(), Arc::new(Queue::new(settings.clone())));
                 self.touched.push(Touched::Queues);
             }
         }

@@ -115,7 +115,13 @@ impl State {
         }
         let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
         let node = allocation.worker(rank).map_or(NodeId(0), |worker| worker.node);
-        let (ending, reason) = verdict(&job, node, &exit);
+        let (ending, reason) = match self.move_phase(&job) {
+            // That the new place cannot start it is not the job's fault.
+            Some(MovePhase::Resuming) if exit.cause == StopCause::StartFailed => {
+                (Ending::Requeue, Reason::StartFailed { message: exit.message.clone() })
+            }
+            _ => verdict(&job, node, &exit),
+        };
         self.release_worker(id, rank, exit);
         let runs = match job.state {
             JobState::Starting | JobState::Running => true,

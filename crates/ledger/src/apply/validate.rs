@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocation::{AllocationPhase, PlannedWorker, Slice};
+use crate::allocation::{PlannedWorker, Slice};
 use crate::card::CardHealth;
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId};
-use crate::job::{Job, JobState, Span};
+use crate::job::{Job, Span};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
 use crate::state::State;
@@ -182,55 +182,7 @@ impl State {
         Ok(())
     }
 
-    /// Law L4: only strictly lower priority (or over-quota against guaranteed), preemptible, not too often, and each victim
-    /// gives something that the beneficiary gets.
-    pub(super) fn validate_victims(
-        &self,
-        job: &Job,
-        workers: &[PlannedWorker],
-        victims: &[JobId],
-    ) -> Result<(), Rejection> {
-        let cards: BTreeSet<CardId> =
-            workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
-        let mut seen = BTreeSet::new();
-        for id in victims {
-            let refuse = |problem| Err(Rejection::NotPreemptible { victim: *id, beneficiary: job.id, problem });
-            let victim = self.known_job(*id)?;
-            let allocation = victim.allocation.and_then(|id| self.allocations.get(&id));
-            let Some(allocation) = allocation.filter(|allocation| allocation.phase == AllocationPhase::Active) else {
-                return refuse("it holds no blocks that could be taken");
-            };
-            if !matches!(victim.state, JobState::Starting | JobState::Running) || !seen.insert(*id) {
-                return refuse("it is not starting or running");
-            }
-            if !victim.spec.preemptible {
-                return refuse("it is not preemptible");
-            }
-            if victim.spec.priority >= job.spec.priority && !self.is_owed(job, &victim, workers) {
-                return refuse("its priority is not lower");
-            }
-            if self.recent_preemptions(&victim.preempted_at) >= self.config.preemptions_per_hour as usize {
-                return refuse("it was preempted too often within the last hour");
-            }
-            let slices = allocation.workers.iter().flat_map(|worker| &worker.slices);
-            if !slices.into_iter().any(|slice| cards.contains(&slice.card)) {
-                return refuse("it holds nothing on the cards granted");
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the job's queue stays within its guarantee with this grant while the victim's queue is above its own.
-    fn is_owed(&self, job: &Job, victim: &Job, workers: &[PlannedWorker]) -> bool {
-        let (Some(mine), Some(theirs)) = (self.queues.get(&job.spec.queue), self.queues.get(&victim.spec.queue)) else {
-            return false;
-        };
-        job.spec.queue != victim.spec.queue
-            && mine.used.plus(self.amount_asked(workers)).within(mine.settings.guaranteed)
-            && !theirs.used.within(theirs.settings.guaranteed)
-    }
-
-    fn amount_asked(&self, workers: &[PlannedWorker]) -> QueueAmount {
+    pub(super) fn amount_asked(&self, workers: &[PlannedWorker]) -> QueueAmount {
         workers.iter().fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)))
     }
 
@@ -257,13 +209,10 @@ impl State {
     /// What a job holds, as far as it counts in a queue.
     fn held_in_queue(&self, job: JobId, queue: &str) -> QueueAmount {
         let Some(job) = self.jobs.get(&job) else { return QueueAmount::default() };
-        let Some(allocation) = job.allocation.and_then(|id| self.allocations.get(&id)) else {
-            return QueueAmount::default();
-        };
         if !self.queue_line(&job.spec.queue).iter().any(|name| name == queue) {
             return QueueAmount::default();
         }
-        let live = allocation.workers.iter().filter(|worker| worker.state != crate::allocation::WorkerState::Stopped);
-        live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)))
+        let allocation = job.allocation.and_then(|id| self.allocations.get(&id));
+        allocation.map_or_else(QueueAmount::default, |allocation| self.held_by(allocation))
     }
 }

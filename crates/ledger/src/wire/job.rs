@@ -1,6 +1,7 @@
 //! Jobs, grants and moves as snapshots keep them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::card::slice_to_wire;
 use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire};
@@ -12,6 +13,7 @@ use super::stored;
 use crate::allocation::{Allocation, Move, Worker};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank, RequestId};
 use crate::job::{Attempt, Job};
+use crate::standing::millis;
 use crate::units::{Epoch, LogTime, Revision};
 
 pub(super) fn job_to_wire(job: &Job) -> stored::Job {
@@ -36,6 +38,8 @@ pub(super) fn job_to_wire(job: &Job) -> stored::Job {
         retries: job.retries,
         history: job.history.iter().map(attempt_to_wire).collect(),
         preempted_at_ms: job.preempted_at.iter().map(|time| time.0).collect(),
+        queued_at_ms: job.queued_at.0,
+        waited_ms: millis(job.waited),
     }
 }
 
@@ -63,6 +67,8 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
         retries: job.retries,
         history: each("history", job.history, attempt_from_wire)?,
         preempted_at: job.preempted_at_ms.into_iter().map(LogTime).collect(),
+        queued_at: LogTime(job.queued_at_ms),
+        waited: Duration::from_millis(job.waited_ms),
     })
 }
 

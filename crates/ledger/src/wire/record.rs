@@ -9,6 +9,8 @@ use crate::card::Card;
 use crate::extent::{BlockState, Extent, ExtentMap};
 use crate::ids::{CardId, JobId, NodeId, RequestId};
 use crate::node::Node;
+use crate::past_use::PastUse;
+use crate::queue::Queue;
 use crate::state::AnsweredRequest;
 use crate::units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, Percent, Revision};
 
@@ -139,4 +141,24 @@ pub(super) fn answer_of_record(answer: &stored::AnsweredRequest) -> Result<(Requ
         job: answer.job_id.map(JobId),
     };
     Ok((id, answer))
+}
+
+/// What a queue has held in the past; `None` when it never held anything.
+pub(super) fn past_record(queue: &Queue) -> Option<stored::QueuePast> {
+    let past = queue.past;
+    (past != PastUse::default()).then(|| stored::QueuePast {
+        name: queue.settings.name.clone(),
+        compute: past.compute.to_be_bytes().to_vec(),
+        memory: past.memory.to_be_bytes().to_vec(),
+        counted_to_ms: past.counted_to.0,
+    })
+}
+
+pub(super) fn past_of_record(past: stored::QueuePast) -> Result<(String, PastUse), FieldError> {
+    let read = PastUse {
+        compute: wide_from_wire("compute", &past.compute)?,
+        memory: wide_from_wire("memory", &past.memory)?,
+        counted_to: LogTime(past.counted_to_ms),
+    };
+    Ok((past.name, read))
 }

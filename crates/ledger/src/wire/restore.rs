@@ -10,7 +10,7 @@ use super::events::entry_from_wire;
 use super::field::{FieldError, required, wide_from_wire};
 use super::job::{allocation_from_wire, job_from_wire, move_from_wire};
 use super::pool::{config_from_wire, queue_from_wire};
-use super::record::{answer_of_record, card_of_record, node_of_record};
+use super::record::{answer_of_record, card_of_record, node_of_record, past_of_record};
 use super::stored::{self, snapshot_record::Record};
 use super::{FORMAT, WireError};
 use crate::allocation::{Allocation, Move};
@@ -19,7 +19,7 @@ use crate::event::EntryEvents;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::Job;
 use crate::node::Node;
-use crate::queue::{Queue, QueueAmount};
+use crate::queue::Queue;
 use crate::state::{AnsweredRequest, PersistentMap, State};
 use crate::units::{BlockNumber, LogTime, Revision};
 
@@ -123,8 +123,13 @@ impl Restore {
             }
             Record::Queue(queue) => {
                 let settings = queue_from_wire(queue).map_err(under("queue"))?;
-                let queue = Queue { settings, used: QueueAmount::default(), jobs: 0 };
-                self.queues.push((queue.settings.name.clone(), Arc::new(queue)));
+                self.queues.push((settings.name.clone(), Arc::new(Queue::new(settings))));
+            }
+            Record::QueuePast(past) => {
+                let (name, past) = past_of_record(past).map_err(under("queue_past"))?;
+                let place = self.queues.binary_search_by(|(known, _)| known.cmp(&name));
+                let place = place.map_err(|_| FieldError::invalid("name", "is of no queue").under("queue_past"))?;
+                Arc::make_mut(&mut self.queues[place].1).past = past;
             }
             Record::Job(job) => {
                 let job = job_from_wire(job).map_err(under("job"))?;

@@ -10,7 +10,7 @@ use super::FORMAT;
 use super::events::entry_to_wire;
 use super::job::{allocation_to_wire, job_to_wire, move_to_wire};
 use super::pool::{config_to_wire, queue_to_wire};
-use super::record::{answer_record, card_record, node_record};
+use super::record::{answer_record, card_record, node_record, past_record};
 use super::stored::{self, snapshot_record::Record};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::state::{PersistentMap, State};
@@ -40,6 +40,7 @@ enum Section {
     Nodes(Option<NodeId>),
     Cards(Option<CardId>),
     Queues(Option<String>),
+    Past(Option<String>),
     Jobs(Option<JobId>),
     Allocations(Option<AllocationId>),
     Moves(Option<MoveId>),
@@ -79,7 +80,10 @@ impl SnapshotChunks {
                 .map_or(Section::Queues(None), |last| Section::Cards(Some(last))),
             Section::Queues(after) => writer
                 .put_map(&state.queues, after, |_, queue| Record::Queue(queue_to_wire(&queue.settings)))
-                .map_or(Section::Jobs(None), |last| Section::Queues(Some(last))),
+                .map_or(Section::Past(None), |last| Section::Queues(Some(last))),
+            Section::Past(after) => writer
+                .put_some(&state.queues, after, |_, queue| past_record(queue).map(Record::QueuePast))
+                .map_or(Section::Jobs(None), |last| Section::Past(Some(last))),
             Section::Jobs(after) => writer
                 .put_map(&state.jobs, after, |_, job| Record::Job(job_to_wire(job)))
                 .map_or(Section::Allocations(None), |last| Section::Jobs(Some(last))),
@@ -129,10 +133,21 @@ impl Writer<'_> {
         after: Option<K>,
         record: impl Fn(&K, &V) -> Record,
     ) -> Option<K> {
+        self.put_some(map, after, |key, value| Some(record(key, value)))
+    }
+
+    /// The same for things that are not all worth a record.
+    fn put_some<K: Ord + Clone, V: Clone>(
+        &mut self,
+        map: &PersistentMap<K, V>,
+        after: Option<K>,
+        record: impl Fn(&K, &V) -> Option<Record>,
+    ) -> Option<K> {
         let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut last = None;
         for (key, value) in map.range((from, Bound::Unbounded)) {
-            self.put(record(key, value));
+            let Some(record) = record(key, value) else { continue };
+            self.put(record);
             if self.is_full() {
                 last = Some(key.clone());
                 break;

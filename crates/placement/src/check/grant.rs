@@ -1,16 +1,15 @@
 //! Checks a grant: the gang is whole, each virtual card is what was asked for, and everything it takes is free or given back for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use tessera_ledger::capacity::CardClass;
 use tessera_ledger::{
-    AllocationId, AllocationPhase, CardHealth, CardId, Job, JobId, JobState, Mebibytes, MilliTflops, PlannedWorker,
-    QueueAmount, Slice, Span, WorkerState,
+    AllocationId, CardHealth, CardId, Job, JobId, JobState, Mebibytes, MilliTflops, PlannedWorker, QueueAmount, Slice,
+    Span, WorkerState,
 };
 
-use super::world::{Block, World};
-use super::{Holder, Problem, affinity, host, whole};
+use super::world::{Block, Held, World};
+use super::{Holder, Problem, affinity, host, victims, whole};
 
 pub(super) fn check(
     world: &mut World<'_>,
@@ -26,7 +25,7 @@ pub(super) fn check(
     let mut problems = Vec::new();
     check_gang(world, job, workers, &mut problems);
     affinity::check(world, job, workers, &mut problems);
-    check_victims(world, job, workers, victims, &mut problems);
+    victims::check(world, job, workers, victims, &mut problems);
     whole::check(world, job, workers, victims, &mut problems);
     take(world, job, workers, victims, &mut problems);
     host::take(world, job, workers, victims, &mut problems);
@@ -42,6 +41,10 @@ pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
         return Err(vec![Problem::JobNotReady(id)]);
     };
     let mut problems = Vec::new();
+    let source = job.allocation.and_then(|id| state.allocation(id));
+    if source.is_none_or(|source| source.workers.len() != workers.len()) {
+        problems.push(Problem::GangBroken(id));
+    }
     check_gang(world, job, workers, &mut problems);
     affinity::check(world, job, workers, &mut problems);
     whole::check(world, job, workers, &[], &mut problems);
@@ -108,40 +111,6 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
     }
     if compute < request.compute || memory < request.memory {
         problems.push(Problem::TooLittle { job: job.id, member });
-    }
-}
-
-/// Law L4.
-fn check_victims(
-    world: &mut World<'_>,
-    job: &Job,
-    workers: &[PlannedWorker],
-    victims: &[JobId],
-    problems: &mut Vec<Problem>,
-) {
-    let state = world.state;
-    let granted: BTreeSet<CardId> = workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
-    for id in victims {
-        let victim = state.job(*id);
-        let allocation = victim.and_then(|victim| victim.allocation).and_then(|id| state.allocation(id));
-        let allowed = victim.is_some_and(|victim| {
-            let hour = Duration::from_secs(3600);
-            let recent = victim.preempted_at.iter().filter(|at| state.time().since(**at) < hour).count();
-            victim.spec.preemptible
-                && victim.spec.priority < job.spec.priority
-                && matches!(victim.state, JobState::Starting | JobState::Running)
-                && recent < state.config().preemptions_per_hour as usize
-        });
-        let active = allocation.is_some_and(|allocation| allocation.phase == AllocationPhase::Active);
-        if !allowed || !active || !world.leaving.insert(*id) {
-            problems.push(Problem::NotPreemptible { victim: *id, beneficiary: job.id });
-            continue;
-        }
-        let slices =
-            allocation.into_iter().flat_map(|allocation| allocation.workers.iter()).flat_map(|worker| &worker.slices);
-        if !slices.into_iter().any(|slice| granted.contains(&slice.card)) {
-            problems.push(Problem::PreemptedInVain { victim: *id, beneficiary: job.id });
-        }
     }
 }
 
@@ -217,7 +186,7 @@ fn returned_by(world: &World<'_>, given: &BTreeSet<AllocationId>) -> BTreeMap<Ca
     returned
 }
 
-fn amount(world: &World<'_>, slices: impl Iterator<Item = Slice>) -> QueueAmount {
+pub(super) fn amount(world: &World<'_>, slices: impl Iterator<Item = Slice>) -> QueueAmount {
     let block_size = world.state.config().block_size;
     slices.fold(QueueAmount::default(), |sum, slice| {
         sum.plus(QueueAmount { compute: block_size.saturating_mul(slice.length.0), memory: slice.memory })
@@ -234,19 +203,28 @@ fn check_queues(
     let state = world.state;
     let asked = amount(world, workers.iter().flat_map(|worker| worker.slices.iter().copied()));
     for name in world.queue_line(&job.spec.queue) {
-        let used = world.queues.get(&name).copied().unwrap_or_default();
-        let mut counted = used;
+        let held = world.queues.get(&name).copied().unwrap_or_default();
+        let mut counted = held.used;
         for victim in victims.iter().filter_map(|id| state.job(*id)) {
-            let Some(allocation) = victim.allocation.and_then(|id| state.allocation(id)) else { continue };
             if world.queue_line(&victim.spec.queue).contains(&name) {
-                let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-                counted = counted.minus(amount(world, live.flat_map(|worker| worker.slices.iter().copied())));
+                counted = counted.minus(held_by(world, victim));
             }
         }
         let maximum = state.queue(&name).and_then(|queue| queue.settings.maximum);
         if maximum.is_some_and(|maximum| !counted.plus(asked).within(maximum)) {
             problems.push(Problem::QueueExceeded(name.clone()));
         }
-        world.queues.insert(name, used.plus(asked));
+        let firm = if job.spec.preemptible { QueueAmount::default() } else { asked };
+        let held =
+            Held { used: held.used.plus(asked), standing: held.standing.plus(asked), firm: held.firm.plus(firm) };
+        world.queues.insert(name, held);
     }
+}
+
+/// What a job counts for in its queue.
+pub(super) fn held_by(world: &World<'_>, job: &Job) -> QueueAmount {
+    let allocation = job.allocation.and_then(|id| world.state.allocation(id));
+    let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
+    let live = workers.filter(|worker| worker.state != WorkerState::Stopped);
+    amount(world, live.flat_map(|worker| worker.slices.iter().copied()))
 }

@@ -4,6 +4,7 @@
 mod affinity;
 mod grant;
 mod host;
+mod victims;
 mod whole;
 mod world;
 

@@ -79,11 +79,22 @@ impl ModelCard {
     }
 }
 
+/// What a queue holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// In all.
+    pub(super) used: QueueAmount,
+    /// Without what is on its way back.
+    pub(super) standing: QueueAmount,
+    /// Of that, by jobs that are not preemptible.
+    pub(super) firm: QueueAmount,
+}
+
 /// The state as the parts before have left it.
 pub(super) struct World<'a> {
     pub(super) state: &'a State,
     cards: BTreeMap<CardId, ModelCard>,
-    pub(super) queues: BTreeMap<String, QueueAmount>,
+    pub(super) queues: BTreeMap<String, Held>,
     /// What the parts before took of hosts.
     pub(super) hosts: BTreeMap<NodeId, HostRequest>,
     /// Cards that the parts before took whole.
@@ -98,7 +109,12 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(super) fn new(state: &'a State) -> Self {
-        let queues = state.queues().map(|queue| (queue.settings.name.clone(), queue.used)).collect();
+        let held = |queue: &tessera_ledger::Queue| Held {
+            used: queue.used,
+            standing: queue.used.minus(queue.leaving),
+            firm: queue.firm,
+        };
+        let queues = state.queues().map(|queue| (queue.settings.name.clone(), held(queue))).collect();
         Self {
             state,
             cards: BTreeMap::new(),

@@ -13,10 +13,9 @@ use super::Index;
 use super::class::ClassId;
 use super::node::NodeEntry;
 use super::surroundings::Surroundings;
-use super::worth::{Badness, NOWHERE, NodeWorth};
+use super::worth::{Ask, Badness, NOWHERE, NodeWorth};
 use crate::demand::Demand;
 use crate::price::Prices;
-use crate::price::lanes::Lanes;
 
 /// Nodes whose best is found together.
 const BLOCK: usize = 64;
@@ -100,18 +99,18 @@ impl Columns {
     /// The column of a request, current; taken out of the table.
     fn current(&mut self, nodes: &[NodeEntry], demand: &Demand) -> Column {
         let mut column = self.kept.remove(&demand.column).unwrap_or_default();
-        let host = self.prices.host(demand.host.cpu.0, demand.host.memory.0);
+        let ask = Ask::new(demand, &self.prices);
         if column.seen < self.first || column.badness.len() != nodes.len() {
             column.badness = vec![NOWHERE; nodes.len()];
             column.card = vec![0; nodes.len()];
             column.least = vec![NOWHERE; nodes.len().div_ceil(BLOCK)];
             for position in 0..nodes.len() {
-                self.judge(&mut column, nodes, position, demand, &host);
+                self.judge(&mut column, nodes, position, &ask);
             }
         } else {
             for change in column.seen - self.first..self.changes.len() {
                 let position = self.changes[change].0 as usize;
-                self.judge(&mut column, nodes, position, demand, &host);
+                self.judge(&mut column, nodes, position, &ask);
             }
         }
         column.seen = self.first + self.changes.len();
@@ -119,10 +118,10 @@ impl Columns {
     }
 
     /// Computes what the request would cost on one node.
-    fn judge(&mut self, column: &mut Column, nodes: &[NodeEntry], position: usize, demand: &Demand, host: &Lanes) {
+    fn judge(&mut self, column: &mut Column, nodes: &[NodeEntry], position: usize, ask: &Ask<'_>) {
         let node = &nodes[position];
         let worth = self.worth[position].get_or_insert_with(|| NodeWorth::of(node, &self.prices));
-        let place = worth.place(node, &self.prices, demand, host);
+        let place = worth.place(node, &self.prices, ask);
         let before = std::mem::replace(&mut column.badness[position], place.badness);
         column.card[position] = place.card;
         let block = position / BLOCK;

@@ -71,15 +71,26 @@ impl Index {
             return freed;
         }
         let node = state.node(id).cloned();
-        self.nodes[position].host = node.as_ref().and_then(|node| Host::read(state, node));
-        self.nodes[position].node = node;
+        let now = node.as_ref().and_then(|node| Host::read(state, node));
+        let known = &mut self.nodes[position];
+        let (before, labels) = (known.host, known.node.as_ref().map(|node| node.description.labels.clone()));
+        let changed = known.node.is_some()
+            && (before.is_some_and(|before| now.is_none_or(|now| now.has_more_than(before)))
+                || labels != node.as_ref().map(|node| node.description.labels.clone()));
+        known.host = now;
+        known.node = node;
         self.stale_hosts.remove(&id);
         self.columns.touch(id);
         let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
         cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
         cards.sort_unstable();
         cards.dedup();
-        cards.into_iter().filter_map(|card| self.read_card(state, card)).collect()
+        let mut freed: Vec<Freed> = cards.iter().filter_map(|card| self.read_card(state, *card)).collect();
+        if changed {
+            let usable = self.nodes[position].cards.iter().filter(|card| card.usable);
+            freed = usable.map(|card| Freed(card.id)).collect();
+        }
+        freed
     }
 
     /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is more than

@@ -25,13 +25,17 @@ pub(crate) struct Host {
     pub(crate) cpu: u64,
     /// MiB.
     pub(crate) memory: u64,
+    /// What is held beyond what the host offers, since it offers less than it did: given back first.
+    over: HostRequest,
 }
 
 impl Host {
     /// What a node has left; `None` when it is not known and not limited.
     pub(crate) fn read(state: &State, node: &Node) -> Option<Self> {
-        let left = state.host_use(node.id).left_of(node.description.host?);
-        Some(Self { cpu: left.cpu.0, memory: left.memory.0 })
+        let (host, held) = (node.description.host?, state.host_use(node.id));
+        let (left, offered) = (held.left_of(host), HostRequest { cpu: host.cpu, memory: host.memory });
+        let over = held.used.plus(held.promised).minus(offered);
+        Some(Self { cpu: left.cpu.0, memory: left.memory.0, over })
     }
 
     /// Whether so much is left.
@@ -41,12 +45,15 @@ impl Host {
 
     /// With so much less.
     pub(crate) fn less(self, request: HostRequest) -> Self {
-        Self { cpu: self.cpu.saturating_sub(request.cpu.0), memory: self.memory.saturating_sub(request.memory.0) }
+        let (cpu, memory) = (self.cpu.saturating_sub(request.cpu.0), self.memory.saturating_sub(request.memory.0));
+        Self { cpu, memory, ..self }
     }
 
     /// With so much more.
     pub(crate) fn more(self, request: HostRequest) -> Self {
-        Self { cpu: self.cpu.saturating_add(request.cpu.0), memory: self.memory.saturating_add(request.memory.0) }
+        let more = request.minus(self.over);
+        let (cpu, memory) = (self.cpu.saturating_add(more.cpu.0), self.memory.saturating_add(more.memory.0));
+        Self { cpu, memory, over: self.over.minus(request) }
     }
 
     /// Whether there is more of anything than in `before`.

@@ -1,17 +1,56 @@
 //! What a node is worth, and what a placement on it costs: the difference.
 
+use tessera_ledger::CardKind;
+
 use super::card::CardEntry;
-use super::node::NodeEntry;
+use super::class::ClassId;
+use super::node::{Host, NodeEntry};
 use crate::demand::{Demand, Offer};
 use crate::price::Prices;
 use crate::price::lanes::{self, LANES, Lanes};
-use tessera_ledger::CardKind;
 
-/// The worth of a node in every lane, and what binds.
-#[derive(Clone, Copy, Debug, Default)]
+/// Cards of a node that are the same to every request.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    class: ClassId,
+    /// Position of the first of them on the node.
+    position: u16,
+    /// How many of them are empty; zero when they are partly used.
+    empty: u16,
+    /// Blocks that one worker could be given, and how many of them are one run.
+    offered: u32,
+    largest: u32,
+    memory: u64,
+    slices_left: u32,
+    /// The worth of the node without one of these cards; without all of them when they are empty.
+    rest: Lanes,
+}
+
+/// The worth of a node, and all else that is needed to judge a placement there.
+#[derive(Clone, Debug, Default)]
 pub(super) struct NodeWorth {
-    lanes: Lanes,
     least: i32,
+    host: Option<Host>,
+    /// The most blocks that one card offers.
+    most: u32,
+    groups: Vec<Group>,
+}
+
+/// A request that is placed.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    demand: &'a Demand,
+    /// The fewest blocks of one card that could do.
+    least: u32,
+    /// What its part of a host costs.
+    host: Lanes,
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn new(demand: &'a Demand, prices: &Prices) -> Self {
+        let least = demand.offers.iter().map(|offer| offer.need.min(offer.blocks)).min().unwrap_or(u32::MAX);
+        Self { demand, least, host: prices.host(demand.host.cpu.0, demand.host.memory.0) }
+    }
 }
 
 /// How bad a place is; less is better. The processors of hosts are the last resort, then goes what costs least, then what need not be
@@ -25,7 +64,7 @@ pub(super) const NOWHERE: Badness = Badness::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) badness: Badness,
-    /// Position of the card on the node; zero for requests that take several.
+    /// Position of the card on the node; for requests that take several, of one of them.
     pub(super) card: u16,
 }
 
@@ -42,83 +81,122 @@ const REMAINDERS: u64 = 1 << 16;
 impl NodeWorth {
     /// What a node is worth.
     pub(super) fn of(node: &NodeEntry, prices: &Prices) -> Self {
-        let mut worth = match node.host {
-            Some(host) => prices.host(host.cpu, host.memory),
-            None => unlimited(),
-        };
+        let mut worth = node.host.map_or_else(unlimited, |host| prices.host(host.cpu, host.memory));
+        let mut groups: Vec<Group> = Vec::with_capacity(node.cards.len());
         for (position, card) in node.cards.iter().enumerate() {
-            if !card.is_empty() {
-                if card.offered() > 0
-                    && let Some(part) = prices.card(card.class, card.offered(), card.memory_free)
-                {
-                    lanes::add(&mut worth, part.as_ref());
-                }
-            } else if !node.cards[..position].iter().any(|other| other.class == card.class && other.is_empty())
-                && let Some(empty) = prices.empty(card.class, empty_cards(node, card))
+            let group = Group::of(card, position);
+            if group.offered == 0 {
+                continue;
+            }
+            match groups.iter_mut().find(|other| other.is_like(&group)) {
+                Some(other) => other.empty += group.empty,
+                None => groups.push(group),
+            }
+            if group.empty == 0
+                && let Some(part) = prices.card(card.class, group.offered, group.memory)
             {
+                lanes::add(&mut worth, part.as_ref());
+            }
+        }
+        for group in groups.iter().filter(|group| group.empty > 0) {
+            if let Some(empty) = prices.empty(group.class, group.empty.into()) {
                 lanes::add(&mut worth, empty);
             }
         }
-        Self { lanes: worth, least: lanes::minimum(&worth) }
+        for group in &mut groups {
+            group.rest = worth;
+            if group.empty > 0 {
+                lanes::subtract_some(&mut group.rest, prices.empty(group.class, group.empty.into()));
+            } else if let Some(part) = prices.card(group.class, group.offered, group.memory) {
+                lanes::subtract(&mut group.rest, part.as_ref());
+            }
+        }
+        let most = groups.iter().map(|group| group.offered).max().unwrap_or(0);
+        Self { least: lanes::minimum(&worth), host: node.host, most, groups }
     }
 
     /// The best place for one virtual card on the node.
-    pub(super) fn place(&self, node: &NodeEntry, prices: &Prices, demand: &Demand, host: &Lanes) -> Place {
-        if !demand.fits_host(node, 1) || !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
-            return Place::NOWHERE;
-        }
+    pub(super) fn place(&self, node: &NodeEntry, prices: &Prices, ask: &Ask<'_>) -> Place {
         let mut best = Place::NOWHERE;
-        for (position, card) in node.cards.iter().enumerate() {
-            let Some(offer) = demand.offer_of(card.class) else { continue };
-            if !fits(node, card, demand, offer) || node.cards[..position].iter().any(|other| alike(other, card)) {
-                continue;
-            }
-            let cost = self.cost(node, card, prices, demand, offer, host);
-            let badness = badness(card, offer, u64::try_from(prices.rounded(cost)).unwrap_or(0));
+        let demand = ask.demand;
+        if self.most < ask.least
+            || self.host.is_some_and(|left| !left.holds(demand.host))
+            || !demand.labels.is_empty() && !node.node.as_ref().is_some_and(|node| demand.accepts(node))
+        {
+            return best;
+        }
+        for group in self.groups.iter().filter(|group| group.offered >= ask.least) {
+            let Some(offer) = demand.offer_of(group.class).filter(|offer| group.fits(demand, offer)) else { continue };
+            let after = group.after(prices, demand, offer, self.host.map(|_| &ask.host));
+            let cost = if prices.knows(group.class) { self.least - after } else { 0 };
+            let badness = group.badness(offer, u64::try_from(prices.rounded(cost)).unwrap_or(0));
             if badness < best.badness {
-                best = Place { badness, card: u16::try_from(position).unwrap_or(u16::MAX) };
+                best = Place { badness, card: group.position };
             }
         }
         best
     }
-
-    /// What the node is worth less once a virtual card is on this card, or on it and others that are empty like it.
-    fn cost(
-        &self,
-        node: &NodeEntry,
-        card: &CardEntry,
-        prices: &Prices,
-        demand: &Demand,
-        offer: &Offer,
-        host: &Lanes,
-    ) -> i32 {
-        let mut after = self.lanes;
-        if node.host.is_some() {
-            lanes::subtract(&mut after, host);
-        }
-        let (class, left) = (card.class, card.memory_free.saturating_sub(demand.memory));
-        if !prices.knows(class) {
-            return 0;
-        }
-        if card.is_empty() {
-            let (empty, taken) = (empty_cards(node, card), cards_taken(demand, offer));
-            change(&mut after, prices.empty(class, empty), prices.empty(class, empty - taken));
-        } else if let Some(before) = prices.card(class, card.offered(), card.memory_free) {
-            lanes::subtract(&mut after, before.as_ref());
-        }
-        if !demand.whole
-            && let Some(rest) = prices.card(class, card.offered() - offer.need, left)
-        {
-            lanes::add(&mut after, rest.as_ref());
-        }
-        self.least - lanes::minimum(&after)
-    }
 }
 
-fn change(lanes: &mut Lanes, before: Option<&Lanes>, after: Option<&Lanes>) {
-    if let (Some(before), Some(after)) = (before, after) {
-        lanes::subtract(lanes, before);
-        lanes::add(lanes, after);
+impl Group {
+    fn of(card: &CardEntry, position: usize) -> Self {
+        Self {
+            class: card.class,
+            position: u16::try_from(position).unwrap_or(u16::MAX),
+            empty: u16::from(card.is_empty()),
+            offered: card.offered(),
+            largest: card.free.largest(),
+            memory: card.memory_free,
+            slices_left: card.slices_left(),
+            rest: [0; LANES],
+        }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        self.class == other.class
+            && self.offered == other.offered
+            && self.largest == other.largest
+            && self.memory == other.memory
+            && self.slices_left == other.slices_left
+            && (self.empty > 0) == (other.empty > 0)
+    }
+
+    /// Whether a virtual card fits on one of these cards, or on several that are empty.
+    fn fits(&self, demand: &Demand, offer: &Offer) -> bool {
+        if demand.whole {
+            self.empty >= cards_taken(offer)
+        } else {
+            self.offered >= offer.need && self.memory >= demand.memory
+        }
+    }
+
+    /// What the node is worth once a virtual card is there.
+    fn after(&self, prices: &Prices, demand: &Demand, offer: &Offer, host: Option<&Lanes>) -> i32 {
+        let mut after = self.rest;
+        if let Some(host) = host {
+            lanes::subtract(&mut after, host);
+        }
+        let taken = if demand.whole { cards_taken(offer) } else { 1 };
+        if self.empty > taken
+            && let Some(empty) = prices.empty(self.class, (self.empty - taken).into())
+        {
+            lanes::add(&mut after, empty);
+        }
+        if !demand.whole
+            && self.offered > offer.need
+            && let Some(part) = prices.card(self.class, self.offered - offer.need, self.memory - demand.memory)
+        {
+            lanes::add(&mut after, part.as_ref());
+        }
+        lanes::minimum(&after)
+    }
+
+    fn badness(&self, offer: &Offer, cost: u64) -> Badness {
+        let renumber = u64::from(self.largest < offer.need.min(offer.blocks));
+        let left = u64::from(self.offered.saturating_sub(offer.need)) * (REMAINDERS - 1);
+        let left = (left / u64::from(offer.blocks.max(1))).min(REMAINDERS - 1);
+        let last_resort = u64::from(offer.kind == CardKind::Cpu);
+        (last_resort << 62) | (cost.min(MOST_COST) << 18) | (renumber << 17) | left
     }
 }
 
@@ -129,39 +207,7 @@ fn unlimited() -> Lanes {
     lanes
 }
 
-/// Empty cards of the class of `card` on a node.
-fn empty_cards(node: &NodeEntry, card: &CardEntry) -> usize {
-    node.cards.iter().filter(|other| other.class == card.class && other.is_empty()).count()
-}
-
-fn cards_taken(demand: &Demand, offer: &Offer) -> usize {
-    if demand.whole { (offer.need / offer.blocks.max(1)) as usize } else { 1 }
-}
-
-/// Whether a virtual card fits on a card, or on it and others that are empty like it.
-fn fits(node: &NodeEntry, card: &CardEntry, demand: &Demand, offer: &Offer) -> bool {
-    if demand.whole {
-        card.is_empty() && empty_cards(node, card) >= cards_taken(demand, offer)
-    } else {
-        card.room_for(offer.need, demand.memory) > 0
-    }
-}
-
-/// Whether two cards of a node are the same to every request.
-fn alike(left: &CardEntry, right: &CardEntry) -> bool {
-    left.class == right.class
-        && left.memory_free == right.memory_free
-        && left.slices == right.slices
-        && left.pinned == right.pinned
-        && left.hidden == right.hidden
-        && left.usable == right.usable
-        && left.free.total() == right.free.total()
-        && left.free.largest() == right.free.largest()
-}
-
-fn badness(card: &CardEntry, offer: &Offer, cost: u64) -> Badness {
-    let renumber = u64::from(card.free.largest() < offer.need.min(offer.blocks));
-    let left = u64::from(card.offered().saturating_sub(offer.need)) * (REMAINDERS - 1) / u64::from(offer.blocks.max(1));
-    let last_resort = u64::from(offer.kind == CardKind::Cpu);
-    (last_resort << 62) | (cost.min(MOST_COST) << 18) | (renumber << 17) | left.min(REMAINDERS - 1)
+/// Cards that a request for whole cards takes.
+fn cards_taken(offer: &Offer) -> u16 {
+    u16::try_from(offer.need / offer.blocks.max(1)).unwrap_or(u16::MAX)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{
@@ -14,12 +15,17 @@ use crate::demand::Demand;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ShapeId(pub(crate) usize);
 
-/// Everything in a job that decides where it fits.
+/// Number of a queue's line in one index; carries no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LineId(pub(crate) usize);
+
+/// Everything in a job that decides where it fits, and whom it may preempt for that.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ShapeKey {
     compute: u64,
     memory: u64,
     gang: u32,
+    gang_min: Option<u32>,
     span: Span,
     mixed: bool,
     precision: Option<Precision>,
@@ -34,15 +40,32 @@ pub(crate) struct ShapeKey {
     packing: Option<Packing>,
     /// Its queue; left empty where queues do not matter.
     pub(crate) queue: String,
+    /// Its priority; left zero where queues do not matter.
+    pub(crate) priority: u32,
+    /// The class of its time limit; left zero where queues do not matter.
+    pub(crate) limit: u32,
+}
+
+/// A time limit, rounded up so that there are few different ones: the power of two of its seconds; 0 for none.
+fn limit_class(limit: Option<Duration>) -> u32 {
+    let seconds = |limit: Duration| limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0)).max(1);
+    limit.map_or(0, |limit| seconds(limit).checked_next_power_of_two().map_or(64, u64::trailing_zeros) + 1)
 }
 
 impl ShapeKey {
+    /// A time within which all its jobs are over once they run, if they all have a time limit.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        let seconds = 1u64.checked_shl(self.limit.checked_sub(1)?).unwrap_or(u64::MAX);
+        Some(Duration::from_secs(seconds))
+    }
+
     pub(crate) fn of(spec: &JobSpec) -> Self {
         let request = &spec.virtual_card;
         Self {
             compute: request.compute.0,
             memory: request.memory.0,
             gang: spec.gang,
+            gang_min: spec.gang_min,
             span: request.span,
             mixed: request.mixed,
             precision: request.precision,
@@ -56,6 +79,8 @@ impl ShapeKey {
             affinity: spec.affinity.clone(),
             packing: spec.packing,
             queue: spec.queue.clone(),
+            priority: spec.priority,
+            limit: limit_class(spec.time_limit),
         }
     }
 }
@@ -63,10 +88,8 @@ impl ShapeKey {
 /// Why the first job of a shape could not start when it was tried last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
-    /// Nothing free is large enough, and nobody may be preempted for it.
+    /// Nothing free is large enough, and nobody may be made to give way for it.
     Capacity {
-        /// The highest priority that was tried: a higher one may be allowed to preempt more.
-        inverse_priority: u32,
         /// When a job that was preempted too often can be preempted again.
         retry_at: Option<LogTime>,
         /// Whether room in its queue would help as well.
@@ -84,6 +107,8 @@ pub(crate) enum Block {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) key: ShapeKey,
+    /// The line of its queue.
+    pub(crate) line: LineId,
     /// One of the jobs' specs: they are alike in all that matters here.
     pub(crate) spec: Arc<JobSpec>,
     /// The request against the present classes.

@@ -2,19 +2,54 @@
 //! use is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{AllocationId, JobSpec, LogTime, PoolConfig, Span};
+use tessera_ledger::{JobSpec, LogTime, PoolConfig, Span};
 
-use super::shape::{Block, Shape, ShapeId, ShapeKey};
+use super::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, Classes};
+use crate::queues::Queues;
+use crate::victims::{Standing, Victims};
 
-/// The highest priority.
-const HIGHEST: u32 = 100;
+/// The shapes of one queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueueLine {
+    /// The queue.
+    pub(crate) queue: String,
+    /// First jobs of the shapes that are to be tried.
+    ready: BTreeSet<(WaitingKey, ShapeId)>,
+    /// First jobs of the shapes that wait for capacity.
+    short: BTreeSet<(WaitingKey, ShapeId)>,
+    /// First jobs of the shapes that wait for room in the queue.
+    full: BTreeSet<(WaitingKey, ShapeId)>,
+}
+
+impl QueueLine {
+    /// The first job to be tried.
+    pub(crate) fn first_ready(&self) -> Option<(WaitingKey, ShapeId)> {
+        self.ready.first().copied()
+    }
+
+    /// The first job behind `after` that waits for capacity.
+    pub(crate) fn short_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
+        first_after(&self.short, after)
+    }
+
+    /// The first job behind `after` that waits for anything.
+    pub(crate) fn blocked_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
+        first_after(&self.short, after).into_iter().chain(first_after(&self.full, after)).min()
+    }
+}
+
+fn first_after(set: &BTreeSet<(WaitingKey, ShapeId)>, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
+    let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded((key, ShapeId(usize::MAX))));
+    set.range((from, Bound::Unbounded)).next().copied()
+}
 
 /// All shapes, each in the sets that its first job and its block call for.
 #[derive(Clone, Debug, Default)]
@@ -22,10 +57,12 @@ pub(crate) struct Shapes {
     table: Vec<Option<Shape>>,
     unused: Vec<ShapeId>,
     ids: BTreeMap<ShapeKey, ShapeId>,
-    /// First jobs of the shapes that are to be tried.
-    ready: BTreeSet<(WaitingKey, ShapeId)>,
-    /// First jobs of the shapes that wait for capacity.
-    short: BTreeSet<(WaitingKey, ShapeId)>,
+    lines: Vec<QueueLine>,
+    line_ids: BTreeMap<String, LineId>,
+    /// Lines whose first jobs have changed.
+    changed: BTreeSet<LineId>,
+    /// Number of shapes that wait for capacity.
+    short: usize,
     /// Shapes that wait for room in their queue.
     in_queue: BTreeSet<ShapeId>,
     /// Shapes to be tried again in the next round.
@@ -55,8 +92,9 @@ impl Shapes {
             return *id;
         }
         let demand = Demand::compile(spec, classes, config);
-        let shape =
-            Shape { key: key.clone(), spec: Arc::clone(spec), demand, jobs: BTreeSet::new(), others: 0, block: None };
+        let line = self.line_of(&spec.queue);
+        let (spec, jobs) = (Arc::clone(spec), BTreeSet::new());
+        let shape = Shape { key: key.clone(), line, spec, demand, jobs, others: 0, block: None };
         let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
         if id.0 == self.table.len() {
             self.table.push(Some(shape));
@@ -66,6 +104,31 @@ impl Shapes {
         self.ids.insert(key, id);
         self.list(id, true);
         id
+    }
+
+    fn line_of(&mut self, queue: &str) -> LineId {
+        if let Some(id) = self.line_ids.get(queue) {
+            return *id;
+        }
+        let id = LineId(self.lines.len());
+        self.lines.push(QueueLine { queue: queue.to_owned(), ..QueueLine::default() });
+        self.line_ids.insert(queue.to_owned(), id);
+        id
+    }
+
+    /// The line of a queue.
+    pub(crate) fn line(&self, id: LineId) -> &QueueLine {
+        &self.lines[id.0]
+    }
+
+    /// All lines.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = LineId> + use<> {
+        (0..self.lines.len()).map(LineId)
+    }
+
+    /// The lines whose first jobs have changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<LineId> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Enters a shape into the lists by class, or takes it out.
@@ -80,19 +143,10 @@ impl Shapes {
         }
     }
 
-    /// Puts a job into its shape; one of higher priority than was tried may succeed where that failed.
+    /// Puts a job into its shape. Where others of the shape do not fit, it does not either.
     pub(super) fn enter(&mut self, id: ShapeId, key: WaitingKey) {
         self.change(id, |shape| {
-            let raised = shape.head().is_none_or(|head| key.inverse_priority < head.inverse_priority);
             shape.jobs.insert(key);
-            let tried = match shape.block {
-                Some(Block::Capacity { inverse_priority, .. }) => inverse_priority <= key.inverse_priority,
-                Some(Block::Queue) => !raised,
-                Some(Block::Round) | None => true,
-            };
-            if !tried {
-                shape.block = None;
-            }
         });
     }
 
@@ -144,11 +198,17 @@ impl Shapes {
 
     /// Enters a shape into the sets that its head and block call for, or takes it out of them.
     fn file(&mut self, id: ShapeId, (head, block): (Option<WaitingKey>, Option<Block>), enter: bool) {
+        let Some(Some(line)) = self.table.get(id.0).map(|shape| shape.as_ref().map(|shape| shape.line)) else { return };
         match (head, block) {
-            (Some(head), None) => put(&mut self.ready, (head, id), enter),
-            (Some(head), Some(Block::Capacity { .. })) => put(&mut self.short, (head, id), enter),
+            (Some(head), None) => put(&mut self.lines[line.0].ready, (head, id), enter),
+            (Some(head), Some(Block::Capacity { .. })) => {
+                put(&mut self.lines[line.0].short, (head, id), enter);
+                self.short = if enter { self.short + 1 } else { self.short - 1 };
+            }
+            (Some(head), Some(Block::Queue)) => put(&mut self.lines[line.0].full, (head, id), enter),
             _ => {}
         }
+        self.changed.insert(line);
         match block {
             Some(Block::Queue) => put(&mut self.in_queue, id, enter),
             Some(Block::Round) => put(&mut self.round, id, enter),
@@ -167,16 +227,6 @@ impl Shapes {
     /// A shape.
     pub(crate) fn get(&self, id: ShapeId) -> Option<&Shape> {
         self.table.get(id.0)?.as_ref()
-    }
-
-    /// The first job in line that is to be tried.
-    pub(crate) fn first_ready(&self) -> Option<(WaitingKey, ShapeId)> {
-        self.ready.first().copied()
-    }
-
-    /// The shapes that wait for capacity and whose first jobs stand before `end`, in line order.
-    pub(crate) fn short_before(&self, end: Option<WaitingKey>) -> impl Iterator<Item = (WaitingKey, ShapeId)> {
-        self.short.iter().copied().take_while(move |(key, _)| end.is_none_or(|end| *key < end))
     }
 
     /// Notes that the first job of a shape cannot start, and so none of the shape.
@@ -203,25 +253,33 @@ impl Shapes {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    /// A card has more room: the shapes that could use it, be it by preempting what else is on it, are tried again. `priority`
-    /// tells the priority of the grants that can be preempted.
-    pub(crate) fn freed(&mut self, card: &CardEntry, priority: impl Fn(AllocationId) -> Option<u32>) {
-        let Some((first, _)) = self.short.first() else { return };
-        let highest = HIGHEST.saturating_sub(first.inverse_priority);
-        let held = card.holders.iter().filter_map(|(holder, blocks)| Some((priority(*holder)?, *blocks)));
-        let held: Vec<(u32, u32)> = held.filter(|(priority, _)| *priority < highest).collect();
-        let reach = |own: u32| {
-            let lower = held.iter().filter(|(priority, _)| *priority < own);
-            lower.fold(card.free.total(), |sum, (_, blocks)| sum.saturating_add(*blocks))
+    /// A card has more room: the shapes that could use it, be it by making what else is on it give way, are tried again; not those
+    /// of the line `but`.
+    pub(crate) fn freed(&mut self, card: &CardEntry, victims: &Victims, queues: &Queues, but: Option<LineId>) {
+        if self.short == 0 {
+            return;
+        }
+        let held = card.holders.iter().filter_map(|(holder, blocks)| Some((victims.standing(*holder)?, *blocks)));
+        let held: Vec<(&Standing, u32)> = held.collect();
+        let reach = |shape: &Shape| {
+            let (queue, free) = (shape.spec.queue.as_str(), card.free.total());
+            let gives = |standing: &Standing| match &*standing.queue == queue {
+                true => standing.preemptible && standing.priority < shape.spec.priority,
+                false => queues.may_recall(queue),
+            };
+            held.iter().filter(|(holder, _)| gives(holder)).fold(free, |sum, (_, blocks)| sum.saturating_add(*blocks))
         };
         // For how many virtual cards of the shape the card has room now.
         let rooms = |need: u32, shape: &Shape| {
             let free = card.room_for(need, shape.demand.memory);
-            let head = shape.head().filter(|_| !held.is_empty());
-            head.map_or(free, |head| free.max(reach(HIGHEST.saturating_sub(head.inverse_priority)) / need))
+            if held.is_empty() { free } else { free.max(reach(shape) / need) }
         };
-        let most = card.offered().max(reach(highest)).saturating_add(1);
-        let waits = |id: &ShapeId| self.get(*id).filter(|shape| matches!(shape.block, Some(Block::Capacity { .. })));
+        let all = held.iter().fold(card.free.total(), |sum, (_, blocks)| sum.saturating_add(*blocks));
+        let most = card.offered().max(all).saturating_add(1);
+        let waits = |id: &ShapeId| {
+            let shape = self.get(*id).filter(|shape| Some(shape.line) != but);
+            shape.filter(|shape| matches!(shape.block, Some(Block::Capacity { .. })))
+        };
         let on_one_card = self.by_need.get(&card.class).into_iter().flat_map(|set| set.range(..(most, ShapeId(0))));
         let on_one_card = on_one_card.filter_map(|(need, id)| Some((*id, rooms(*need, waits(id)?))));
         let spreading = self.spreading.get(&card.class).into_iter().flatten();
@@ -235,15 +293,34 @@ impl Shapes {
         }
     }
 
-    /// Blocks of a priority that could not be preempted before can be now: the shapes whose first job has a higher one are tried
-    /// again.
-    pub(crate) fn preemptible_appeared(&mut self, priority: u32) {
-        let end = WaitingKey { inverse_priority: HIGHEST.saturating_sub(priority), job: tessera_ledger::JobId(0) };
-        let mut woken: Vec<ShapeId> = self.short.range(..(end, ShapeId(0))).map(|(_, id)| *id).collect();
-        let before = |id: &ShapeId| self.get(*id).and_then(Shape::head).is_some_and(|head| head < end);
-        woken.extend(self.in_queue.iter().copied().filter(before));
+    /// A grant that could not give way can now: the shapes for which it might are tried again.
+    pub(crate) fn preemptible_appeared(&mut self, standing: &Standing, queues: &Queues) {
+        if standing.preemptible
+            && let Some(line) = self.line_ids.get(&*standing.queue).copied()
+        {
+            self.try_line(line, |shape| shape.spec.priority > standing.priority);
+        }
+        self.recall_changed(queues);
+    }
+
+    /// What may be recalled has changed: the shapes of queues that may recall something are tried again.
+    pub(crate) fn recall_changed(&mut self, queues: &Queues) {
+        for line in self.lines() {
+            if queues.may_recall(&self.lines[line.0].queue) {
+                self.try_line(line, |_| true);
+            }
+        }
+    }
+
+    /// Tries the shapes of a queue again that wait for capacity or for room in it.
+    fn try_line(&mut self, line: LineId, which: impl Fn(&Shape) -> bool) {
+        let short = self.lines[line.0].short.iter().map(|(_, id)| *id);
+        let in_queue = self.in_queue.iter().copied().filter(|id| self.get(*id).is_some_and(|shape| shape.line == line));
+        let woken: BTreeSet<ShapeId> = short.chain(in_queue).collect();
         for id in woken {
-            self.try_again(id);
+            if self.get(id).is_some_and(&which) {
+                self.try_again(id);
+            }
         }
     }
 

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
+use super::cost::Cost;
 use super::{Found, Hunt, Victim, attempt, is_useful};
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
-use crate::victims::live_slices;
+use crate::victims::{live_slices, live_workers};
 
 /// So many cards that could be cleared are compared, those with the most room first; four times as many as are needed, if that is
 /// more. Looking at all would cost more than the best of them saves.
 const COMPARED: usize = 512;
 
-/// A card that could be cleared, at the price of so many blocks.
-type Clearing = (u64, CardId, Vec<Arc<Victim>>);
+/// A card that could be cleared, and what that costs.
+type Clearing = (Cost, CardId, Vec<Arc<Victim>>);
 
 /// Clears as many cards as the gang lacks.
 pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
@@ -31,15 +32,16 @@ pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
             Some((placement, victims))
         });
     }
-    let found = hunt.place_without(index, together(&clearings, missing));
-    let found = found.or_else(|| hunt.place_without(index, together(&clearings, missing.saturating_mul(2))))?;
+    let cheapest = |hunt: &Hunt<'_>, count| hunt.together(together(&clearings, count));
+    let found = hunt.place_without(index, cheapest(hunt, missing));
+    let found = found.or_else(|| hunt.place_without(index, cheapest(hunt, missing.saturating_mul(2))))?;
     Some(hunt.spare(index, found))
 }
 
-/// The victims of the cheapest clearings, each once.
+/// The victims of the cheapest clearings, each once, cheapest first.
 fn together(clearings: &[Clearing], count: usize) -> Vec<Arc<Victim>> {
     let victims = clearings.iter().take(count).flat_map(|(.., victims)| victims);
-    let each_once: BTreeMap<_, _> = victims.map(|victim| (victim.allocation.id, victim)).collect();
+    let each_once: BTreeMap<_, _> = victims.map(|victim| ((victim.cost, victim.allocation.id), victim)).collect();
     each_once.into_values().cloned().collect()
 }
 
@@ -66,7 +68,7 @@ fn compare(index: &Index, hunt: &mut Hunt<'_>, limit: usize) -> Vec<Clearing> {
 
 fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
     let victims = cheapest_on(index, hunt, card)?;
-    Some((victims.iter().map(|victim| victim.blocks).sum(), card, victims))
+    Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))
 }
 
 /// Whether a virtual card fits on a card once these are gone.
@@ -80,7 +82,22 @@ fn fits_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Vic
         memory = memory.saturating_add(slice.memory.0);
         slices = slices.saturating_add(1);
     }
-    blocks >= offer.need && memory >= demand.memory && slices > 0
+    let taken_whole = !demand.whole || blocks >= entry.blocks && memory >= entry.memory;
+    blocks >= offer.need
+        && memory >= demand.memory
+        && slices > 0
+        && taken_whole
+        && host_without(index, demand, card, victims)
+}
+
+/// Whether a worker fits on the host of a card once these are gone.
+fn host_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Victim>]) -> bool {
+    let Some(left) = index.node(card.node).and_then(|node| node.host) else { return true };
+    let given_back = victims.iter().fold(left, |left, victim| {
+        let there = live_workers(&victim.allocation).filter(|worker| worker.node == card.node).count();
+        left.more(victim.host.times(u32::try_from(there).unwrap_or(u32::MAX)))
+    });
+    given_back.holds(demand.host)
 }
 
 /// The victims on a card whose going lets one more virtual card fit there: one alone if that is cheapest, else the cheap ones first,
@@ -94,6 +111,8 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
         return None;
     }
     let mut victims: Vec<Arc<Victim>> = entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect();
+    victims.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
+    let victims = hunt.together(victims);
     // The queue's maximum is counted here for a single virtual card; for a gang once it is together.
     let enough = |victims: &[Arc<Victim>]| {
         fits_without(index, demand, card, victims) && (demand.gang > 1 || hunt.admits(victims))
@@ -101,7 +120,6 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
     if victims.is_empty() || !enough(&victims) {
         return None;
     }
-    victims.sort_by_key(|victim| (victim.blocks, Reverse(victim.allocation.granted_at), victim.job));
     let alone =
         victims.iter().find(|victim| enough(std::slice::from_ref(victim))).map(|victim| vec![Arc::clone(victim)]);
     let mut chosen: Vec<Arc<Victim>> = Vec::new();
@@ -117,6 +135,6 @@ fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<A
             chosen = fewer;
         }
     }
-    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.blocks).sum::<u64>();
+    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.cost).sum::<Cost>();
     alone.into_iter().chain([chosen]).filter(|victims| !victims.is_empty()).min_by_key(cost)
 }

@@ -1,21 +1,27 @@
-//! Preemption (P5d, law L4): which jobs of lower priority give their blocks back so that one of higher priority fits.
+//! Preemption (P5d, law L4): which jobs give their blocks back so that another fits: jobs of its queue with a strictly lower
+//! effective priority, and, for a job within the guarantee of its queue, whatever other queues hold above theirs.
+//!
+//! Those give way who are lowest in their queue, and of these who cost least: the work that would be lost, times its TFLOPS, and
+//! what it takes to start again.
 //!
 //! A search never changes the index: victims' blocks are given back in a trial, and the trial is undone.
 
 mod cards;
+pub(crate) mod cost;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, QueueAmount, Span, State};
+use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, NodeId, QueueAmount, Span, State};
 
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
 use crate::index::Index;
 use crate::index::run::Run;
-use crate::queues::{self, Queues};
-use crate::victims::{Victims, live_slices, live_workers, protected_until};
+use crate::queues::{self, Giver, Queues};
+use crate::victims::{Victims, live_slices, live_workers};
+use cost::Cost;
 
 /// Once a plan is found, so many of its victims are tried to be spared one by one.
 const SPARED_ONE_BY_ONE: usize = 64;
@@ -33,6 +39,19 @@ pub(crate) struct Victim {
     pub(crate) blocks: u64,
     /// What each of its workers holds of its host.
     pub(crate) host: HostRequest,
+    /// What it would give back to its queue.
+    pub(crate) amount: QueueAmount,
+    /// Whether its queue may preempt it.
+    pub(crate) preemptible: bool,
+    /// What it costs that it gives way.
+    pub(crate) cost: Cost,
+}
+
+impl Victim {
+    /// As queues count it.
+    pub(crate) fn giver(&self) -> Giver<'_> {
+        Giver { queue: &self.queue, amount: self.amount, preemptible: self.preemptible }
+    }
 }
 
 /// The job that a search is made for.
@@ -40,7 +59,7 @@ pub(crate) struct Victim {
 pub(crate) struct Beneficiary<'a> {
     /// What it asks for.
     pub(crate) demand: &'a Demand,
-    /// Its priority: only lower ones are preempted.
+    /// Its priority: only lower effective ones of its queue are preempted.
     pub(crate) priority: u32,
     /// Its queue.
     pub(crate) queue: &'a str,
@@ -85,7 +104,7 @@ struct Hunt<'a> {
     inexact: bool,
 }
 
-/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue: few TFLOPS lost, then young work.
+/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue.
 pub(crate) fn search(
     index: &mut Index,
     state: &State,
@@ -104,7 +123,9 @@ pub(crate) fn search(
     if on_cards && !hard && (demand.span == Span::Card || demand.gang == 1) {
         found = cards::clear(index, &mut hunt);
     }
-    if found.is_none() && (hard || demand.span != Span::Card || demand.gang > 1) {
+    // What a host lacks may be held beside other cards than the one that is granted.
+    let elsewhere = hard || demand.span != Span::Card || demand.gang > 1 || !demand.host.is_zero();
+    if found.is_none() && elsewhere {
         found = steps::one_after_another(index, &mut hunt);
     }
     Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact }
@@ -122,13 +143,33 @@ impl Hunt<'_> {
     }
 
     fn judge(&mut self, id: AllocationId) -> Option<Victim> {
-        self.victims.priority(id).filter(|priority| *priority < self.job.priority)?;
+        let standing = self.victims.standing(id)?;
+        let recall = *standing.queue != *self.job.queue;
+        if !recall && !(standing.preemptible && standing.priority < self.job.priority) {
+            return None;
+        }
         let allocation = self.state.allocation(id)?;
         let job = self.state.job(allocation.job)?;
         if self.in_plan.leaving.contains(&job.id) {
             return None;
         }
-        if let Some(at) = protected_until(job, self.state.time(), self.state.config().preemptions_per_hour) {
+        let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
+        let memory = live_slices(allocation).map(|slice| slice.memory).sum();
+        let (now, config) = (self.state.time(), self.state.config());
+        let victim = Victim {
+            job: job.id,
+            queue: job.spec.queue.clone(),
+            allocation: Arc::clone(allocation),
+            blocks,
+            host: job.spec.host,
+            amount: queues::amount(blocks, memory, config.block_size),
+            preemptible: job.spec.preemptible,
+            cost: Cost::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
+        };
+        if recall && !self.queues.recall(self.job.queue, self.job.least).allows(victim.giver()) {
+            return None;
+        }
+        if let Some(at) = job.preemptible_from(now, config.preemptions_per_hour, recall) {
             let at = (at.0 < u64::MAX).then_some(at);
             self.retry_at = self.retry_at.into_iter().chain(at).min();
             return None;
@@ -137,20 +178,31 @@ impl Hunt<'_> {
             self.inexact = true;
             return None;
         }
-        let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
-        let (queue, host) = (job.spec.queue.clone(), job.spec.host);
-        Some(Victim { job: job.id, queue, allocation: Arc::clone(allocation), blocks, host })
+        Some(victim)
     }
 
     /// Whether the job's queue takes it once these have given back what they hold.
     fn admits(&self, victims: &[Arc<Victim>]) -> bool {
-        self.queues.admit(self.job.queue, self.job.least, &given_back(victims, self.state)).is_ok()
+        self.queues.admit(self.job.queue, self.job.least, &given_back(victims)).is_ok()
+    }
+
+    /// Those of the victims that may give way together, one after the other, as the ledger judges.
+    fn together(&self, victims: impl IntoIterator<Item = Arc<Victim>>) -> Vec<Arc<Victim>> {
+        let mut recall = self.queues.recall(self.job.queue, self.job.least);
+        let allowed = |victim: &Arc<Victim>| {
+            let allowed = victim.queue == self.job.queue || recall.allows(victim.giver());
+            if allowed {
+                recall.add(victim.giver());
+            }
+            allowed
+        };
+        victims.into_iter().filter(allowed).collect()
     }
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
     fn place_without(&self, index: &mut Index, victims: Vec<Arc<Victim>>) -> Option<Found> {
         let placement = attempt(index, &victims, |index| fit::place(index, self.job.demand).ok())?;
-        let useful = useful_for(&placement, victims);
+        let useful = useful_for(&placement, self.job.demand.host, victims);
         (!useful.is_empty() && self.admits(&useful)).then_some((placement, useful))
     }
 
@@ -158,7 +210,7 @@ impl Hunt<'_> {
     fn spare(&self, index: &mut Index, found: Found) -> Found {
         let (mut placement, mut chosen) = found;
         let mut order = chosen.clone();
-        order.sort_by_key(|victim| (std::cmp::Reverse(victim.blocks), victim.allocation.granted_at, victim.job));
+        order.sort_by_key(|victim| (std::cmp::Reverse(victim.cost), victim.allocation.granted_at, victim.job));
         for victim in order.into_iter().take(SPARED_ONE_BY_ONE) {
             let fewer: Vec<Arc<Victim>> = chosen.iter().filter(|other| other.job != victim.job).cloned().collect();
             if fewer.len() < chosen.len()
@@ -179,7 +231,12 @@ fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
 
 /// Gives a victim's blocks back in a trial. Its cards cannot be renumbered meanwhile: it still holds what it gives.
 fn give_back(index: &mut Index, victim: &Victim) {
-    for slice in live_slices(&victim.allocation) {
+    vacate(index, &victim.allocation, victim.host);
+}
+
+/// Gives back in a trial what a grant holds.
+pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostRequest) {
+    for slice in live_slices(allocation) {
         index.change(slice.card, |card| {
             card.free.give(Run { start: slice.start, length: slice.length });
             card.used = card.used.saturating_sub(slice.length.0);
@@ -188,8 +245,8 @@ fn give_back(index: &mut Index, victim: &Victim) {
             card.pinned = true;
         });
     }
-    for worker in live_workers(&victim.allocation) {
-        index.give_host_back(worker.node, victim.host);
+    for worker in live_workers(allocation) {
+        index.give_host_back(worker.node, host);
     }
 }
 
@@ -208,20 +265,31 @@ fn attempt(
     placement
 }
 
-/// The victims that hold something on the cards granted; the others would be preempted in vain.
-fn useful_for(placement: &Placement, victims: Vec<Arc<Victim>>) -> Vec<Arc<Victim>> {
+/// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted in vain.
+fn useful_for(placement: &Placement, host: HostRequest, victims: Vec<Arc<Victim>>) -> Vec<Arc<Victim>> {
     let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
-    let gives = |victim: &Arc<Victim>| live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card));
+    let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();
+    let gives = |victim: &Arc<Victim>| {
+        let on_hosts = !host.is_zero() && !victim.host.is_zero();
+        live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card))
+            || on_hosts && live_workers(&victim.allocation).any(|worker| nodes.contains(&worker.node))
+    };
     victims.into_iter().filter(gives).collect()
 }
 
 /// What victims give back, by queue.
-pub(crate) fn given_back(victims: &[Arc<Victim>], state: &State) -> Vec<(String, QueueAmount)> {
-    let amount = |victim: &Arc<Victim>| {
-        let memory = live_slices(&victim.allocation).map(|slice| slice.memory).sum();
-        (victim.queue.clone(), queues::amount(victim.blocks, memory, state.config().block_size))
-    };
-    victims.iter().map(amount).collect()
+pub(crate) fn given_back(victims: &[Arc<Victim>]) -> Vec<(String, QueueAmount)> {
+    victims.iter().map(|victim| (victim.queue.clone(), victim.amount)).collect()
+}
+
+/// Whether all these may give way together for a grant of just that size to a job of the queue.
+pub(crate) fn legal(queues: &Queues, queue: &str, asked: QueueAmount, victims: &[Arc<Victim>]) -> bool {
+    let mut recall = queues.recall(queue, asked);
+    victims.iter().all(|victim| {
+        let allowed = victim.queue == queue || recall.allows(victim.giver());
+        recall.add(victim.giver());
+        allowed
+    })
 }
 
 /// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.

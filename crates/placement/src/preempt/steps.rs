@@ -1,5 +1,6 @@
 //! Preemption for virtual cards that spread: victims are given up in order until the gang fits.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::{Found, Hunt, Victim, is_useful};
@@ -9,32 +10,40 @@ use crate::victims::live_slices;
 /// Most victims that are given up in one trial.
 const GIVEN_UP: usize = 16_384;
 
-/// Gives up victims, lowest priority and youngest first, twice as many each time, until the gang fits; then spares those that are
-/// not needed.
+/// Gives up victims, cheapest first for what they give back, twice as many each time, until the gang fits; then spares those that
+/// are not needed.
 pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
-    let (demand, all) = (hunt.job.demand, hunt.victims);
-    let mut order = all.below(hunt.job.priority);
-    let mut given: Vec<Arc<Victim>> = Vec::new();
-    let mut step = 1usize;
+    let order = in_order(index, hunt);
+    let mut count = 1;
     loop {
-        let before = given.len();
-        while given.len() < before + step {
-            let Some(id) = order.next() else { break };
-            let victim = hunt.victim(id);
-            given
-                .extend(victim.filter(|victim| {
-                    live_slices(&victim.allocation).any(|slice| is_useful(index, demand, slice.card))
-                }));
-        }
-        if given.len() == before {
-            return None;
-        }
-        if let Some(found) = hunt.place_without(index, given.clone()) {
+        let given = hunt.together(order.iter().take(count).cloned());
+        if let Some(found) = hunt.place_without(index, given) {
             return Some(hunt.spare(index, found));
         }
-        if given.len() >= GIVEN_UP {
+        if count >= order.len() {
             return None;
         }
-        step = given.len();
+        count = count.saturating_mul(2).min(order.len());
     }
+}
+
+/// Everybody who may give way and holds something that the job could use.
+fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
+    let (demand, all, job) = (hunt.job.demand, hunt.victims, hunt.job);
+    let own = all.below(job.queue, job.priority);
+    let recalled = hunt.queues.may_recall(job.queue).then(|| all.outside(job.queue));
+    let mut order: Vec<Arc<Victim>> = Vec::new();
+    for id in own.chain(recalled.into_iter().flatten()) {
+        if order.len() >= GIVEN_UP {
+            break;
+        }
+        let victim = hunt.victim(id);
+        let useful =
+            |victim: &Arc<Victim>| live_slices(&victim.allocation).any(|slice| is_useful(index, demand, slice.card));
+        order.extend(victim.filter(useful));
+    }
+    order.sort_by_key(|victim| {
+        (victim.cost.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job)
+    });
+    order
 }

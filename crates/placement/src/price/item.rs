@@ -10,7 +10,7 @@ use crate::index::class::ClassKey;
 pub(crate) const POINT: u32 = 12;
 
 /// Most different requests that take part; rarer ones are left out.
-pub(crate) const MOST_ITEMS: usize = 256;
+pub(crate) const MOST_ITEMS: usize = 512;
 
 /// A request of the mix.
 #[derive(Clone, Debug)]

@@ -21,8 +21,11 @@ const MEMORY_STEPS: [u64; LANES - CPU_LANES] = [256, 512, 1024, 2048];
 /// Bits behind the point of host prices.
 const POINT: u32 = 16;
 
-/// No value that takes part in a sum is larger: sums of lanes never overflow.
+/// No price of a request or a host is larger.
 pub(crate) const MOST: i64 = 1 << 27;
+
+/// No card is worth more, so that the sum over all cards of a node fits a lane.
+pub(crate) const MOST_OF_CARD: i32 = 1 << 23;
 
 /// What every lane charges for a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,14 +71,21 @@ impl HostPrices {
 /// Adds `more` to `lanes`.
 pub(crate) fn add(lanes: &mut Lanes, more: &Lanes) {
     for (lane, more) in lanes.iter_mut().zip(more) {
-        *lane = lane.saturating_add(*more);
+        *lane += *more;
     }
 }
 
 /// Takes `less` from `lanes`.
 pub(crate) fn subtract(lanes: &mut Lanes, less: &Lanes) {
     for (lane, less) in lanes.iter_mut().zip(less) {
-        *lane = lane.saturating_sub(*less);
+        *lane -= *less;
+    }
+}
+
+/// Takes `less` from `lanes` if there is any.
+pub(crate) fn subtract_some(lanes: &mut Lanes, less: Option<&Lanes>) {
+    if let Some(less) = less {
+        subtract(lanes, less);
     }
 }
 

@@ -49,7 +49,8 @@ impl Prices {
     /// The worth of a card of the class that is partly used.
     pub(crate) fn card(&self, class: ClassId, blocks: u32, memory: u64) -> Option<Part<'_>> {
         let table = self.table(class)?;
-        Some(table.part(table.compute_grid.left(u64::from(blocks)), table.memory_grid.left(memory)))
+        let memory = if table.by_memory.is_some() { table.memory_grid.left(memory) } else { 0 };
+        Some(table.part(table.compute_grid.left(u64::from(blocks)), memory))
     }
 
     /// The worth of so many empty cards of the class on one node.

@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
 /// Steps.
-const STEPS: i64 = 24;
+const STEPS: i64 = 40;
 
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
 const FIRST_STEP: i64 = 1229;
@@ -114,7 +114,8 @@ fn items(demands: &[(&Demand, u64)], scale: &Scale) -> Vec<Item> {
         let blocks = needs.min().unwrap_or(0).min(scale.largest * MOST_CARDS as u64);
         let compute = i64::try_from((blocks * LARGEST_CARD << POINT) / scale.largest).unwrap_or(MOST << POINT);
         let (cpu, memory) = (demand.host.cpu.0, demand.host.memory.0);
-        let nominal = compute.saturating_add(scale.of_host(cpu, memory)).max(1 << POINT);
+        let host = scale.of_host(cpu, memory).min(i64::try_from(LARGEST_CARD << POINT).unwrap_or(MOST));
+        let nominal = compute.saturating_add(host).max(1 << POINT);
         let share = u128::from(*weight) * u128::from(WHOLE_MIX) / total.max(1);
         Item {
             weight: i64::try_from(share).unwrap_or(1).max(1),
@@ -193,6 +194,12 @@ impl Solver {
             item.price = sum / (STEPS - STEPS / 2);
         }
         self.normalise(spent);
+        let premium: i64 = std::env::var("PREMIUM").map_or(0, |x| x.parse().unwrap());
+        for (position, item) in self.items.iter_mut().enumerate() {
+            if self.uses.iter().any(|uses| matches!(uses[position], Use::Whole(cards) if cards > 1)) {
+                item.price += item.price * premium / 100;
+            }
+        }
         self.fill();
     }
 

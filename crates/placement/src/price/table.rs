@@ -1,7 +1,7 @@
 //! The worth of what is left on a card: the best that requests of the observed mix could make of it, at their present prices.
 
 use super::grid::Grid;
-use super::lanes::{self, LANES, Lanes};
+use super::lanes::{self, LANES, Lanes, MOST_OF_CARD};
 
 /// What a request takes of a card of some class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ impl Knapsack {
                     worth[lane] = worth[lane].max(rest[lane] + best.worth[lane]);
                 }
             }
-            self.worth.push(worth);
+            self.worth.push(worth.map(|worth| worth.min(MOST_OF_CARD)));
         }
     }
 
@@ -153,10 +153,10 @@ impl Table {
             let mut worth = self.empty[count - 1];
             lanes::add(&mut worth, &one);
             for whole in self.wholes.iter().filter(|whole| whole.size <= count) {
-                let mut with = self.empty[count - whole.size];
-                lanes::add(&mut with, &whole.worth);
+                let most = MOST_OF_CARD * i32::try_from(count).unwrap_or(1);
+                let with = &self.empty[count - whole.size];
                 for lane in 0..LANES {
-                    worth[lane] = worth[lane].max(with[lane]);
+                    worth[lane] = worth[lane].max((with[lane] + whole.worth[lane]).min(most));
                 }
             }
             self.empty[count] = worth;
@@ -193,7 +193,7 @@ impl Table {
                     continue;
                 }
                 let worth = self.empty[count][lane];
-                if self.empty[count - 1][lane].saturating_add(part[lane]) == worth {
+                if self.empty[count - 1][lane].wrapping_add(part[lane]) == worth {
                     self.fill_part(rooms, compute, memory, lane, weight);
                     cards[count - 1][lane] += weight;
                     continue;
@@ -201,7 +201,7 @@ impl Table {
                 let fits = self.wholes.iter().filter(|whole| whole.size <= count);
                 let chosen = fits
                     .clone()
-                    .find(|whole| self.empty[count - whole.size][lane].saturating_add(whole.worth[lane]) == worth);
+                    .find(|whole| self.empty[count - whole.size][lane].wrapping_add(whole.worth[lane]) == worth);
                 if let Some(whole) = chosen {
                     supply[usize::from(whole.item[lane])] += weight;
                     cards[count - whole.size][lane] += weight;

@@ -26,7 +26,8 @@ pub enum Step {
     Lose(usize),
     Return(usize),
     Quarantine(usize),
-    Queue(usize, Option<(u64, u64)>),
+    /// A queue gets another maximum, and is guaranteed so much as far as that allows it.
+    Queue(usize, Option<(u64, u64)>, (u64, u64)),
     Pass(u64),
     /// A decision is made and committed.
     Decide,
@@ -48,6 +49,9 @@ pub struct Request {
     pub queue: usize,
     pub zone: Option<u32>,
     pub int8: bool,
+    pub limit: Option<u64>,
+    /// Thousandths of a processor, and whether whole cards are taken.
+    pub host: (u64, bool),
 }
 
 const QUEUES: [&str; 4] = ["default", "top", "left", "right"];
@@ -64,7 +68,10 @@ impl Request {
         spec.virtual_card.mixed = self.mixed;
         spec.virtual_card.precision = self.int8.then_some(Precision::Int8);
         spec.queue = QUEUES[self.queue % QUEUES.len()].to_owned();
+        spec.time_limit = self.limit.map(Duration::from_secs);
         spec.retry.max_retries = 2;
+        spec.host.cpu = MilliCpus(self.host.0);
+        spec.virtual_card.whole_cards = self.host.1;
         if let Some(zone) = self.zone {
             spec.node_labels.insert("zone".to_owned(), (zone % ZONES).to_string());
         }
@@ -86,20 +93,23 @@ fn request() -> impl Strategy<Value = Request> {
     let span = prop::sample::select(vec![Span::Card, Span::Card, Span::Node, Span::Pool]);
     let rest =
         (span, prop::collection::vec(kind(), 0..3), any::<bool>(), 0usize..8, prop::option::weighted(0.2, 0u32..2));
-    (shape, rest, prop::bool::weighted(0.8), prop::bool::weighted(0.2)).prop_map(|(shape, rest, preemptible, int8)| {
-        Request {
-            tflops: shape.0,
-            memory: shape.1,
-            gang: shape.2,
-            priority: shape.3,
-            preemptible,
-            span: rest.0,
-            kinds: rest.1,
-            mixed: rest.2,
-            queue: rest.3.saturating_sub(4),
-            zone: rest.4,
-            int8,
-        }
+    let limit = prop::option::weighted(0.5, prop::sample::select(vec![20u64, 100, 900]));
+    let host = (prop::sample::select(vec![0u64, 0, 1000, 2500]), prop::bool::weighted(0.1));
+    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit);
+    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit), host)| Request {
+        tflops: shape.0,
+        memory: shape.1,
+        gang: shape.2,
+        priority: shape.3,
+        preemptible,
+        span: rest.0,
+        kinds: rest.1,
+        mixed: rest.2,
+        queue: rest.3.saturating_sub(4),
+        zone: rest.4,
+        int8,
+        limit,
+        host,
     })
 }
 
@@ -114,6 +124,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         Eligibility::Draining,
     ]);
     let maximum = prop::option::weighted(0.4, (5u64..60, 100u64..2000));
+    let guaranteed = prop::sample::select(vec![(0u64, 0u64), (10, 1000), (20, 500), (30, 3000)]);
     prop_oneof![
         30 => request().prop_map(|request| Step::Submit(Box::new(request))),
         24 => Just(Step::Decide),
@@ -132,7 +143,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => which.clone().prop_map(Step::Lose),
         3 => which.clone().prop_map(Step::Return),
         1 => which.clone().prop_map(Step::Quarantine),
-        1 => (which, maximum).prop_map(|(queue, maximum)| Step::Queue(queue, maximum)),
+        3 => (which, maximum, guaranteed).prop_map(|(queue, maximum, guaranteed)| Step::Queue(queue, maximum, guaranteed)),
         4 => (1u64..1000).prop_map(Step::Pass),
     ]
 }
@@ -152,8 +163,8 @@ impl World {
     /// A pool of random nodes, with queues of two levels.
     pub fn random(nodes: &[Vec<RandomCard>]) -> Self {
         let mut world = Self::default();
-        world.queue("top", "", None);
-        world.queue("left", "top", Some((40, 1500)));
+        world.queue_of("top", "", (30, 2000), None, 1);
+        world.queue_of("left", "top", (15, 800), Some((40, 1500)), 2);
         world.queue("right", "top", None);
         for (number, list) in (0u32..).zip(nodes) {
             let mut list = list.clone();
@@ -167,7 +178,9 @@ impl World {
                 description
             });
             let zone = (number % ZONES).to_string();
-            world.labelled_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)]);
+            let host = HostCapacity { cpu: MilliCpus(3000 + 1000 * u64::from(number)), memory: Mebibytes(1024) };
+            let host = (number % 3 > 0).then_some(host);
+            world.hosted_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)], host);
         }
         world
     }
@@ -237,7 +250,7 @@ impl World {
                     world.report(allocation, Rank(0), Observation::Unconfirmed { message: String::new() });
                 }
             }),
-            Step::Queue(which, maximum) => self.queue_maximum(*which, *maximum),
+            Step::Queue(which, maximum, guaranteed) => self.change_queue(*which, *maximum, *guaranteed),
             Step::Pass(seconds) => self.pass(Duration::from_secs(*seconds)),
             Step::Decide | Step::DecideInVain => {}
         }
@@ -278,9 +291,11 @@ impl World {
         self.apply(Command::UpdateCards { node: id.node, cards: vec![description] });
     }
 
-    fn queue_maximum(&mut self, which: usize, maximum: Option<(u64, u64)>) {
+    fn change_queue(&mut self, which: usize, maximum: Option<(u64, u64)>, guaranteed: (u64, u64)) {
         let name = QUEUES[which % QUEUES.len()];
         let parents = BTreeMap::from([("left", "top"), ("right", "top")]);
-        self.queue(name, parents.get(name).copied().unwrap_or(""), maximum);
+        let within = maximum.unwrap_or((u64::MAX / 1000, u64::MAX));
+        let guaranteed = (guaranteed.0.min(within.0), guaranteed.1.min(within.1));
+        self.queue_of(name, parents.get(name).copied().unwrap_or(""), guaranteed, maximum, 1 + guaranteed.0 as u32);
     }
 }

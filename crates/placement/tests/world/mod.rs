@@ -98,6 +98,12 @@ impl World {
         self.state.apply(at, &[request]).remove(0)
     }
 
+    /// Goes on where another world stands.
+    pub fn resume_from(&mut self, other: &Self) {
+        self.state = other.state.clone();
+        (self.revision, self.time) = (other.revision, other.time);
+    }
+
     pub fn pass(&mut self, time: Duration) {
         self.time += u64::try_from(time.as_millis()).unwrap();
         self.apply(Command::Tick);
@@ -108,6 +114,17 @@ impl World {
     }
 
     pub fn labelled_node(&mut self, name: &str, cards: Vec<CardDescription>, labels: &[(&str, &str)]) -> NodeId {
+        self.hosted_node(name, cards, labels, None)
+    }
+
+    /// A node whose host offers so much, if that is known.
+    pub fn hosted_node(
+        &mut self,
+        name: &str,
+        cards: Vec<CardDescription>,
+        labels: &[(&str, &str)],
+        host: Option<HostCapacity>,
+    ) -> NodeId {
         let node = NodeDescription {
             name: name.to_owned(),
             uid: name.to_owned(),
@@ -116,7 +133,7 @@ impl World {
             address: String::new(),
             worker_host: String::new(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            host: None,
+            host,
             cached: BTreeSet::new(),
         };
         match self.apply(Command::RegisterNode { node, cards }) {
@@ -137,13 +154,23 @@ impl World {
     }
 
     pub fn queue(&mut self, name: &str, parent: &str, maximum: Option<(u64, u64)>) {
-        let maximum = maximum.map(|(tflops, memory)| QueueAmount {
-            compute: MilliTflops::from_tflops(tflops),
-            memory: Mebibytes(memory),
-        });
+        self.queue_of(name, parent, (0, 0), maximum, 1);
+    }
+
+    /// A queue with what it is guaranteed and may have, in TFLOPS and MiB.
+    pub fn queue_of(
+        &mut self,
+        name: &str,
+        parent: &str,
+        guaranteed: (u64, u64),
+        maximum: Option<(u64, u64)>,
+        weight: u32,
+    ) {
+        let amount =
+            |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
         let (name, parent) = (name.to_owned(), parent.to_owned());
-        let queue =
-            QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum, weight: 1, packing: None };
+        let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
+        let queue = QueueSettings { name, parent, guaranteed, maximum, weight, packing: None };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
@@ -152,6 +179,33 @@ impl World {
         let mut pool = Pool::new(&self.state);
         let decision = pool.decide(&self.state, LogTime(self.time), &Limits::default());
         self.commit(&decision)
+    }
+
+    /// Decides and does as decided, again and again, until nothing happens any more; answers the jobs that gave way, in order. Fails
+    /// when that takes more than `rounds`.
+    pub fn settle(&mut self, rounds: usize) -> Vec<JobId> {
+        let mut gave_way = Vec::new();
+        for _ in 0..rounds {
+            let parts = self.place();
+            if parts.is_empty() {
+                return gave_way;
+            }
+            for part in parts {
+                let PlanPart::Grant { job, victims, .. } = part else { continue };
+                for victim in &victims {
+                    self.stop(*victim);
+                }
+                gave_way.extend(victims);
+                self.start(job);
+            }
+        }
+        panic!("something still happens after {rounds} rounds; {} jobs gave way", gave_way.len());
+    }
+
+    /// What a queue holds, in TFLOPS and MiB, without what is on its way back.
+    pub fn standing(&self, queue: &str) -> (u64, u64) {
+        let held = self.state.queue(queue).expect("the queue is known").standing();
+        (held.compute.0 / 1000, held.memory.0)
     }
 
     /// Checks a plan and applies it; every part must be accepted.

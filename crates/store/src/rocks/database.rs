@@ -43,6 +43,17 @@ impl Database {
         Self::open_with(&database_options(mode, write_buffer), at, path, write_buffer)
     }
 
+    /// Opens an existing database without the means to change it.
+    pub(crate) fn open_read_only(at: &Path, path: &Path, write_buffer: usize) -> Result<Self, StoreError> {
+        let options = database_options(Mode::Existing, write_buffer);
+        let cache = Cache::new_lru_cache(write_buffer);
+        let families = Family::ALL
+            .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, write_buffer, &cache)));
+        let db = DB::open_cf_descriptors_read_only(&options, at, families, false)
+            .map_err(|error| rocks_error(path, "opening the store to read it", error))?;
+        Ok(Database { db, path: path.to_owned() })
+    }
+
     fn open_with(options: &Options, at: &Path, path: &Path, write_buffer: usize) -> Result<Self, StoreError> {
         let cache = Cache::new_lru_cache(write_buffer);
         let families = Family::ALL

@@ -34,6 +34,20 @@ impl Folder {
         }
     }
 
+    /// Takes possession of a folder that is there, or of a copy of one without its lock file; makes nothing.
+    pub(crate) fn own_existing(path: &Path) -> Result<Option<Self>, StoreError> {
+        let lock = match File::open(path.join("lock")) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(path, "opening the lock file")(error)),
+        };
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Folder { path: path.to_owned(), _lock: lock })),
+            Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(io_error(path, "locking the data folder")(error)),
+        }
+    }
+
     /// The data folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path

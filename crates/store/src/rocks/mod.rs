@@ -31,6 +31,7 @@ mod database;
 mod folder;
 mod log_writer;
 mod queue;
+mod read_only;
 mod reserve_file;
 mod store;
 
@@ -83,4 +84,13 @@ impl RocksOptions {
 pub fn open(options: &RocksOptions) -> Result<Arc<dyn Store>, StoreError> {
     let disk = store::RocksDisk::open(options)?;
     Ok(Arc::new(Engine::new(Arc::new(disk))))
+}
+
+/// Opens the store of a stopped member, or a copy of its data folder, to look back. Nothing is made or changed.
+///
+/// # Errors
+/// [`StoreError::Locked`] while a process has it open; [`StoreError::Damaged`], [`StoreError::Hole`] and
+/// [`StoreError::UnknownFormat`] as found; [`StoreError::Io`] when there is no store.
+pub fn open_to_read(dir: &std::path::Path) -> Result<crate::StoreReader, StoreError> {
+    read_only::open(dir)
 }

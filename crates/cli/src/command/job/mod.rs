@@ -2,6 +2,7 @@
 
 mod follow;
 mod list;
+mod moving;
 mod run;
 mod steer;
 mod submit;
@@ -11,7 +12,7 @@ use tessera_api::v1::{JobFilter, LogStream};
 use tessera_client::watch::{Start, Update};
 
 use super::Desk;
-use crate::args::{EventsArgs, JobNumber, JobVerb, LogsArgs};
+use crate::args::{EventsArgs, JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::view::{JobUpdateView, JobView, WhyView};
@@ -24,7 +25,8 @@ pub(super) async fn run(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
         JobVerb::Plan(args) => submit::plan(desk, args).await,
         JobVerb::List(args) => list::list(desk, args).await,
         JobVerb::Show(one) => show(desk, one.job).await,
-        JobVerb::Why(one) => why(desk, one.job).await,
+        JobVerb::Why(args) => why(desk, args).await,
+        JobVerb::Move(args) => moving::run(desk, args).await,
         JobVerb::Logs(args) => logs(desk, args).await,
         JobVerb::Events(args) => events(desk, args).await,
         JobVerb::Cancel { jobs, yes } => steer::cancel(desk, jobs.jobs, yes).await,
@@ -50,12 +52,23 @@ async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn why(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
-    let request = WhyRequest { job_id: job.0, consistency: desk.consistency };
+async fn why(mut desk: Desk, args: WhyArgs) -> Result<Exit, Failure> {
+    let job = args.job;
+    let request = WhyRequest {
+        job_id: job.0,
+        consistency: desk.consistency,
+        when: args.when.when,
+        assumed_limit: assumed(args.when),
+    };
     let response = desk.client.why(request).await;
     let response = response.map_err(|error| Failure::call(format!("job {} cannot be explained", job.0), &error))?;
     desk.printer.one(&WhyView::of(job.0, response))?;
     Ok(Exit::Done)
+}
+
+/// How long jobs without a time limit are taken to run.
+fn assumed(when: WhenArgs) -> Option<prost_types::Duration> {
+    when.assume_limit.and_then(|limit| prost_types::Duration::try_from(limit).ok())
 }
 
 async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {

@@ -43,7 +43,10 @@ async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Resu
             Ok(Exit::Done)
         }
         Err(_elapsed) => {
-            let asked = desk.client.why(WhyRequest { job_id: job.0, consistency: desk.consistency }).await;
+            let asked = desk
+                .client
+                .why(WhyRequest { job_id: job.0, consistency: desk.consistency, ..Default::default() })
+                .await;
             let why = asked.ok().and_then(|answer| answer.explanation).map(|explanation| explanation.sentence);
             let why = why.unwrap_or_else(|| format!("it was not started within {} s", patience.as_secs()));
             Err(Failure::new(Exit::Waiting, what, why)
@@ -53,7 +56,12 @@ async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Resu
 }
 
 pub(super) async fn plan(mut desk: Desk, args: PlanArgs) -> Result<Exit, Failure> {
-    let request = PlanJobRequest { spec: Some(read(&args.file)?), consistency: desk.consistency };
+    let request = PlanJobRequest {
+        spec: Some(read(&args.file)?),
+        consistency: desk.consistency,
+        when: args.when.when,
+        assumed_limit: super::assumed(args.when),
+    };
     let answer = desk.client.plan_job(request).await;
     let view = PlanView::from(answer.map_err(|error| Failure::call("the job cannot be planned", &error))?);
     desk.printer.one(&view)?;

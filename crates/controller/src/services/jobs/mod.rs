@@ -1,8 +1,10 @@
 //! The service of jobs.
 
 mod list;
+pub(super) mod moving;
 mod plan;
-mod why;
+mod when;
+pub(super) mod why;
 
 use tessera_api::job_spec::job_of_request;
 use tessera_api::request_id::Mutation;
@@ -140,5 +142,9 @@ impl JobService for JobApi {
 
     async fn plan_job(&self, request: Request<v1::PlanJobRequest>) -> Result<Response<v1::PlanJobResponse>, Status> {
         plan::answer(&self.desk, deadline_of(&request), request.into_inner()).await.map(Response::new)
+    }
+
+    async fn move_job(&self, request: Request<v1::MoveJobRequest>) -> Result<Response<v1::MoveJobResponse>, Status> {
+        moving::answer(&self.desk, request).await.map(Response::new)
     }
 }

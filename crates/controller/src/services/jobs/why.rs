@@ -3,10 +3,11 @@
 use tessera_api::{job_view, v1};
 use tessera_ledger::JobId;
 use tessera_ledger::wire::WireEnum;
-use tessera_placement::Explanation;
+use tessera_placement::{Explanation, Whom};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::when;
 use crate::services::{Desk, refusal};
 
 /// Says why a job stands where it stands.
@@ -25,7 +26,16 @@ pub(super) async fn answer(
     } else {
         None
     };
+    let estimate = match request.when {
+        true => Some(when::estimate(desk, &reading, deadline, Whom::Job(id), request.assumed_limit).await?),
+        false => None,
+    };
+    let explained = explained.map(|explained| v1::Explanation {
+        estimated_start: estimate.as_ref().and_then(|estimate| estimate.start),
+        ..explained
+    });
     Ok(v1::WhyResponse {
+        estimate,
         state: job.state.to_wire(),
         reason: Some(job_view::reason(&job.reason)),
         explanation: explained,
@@ -34,7 +44,7 @@ pub(super) async fn answer(
 }
 
 /// An explanation as the API shows it.
-pub(super) fn explanation(explanation: &Explanation) -> v1::Explanation {
+pub(in crate::services) fn explanation(explanation: &Explanation) -> v1::Explanation {
     let quantity = |(name, value): &(&'static str, u64)| v1::Quantity {
         name: (*name).to_owned(),
         value: precise(*value),

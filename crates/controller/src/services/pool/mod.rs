@@ -1,9 +1,11 @@
 //! The service of the pool: nodes, cards, blocks and settings.
 
+mod compaction;
 mod lists;
 mod live;
 mod operate;
 mod verify;
+mod what_if;
 
 use tessera_api::pool_view::{self, node_of_ref};
 use tessera_api::v1;
@@ -160,6 +162,38 @@ impl PoolService for PoolApi {
         let config = pool_view::config_of_request(request.get_ref().config.as_ref())?;
         let made = self.desk.make(request, Command::SetConfig { config }).await?;
         Ok(Response::new(v1::SetPoolConfigResponse { revision: made.revision.0 }))
+    }
+
+    async fn plan_compaction(
+        &self,
+        request: Request<v1::PlanCompactionRequest>,
+    ) -> Result<Response<v1::PlanCompactionResponse>, Status> {
+        compaction::plan(&self.desk, deadline_of(&request), request.into_inner()).await.map(Response::new)
+    }
+
+    async fn start_compaction(
+        &self,
+        request: Request<v1::StartCompactionRequest>,
+    ) -> Result<Response<v1::StartCompactionResponse>, Status> {
+        compaction::start(&self.desk, deadline_of(&request), request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get_compaction(
+        &self,
+        request: Request<v1::GetCompactionRequest>,
+    ) -> Result<Response<v1::GetCompactionResponse>, Status> {
+        compaction::get(&self.desk, deadline_of(&request)).await.map(Response::new)
+    }
+
+    async fn stop_compaction(
+        &self,
+        request: Request<v1::StopCompactionRequest>,
+    ) -> Result<Response<v1::StopCompactionResponse>, Status> {
+        compaction::stop(&self.desk, deadline_of(&request)).await.map(Response::new)
+    }
+
+    async fn what_if(&self, request: Request<v1::WhatIfRequest>) -> Result<Response<v1::WhatIfResponse>, Status> {
+        what_if::answer(&self.desk, deadline_of(&request), request.into_inner()).await.map(Response::new)
     }
 
     async fn watch_pool(

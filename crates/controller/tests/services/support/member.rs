@@ -14,7 +14,7 @@ use tessera_controller::disk::Room;
 use tessera_controller::grpc::{self, GrpcSettings};
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::metrics::Metrics;
-use tessera_controller::placement_actor::Question;
+use tessera_controller::placement_actor::{CompactionPhase, CompactionProgress, Question};
 use tessera_controller::pool::Parts;
 use tessera_controller::telemetry::Telemetry;
 use tessera_controller::{LedgerView, PoolHandle};
@@ -124,14 +124,25 @@ async fn member(id: u64, config: ServerConfig, room: watch::Receiver<Room>) -> P
     })
 }
 
-/// Answers what the placement actor answers, from a fresh index each time; it decides nothing.
+/// Answers what the placement actor answers, from a fresh index each time; it decides nothing, and compaction only begins.
 async fn answer_questions(mut questions: Mailbox<Question>, view: LedgerView) {
+    let mut compaction = CompactionProgress::default();
     while let Some(question) = questions.next().await {
         let state = view.current();
         let mut pool = Pool::new(&state);
         question.handle(|question| match question {
             Question::Explain { job, reply } => reply.send(state.job(job).map(|job| pool.explain(&state, job))),
             Question::Preview { spec, reply } => reply.send(pool.preview(&state, &spec)),
+            Question::Compaction(reply) => reply.send(compaction),
+            Question::StopCompaction(reply) => {
+                compaction.phase = CompactionPhase::Stopped;
+                reply.send(compaction);
+            }
+            Question::StartCompaction { order, reply, .. } => {
+                let started = compaction.phase != CompactionPhase::Running;
+                (compaction.phase, compaction.budget) = (CompactionPhase::Running, order.moves);
+                reply.send((started, compaction));
+            }
         });
     }
 }

@@ -1,0 +1,474 @@
+//! Compaction: what would be done, how far it is, and the move of one job.
+
+use serde::Serialize;
+use tessera_api::v1;
+
+use super::job::tflops;
+use super::time::{Clock, seconds, short, text};
+use super::{WorkerView, words};
+use crate::print::{Detail, Page};
+
+/// A move of a job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedMoveView {
+    /// The job.
+    pub job_id: u64,
+    /// Where it is.
+    pub from: Vec<WorkerView>,
+    /// Where it goes.
+    pub to: Vec<WorkerView>,
+    /// How it is suspended.
+    pub checkpoint_mode: String,
+    /// Work that it loses.
+    pub work_lost_seconds: f64,
+    /// The waiting job that it makes room for.
+    pub makes_room_for: Option<u64>,
+}
+
+impl From<v1::PlannedMove> for PlannedMoveView {
+    fn from(planned: v1::PlannedMove) -> Self {
+        Self {
+            job_id: planned.job_id,
+            from: planned.from.into_iter().map(Into::into).collect(),
+            to: planned.to.into_iter().map(Into::into).collect(),
+            checkpoint_mode: words::checkpoint_mode(planned.checkpoint_mode),
+            work_lost_seconds: seconds(planned.work_lost.as_ref()).unwrap_or_default(),
+            makes_room_for: (planned.makes_room_for > 0).then_some(planned.makes_room_for),
+        }
+    }
+}
+
+/// Where workers are, in short.
+pub(super) fn places(workers: &[WorkerView]) -> String {
+    let place = |worker: &WorkerView| {
+        let slices: Vec<String> = worker.slices.iter().map(super::job::SliceView::short).collect();
+        format!("{} {}", worker.node, slices.join(" + "))
+    };
+    workers.iter().map(place).collect::<Vec<_>>().join(", ")
+}
+
+/// Work that is lost, for people.
+pub(super) fn lost(seconds: f64) -> String {
+    let lost = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    if lost.is_zero() { "nothing".to_owned() } else { short(lost) }
+}
+
+impl PlannedMoveView {
+    fn cells(&self) -> Vec<String> {
+        let room = self.makes_room_for.map_or_else(|| "-".to_owned(), |job| format!("job {job}"));
+        let cost = format!("{} ({})", lost(self.work_lost_seconds), self.checkpoint_mode);
+        vec![self.job_id.to_string(), places(&self.from), places(&self.to), cost, room]
+    }
+}
+
+/// The answer to `job move`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MoveAnswerView {
+    /// The job.
+    pub job_id: u64,
+    /// The move; absent when it was asked for before under the same request id.
+    pub planned: Option<PlannedMoveView>,
+    /// Revision of the move; 0 when it was only planned.
+    pub revision: u64,
+}
+
+impl MoveAnswerView {
+    /// The answer about `job_id`.
+    #[must_use]
+    pub fn of(job_id: u64, response: v1::MoveJobResponse) -> Self {
+        Self { job_id, planned: response.planned.map(Into::into), revision: response.revision }
+    }
+}
+
+impl Detail for MoveAnswerView {
+    fn detail(&self, _: &Clock, out: &mut Page) {
+        let verb = if self.revision == 0 { "would move" } else { "is being moved" };
+        out.title(format!("job {} {verb}", self.job_id));
+        if let Some(planned) = &self.planned {
+            out.line("from", places(&planned.from));
+            out.line("to", places(&planned.to));
+            out.line("loses", format!("{} ({})", lost(planned.work_lost_seconds), planned.checkpoint_mode));
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("job/{}", self.job_id)
+    }
+}
+
+/// What one place has free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RoomView {
+    /// Compute.
+    pub tflops: f64,
+    /// Memory.
+    pub memory_mib: u64,
+}
+
+impl From<Option<v1::FreeRoom>> for RoomView {
+    fn from(room: Option<v1::FreeRoom>) -> Self {
+        let room = room.unwrap_or_default();
+        Self { tflops: tflops(room.milli_tflops), memory_mib: room.memory_mib }
+    }
+}
+
+/// How fragmented the cards of one kind are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct KindMeasureView {
+    /// The kind.
+    pub kind: String,
+    /// The largest virtual card that fits on one card.
+    pub largest_on_card: RoomView,
+    /// The largest that fits over the cards of one node.
+    pub largest_on_node: RoomView,
+    /// All that is free.
+    pub free: RoomView,
+    /// Cards that nobody uses.
+    pub empty_cards: u32,
+    /// How far what is free is from lying together as much as it could, in percent.
+    pub fragmentation_percent: f64,
+    /// Slices in force.
+    pub slices: u64,
+}
+
+impl From<v1::KindMeasure> for KindMeasureView {
+    fn from(measure: v1::KindMeasure) -> Self {
+        Self {
+            kind: words::kind(measure.kind),
+            largest_on_card: measure.largest_on_card.into(),
+            largest_on_node: measure.largest_on_node.into(),
+            free: measure.free.into(),
+            empty_cards: measure.empty_cards,
+            fragmentation_percent: f64::from(measure.fragmentation) / 10.0,
+            slices: measure.slices,
+        }
+    }
+}
+
+/// How fragmented the pool is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PoolMeasureView {
+    /// By kind.
+    pub kinds: Vec<KindMeasureView>,
+    /// Waiting jobs that would start.
+    pub startable_jobs: u32,
+}
+
+impl From<Option<v1::PoolMeasure>> for PoolMeasureView {
+    fn from(measure: Option<v1::PoolMeasure>) -> Self {
+        let measure = measure.unwrap_or_default();
+        Self { kinds: measure.kinds.into_iter().map(Into::into).collect(), startable_jobs: measure.startable_jobs }
+    }
+}
+
+/// What compaction would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CompactionPlanView {
+    /// Moves.
+    pub moves: Vec<PlannedMoveView>,
+    /// Cards that are renumbered, as `node/index`.
+    pub renumbers: Vec<String>,
+    /// The pool as it is.
+    pub before: PoolMeasureView,
+    /// The pool as it would be.
+    pub after: PoolMeasureView,
+    /// Work that is lost.
+    pub tflops_seconds_lost: u64,
+    /// Revision that the answer reflects.
+    pub revision: u64,
+}
+
+impl From<v1::PlanCompactionResponse> for CompactionPlanView {
+    fn from(response: v1::PlanCompactionResponse) -> Self {
+        let card = |card: v1::CardRef| format!("{}/{}", card.node_name, card.card_index);
+        Self {
+            moves: response.moves.into_iter().map(Into::into).collect(),
+            renumbers: response.renumbers.into_iter().map(card).collect(),
+            before: response.before.into(),
+            after: response.after.into(),
+            tflops_seconds_lost: response.tflops_seconds_lost,
+            revision: response.read.unwrap_or_default().revision,
+        }
+    }
+}
+
+fn change(before: impl ToString, after: impl ToString) -> String {
+    let (before, after) = (before.to_string(), after.to_string());
+    if before == after { before } else { format!("{before} -> {after}") }
+}
+
+impl Detail for CompactionPlanView {
+    fn detail(&self, _: &Clock, out: &mut Page) {
+        if self.moves.is_empty() && self.renumbers.is_empty() {
+            out.title("nothing would be gained".to_owned());
+        } else {
+            let (moves, cards) = (self.moves.len(), self.renumbers.len());
+            out.title(format!("{moves} moves, {cards} cards renumbered"));
+        }
+        out.line("startable", change(self.before.startable_jobs, self.after.startable_jobs));
+        out.line("work lost", format!("{} TFLOPS s", self.tflops_seconds_lost));
+        let after = |kind: &str| self.after.kinds.iter().find(|of| of.kind == kind).cloned().unwrap_or_default();
+        out.table(
+            &["KIND", "ON A CARD", "ON A NODE", "FREE", "EMPTY CARDS", "FRAGMENTED", "SLICES"],
+            self.before.kinds.iter().map(|before| {
+                let after = after(&before.kind);
+                let percent = |of: &KindMeasureView| format!("{} %", of.fragmentation_percent);
+                vec![
+                    before.kind.clone(),
+                    change(before.largest_on_card.tflops, after.largest_on_card.tflops),
+                    change(before.largest_on_node.tflops, after.largest_on_node.tflops),
+                    change(before.free.tflops, after.free.tflops),
+                    change(before.empty_cards, after.empty_cards),
+                    change(percent(before), percent(&after)),
+                    change(before.slices, after.slices),
+                ]
+            }),
+        );
+        if !self.moves.is_empty() {
+            out.title("moves".to_owned());
+            out.table(&["JOB", "FROM", "TO", "LOSES", "FOR"], self.moves.iter().map(PlannedMoveView::cells));
+        }
+        if !self.renumbers.is_empty() {
+            out.title("renumbered".to_owned());
+            out.line("cards", self.renumbers.join(", "));
+        }
+    }
+
+    fn name(&self) -> String {
+        self.moves.iter().map(|planned| format!("job/{}", planned.job_id)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How far compaction is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CompactionStatusView {
+    /// Where it stands.
+    pub phase: String,
+    /// Whether the pool's settings began it.
+    pub automatic: bool,
+    /// Most moves.
+    pub budget: u32,
+    /// Moves that were begun.
+    pub begun: u32,
+    /// Moves that ended well.
+    pub done: u32,
+    /// Moves that did not.
+    pub failed: u32,
+    /// Cards that were renumbered.
+    pub renumbered: u32,
+    /// Moves in progress.
+    pub moves: Vec<MoveProgressView>,
+}
+
+/// A move in progress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MoveProgressView {
+    /// Its number.
+    pub id: u64,
+    /// The job.
+    pub job_id: u64,
+    /// Its step.
+    pub phase: String,
+    /// When it began.
+    pub started_at: Option<String>,
+}
+
+impl From<v1::CompactionStatus> for CompactionStatusView {
+    fn from(status: v1::CompactionStatus) -> Self {
+        let moves = status.moves.into_iter().map(|of| MoveProgressView {
+            id: of.move_id,
+            job_id: of.job_id,
+            phase: words::move_phase(of.phase),
+            started_at: text(of.started_at.as_ref()),
+        });
+        Self {
+            phase: words::compaction_phase(status.phase),
+            automatic: status.automatic,
+            budget: status.budget,
+            begun: status.begun,
+            done: status.done,
+            failed: status.failed,
+            renumbered: status.renumbered,
+            moves: moves.collect(),
+        }
+    }
+}
+
+impl Detail for CompactionStatusView {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
+        out.title(format!("compaction {}", self.phase));
+        if self.phase != "idle" {
+            out.line("begun by", if self.automatic { "the pool's settings" } else { "an operator" });
+            out.line("moves", format!("{} of at most {}", self.begun, self.budget));
+            out.line("ended", format!("{} well, {} not", self.done, self.failed));
+            out.line("renumbered", format!("{} cards", self.renumbered));
+        }
+        if !self.moves.is_empty() {
+            out.table(
+                &["MOVE", "JOB", "STEP", "SINCE"],
+                self.moves.iter().map(|of| {
+                    let since = clock.ago(of.started_at.as_deref());
+                    vec![of.id.to_string(), of.job_id.to_string(), of.phase.clone(), since]
+                }),
+            );
+        }
+    }
+
+    fn name(&self) -> String {
+        self.phase.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Format;
+    use crate::print::Printer;
+    use crate::view::WhatIfView;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Sheet(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sheet {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("nobody panicked").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn page<V: Serialize + Detail>(view: &V) -> String {
+        let sheet = Sheet::default();
+        let mut printer = Printer::to(Box::new(sheet.clone()), Format::Table, false, Clock::at(1_000_100));
+        printer.one(view).expect("printed");
+        let bytes = sheet.0.lock().expect("nobody panicked").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    fn worker(node: &str, first: u64, last: u64) -> v1::Worker {
+        let slice = v1::SliceView {
+            slice: Some(v1::Slice { card_index: 0, ..Default::default() }),
+            kind: v1::CardKind::Gpu.into(),
+            first_block_number: first,
+            last_block_number: last,
+            ..Default::default()
+        };
+        v1::Worker { node_name: node.to_owned(), slices: vec![slice], ..Default::default() }
+    }
+
+    fn planned() -> v1::PlannedMove {
+        v1::PlannedMove {
+            job_id: 12,
+            from: vec![worker("node-a", 1, 4)],
+            to: vec![worker("node-b", 15, 18)],
+            checkpoint_mode: v1::CheckpointMode::Cooperative.into(),
+            work_lost: None,
+            makes_room_for: 17,
+        }
+    }
+
+    fn measure(largest: u64, empty_cards: u32, fragmentation: u32, startable_jobs: u32) -> Option<v1::PoolMeasure> {
+        let room = |tflops: u64| Some(v1::FreeRoom { milli_tflops: tflops * 1_000, memory_mib: 1_024 });
+        let kind = v1::KindMeasure {
+            kind: v1::CardKind::Gpu.into(),
+            largest_on_card: room(largest),
+            largest_on_node: room(largest),
+            free: room(12),
+            empty_cards,
+            fragmentation,
+            slices: 2,
+        };
+        Some(v1::PoolMeasure { kinds: vec![kind], startable_jobs })
+    }
+
+    #[test]
+    fn a_plan_shows_gain_moves_and_cost() {
+        let requeued = v1::PlannedMove {
+            job_id: 13,
+            checkpoint_mode: v1::CheckpointMode::Requeue.into(),
+            work_lost: Some(prost_types::Duration { seconds: 3_700, nanos: 0 }),
+            makes_room_for: 0,
+            ..planned()
+        };
+        let response = v1::PlanCompactionResponse {
+            moves: vec![planned(), requeued],
+            renumbers: vec![v1::CardRef { node_id: 1, node_name: "node-b".to_owned(), card_index: 3 }],
+            before: measure(6, 0, 490, 0),
+            after: measure(10, 1, 0, 1),
+            tflops_seconds_lost: 14_800,
+            read: None,
+        };
+        insta::assert_snapshot!(page(&CompactionPlanView::from(response)));
+        insta::assert_snapshot!(
+            "nothing_to_gain",
+            page(&CompactionPlanView::from(v1::PlanCompactionResponse::default()))
+        );
+    }
+
+    #[test]
+    fn a_status_shows_how_far_it_is() {
+        let status = v1::CompactionStatus {
+            phase: v1::CompactionPhase::Running.into(),
+            budget: 16,
+            begun: 3,
+            done: 1,
+            failed: 1,
+            moves: vec![v1::MoveProgress {
+                move_id: 9,
+                job_id: 12,
+                phase: v1::MovePhase::Suspending.into(),
+                started_at: Some(prost_types::Timestamp { seconds: 1_000_090, nanos: 0 }),
+            }],
+            ..Default::default()
+        };
+        insta::assert_snapshot!(page(&CompactionStatusView::from(status)));
+    }
+
+    #[test]
+    fn a_move_shows_where_from_and_where_to() {
+        let response = v1::MoveJobResponse { planned: Some(planned()), revision: 0 };
+        insta::assert_snapshot!(page(&MoveAnswerView::of(12, response)));
+    }
+
+    #[test]
+    fn what_if_shows_who_leaves_and_who_waits() {
+        let explanation = v1::Explanation {
+            constraint: "COMPUTE_SHORT".to_owned(),
+            sentence: "it needs 6 TFLOPS and 1 TFLOPS is free on the cards that it accepts".to_owned(),
+            ..Default::default()
+        };
+        let affected = |job_id, to: Vec<v1::Worker>, explanation| v1::AffectedJob {
+            job_id,
+            queue: "vision".to_owned(),
+            priority: 50,
+            from: vec!["node-a".to_owned()],
+            to,
+            explanation,
+            checkpoint_mode: v1::CheckpointMode::Cooperative.into(),
+        };
+        let room = |tflops: u64| Some(v1::FreeRoom { milli_tflops: tflops * 1_000, memory_mib: tflops * 1_024 });
+        let response = v1::WhatIfResponse {
+            capacity: vec![v1::CapacityChange {
+                kind: v1::CardKind::Gpu.into(),
+                cards_before: 2,
+                cards_after: 1,
+                before: room(20),
+                after: room(10),
+            }],
+            displaced: vec![
+                affected(12, vec![worker("node-b", 15, 18)], None),
+                affected(13, vec![], Some(explanation)),
+            ],
+            started: vec![],
+            waiting_before: 0,
+            waiting_after: 1,
+            whole: true,
+            read: None,
+        };
+        insta::assert_snapshot!(page(&WhatIfView::from(response)));
+    }
+}

@@ -1,0 +1,58 @@
+//! Who goes before whom, and who may make whom give way. The order in which placement tries waiting jobs, and law L4, rest on
+//! this alone.
+//!
+//! * **Within a queue** the job that has waited longest goes first, where each point of priority counts as [`HEAD_START`] of waiting.
+//!   So a higher priority goes first, and yet only finitely many later jobs ever pass an earlier one: nothing starves.
+//! * **Effective priority.** A running job has its priority, and a point more for each [`HEAD_START`] that it has waited for
+//!   its grants in all. A job may preempt those of its queue whose effective priority is strictly below its own *priority*:
+//!   waiting protects, it never attacks. Whoever may preempt another would also go before it in the line.
+//! * **Between queues** priorities are not compared. A job whose queue stays within its guarantee may *recall* what other queues
+//!   hold above theirs; [`RECALL_PATIENCE`] bounds how long a job can put that off.
+
+use std::time::Duration;
+
+use crate::job::Job;
+use crate::units::LogTime;
+
+/// Waiting time that one point of priority counts for.
+pub const HEAD_START: Duration = Duration::from_secs(15 * 60);
+
+/// Longest that a job on loan can keep its blocks by the minimum time that it asked to run.
+pub const RECALL_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// The time within which preemptions of one job are counted (law L4).
+pub const PREEMPTION_WINDOW: Duration = Duration::from_secs(3600);
+
+/// Milliseconds of a time, as the ledger counts.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Job {
+    /// Since when it waits for a grant, or waited last.
+    #[must_use]
+    pub fn waiting_since(&self) -> LogTime {
+        if self.queued_at == LogTime(0) { self.changed_at } else { self.queued_at }
+    }
+
+    /// The priority that protects it from other jobs of its queue while it holds blocks (law L4). It does not change meanwhile.
+    #[must_use]
+    pub fn effective_priority(&self) -> u32 {
+        let points = millis(self.waited) / millis(HEAD_START);
+        self.spec.priority.saturating_add(u32::try_from(points).unwrap_or(u32::MAX))
+    }
+
+    /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was preempted
+    /// too often within the last hour. `None`: now.
+    #[must_use]
+    pub fn preemptible_from(&self, now: LogTime, per_hour: u32, recall: bool) -> Option<LogTime> {
+        // Where operators want no preemption at all, a loan is still given back.
+        let limit = if recall { per_hour.max(1) } else { per_hour };
+        let mut recent: Vec<LogTime> =
+            self.preempted_at.iter().copied().filter(|at| now.since(*at) < PREEMPTION_WINDOW).collect();
+        recent.sort_unstable();
+        let surplus = recent.len().checked_sub(limit as usize)?;
+        // With a limit of zero nobody is ever preempted.
+        Some(recent.get(surplus).map_or(LogTime(u64::MAX), |at| at.after(PREEMPTION_WINDOW)))
+    }
+}

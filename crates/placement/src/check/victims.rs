@@ -1,0 +1,102 @@
+//! Checks who gives way for a grant (law L4): lower priorities of the same queue, or what another queue holds above its guarantee for
+//! one that stays within its own. Nobody in vain.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tessera_ledger::standing::HEAD_START;
+use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount};
+
+use super::Problem;
+use super::grant::{amount, held_by};
+use super::world::World;
+
+pub(super) fn check(
+    world: &mut World<'_>,
+    job: &Job,
+    workers: &[PlannedWorker],
+    victims: &[JobId],
+    problems: &mut Vec<Problem>,
+) {
+    let state = world.state;
+    let granted: BTreeSet<CardId> = workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
+    let asked = amount(world, workers.iter().flat_map(|worker| worker.slices.iter().copied()));
+    let mine = without_victims(world, job, victims);
+    for id in victims {
+        let refused = Problem::NotPreemptible { victim: *id, beneficiary: job.id };
+        let Some(victim) = state.job(*id) else {
+            problems.push(refused);
+            continue;
+        };
+        let allocation = victim.allocation.and_then(|id| state.allocation(id));
+        let active = allocation.is_some_and(|allocation| allocation.phase == AllocationPhase::Active)
+            && matches!(victim.state, JobState::Starting | JobState::Running);
+        let allowed = match victim.spec.queue == job.spec.queue {
+            true => gives_way_to(victim, job),
+            false => may_be_recalled(world, victim, asked, &mine),
+        };
+        if !allowed || !active || is_spared(world, victim, job) || !world.leaving.insert(*id) {
+            problems.push(refused);
+            continue;
+        }
+        let held = || allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
+        let on_hosts = !job.spec.host.is_zero()
+            && !victim.spec.host.is_zero()
+            && held().any(|held| workers.iter().any(|worker| worker.node == held.node));
+        if !on_hosts && !held().flat_map(|worker| &worker.slices).any(|slice| granted.contains(&slice.card)) {
+            problems.push(Problem::PreemptedInVain { victim: *id, beneficiary: job.id });
+        }
+        leave(world, victim);
+    }
+}
+
+/// Within a queue: a lower priority, where waiting for grants counts for the one that holds blocks.
+fn gives_way_to(victim: &Job, job: &Job) -> bool {
+    let seniority = victim.waited.as_millis() / HEAD_START.as_millis();
+    victim.spec.preemptible && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
+}
+
+/// Whether it gave way too often within the last hour.
+fn is_spared(world: &World<'_>, victim: &Job, job: &Job) -> bool {
+    let hour = |at: &&LogTime| world.state.time().since(**at) < Duration::from_secs(3600);
+    let recent = victim.preempted_at.iter().filter(hour).count();
+    let limit = world.state.config().preemptions_per_hour as usize;
+    recent >= if victim.spec.queue == job.spec.queue { limit } else { limit.max(1) }
+}
+
+/// What each queue above the job holds once all victims are gone.
+fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(String, QueueAmount)> {
+    let left = |name: String| {
+        let below = victims.iter().filter_map(|id| world.state.job(*id));
+        let below = below.filter(|victim| world.queue_line(&victim.spec.queue).contains(&name));
+        let held = world.queues.get(&name).copied().unwrap_or_default().standing;
+        let left = below.fold(held, |left, victim| left.minus(held_by(world, victim)));
+        (name, left)
+    };
+    world.queue_line(&job.spec.queue).into_iter().map(left).collect()
+}
+
+/// Between queues: as far as their lines are apart, the job's queues stay within their guarantees, and the victim's hold more than
+/// theirs, those victims gone that come before it.
+fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[(String, QueueAmount)]) -> bool {
+    let theirs = world.queue_line(&victim.spec.queue);
+    let guaranteed = |name: &String| world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();
+    let mut apart = mine.iter().filter(|(name, _)| !theirs.contains(name)).peekable();
+    apart.peek().is_some()
+        && apart.all(|(name, left)| left.plus(asked).within(guaranteed(name)))
+        && theirs.iter().filter(|name| mine.iter().all(|(other, _)| other != *name)).all(|name| {
+            let held = world.queues.get(name).copied().unwrap_or_default();
+            !held.standing.within(guaranteed(name)) && (victim.spec.preemptible || !held.firm.within(guaranteed(name)))
+        })
+}
+
+fn leave(world: &mut World<'_>, victim: &Job) {
+    let amount = held_by(world, victim);
+    for name in world.queue_line(&victim.spec.queue) {
+        let held = world.queues.entry(name).or_default();
+        held.standing = held.standing.minus(amount);
+        if !victim.spec.preemptible {
+            held.firm = held.firm.minus(amount);
+        }
+    }
+}

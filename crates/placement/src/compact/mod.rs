@@ -1,0 +1,277 @@
+//! Compaction (P7, P10): what is free is brought together, so that large requests fit and cards switch between fewer slices.
+//!
+//! It has two prices. Renumbering within a card is free: numbers change, the work does not notice. A move between cards costs the job its
+//! suspension ([`Loss`]). [`compact`] therefore plans moves by gain against cost and within a budget:
+//!
+//! 1. moves that let a waiting job start which is too large for any place, though enough is free in all;
+//! 2. moves that bring free room together, from cards with little on them to cards with more, as long as each gains;
+//! 3. renumbering of the cards whose free blocks then lie scattered.
+//!
+//! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step validated by
+//! [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller, on a card, on a node or in the pool.
+//!
+//! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise; virtual cards that spread over
+//! several cards; jobs that asked for whole cards or for places beside or apart from others; and cards of other classes: a job that
+//! is moved computes as fast as before.
+
+mod measure;
+mod place;
+mod room;
+mod view;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tessera_ledger::{CardId, JobId, LogTime, NodeId, Plan, PlanPart, PlannedWorker, Revision, Slice, State};
+
+pub use measure::{KindMeasure, Measure, Room};
+pub use place::{MoveRefusal, move_job};
+
+use crate::loss::Loss;
+use crate::rehearsal::Rehearsal;
+use view::{Movable, View};
+
+/// Source cards of one class that are looked at for each move.
+const SOURCES: usize = 32;
+
+/// Waiting jobs for which room is looked for.
+const WAITING: usize = 8;
+
+/// What compaction may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionOrder {
+    /// Most moves.
+    pub moves: u32,
+    /// Whether jobs may be moved that lose work by it.
+    pub losing_work: bool,
+    /// Whether jobs may be moved that are not preemptible.
+    pub not_preemptible: bool,
+    /// A job that was moved is not moved again so soon.
+    pub not_again_within: Duration,
+}
+
+impl Default for CompactionOrder {
+    fn default() -> Self {
+        Self { moves: 16, losing_work: false, not_preemptible: false, not_again_within: Duration::ZERO }
+    }
+}
+
+/// A move of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The job.
+    pub job: JobId,
+    /// Where it is, in order of rank.
+    pub from: Vec<Slice>,
+    /// Where it goes, in order of rank.
+    pub workers: Vec<PlannedWorker>,
+    /// Cards that are renumbered before.
+    pub renumbered: Vec<CardId>,
+    /// What it loses.
+    pub loss: Loss,
+    /// The waiting job that it makes room for; `None` when it only brings free room together.
+    pub makes_room_for: Option<JobId>,
+}
+
+impl PlannedMove {
+    /// The parts of a plan that carry it out.
+    #[must_use]
+    pub fn parts(&self) -> Vec<PlanPart> {
+        let renumbered = self.renumbered.iter().map(|card| PlanPart::Renumber { card: *card });
+        renumbered.chain([PlanPart::Move { job: self.job, workers: self.workers.clone() }]).collect()
+    }
+
+    /// The cards that it leaves and goes to.
+    pub fn cards(&self) -> impl Iterator<Item = CardId> {
+        let to = self.workers.iter().flat_map(|worker| &worker.slices);
+        self.from.iter().chain(to).map(|slice| slice.card)
+    }
+}
+
+/// What would be done, and what for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactionPlan {
+    /// The state it was made against.
+    pub revision: Revision,
+    /// Moves, one after the other: a later one may need what an earlier one has left.
+    pub moves: Vec<PlannedMove>,
+    /// Cards that are renumbered after the moves.
+    pub renumbers: Vec<CardId>,
+    /// The pool as it is.
+    pub before: Measure,
+    /// The pool as it would be.
+    pub after: Measure,
+}
+
+impl CompactionPlan {
+    /// Work that is lost, in TFLOPS times seconds.
+    #[must_use]
+    pub fn tflops_seconds_lost(&self) -> u64 {
+        self.moves.iter().map(|planned| planned.loss.tflops_seconds()).fold(0, u64::saturating_add)
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.moves.is_empty() && self.renumbers.is_empty()
+    }
+}
+
+/// Plans compaction of the pool as it is at `now`. Nothing is changed; equal states give equal plans.
+#[must_use]
+pub fn compact(state: &State, now: LogTime, order: &CompactionOrder) -> CompactionPlan {
+    let before = Measure::of(state);
+    let mut planner = Planner::new(state, now, order);
+    planner.make_room();
+    while planner.left() > 0 && planner.bring_together() {}
+    let renumbers = planner.renumber();
+    let after = Measure::of(&planner.rehearsal.state);
+    CompactionPlan { revision: state.revision(), moves: planner.moves, renumbers, before, after }
+}
+
+/// Plans only the moves that let waiting jobs start, first in line first: much less work than [`compact`], for whoever asks often.
+#[must_use]
+pub fn make_room(state: &State, now: LogTime, order: &CompactionOrder) -> Vec<PlannedMove> {
+    let mut planner = Planner::new(state, now, order);
+    planner.make_room();
+    planner.moves
+}
+
+/// A plan being made: every move is played through before the next one is looked for.
+struct Planner<'a> {
+    rehearsal: Rehearsal,
+    view: View,
+    order: &'a CompactionOrder,
+    moves: Vec<PlannedMove>,
+}
+
+/// A move that was found: the card that each piece of the job goes to.
+#[derive(Clone, Debug)]
+struct Found {
+    job: Movable,
+    targets: Vec<CardId>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(state: &State, now: LogTime, order: &'a CompactionOrder) -> Self {
+        let rehearsal = Rehearsal::of(state, now);
+        let view = View::new(&rehearsal.state, rehearsal.now, order);
+        Self { rehearsal, view, order, moves: Vec::new() }
+    }
+
+    fn left(&self) -> u32 {
+        self.order.moves.saturating_sub(u32::try_from(self.moves.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Finds the move that gains most for what it costs, and makes it; false when none gains anything.
+    fn bring_together(&mut self) -> bool {
+        loop {
+            let Some(found) = self.best() else { return false };
+            let job = found.job.id;
+            if self.make(&found, None) {
+                return true;
+            }
+            // What the ledger would not take is not looked at again: there are fewer jobs every time.
+            self.view.settle(job);
+        }
+    }
+
+    fn best(&mut self) -> Option<Found> {
+        let mut best: Option<(u64, std::cmp::Reverse<JobId>, Found)> = None;
+        for job in self.candidates() {
+            let Some(job) = self.view.jobs.get(&job).cloned() else { continue };
+            let Some((gain, targets)) = self.gain_of(&job) else { continue };
+            // One second of one TFLOPS lost counts like a thousandth of the gain.
+            let rank = gain.saturating_mul(1_000) / 1_000u64.saturating_add(job.loss.tflops_seconds());
+            let key = (rank, std::cmp::Reverse(job.id));
+            if best.as_ref().is_none_or(|(rank, id, _)| key > (*rank, *id)) {
+                best = Some((key.0, key.1, Found { job, targets }));
+            }
+        }
+        best.map(|(.., found)| found)
+    }
+
+    /// The jobs on the cards with least on them, class by class.
+    fn candidates(&self) -> BTreeSet<JobId> {
+        let mut by_used: std::collections::BTreeMap<usize, BTreeSet<(u32, CardId)>> = Default::default();
+        for card in self.view.on_card.iter().filter(|(_, jobs)| !jobs.is_empty()).map(|(card, _)| card) {
+            if let Some(seen) = self.view.cards.get(card) {
+                by_used.entry(seen.class).or_default().insert((seen.used, *card));
+            }
+        }
+        let sources = by_used.values().flat_map(|cards| cards.iter().take(SOURCES));
+        sources.flat_map(|(_, card)| self.view.on_card.get(card).into_iter().flatten()).copied().collect()
+    }
+
+    /// What a move of the job to the best places would gain; `None` when it gains nothing or makes something smaller.
+    fn gain_of(&mut self, job: &Movable) -> Option<(u64, Vec<CardId>)> {
+        let largest = self.view.largest();
+        let targets = room::relocate(&mut self.view, &self.rehearsal.state, job, None, |_, _| true)?;
+        let worse = room::is_worse(&largest, &self.view.largest());
+        let cards: BTreeSet<CardId> =
+            job.pieces.iter().map(|piece| piece.card).chain(targets.iter().copied()).collect();
+        let worth =
+            |view: &View| cards.iter().filter_map(|card| view.cards.get(card)).map(|card| card.worth()).sum::<u64>();
+        let after = worth(&self.view);
+        room::put_back(&mut self.view, job, &targets);
+        let gain = after.checked_sub(worth(&self.view)).filter(|gain| *gain > 0)?;
+        (!worse).then_some((gain, targets))
+    }
+
+    /// Makes moves that let waiting jobs start, first in line first.
+    fn make_room(&mut self) {
+        let (pool, state) = self.rehearsal.pool();
+        let mut short = Vec::new();
+        for job in state.waiting().filter(|job| job.is_eligible(state.time())).take(WAITING * 8) {
+            if short.len() < WAITING && room::is_scattered(pool, state, job) {
+                short.push(std::sync::Arc::clone(job));
+            }
+        }
+        for job in short {
+            if self.left() == 0 {
+                return;
+            }
+            let left = self.left();
+            let Some(found) = room::make_room(&mut self.view, &self.rehearsal.state, &job, left) else { continue };
+            for step in found {
+                if !self.make(&step, Some(job.id)) {
+                    self.view.settle(step.job.id);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Writes a move down and plays it through; false when it would not be accepted.
+    fn make(&mut self, found: &Found, makes_room_for: Option<JobId>) -> bool {
+        let state = &self.rehearsal.state;
+        let Some(mut planned) = place::write_down(state, found.job.id, &found.job.pieces, &found.targets) else {
+            return false;
+        };
+        planned.makes_room_for = makes_room_for;
+        planned.loss = found.job.loss;
+        let plan = Plan { revision: state.revision(), parts: planned.parts() };
+        if crate::check(state, &plan).is_err() || !self.rehearsal.carry_out(plan) {
+            return false;
+        }
+        self.view.settle(planned.job);
+        for card in planned.cards().collect::<BTreeSet<_>>() {
+            self.view.read(&self.rehearsal.state, card);
+        }
+        self.moves.push(planned);
+        true
+    }
+
+    /// Renumbers the cards whose free blocks lie scattered.
+    fn renumber(&mut self) -> Vec<CardId> {
+        let cards: Vec<CardId> = place::scattered(&self.rehearsal.state).collect();
+        let parts = cards.iter().map(|card| PlanPart::Renumber { card: *card }).collect();
+        if !cards.is_empty() {
+            self.rehearsal.carry_out(Plan { revision: self.rehearsal.state.revision(), parts });
+        }
+        cards
+    }
+}
+
+/// Nodes that a move may go to: one, or any.
+type Only = Option<NodeId>;

@@ -1,0 +1,154 @@
+//! Writing moves down: which blocks of its target cards a job gets, and the move of a single job that an operator asks for.
+
+use std::collections::BTreeMap;
+
+use tessera_ledger::{
+    BlockCount, BlockIndex, BlockState, CardId, JobId, JobState, LogTime, Mebibytes, NodeId, Plan, PlannedWorker,
+    Slice, State,
+};
+
+use super::view::{Movable, Piece, View, can_renumber, is_bound, pieces_of};
+use super::{CompactionOrder, PlannedMove, room};
+use crate::check::Problem;
+use crate::loss::Loss;
+
+/// Why a job cannot be moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveRefusal {
+    /// There is no such job.
+    #[error("there is no job {0}")]
+    UnknownJob(JobId),
+    /// It does not run, or not all of it.
+    #[error("job {job} is {}: only a job all of whose workers run can be moved", .state.name())]
+    NotRunning {
+        /// The job.
+        job: JobId,
+        /// Its state.
+        state: JobState,
+    },
+    /// Its virtual cards spread over several cards.
+    #[error(
+        "a virtual card of job {0} spreads over several cards: suspend the job instead, it resumes where there is room"
+    )]
+    Spread(JobId),
+    /// It asks for whole cards, or for places that depend on its other workers or on other jobs.
+    #[error(
+        "job {0} is bound to its place by whole cards or affinity: suspend the job instead, it resumes where it fits"
+    )]
+    Bound(JobId),
+    /// No other card of the same class has room for it.
+    #[error("no other card of the same class{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
+    NoRoom {
+        /// The job.
+        job: JobId,
+        /// Where it was to go.
+        node: Option<NodeId>,
+    },
+    /// The ledger would not take it.
+    #[error("job {job} cannot be moved: {problem}")]
+    Refused {
+        /// The job.
+        job: JobId,
+        /// What is wrong.
+        problem: Box<Problem>,
+    },
+}
+
+/// Plans the move of one job to other cards, on a given node or wherever it fits best.
+///
+/// # Errors
+/// [`MoveRefusal`], which says what to do instead where there is something.
+pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> Result<PlannedMove, MoveRefusal> {
+    let job = state.job(id).ok_or(MoveRefusal::UnknownJob(id))?;
+    if job.state != JobState::Running {
+        return Err(MoveRefusal::NotRunning { job: id, state: job.state });
+    }
+    if is_bound(job) {
+        return Err(MoveRefusal::Bound(id));
+    }
+    let pieces = pieces_of(state, job).ok_or(MoveRefusal::Spread(id))?;
+    let loss = Loss::of(state, job, now);
+    let movable = Movable { id, pieces, loss };
+    let mut view = View::new(state, now, &CompactionOrder::default());
+    let targets = room::relocate(&mut view, state, &movable, to, |_, _| true);
+    let planned = targets.and_then(|targets| write_down(state, id, &movable.pieces, &targets));
+    let planned = PlannedMove { loss, ..planned.ok_or(MoveRefusal::NoRoom { job: id, node: to })? };
+    let plan = Plan { revision: state.revision(), parts: planned.parts() };
+    match crate::check(state, &plan) {
+        Ok(()) => Ok(planned),
+        Err(violations) => match violations.into_iter().next() {
+            Some(violation) => Err(MoveRefusal::Refused { job: id, problem: Box::new(violation.problem) }),
+            None => Ok(planned),
+        },
+    }
+}
+
+/// Gives each piece blocks of its target card; cards without a long enough run are renumbered first. `None` when that cannot be.
+pub(super) fn write_down(state: &State, id: JobId, pieces: &[Piece], targets: &[CardId]) -> Option<PlannedMove> {
+    let job = state.job(id)?;
+    let source = state.allocation(job.allocation?)?;
+    let mut asked: BTreeMap<CardId, Vec<u32>> = BTreeMap::new();
+    for (piece, target) in pieces.iter().zip(targets) {
+        asked.entry(*target).or_default().push(piece.blocks);
+    }
+    let mut renumbered = Vec::new();
+    let mut starts: BTreeMap<CardId, std::vec::IntoIter<u32>> = BTreeMap::new();
+    for (card, lengths) in asked {
+        let given = match runs(state, card, &lengths) {
+            Some(given) => given,
+            None => {
+                renumbered.push(card);
+                behind(state, card, &lengths)?
+            }
+        };
+        starts.insert(card, given.into_iter());
+    }
+    let mut workers = Vec::with_capacity(pieces.len());
+    for ((piece, target), worker) in pieces.iter().zip(targets).zip(source.workers.iter()) {
+        let slice = Slice {
+            card: *target,
+            start: BlockIndex(starts.get_mut(target)?.next()?),
+            length: BlockCount(piece.blocks),
+            memory: Mebibytes(piece.memory),
+            isolation: worker.slices.first()?.isolation,
+        };
+        workers.push(PlannedWorker { member: piece.member, node: target.node, slices: vec![slice] });
+    }
+    let from = source.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect();
+    Some(PlannedMove { job: id, from, workers, renumbered, loss: Loss::default(), makes_room_for: None })
+}
+
+/// The first free runs of a card that are long enough, one after the other.
+fn runs(state: &State, card: CardId, lengths: &[u32]) -> Option<Vec<u32>> {
+    let card = state.card(card)?;
+    let free = card.extents.as_slice().iter().filter(|extent| extent.state == BlockState::Free);
+    let mut free: Vec<(u32, u32)> = free.map(|extent| (extent.start.0, extent.length.0)).collect();
+    let mut starts = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let run = free.iter_mut().filter(|(_, left)| left >= length).min_by_key(|(start, left)| (*left, *start))?;
+        starts.push(run.0);
+        *run = (run.0 + length, run.1 - length);
+    }
+    Some(starts)
+}
+
+/// Places behind everything in use, once the card is renumbered.
+fn behind(state: &State, card: CardId, lengths: &[u32]) -> Option<Vec<u32>> {
+    let card = state.card(card).filter(|card| can_renumber(card))?;
+    let in_use = card.extents.as_slice().iter().filter(|extent| extent.state.owner().is_some());
+    let mut next: u32 = in_use.map(|extent| extent.length.0).sum();
+    let mut starts = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        starts.push(next);
+        next = next.checked_add(*length).filter(|end| *end <= card.blocks.0)?;
+    }
+    Some(starts)
+}
+
+/// The cards whose free blocks are not one run and could be.
+pub(super) fn scattered(state: &State) -> impl Iterator<Item = CardId> {
+    state.cards().filter_map(|(id, card)| {
+        let free = card.extents.as_slice().iter().filter(|extent| extent.state == BlockState::Free).count();
+        (free > 1 && can_renumber(card)).then_some(id)
+    })
+}

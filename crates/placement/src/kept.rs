@@ -1,0 +1,184 @@
+//! Cards kept free during a round of decisions, for the first jobs of a few queues that have waited long enough for capacity.
+//!
+//! A reservation comes into force when the order of jobs passes its holder, and then holds for all jobs behind it. A job behind it may
+//! use the cards all the same if by its time limit it is over before everything that holds them now: it delays nobody.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tessera_ledger::state::WaitingKey;
+use tessera_ledger::{CardId, LogTime, State};
+
+use crate::limits::Limits;
+use crate::line::shape::{Block, LineId, Shape, ShapeId};
+use crate::pool::Pool;
+use crate::reserve;
+
+/// How many jobs of a queue that could never be held are passed over in search of one to keep cards for.
+const IMPOSSIBLE_PASSED_OVER: usize = 4;
+/// Time for stopping a job whose time limit is over.
+const STOPPING: Duration = Duration::from_secs(30);
+
+/// Cards kept for a job from all jobs behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    /// The job.
+    pub(crate) holder: WaitingKey,
+    /// Its shape.
+    shape: ShapeId,
+    /// The line of its queue.
+    line: LineId,
+    /// The cards.
+    pub(crate) cards: Vec<CardId>,
+    /// By when what holds them now is over, if that is known.
+    pub(crate) free_by: Option<LogTime>,
+}
+
+/// How far the search for a job to keep cards for has come in one queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Search {
+    after: Option<WaitingKey>,
+    impossible: usize,
+    over: bool,
+}
+
+/// Reservations in a round.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    /// In force, and whether the cards are hidden now.
+    in_force: Vec<(Reservation, bool)>,
+    searches: BTreeMap<LineId, Search>,
+    /// Reservations of the round before, of queues that this one has not come to.
+    before: Vec<Reservation>,
+}
+
+impl Keeping {
+    /// The next job of a queue that waits for something, behind those that were passed. Where there are guarantees, all are passed,
+    /// each at its turn, because those behind it come after it; else only as long as cards may be kept for one.
+    pub(crate) fn next_blocked(&self, pool: &Pool, line: LineId) -> Option<(WaitingKey, ShapeId)> {
+        let search = self.searches.get(&line).copied().unwrap_or_default();
+        let line = pool.line.shapes.line(line);
+        if pool.queues.lends() {
+            return line.blocked_after(search.after);
+        }
+        line.short_after(search.after).filter(|_| !search.over)
+    }
+}
+
+impl Pool {
+    /// Begins a round. Jobs of other queues may come before a holder this time, and are tried again.
+    pub(crate) fn begin_keeping(&mut self) -> Keeping {
+        let before = std::mem::take(&mut self.reservations);
+        for kept in &before {
+            let line = self.line.shapes.line(kept.line);
+            let waits = line.short_after(None).is_some_and(|(first, _)| first <= kept.holder);
+            self.wake_for_cards(&kept.cards, waits.then_some(kept.line));
+        }
+        Keeping { before, ..Keeping::default() }
+    }
+
+    /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
+    pub(crate) fn pass(&mut self, keeping: &mut Keeping, line: LineId, state: &State, now: LogTime, limits: &Limits) {
+        let Some((holder, id)) = keeping.next_blocked(self, line) else { return };
+        let mut search = keeping.searches.get(&line).copied().unwrap_or_default();
+        search.after = Some(holder);
+        let Some(shape) = self.line.shapes.get(id) else { return };
+        let short = matches!(shape.block, Some(Block::Capacity { .. }));
+        // What its queue would not let start is not worth keeping cards for.
+        if short && !search.over && self.admits_least(state, shape) {
+            let patient = waited(state, holder, now).is_some_and(|waited| waited >= limits.reserve_after);
+            search.over = !patient || keeping.in_force.len() >= limits.reservations;
+            if !search.over {
+                self.hide_all(keeping);
+                let shape = self.line.shapes.get(id);
+                match shape.and_then(|shape| reserve::cards_for(&self.index, &shape.demand)) {
+                    Some(cards) => {
+                        search.over = true;
+                        let free_by = reserve::free_by(&self.index, state, &cards, now);
+                        let fresh = Reservation { holder, shape: id, line, cards, free_by };
+                        self.put_in_force(keeping, fresh);
+                    }
+                    None => {
+                        search.impossible += 1;
+                        search.over = search.impossible >= IMPOSSIBLE_PASSED_OVER;
+                    }
+                }
+            }
+        }
+        if search.over || self.line.shapes.line(line).short_after(search.after).is_none() {
+            self.release_before(keeping, line);
+        }
+        keeping.searches.insert(line, search);
+    }
+
+    fn put_in_force(&mut self, keeping: &mut Keeping, fresh: Reservation) {
+        let old =
+            keeping.before.iter().position(|old| old.line == fresh.line).map(|place| keeping.before.remove(place));
+        if let Some(old) = old {
+            let later = old.free_by < fresh.free_by;
+            let released = old.cards.iter().copied().filter(|card| later || !fresh.cards.contains(card));
+            self.wake_for_cards(&released.collect::<Vec<_>>(), None);
+        }
+        self.index.set_hidden(&fresh.cards, true);
+        keeping.in_force.push((fresh, true));
+    }
+
+    /// What was kept for a queue in the round before, and is not any more, may be used.
+    fn release_before(&mut self, keeping: &mut Keeping, line: LineId) {
+        while let Some(place) = keeping.before.iter().position(|old| old.line == line) {
+            let old = keeping.before.remove(place);
+            self.wake_for_cards(&old.cards, None);
+        }
+    }
+
+    /// Nothing is left to be tried: whatever was kept before and is not any more may be used. Answers whether that was anything.
+    pub(crate) fn release_rest(&mut self, keeping: &mut Keeping) -> bool {
+        let rest = std::mem::take(&mut keeping.before);
+        rest.iter().for_each(|old| self.wake_for_cards(&old.cards, None));
+        !rest.is_empty()
+    }
+
+    /// Shows the kept cards that a job may use, and hides the others.
+    pub(crate) fn show_to(&mut self, keeping: &mut Keeping, id: ShapeId, shape_limit: Option<Duration>, now: LogTime) {
+        for (kept, hidden) in &mut keeping.in_force {
+            let over_by = shape_limit.map(|limit| now.after(limit.saturating_add(STOPPING)));
+            let in_time = over_by.is_some_and(|over| kept.free_by.is_some_and(|free| over <= free));
+            let hide = kept.shape != id && !in_time;
+            if *hidden != hide {
+                self.index.set_hidden(&kept.cards, hide);
+                *hidden = hide;
+            }
+        }
+    }
+
+    fn hide_all(&mut self, keeping: &mut Keeping) {
+        for (kept, hidden) in &mut keeping.in_force {
+            if !*hidden {
+                self.index.set_hidden(&kept.cards, true);
+                *hidden = true;
+            }
+        }
+    }
+
+    /// Ends a round: the reservations are remembered for the next one.
+    pub(crate) fn end_keeping(&mut self, keeping: Keeping) {
+        for (kept, hidden) in keeping.in_force {
+            if hidden {
+                self.index.set_hidden(&kept.cards, false);
+            }
+            self.reservations.push(kept);
+        }
+        self.reservations.extend(keeping.before);
+    }
+
+    /// Whether the queue of a shape can take the least that such a job could be granted.
+    pub(crate) fn admits_least(&self, state: &State, shape: &Shape) -> bool {
+        self.queues.admit(&shape.spec.queue, shape.least(state.config().block_size), &[]).is_ok()
+    }
+}
+
+/// How long a job has waited for its grant.
+fn waited(state: &State, holder: WaitingKey, now: LogTime) -> Option<Duration> {
+    let job = state.job(holder.job)?;
+    Some(now.since(job.waiting_since().max(job.not_before)))
+}

@@ -1,0 +1,213 @@
+//! What-if and when: changes and time, played through on copies of the ledger.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tessera_ledger::*;
+use tessera_placement::{Change, Estimate, Moves, Unknown, WhatIf, Whom, what_if, when};
+use world::history::{Step, nodes, step};
+use world::{World, card, cards, job};
+
+fn now(world: &World) -> LogTime {
+    LogTime(world.time)
+}
+
+fn think(world: &World, change: &Change) -> WhatIf {
+    let digest = world.state.digest();
+    let (answer, after) = what_if(&world.state, now(world), change).expect("the change can be made");
+    assert_eq!(laws::check(&after), vec![]);
+    assert_eq!(world.state.digest(), digest, "nothing is written");
+    answer
+}
+
+impl World {
+    fn run(&mut self, spec: JobSpec) -> JobId {
+        let id = self.submit(spec);
+        self.place();
+        self.start(id);
+        id
+    }
+}
+
+fn limited(tflops: u64, seconds: u64) -> JobSpec {
+    JobSpec { time_limit: Some(Duration::from_secs(seconds)), ..job(tflops, 0) }
+}
+
+/// Three nodes of ten, on one of which two jobs run: one finds a place elsewhere, the other waits.
+#[test]
+fn a_drain_says_who_goes_where_and_who_waits() {
+    let mut world = World::default();
+    let list = |kind| cards(&[(kind, 10, 100)]);
+    let (a, b) = (world.node("a", list(CardKind::Gpu)), world.node("b", list(CardKind::Gpu)));
+    let npu = world.node("c", list(CardKind::Npu));
+    let only = |kind, spec: JobSpec| JobSpec {
+        virtual_card: VirtualCardRequest { kinds: [kind].into(), ..spec.virtual_card.clone() },
+        ..spec
+    };
+    let first = world.run(only(CardKind::Gpu, job(4, 0)));
+    let second = world.run(only(CardKind::Gpu, job(6, 0)));
+    assert!([first, second].iter().all(|id| world.slices(*id)[0].card.node == a), "they are stacked");
+    let third = world.run(only(CardKind::Gpu, job(5, 0)));
+    let elsewhere = world.run(only(CardKind::Npu, job(5, 0)));
+
+    let answer = think(&world, &Change::Drain([a].into()));
+    let gpu = (answer.before[&CardKind::Gpu], answer.after[&CardKind::Gpu]);
+    assert_eq!((gpu.0.cards, gpu.1.cards, gpu.1.compute), (2, 1, MilliTflops::from_tflops(10)));
+    assert_eq!(answer.before[&CardKind::Npu], answer.after[&CardKind::Npu]);
+    let touched: BTreeSet<JobId> = answer.displaced.iter().map(|moved| moved.job).collect();
+    assert_eq!(touched, [first, second].into());
+    for moved in &answer.displaced {
+        assert_eq!(moved.from, [a].into());
+        match &moved.then {
+            Moves::Runs(workers) => assert!(moved.job == first && workers[0].node == b),
+            Moves::Waits(why) => assert_eq!((moved.job, why.code.name()), (second, "COMPUTE_SHORT")),
+        }
+    }
+    assert_eq!((answer.waiting_before, answer.waiting_after, answer.whole), (0, 1, true));
+    assert!(answer.started.is_empty());
+    assert!(!touched.contains(&third) && !touched.contains(&elsewhere));
+
+    let unknown = what_if(&world.state, now(&world), &Change::Drain([NodeId(9)].into()));
+    assert_eq!(unknown.map(|_| ()).unwrap_err().code(), "NODE_UNKNOWN");
+    let nothing = think(&world, &Change::Drain([npu].into()));
+    assert_eq!(nothing.displaced.len(), 1);
+}
+
+/// What would have started anyway is not told as a gain of the change.
+#[test]
+fn added_cards_start_what_waits_for_them_and_nothing_else() {
+    let mut world = World::default();
+    world.node("a", cards(&[(CardKind::Gpu, 10, 100)]));
+    world.run(job(8, 0));
+    let large: Vec<JobId> = (0..3).map(|_| world.submit(job(9, 0))).collect();
+    let small = world.submit(job(2, 0));
+    let cards = vec![card(0, CardKind::Gpu, 10, 100)];
+    let answer = think(&world, &Change::Add { cards: cards.clone(), nodes: 2 });
+    let started: Vec<JobId> = answer.started.iter().map(|moved| moved.job).collect();
+    assert_eq!(started, large[..2], "{small} fits as it is");
+    assert_eq!((answer.waiting_before, answer.waiting_after), (3, 1));
+    assert_eq!(answer.after[&CardKind::Gpu].cards, 3);
+    let none = think(&world, &Change::Add { cards, nodes: 0 });
+    assert!(none.started.is_empty() && none.displaced.is_empty());
+}
+
+#[test]
+fn a_queue_is_tried_with_another_maximum() {
+    let mut world = World::default();
+    world.node("a", cards(&[(CardKind::Gpu, 10, 1000)]));
+    world.queue("lab", "", Some((4, 1000)));
+    let lab = |tflops| JobSpec { queue: "lab".to_owned(), ..job(tflops, 0) };
+    world.run(lab(4));
+    let waits = world.submit(lab(3));
+    let mut settings = world.state.queue("lab").unwrap().settings.clone();
+    settings.maximum = Some(QueueAmount { compute: MilliTflops::from_tflops(8), memory: Mebibytes(1000) });
+    let answer = think(&world, &Change::Queue(settings.clone()));
+    assert_eq!(answer.started.iter().map(|moved| moved.job).collect::<Vec<_>>(), [waits]);
+    settings.parent = "nowhere".to_owned();
+    assert!(what_if(&world.state, now(&world), &Change::Queue(settings)).is_err());
+}
+
+fn start_of(world: &World, whom: &Whom, assumed: Option<Duration>) -> Estimate {
+    when(&world.state, now(world), whom, assumed)
+}
+
+fn seconds(world: &World, estimate: &Estimate) -> Option<u64> {
+    match estimate {
+        Estimate::At { time, .. } => Some(time.since(now(world)).as_secs()),
+        Estimate::Unknown { .. } => None,
+    }
+}
+
+/// Two jobs of five end after 100 and 300 s: four more fit after the first, the whole card after the second.
+#[test]
+fn a_start_is_told_from_time_limits() {
+    let mut world = World::default();
+    world.node("a", cards(&[(CardKind::Gpu, 10, 100)]));
+    world.run(limited(5, 100));
+    world.run(limited(5, 300));
+    let whole = world.submit(job(10, 0));
+    let estimate = start_of(&world, &Whom::Job(whole), None);
+    assert_eq!(seconds(&world, &estimate), Some(300));
+    let Estimate::At { rests_on, .. } = estimate else { panic!("{estimate:?}") };
+    assert_eq!((rests_on.ends_at_limits, rests_on.without_limit), (2, 0));
+
+    let behind = Whom::Submitted(Box::new(job(4, 0)));
+    let Estimate::Unknown { why, .. } = start_of(&world, &behind, None) else { panic!("cards are kept for the first") };
+    assert_eq!(why, Unknown::HeldWithoutLimit);
+    world.apply(Command::CancelJob { job: whole });
+    let small = Whom::Submitted(Box::new(job(4, 0)));
+    assert_eq!(seconds(&world, &start_of(&world, &small, None)), Some(100));
+    world.pass(Duration::from_secs(40));
+    assert_eq!(seconds(&world, &start_of(&world, &small, None)), Some(60), "time has passed");
+    let fits = Whom::Submitted(Box::new(JobSpec { priority: 90, ..job(5, 0) }));
+    assert_eq!(seconds(&world, &start_of(&world, &fits, None)), Some(0), "it preempts");
+}
+
+#[test]
+fn without_limits_nobody_can_say_unless_one_is_assumed() {
+    let mut world = World::default();
+    world.node("a", cards(&[(CardKind::Gpu, 10, 100)]));
+    world.run(job(5, 0));
+    world.run(limited(5, 100));
+    let whole = Whom::Job(world.submit(job(10, 0)));
+    match start_of(&world, &whole, None) {
+        Estimate::Unknown { why, rests_on } => {
+            assert_eq!((why, rests_on.without_limit), (Unknown::HeldWithoutLimit, 1));
+        }
+        other => panic!("{other:?}"),
+    }
+    let hour = Some(Duration::from_secs(3600));
+    assert_eq!(seconds(&world, &start_of(&world, &whole, hour)), Some(3600));
+
+    let held = Whom::Job(world.submit(JobSpec { held: true, ..job(1, 0) }));
+    let unknown = |estimate| match estimate {
+        Estimate::Unknown { why, .. } => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(unknown(start_of(&world, &held, hour)), Unknown::NotWaiting(why) if why.code.name() == "HELD"));
+    let huge = Whom::Submitted(Box::new(job(999, 0)));
+    assert!(matches!(unknown(start_of(&world, &huge, hour)), Unknown::Refused(_)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// On any pool: what-if and when end, write nothing, are the same for equal states, and leave the laws whole.
+    #[test]
+    fn foresight_ends_and_changes_nothing(
+        nodes in nodes(),
+        steps in prop::collection::vec(step(), 10..70),
+        limits in prop::collection::vec(prop::option::of(1u64..500), 1..8),
+        which in 0usize..8,
+    ) {
+        let mut world = World::random(&nodes);
+        for (number, step) in steps.iter().enumerate() {
+            if let Step::Submit(request) = step {
+                let limit = limits[number % limits.len()].map(Duration::from_secs);
+                world.try_submit(JobSpec { time_limit: limit, ..request.spec() });
+            } else {
+                world.step(step);
+            }
+            if number % 3 == 0 {
+                world.place();
+            }
+        }
+        let node = world.state.nodes().map(|node| node.id).nth(which % nodes.len()).unwrap();
+        let drain = Change::Drain([node].into());
+        prop_assert_eq!(think(&world, &drain), think(&world, &drain));
+        let added = vec![card(0, CardKind::Gpu, 20, 1000)];
+        let more = think(&world, &Change::Add { cards: added, nodes: 2 });
+        prop_assert!(more.waiting_after <= more.waiting_before || !more.whole);
+        for waiting in world.state.waiting().take(3).map(|job| job.id).collect::<Vec<_>>() {
+            let whom = Whom::Job(waiting);
+            let estimate = start_of(&world, &whom, Some(Duration::from_secs(100)));
+            prop_assert_eq!(&estimate, &start_of(&world, &whom, Some(Duration::from_secs(100))));
+            if let Estimate::At { time, .. } = estimate {
+                prop_assert!(time >= now(&world));
+            }
+        }
+    }
+}

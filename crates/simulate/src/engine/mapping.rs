@@ -1,0 +1,165 @@
+//! How a trace becomes a pool and jobs of the ledger.
+//!
+//! A card has so many blocks as the [`Scale`] says: 1000, so that a block is a thousandth of a card, unless the effect of coarser
+//! blocks is the question. A share of a card becomes a virtual card on one card; several whole cards become one virtual card on
+//! one node that takes its cards whole; processors and memory of hosts are what they are. Work that asks for no card still needs a
+//! slice to be granted: each node has its own processors as a card of the last resort with more blocks than a host runs workers,
+//! and such work holds one block of it, so that only the host's processors and memory ever bind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::{
+    Affinity, BlockCount, CardDescription, CardHealth, CardId, CardKind, CheckpointMode, CheckpointPolicy,
+    HostCapacity, HostRequest, Isolation, JobSpec, Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId,
+    OnDisconnect, PlannedWorker, PoolConfig, Precision, RetryPolicy, Span, VirtualCardRequest,
+};
+
+use crate::plain::Place;
+use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD};
+
+/// Blocks of the card that stands for the processors of a host: about as many as another card has.
+const HOST_BLOCKS: u32 = 1_000;
+
+/// Memory of a card whose trace does not say how much it has: more than anybody asks for.
+const UNKNOWN_CARD_MEMORY: Mebibytes = Mebibytes(1 << 30);
+
+/// How finely cards are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Blocks of one card.
+    pub blocks_per_card: BlockCount,
+}
+
+impl Default for Scale {
+    /// A block is a thousandth of a card.
+    fn default() -> Self {
+        Self { blocks_per_card: BlockCount(WHOLE_CARD) }
+    }
+}
+
+impl Scale {
+    /// What `milli` thousandths of one card compute. A block computes one TFLOPS here, whatever it is in the world.
+    fn compute(self, milli: u64) -> MilliTflops {
+        MilliTflops(milli.saturating_mul(u64::from(self.blocks_per_card.0)))
+    }
+}
+
+/// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
+pub(super) fn config() -> PoolConfig {
+    PoolConfig { event_limit: 1, job_limit: u64::MAX, block_size: MilliTflops::from_tflops(1), ..PoolConfig::default() }
+}
+
+/// What an agent of the node would say.
+pub(super) fn node(node: &TraceNode, scale: Scale) -> (NodeDescription, Vec<CardDescription>) {
+    let description = NodeDescription {
+        name: node.name.clone(),
+        uid: node.name.clone(),
+        incarnation: 1,
+        agent_version: String::new(),
+        address: String::new(),
+        worker_host: String::new(),
+        labels: BTreeMap::new(),
+        host: Some(HostCapacity { cpu: MilliCpus(node.cpu_milli), memory: Mebibytes(node.memory_mib) }),
+        cached: BTreeSet::new(),
+    };
+    let memory = node.card_memory_mib.map_or(UNKNOWN_CARD_MEMORY, Mebibytes);
+    let rate = scale.compute(u64::from(WHOLE_CARD));
+    let mut cards: Vec<CardDescription> =
+        (0..node.cards).map(|index| card(index, CardKind::Gpu, &node.model, rate, memory)).collect();
+    let host = MilliTflops::from_tflops(u64::from(HOST_BLOCKS));
+    cards.push(card(node.cards, CardKind::Cpu, "", host, Mebibytes::ZERO));
+    (description, cards)
+}
+
+fn card(index: u32, kind: CardKind, model: &str, rate: MilliTflops, memory: Mebibytes) -> CardDescription {
+    CardDescription {
+        index,
+        kind,
+        vendor: "trace".to_owned(),
+        model: model.to_owned(),
+        uuid: String::new(),
+        memory,
+        rated: BTreeMap::from([(Precision::Fp16, rate)]),
+        measured: BTreeMap::new(),
+        links: Vec::new(),
+        isolation: Isolation::Soft,
+        simulated: true,
+        pci_address: String::new(),
+        max_slices: 0,
+        health: CardHealth::Healthy,
+    }
+}
+
+/// The virtual card of one worker.
+fn virtual_card(ask: &Ask, scale: Scale) -> VirtualCardRequest {
+    let (kind, compute) = match ask.cards {
+        0 => (CardKind::Cpu, MilliTflops::from_tflops(1)),
+        _ => (CardKind::Gpu, scale.compute(ask.all_cards_milli())),
+    };
+    VirtualCardRequest {
+        compute,
+        memory: Mebibytes(ask.card_memory_mib).saturating_mul(ask.cards),
+        precision: None,
+        span: if ask.cards > 1 { Span::Node } else { Span::Card },
+        kinds: BTreeSet::from([kind]),
+        mixed: false,
+        isolation: Isolation::Shared,
+        vendors: BTreeSet::new(),
+        models: ask.models.clone(),
+        whole_cards: ask.is_whole(),
+    }
+}
+
+/// The job as it would be submitted.
+#[must_use]
+pub fn spec(job: &TraceJob, scale: Scale) -> JobSpec {
+    JobSpec {
+        name: job.name.chars().take(200).collect(),
+        queue: job.queue.clone(),
+        command: vec!["simulated".to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: String::new(),
+        script: String::new(),
+        gang: job.workers,
+        virtual_card: virtual_card(&job.ask, scale),
+        priority: job.priority,
+        preemptible: job.preemptible,
+        checkpoint: CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() },
+        on_disconnect: OnDisconnect::Stop,
+        time_limit: None,
+        retry: RetryPolicy::default(),
+        labels: BTreeMap::new(),
+        node_labels: BTreeMap::new(),
+        output_retention: None,
+        held: false,
+        host: HostRequest { cpu: MilliCpus(job.ask.cpu_milli), memory: Mebibytes(job.ask.memory_mib) },
+        gang_min: None,
+        min_runtime: std::time::Duration::ZERO,
+        affinity: Affinity::default(),
+        packing: None,
+    }
+}
+
+/// Where workers of a grant are, in the words of the trace: nodes by their place in its list, cards by theirs on the node.
+pub(super) fn places<'a>(
+    workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>,
+    nodes: &[TraceNode],
+) -> Vec<Place> {
+    workers
+        .map(|(node, slices)| {
+            let node = node.0 as usize;
+            let count = nodes.get(node).map_or(0, |node| node.cards);
+            let of_trace = |card: &CardId| card.index < count;
+            let mut cards: Vec<usize> =
+                slices.iter().map(|slice| slice.card).filter(of_trace).map(|card| card.index as usize).collect();
+            cards.sort_unstable();
+            cards.dedup();
+            Place { node, cards }
+        })
+        .collect()
+}
+
+/// The places of a planned grant.
+pub(super) fn planned_places(workers: &[PlannedWorker], nodes: &[TraceNode]) -> Vec<Place> {
+    places(workers.iter().map(|worker| (worker.node, worker.slices.as_slice())), nodes)
+}

@@ -1,0 +1,211 @@
+//! The conversation of `tessera simulate --online`: any judge can drive any engine with it, line by line and without look-ahead.
+//!
+//! To the engine: `N,node,cpu_milli,mem_mib,gpu_count,gpu_model` per node, `T,cpu_milli,gpu_count,gpu_milli,gpu_spec,weight` per
+//! shape seen in the past, `S` to start, `A,seq,pod,cpu_milli,mem_mib,gpu_count,gpu_milli,gpu_spec` per arrival, `E` to end. From the
+//! engine, for each arrival: any number of `move,seq,node,gpus`, then `place,seq,node,gpus` or `reject,seq,,`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, Write};
+use std::str::FromStr;
+
+use crate::placer::{Answer, Choice, Moves, Placer};
+use crate::plain::Place;
+use crate::trace::{Ask, TraceNode, check_cards, models};
+
+/// A conversation that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum OnlineError {
+    /// A line that makes no sense.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Its number, from 1.
+        line: u64,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// The pipe broke.
+    #[error("the conversation broke off: {0}")]
+    Io(#[from] std::io::Error),
+    /// The engine contradicted itself.
+    #[error("the engine failed: {0}")]
+    Engine(String),
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug)]
+pub struct OnlineOptions {
+    /// What places.
+    pub policy: Choice,
+    /// Seed of what the policy draws.
+    pub seed: u64,
+    /// Whether earlier arrivals may be moved for later ones.
+    pub moves: Moves,
+}
+
+/// Answers every arrival until the end; flushes after each answer.
+///
+/// # Errors
+/// [`OnlineError`].
+pub fn converse(input: impl BufRead, mut output: impl Write, options: OnlineOptions) -> Result<(), OnlineError> {
+    let mut conversation = Conversation::new(options);
+    for (number, line) in (1u64..).zip(input.lines()) {
+        let line = line?;
+        let wrong = |problem| OnlineError::Line { line: number, problem };
+        let heard = Heard::parse(line.trim_end()).map_err(wrong)?;
+        match conversation.hear(heard)? {
+            Reply::Nothing => {}
+            Reply::Lines(lines) => {
+                output.write_all(lines.as_bytes())?;
+                output.flush()?;
+            }
+            Reply::OutOfTurn(problem) => return Err(wrong(problem.to_owned())),
+            Reply::End => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// One line to the engine.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Node(TraceNode),
+    Shape(Ask, u64),
+    Start,
+    Arrival(u64, Ask),
+    End,
+    Blank,
+}
+
+/// The fields of a line, taken one by one.
+struct Fields<'a>(std::str::Split<'a, char>);
+
+impl<'a> Fields<'a> {
+    fn text(&mut self, name: &str) -> Result<&'a str, String> {
+        self.0.next().map(str::trim).ok_or_else(|| format!("{name} is missing"))
+    }
+
+    fn number<T: FromStr>(&mut self, name: &str) -> Result<T, String> {
+        let text = self.text(name)?;
+        text.parse().map_err(|_| format!("{name} must be a number, not {text:?}"))
+    }
+
+    fn end(mut self) -> Result<(), String> {
+        self.0.next().map_or(Ok(()), |field| Err(format!("there is more than expected, from {field:?} on")))
+    }
+}
+
+impl Heard {
+    fn parse(line: &str) -> Result<Self, String> {
+        let mut fields = Fields(line.split(','));
+        let word = fields.text("the first field")?;
+        let heard = match word {
+            "" => Self::Blank,
+            "N" => Self::Node(TraceNode {
+                name: fields.text("node")?.to_owned(),
+                cpu_milli: fields.number("cpu_milli")?,
+                memory_mib: fields.number("mem_mib")?,
+                cards: fields.number("gpu_count")?,
+                model: fields.text("gpu_model")?.to_owned(),
+                card_memory_mib: None,
+            }),
+            "T" => {
+                let cpu = fields.number("cpu_milli")?;
+                let ask = ask(cpu, 0, &mut fields)?;
+                Self::Shape(ask, fields.number("weight")?)
+            }
+            "S" => Self::Start,
+            "A" => {
+                let number = fields.number("seq")?;
+                fields.text("pod")?;
+                let (cpu, memory) = (fields.number("cpu_milli")?, fields.number("mem_mib")?);
+                Self::Arrival(number, ask(cpu, memory, &mut fields)?)
+            }
+            "E" => Self::End,
+            other => return Err(format!("{other:?} is none of N, T, S, A and E")),
+        };
+        fields.end()?;
+        Ok(heard)
+    }
+}
+
+fn ask(cpu_milli: u64, memory_mib: u64, fields: &mut Fields<'_>) -> Result<Ask, String> {
+    let cards = fields.number("gpu_count")?;
+    let milli = fields.number("gpu_milli")?;
+    let models = models(fields.text("gpu_spec")?);
+    check_cards(cards, milli)?;
+    let card_milli = if cards == 0 { 0 } else { milli };
+    let models = if cards == 0 { Default::default() } else { models };
+    Ok(Ask { cpu_milli, memory_mib, cards, card_milli, card_memory_mib: 0, models })
+}
+
+/// What follows from a line.
+enum Reply {
+    Nothing,
+    Lines(String),
+    OutOfTurn(&'static str),
+    End,
+}
+
+/// What was heard so far.
+struct Conversation {
+    options: OnlineOptions,
+    nodes: Vec<TraceNode>,
+    shapes: BTreeMap<Ask, u64>,
+    placer: Option<Box<dyn Placer>>,
+}
+
+impl Conversation {
+    fn new(options: OnlineOptions) -> Self {
+        Self { options, nodes: Vec::new(), shapes: BTreeMap::new(), placer: None }
+    }
+
+    fn hear(&mut self, heard: Heard) -> Result<Reply, OnlineError> {
+        match (heard, &mut self.placer) {
+            (Heard::Blank, _) => {}
+            (Heard::End, _) => return Ok(Reply::End),
+            (Heard::Node(node), None) => self.nodes.push(node),
+            (Heard::Shape(shape, weight), None) => *self.shapes.entry(shape).or_insert(0) += weight,
+            (Heard::Start, None) => self.start()?,
+            (Heard::Arrival(number, ask), Some(placer)) => {
+                let answer = placer.arrive(number, &ask).map_err(|error| OnlineError::Engine(error.to_string()))?;
+                return Ok(Reply::Lines(self.write(number, &answer)));
+            }
+            (Heard::Arrival(..), None) => return Ok(Reply::OutOfTurn("an arrival comes after S")),
+            (Heard::Node(_) | Heard::Shape(..) | Heard::Start, Some(_)) => {
+                return Ok(Reply::OutOfTurn("N, T and S come before the first arrival, and S once"));
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+
+    fn start(&mut self) -> Result<(), OnlineError> {
+        let OnlineOptions { policy, seed, moves } = self.options;
+        let mut placer =
+            policy.placer(&self.nodes, seed, moves).map_err(|error| OnlineError::Engine(error.to_string()))?;
+        for (shape, weight) in &self.shapes {
+            placer.expect(shape, *weight);
+        }
+        self.placer = Some(placer);
+        Ok(())
+    }
+
+    fn write(&self, number: u64, answer: &Answer) -> String {
+        let mut lines = String::new();
+        // Writing to a string cannot fail.
+        for (moved, place) in &answer.moves {
+            let _ = writeln!(lines, "move,{moved},{}", self.place(place));
+        }
+        let _ = match &answer.place {
+            Some(place) => writeln!(lines, "place,{number},{}", self.place(place)),
+            None => writeln!(lines, "reject,{number},,"),
+        };
+        lines
+    }
+
+    fn place(&self, place: &Place) -> String {
+        let cards: Vec<String> = place.cards.iter().map(ToString::to_string).collect();
+        let node = self.nodes.get(place.node).map_or("", |node| node.name.as_str());
+        format!("{node},{}", cards.join("-"))
+    }
+}

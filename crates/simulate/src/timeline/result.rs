@@ -1,0 +1,155 @@
+//! What a run gave, for people and for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::stats::Distribution;
+
+/// How long jobs waited for their first start, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Waiting {
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Waiting {
+    pub(super) fn of(waits: &Distribution) -> Self {
+        Self {
+            mean: waits.mean(),
+            p50: waits.quantile(0.5),
+            p90: waits.quantile(0.9),
+            p99: waits.quantile(0.99),
+            max: waits.max(),
+        }
+    }
+}
+
+/// The cluster at one time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Seconds since the first submission.
+    pub at_s: f64,
+    /// Share of all cards that is allocated.
+    pub allocated_percent: f64,
+    /// Share of all cards that is free and, for the mean job of the trace, of no use where it is.
+    pub fragmented_percent: f64,
+    /// Cards that somebody is on.
+    pub cards_in_use: u64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that wait.
+    pub waiting: u64,
+}
+
+/// What a run gave. Means and percentiles are over the time in which jobs arrived; what follows is only the emptying.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// What placed.
+    pub policy: String,
+    /// Nodes of the cluster.
+    pub nodes: u64,
+    /// Cards of the cluster.
+    pub cards: u64,
+    /// Jobs of the trace.
+    pub jobs: u64,
+    /// Jobs that ended.
+    pub completed: u64,
+    /// Jobs that were refused because the pool could never hold them.
+    pub refused: u64,
+    /// Jobs that still waited when nothing ran any more.
+    pub never_started: u64,
+    /// Seconds from the first submission to the last end.
+    pub duration_s: f64,
+    /// Seconds from the first submission to the last.
+    pub arrivals_s: f64,
+    /// Share of all cards that was allocated: the mean over time.
+    pub allocated_mean_percent: f64,
+    /// The median over time.
+    pub allocated_p50_percent: f64,
+    /// The 90th percentile over time.
+    pub allocated_p90_percent: f64,
+    /// The most.
+    pub allocated_max_percent: f64,
+    /// Share of all cards that was free: the mean over time.
+    pub unallocated_mean_percent: f64,
+    /// Share of all cards that was free and of no use to the mean job: the mean over time.
+    pub fragmented_mean_percent: f64,
+    /// Cards that somebody was on: the mean over time.
+    pub cards_needed_mean: f64,
+    /// The most at once.
+    pub cards_needed_peak: u64,
+    /// How long jobs waited for their first start.
+    pub waiting: Waiting,
+    /// Suspensions in favour of others.
+    pub preemptions: u64,
+    /// Moves to other cards.
+    pub moves: u64,
+    /// Parts of plans that the ledger refused; more than none is a fault of placement.
+    pub plan_refusals: u64,
+    /// Decisions.
+    pub decisions: u64,
+    /// Time of one decision in microseconds: the median.
+    pub decision_p50_us: f64,
+    /// The 99th percentile.
+    pub decision_p99_us: f64,
+    /// How long each job waited, in seconds, in order of length.
+    #[serde(skip)]
+    pub waits_s: Vec<f64>,
+    /// The cluster over time.
+    pub samples: Vec<Sample>,
+}
+
+impl fmt::Display for RunSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, nodes, cards, jobs, completed, refused, never_started, .. } = self;
+        writeln!(f, "policy        {policy} on {nodes} nodes with {cards} cards")?;
+        writeln!(f, "jobs          {jobs}: {completed} completed, {refused} refused, {never_started} never started")?;
+        writeln!(f, "time          {}; jobs arrived for {}", duration(self.duration_s), duration(self.arrivals_s))?;
+        writeln!(
+            f,
+            "allocated     mean {:.2} %, p50 {:.2} %, p90 {:.2} %, max {:.2} %",
+            self.allocated_mean_percent,
+            self.allocated_p50_percent,
+            self.allocated_p90_percent,
+            self.allocated_max_percent
+        )?;
+        writeln!(
+            f,
+            "unallocated   mean {:.2} %, of that fragmented {:.2} % of all cards",
+            self.unallocated_mean_percent, self.fragmented_mean_percent
+        )?;
+        writeln!(f, "cards needed  mean {:.1}, peak {}", self.cards_needed_mean, self.cards_needed_peak)?;
+        let Waiting { mean, p50, p90, p99, max } = self.waiting;
+        let [mean, p50, p90, p99, max] = [mean, p50, p90, p99, max].map(duration);
+        writeln!(f, "waiting       mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}")?;
+        writeln!(f, "preemptions   {}", self.preemptions)?;
+        writeln!(f, "moves         {}", self.moves)?;
+        if self.plan_refusals > 0 {
+            writeln!(f, "refused       {} parts of plans, by the ledger", self.plan_refusals)?;
+        }
+        write!(
+            f,
+            "decisions     {}, p50 {:.1} us, p99 {:.1} us",
+            self.decisions, self.decision_p50_us, self.decision_p99_us
+        )
+    }
+}
+
+/// Seconds for people.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 100.0 => format!("{s:.1} s"),
+        s if s < 3600.0 * 2.0 => format!("{:.1} min", s / 60.0),
+        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} d", s / 86400.0),
+    }
+}

@@ -1,0 +1,63 @@
+//! What can be wrong with a trace, said with file, line and column.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A trace that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be opened or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The header is that of no known format.
+    #[error(
+        "{}: the header `{header}` is that of no known list of {what}; it needs {expected} (see docs/simulate.md)",
+        path.display()
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// What it was to be a list of.
+        what: &'static str,
+        /// Its first line.
+        header: String,
+        /// The columns by which the formats are told apart.
+        expected: &'static str,
+    },
+    /// A row is wrong.
+    #[error("{}{place}: {problem}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        place: Place,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+}
+
+/// A place in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line from 1, if it is known.
+    pub line: Option<u64>,
+    /// Name of the column, if it is one column.
+    pub column: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        match &self.column {
+            Some(column) => write!(f, ": column {column}"),
+            None => Ok(()),
+        }
+    }
+}
