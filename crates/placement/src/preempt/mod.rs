@@ -145,7 +145,8 @@ impl Hunt<'_> {
     fn judge(&mut self, id: AllocationId) -> Option<Victim> {
         let standing = self.victims.standing(id)?;
         let recall = *standing.queue != *self.job.queue;
-        if !recall && !(standing.preemptible && standing.priority < self.job.priority) {
+        let is_lower = standing.preemptible && standing.priority < self.job.priority;
+        if !(recall || is_lower) {
             return None;
         }
         let allocation = self.state.allocation(id)?;

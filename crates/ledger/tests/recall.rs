@@ -1,0 +1,162 @@
+//! Law L4 as the ledger judges it, whatever a plan says: who may be made to give way, and what queues are counted with meanwhile.
+
+mod pool;
+
+use std::time::Duration;
+
+use pool::{Pool, card, slice, stopped};
+use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
+use tessera_ledger::{
+    CardKind, Command, JobId, JobSpec, Mebibytes, MilliTflops, Observation, Outcome, PlanPart, PlannedWorker, Queue,
+    QueueAmount, QueueSettings, Rejection, Slice, StopCause,
+};
+
+/// One card of 20 blocks; `owner` and `borrower` are guaranteed 10 TFLOPS each.
+fn pool() -> Pool {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 20)]]);
+    for name in ["owner", "borrower"] {
+        set_queue(&mut pool, name, "", 10);
+    }
+    pool
+}
+
+fn set_queue(pool: &mut Pool, name: &str, parent: &str, tflops: u64) {
+    let guaranteed = QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(1 << 20) };
+    let (name, parent) = (name.to_owned(), parent.to_owned());
+    let queue = QueueSettings { name, parent, guaranteed, maximum: None, weight: 1, packing: None };
+    assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
+}
+
+/// A running job of a queue on blocks of the one card.
+fn running(pool: &mut Pool, queue: &str, start: u32, blocks: u32, change: impl FnOnce(&mut JobSpec)) -> JobId {
+    let job = pool.submit(|spec| {
+        spec.queue = queue.to_owned();
+        change(spec);
+    });
+    pool.grant(job, vec![slice(0, 0, start, blocks)]);
+    pool.report_all(job, &Observation::Running);
+    job
+}
+
+fn waiting(pool: &mut Pool, queue: &str, priority: u32) -> JobId {
+    pool.submit(|spec| {
+        spec.queue = queue.to_owned();
+        spec.priority = priority;
+    })
+}
+
+/// Why a grant over victims is refused; `None`: it is accepted.
+fn refusal(pool: &mut Pool, job: JobId, slices: Vec<Slice>, victims: Vec<JobId>) -> Option<String> {
+    let worker = PlannedWorker { member: 0, node: slices[0].card.node, slices };
+    match pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims }]) {
+        Outcome::Planned(parts) => parts.into_iter().find_map(Result::err).map(|rejection| match rejection {
+            Rejection::NotPreemptible { problem, .. } => problem.to_owned(),
+            other => other.to_string(),
+        }),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn queue(pool: &Pool, name: &str) -> Queue {
+    Queue::clone(pool.state.queue(name).expect("the queue is known"))
+}
+
+#[test]
+fn a_loan_is_recalled_whatever_the_priorities_and_a_guarantee_is_not() {
+    let mut pool = pool();
+    let first = running(&mut pool, "borrower", 0, 10, |spec| spec.priority = 100);
+    let owner = waiting(&mut pool, "owner", 0);
+    let blocks = || vec![slice(0, 0, 0, 2)];
+    let within = "its queue holds no more than it is guaranteed";
+    assert_eq!(refusal(&mut pool, owner, blocks(), vec![first]).as_deref(), Some(within));
+    let second = running(&mut pool, "borrower", 10, 10, |spec| spec.priority = 100);
+    let both = refusal(&mut pool, owner, vec![slice(0, 0, 0, 2), slice(0, 0, 10, 2)], vec![second, first]);
+    assert_eq!(both.as_deref(), Some(within), "without the one, the other is guaranteed");
+    set_queue(&mut pool, "owner", "", 1);
+    let beyond = refusal(&mut pool, owner, blocks(), vec![first]);
+    assert!(beyond.is_some_and(|problem| problem.starts_with("it is of another queue")));
+    set_queue(&mut pool, "owner", "", 10);
+    assert_eq!(refusal(&mut pool, owner, blocks(), vec![first]), None);
+    let borrower = queue(&pool, "borrower");
+    assert_eq!((borrower.used.compute, borrower.standing().compute), (MilliTflops(20_000), MilliTflops(10_000)));
+    let next = waiting(&mut pool, "owner", 0);
+    let again = refusal(&mut pool, next, vec![slice(0, 0, 10, 2)], vec![second]);
+    assert_eq!(again.as_deref(), Some(within), "what is leaving is not counted as held");
+    pool.report_all(first, &stopped(StopCause::Ordered, None));
+    assert_eq!(queue(&pool, "borrower").leaving, QueueAmount::default());
+}
+
+#[test]
+fn a_job_that_is_not_preemptible_gives_way_only_where_such_jobs_are_on_loan() {
+    let mut pool = pool();
+    let firm = running(&mut pool, "borrower", 0, 8, |spec| spec.preemptible = false);
+    let loose = running(&mut pool, "borrower", 8, 12, |_| {});
+    let owner = waiting(&mut pool, "owner", 0);
+    let guaranteed = "it is not preemptible, and its queue is guaranteed what such jobs hold";
+    assert_eq!(refusal(&mut pool, owner, vec![slice(0, 0, 0, 2)], vec![firm]).as_deref(), Some(guaranteed));
+    assert_eq!(refusal(&mut pool, owner, vec![slice(0, 0, 8, 2)], vec![loose]), None);
+
+    let mut pool = self::pool();
+    let firm = running(&mut pool, "borrower", 0, 12, |spec| spec.preemptible = false);
+    let owner = waiting(&mut pool, "owner", 0);
+    assert_eq!(refusal(&mut pool, owner, vec![slice(0, 0, 0, 2)], vec![firm]), None, "a loan can be recalled");
+    assert_eq!(queue(&pool, "borrower").firm, QueueAmount::default());
+}
+
+#[test]
+fn priorities_of_other_queues_are_not_compared() {
+    let mut pool = pool();
+    let victim = running(&mut pool, "borrower", 0, 5, |spec| spec.priority = 0);
+    let other = waiting(&mut pool, "default", 100);
+    assert!(refusal(&mut pool, other, vec![slice(0, 0, 0, 2)], vec![victim]).is_some());
+    let same = waiting(&mut pool, "borrower", 1);
+    assert_eq!(refusal(&mut pool, same, vec![slice(0, 0, 0, 2)], vec![victim]), None);
+}
+
+#[test]
+fn what_a_job_has_waited_protects_it() {
+    let mut pool = pool();
+    let patient = waiting(&mut pool, "default", 10);
+    pool.time += 10 * 15 * 60 * 1000;
+    pool.grant(patient, vec![slice(0, 0, 0, 5)]);
+    assert_eq!(pool.state.job(patient).unwrap().effective_priority(), 20);
+    let higher = waiting(&mut pool, "default", 20);
+    let lower = refusal(&mut pool, higher, vec![slice(0, 0, 0, 2)], vec![patient]);
+    assert_eq!(lower.as_deref(), Some("its priority is not lower"));
+    let highest = waiting(&mut pool, "default", 21);
+    assert_eq!(refusal(&mut pool, highest, vec![slice(0, 0, 0, 2)], vec![patient]), None);
+}
+
+#[test]
+fn a_minimum_run_time_holds_against_priorities_and_for_an_hour_against_a_recall() {
+    let mut pool = pool();
+    let day = Duration::from_secs(24 * 3600);
+    let victim = running(&mut pool, "default", 0, 15, |spec| {
+        spec.priority = 0;
+        spec.min_runtime = day;
+    });
+    let urgent = waiting(&mut pool, "default", 100);
+    let owner = waiting(&mut pool, "owner", 0);
+    let (few, other) = (vec![slice(0, 0, 0, 2)], vec![slice(0, 0, 2, 2)]);
+    assert!(refusal(&mut pool, owner, few.clone(), vec![victim]).is_some());
+    pool.time += 3600 * 1000;
+    assert!(refusal(&mut pool, urgent, other, vec![victim]).is_some());
+    assert_eq!(refusal(&mut pool, owner, few, vec![victim]), None);
+}
+
+#[test]
+fn what_queues_held_survives_a_snapshot_and_goes_on_alike() {
+    let mut pool = pool();
+    let job = running(&mut pool, "borrower", 0, 8, |_| {});
+    pool.time += 30 * 24 * 3600 * 1000;
+    pool.run(Command::Tick);
+    let mut copy = Pool { state: decode_snapshot(encode_snapshot(&pool.state)).unwrap(), time: pool.time };
+    for pool in [&mut pool, &mut copy] {
+        pool.report_all(job, &pool::exited(0));
+    }
+    let (now, config) = (pool.state.time(), pool.state.config());
+    let mean = queue(&pool, "borrower").mean_use(now, config);
+    assert!((7_000..8_000).contains(&mean.compute.0), "a month of 8 TFLOPS: {mean:?}");
+    assert_eq!(queue(&copy, "borrower"), queue(&pool, "borrower"));
+    assert!(pool.state.share_of(&queue(&pool, "borrower")) == 0, "it never held more than its guarantee");
+}
