@@ -52,7 +52,7 @@ pub use limits::{Decision, Limits};
 pub use loss::Loss;
 pub use pool::Pool;
 pub use preview::{Preview, PreviewedVictim};
+pub use terms::{NodeTerms, Term, terms};
 pub use what_if::{Capacity, Change, Moved, Moves, WhatIf, what_if};
 pub use when::{Assumptions, Estimate, Unknown, Whom, when};
-pub use terms::{NodeTerms, Term, terms};
 pub use why::{Explanation, WaitCode};

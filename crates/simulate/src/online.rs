@@ -168,8 +168,7 @@ impl Conversation {
             (Heard::Shape(shape, weight), None) => *self.shapes.entry(shape).or_insert(0) += weight,
             (Heard::Start, None) => self.start()?,
             (Heard::Arrival(number, ask), Some(placer)) => {
-                let answer =
-                    placer.arrive(number, &ask).map_err(|error| OnlineError::Engine(error.to_string()))?;
+                let answer = placer.arrive(number, &ask).map_err(|error| OnlineError::Engine(error.to_string()))?;
                 return Ok(Reply::Lines(self.write(number, &answer)));
             }
             (Heard::Arrival(..), None) => return Ok(Reply::OutOfTurn("an arrival comes after S")),

@@ -19,7 +19,8 @@ fn place(error: &TraceError, path: &Path) -> String {
 
 #[test]
 fn openb_nodes_and_pods_are_read() {
-    let nodes = file("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,786432,8,G2\nn2,8000,1024,0,\n");
+    let nodes =
+        file("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,786432,8,G2\nn2,8000,1024,0,\n");
     let nodes = read_nodes(nodes.path()).expect("it can be read");
     assert_eq!(nodes.len(), 3);
     assert_eq!((nodes[1].name.as_str(), nodes[1].cpu_milli, nodes[1].memory_mib), ("n1", 96_000, 786_432));
@@ -90,10 +91,19 @@ fn our_own_format_is_read_with_and_without_what_may_be_left_out() {
 #[test]
 fn errors_name_file_line_and_column() {
     let cases = [
-        ("sn,cpu_milli,memory_mib,gpu,model\na,1,2,3,x\nb,1,two,3,x\n", "FILE:3: column memory_mib: invalid digit found in string"),
+        (
+            "sn,cpu_milli,memory_mib,gpu,model\na,1,2,3,x\nb,1,two,3,x\n",
+            "FILE:3: column memory_mib: invalid digit found in string",
+        ),
         ("sn,cpu_milli,memory_mib,gpu,model\na,1,2,3\n", "FILE:2: it has 4 columns, the header 5"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,1,2,3,x\na,1,2,3,x\n", "FILE:3: column sn: \"a\" is no new name; each node needs its own"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,1,2,5000,x\n", "FILE:2: column gpu: 5000 cards are too many; a node has at most 1000"),
+        (
+            "sn,cpu_milli,memory_mib,gpu,model\na,1,2,3,x\na,1,2,3,x\n",
+            "FILE:3: column sn: \"a\" is no new name; each node needs its own",
+        ),
+        (
+            "sn,cpu_milli,memory_mib,gpu,model\na,1,2,5000,x\n",
+            "FILE:2: column gpu: 5000 cards are too many; a node has at most 1000",
+        ),
     ];
     for (text, expected) in cases {
         let file = file(text);
@@ -101,11 +111,26 @@ fn errors_name_file_line_and_column() {
         assert_eq!(place(&error, file.path()), expected);
     }
     let cases = [
-        ("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,2,1,1001\n", "FILE:2: column gpu_milli: 1001 is no share of a card; it must be 1 to 1000"),
-        ("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,2,2,500\n", "FILE:2: column gpu_milli: several cards must be whole (1000), not 500"),
-        ("timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,-1,1,1,x\n", "FILE:2: column duration: -1 is no number of seconds from 0 to 316224000"),
-        ("timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,1,0,1,x\n", "FILE:2: column num_gpus: a job has at least one card"),
-        ("job,cards,card_milli,cpu_milli,memory_mib,priority\na,1,2,3,4,101\n", "FILE:2: column priority: must be 0 to 100, not 101"),
+        (
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,2,1,1001\n",
+            "FILE:2: column gpu_milli: 1001 is no share of a card; it must be 1 to 1000",
+        ),
+        (
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,2,2,500\n",
+            "FILE:2: column gpu_milli: several cards must be whole (1000), not 500",
+        ),
+        (
+            "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,-1,1,1,x\n",
+            "FILE:2: column duration: -1 is no number of seconds from 0 to 316224000",
+        ),
+        (
+            "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,1,0,1,x\n",
+            "FILE:2: column num_gpus: a job has at least one card",
+        ),
+        (
+            "job,cards,card_milli,cpu_milli,memory_mib,priority\na,1,2,3,4,101\n",
+            "FILE:2: column priority: must be 0 to 100, not 101",
+        ),
     ];
     for (text, expected) in cases {
         let file = file(text);

@@ -86,7 +86,9 @@ fn compaction_needs_fewer_cards() {
 #[test]
 fn a_run_can_be_repeated() {
     let jobs: Vec<TraceJob> = (0..200u32)
-        .map(|number| job(&format!("job-{number}"), u64::from(number % 37), u64::from(number % 53 + 1), 1, number % 999 + 1))
+        .map(|number| {
+            job(&format!("job-{number}"), u64::from(number % 37), u64::from(number % 53 + 1), 1, number % 999 + 1)
+        })
         .collect();
     let mut runs = [run(Choice::Tessera, &jobs), run(Choice::Tessera, &jobs)];
     for run in &mut runs {

@@ -155,10 +155,9 @@ fn sentence(part: &PlanPart, state: &State) -> String {
 fn places(workers: &[tessera_ledger::PlannedWorker], state: &State) -> String {
     let slices = workers.iter().flat_map(|worker| &worker.slices);
     let place = |slice: &tessera_ledger::Slice| {
-        let node = state.node(slice.card.node).map_or_else(
-            || slice.card.node.to_string(),
-            |node| node.description.name.clone(),
-        );
+        let node = state
+            .node(slice.card.node)
+            .map_or_else(|| slice.card.node.to_string(), |node| node.description.name.clone());
         let (start, length) = (slice.start.0, slice.length.0);
         format!("{node}/{} blocks {start} to {}", slice.card.index, start.saturating_add(length).saturating_sub(1))
     };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, Command, MovePhase, NodeId, Observation, StopCause, Touched,
-    WorkerExit, WorkerReport, WorkerState,
+    Allocation, AllocationId, AllocationPhase, Command, MovePhase, NodeId, Observation, StopCause, Touched, WorkerExit,
+    WorkerReport, WorkerState,
 };
 
 use super::{Engine, EngineError};

@@ -99,8 +99,7 @@ impl Replay {
     /// Applies the next entry; answers the decisions in it.
     pub fn apply(&mut self, at: EntryPosition, requests: Option<&[Request]>) -> Vec<PastDecision> {
         let plans: Vec<(usize, &Plan)> = (0..).zip(requests.unwrap_or_default()).filter_map(plan_of).collect();
-        let mut decisions: Vec<PastDecision> =
-            plans.iter().map(|(_, plan)| self.decide_again(plan, at)).collect();
+        let mut decisions: Vec<PastDecision> = plans.iter().map(|(_, plan)| self.decide_again(plan, at)).collect();
         let outcomes = match requests {
             Some(requests) => self.state.apply(at, requests),
             None => {

@@ -10,7 +10,17 @@ use crate::stats::mean;
 pub fn render(results: &[(String, Vec<RunResult>)]) -> String {
     let mut table = format!(
         "{:<14} {:>6} {:>9} {:>9} {:>9} {:>10} {:>8} {:>10} {:>12} {:>9} {:>9}\n",
-        "policy", "runs", "at 100 %", "at 130 %", "rejected", "avoidable", "refused", "moves/100", "decisions/s", "p50 us", "p99 us"
+        "policy",
+        "runs",
+        "at 100 %",
+        "at 130 %",
+        "rejected",
+        "avoidable",
+        "refused",
+        "moves/100",
+        "decisions/s",
+        "p50 us",
+        "p99 us"
     );
     for (name, runs) in results {
         let of = |value: fn(&RunResult) -> f64| mean(runs.iter().map(value));

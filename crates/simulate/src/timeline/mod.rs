@@ -151,7 +151,9 @@ impl<'a> Play<'a> {
 
     /// Moves jobs when it is time to; answers whether any was.
     fn compact(&mut self, now: u64, scheduler: &mut dyn Scheduler) -> Result<bool, TimelineError> {
-        let Some(compaction) = self.options.compaction.filter(|_| now >= self.next_compaction) else { return Ok(false) };
+        let Some(compaction) = self.options.compaction.filter(|_| now >= self.next_compaction) else {
+            return Ok(false);
+        };
         self.next_compaction = now.saturating_add(compaction.every_ms);
         let moved = scheduler.compact(compaction.moves)?;
         let any = !moved.is_empty();

@@ -13,8 +13,8 @@ mod table;
 use std::collections::BTreeSet;
 
 pub use error::TraceError;
-pub(crate) use jobs::{check_cards, models};
 pub use jobs::{JobFormat, JobList, read_jobs};
+pub(crate) use jobs::{check_cards, models};
 pub use nodes::read_nodes;
 pub use size::{made_up, read_cluster};
 

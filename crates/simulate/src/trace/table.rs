@@ -58,9 +58,8 @@ impl Table {
                 return Ok(rows);
             }
             let line = record.position().map_or(0, csv::Position::line);
-            let value = record
-                .deserialize(Some(&self.header))
-                .map_err(|error| located(&self.path, &self.header, error))?;
+            let value =
+                record.deserialize(Some(&self.header)).map_err(|error| located(&self.path, &self.header, error))?;
             rows.push(Row { line, value });
         }
     }
