@@ -124,10 +124,12 @@ fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions
     let mut largest_first = listed.clone();
     largest_first.sort_by_key(|job| std::cmp::Reverse(job.ask.card_milli));
     let timed = shares.iter().all(|job| job.runtime_ms.is_some());
-    let played = if timed { Some(over_time(&nodes, shares, blocks, None)?) } else { None };
+    // A card for each that ever runs at the same time: nobody waits.
+    let enough = made_up(most_at_once(shares).div_ceil(CARDS_PER_NODE), CARDS_PER_NODE, options.card_memory_mib);
+    let played = if timed { Some(over_time(&enough, shares, blocks, None)?) } else { None };
     // Whole cards cannot lie closer together.
     let compaction = Some(timeline::Compaction::default());
-    let compacted = if timed && blocks > 1 { Some(over_time(&nodes, shares, blocks, compaction)?) } else { None };
+    let compacted = if timed && blocks > 1 { Some(over_time(&enough, shares, blocks, compaction)?) } else { None };
     Ok(CardsRow {
         division,
         lower_bound: shares.iter().map(needed).sum::<u64>().div_ceil(u64::from(blocks)),
@@ -139,6 +141,21 @@ fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions
         compacted_mean: compacted.as_ref().map(|run| run.cards_needed_mean),
         moves: compacted.as_ref().map(|run| run.moves),
     })
+}
+
+/// The most jobs that run at the same time when none waits.
+fn most_at_once(shares: &[TraceJob]) -> u32 {
+    let ends = |job: &TraceJob| job.submitted_ms.saturating_add(job.runtime_ms.unwrap_or(0));
+    // At one time those that end go before those that come.
+    let mut changes: Vec<(u64, bool)> =
+        shares.iter().flat_map(|job| [(job.submitted_ms, true), (ends(job), false)]).collect();
+    changes.sort_unstable();
+    let (mut now, mut most) = (0u32, 0u32);
+    for (_, comes) in changes {
+        now = if comes { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
 }
 
 /// Cards in use once all are placed.

@@ -20,8 +20,26 @@ use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD};
 /// Blocks of the card that stands for the processors of a host: about as many as another card has.
 const HOST_BLOCKS: u32 = 1_000;
 
-/// Memory of a card whose trace does not say how much it has: more than anybody asks for.
+/// Memory of a card of which alone the list does not say how much it has: more than anybody asks for.
 const UNKNOWN_CARD_MEMORY: Mebibytes = Mebibytes(1 << 30);
+
+/// What of cards a list of nodes says anything about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How finely cards are divided.
+    pub scale: Scale,
+    /// Whether memory of cards is known. Otherwise cards have none and nobody is asked for any: memory that nobody uses would only
+    /// be counted as room.
+    pub memory: bool,
+}
+
+impl Counted {
+    /// What a list of nodes says.
+    #[must_use]
+    pub fn of(nodes: &[TraceNode], scale: Scale) -> Self {
+        Self { scale, memory: nodes.iter().any(|node| node.card_memory_mib.is_some()) }
+    }
+}
 
 /// How finely cards are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +68,7 @@ pub(super) fn config() -> PoolConfig {
 }
 
 /// What an agent of the node would say.
-pub(super) fn node(node: &TraceNode, scale: Scale) -> (NodeDescription, Vec<CardDescription>) {
+pub(super) fn node(node: &TraceNode, counted: Counted) -> (NodeDescription, Vec<CardDescription>) {
     let description = NodeDescription {
         name: node.name.clone(),
         uid: node.name.clone(),
@@ -62,8 +80,9 @@ pub(super) fn node(node: &TraceNode, scale: Scale) -> (NodeDescription, Vec<Card
         host: Some(HostCapacity { cpu: MilliCpus(node.cpu_milli), memory: Mebibytes(node.memory_mib) }),
         cached: BTreeSet::new(),
     };
-    let memory = node.card_memory_mib.map_or(UNKNOWN_CARD_MEMORY, Mebibytes);
-    let rate = scale.compute(u64::from(WHOLE_CARD));
+    let unknown = if counted.memory { UNKNOWN_CARD_MEMORY } else { Mebibytes::ZERO };
+    let memory = node.card_memory_mib.map_or(unknown, Mebibytes);
+    let rate = counted.scale.compute(u64::from(WHOLE_CARD));
     let mut cards: Vec<CardDescription> =
         (0..node.cards).map(|index| card(index, CardKind::Gpu, &node.model, rate, memory)).collect();
     let host = MilliTflops::from_tflops(u64::from(HOST_BLOCKS));
@@ -91,14 +110,16 @@ fn card(index: u32, kind: CardKind, model: &str, rate: MilliTflops, memory: Mebi
 }
 
 /// The virtual card of one worker.
-fn virtual_card(ask: &Ask, scale: Scale) -> VirtualCardRequest {
+fn virtual_card(ask: &Ask, counted: Counted) -> VirtualCardRequest {
     let (kind, compute) = match ask.cards {
         0 => (CardKind::Cpu, MilliTflops::from_tflops(1)),
-        _ => (CardKind::Gpu, scale.compute(ask.all_cards_milli())),
+        _ => (CardKind::Gpu, counted.scale.compute(ask.all_cards_milli())),
     };
+    let memory =
+        if counted.memory { Mebibytes(ask.card_memory_mib).saturating_mul(ask.cards) } else { Mebibytes::ZERO };
     VirtualCardRequest {
         compute,
-        memory: Mebibytes(ask.card_memory_mib).saturating_mul(ask.cards),
+        memory,
         precision: None,
         span: if ask.cards > 1 { Span::Node } else { Span::Card },
         kinds: BTreeSet::from([kind]),
@@ -112,7 +133,7 @@ fn virtual_card(ask: &Ask, scale: Scale) -> VirtualCardRequest {
 
 /// The job as it would be submitted.
 #[must_use]
-pub fn spec(job: &TraceJob, scale: Scale) -> JobSpec {
+pub fn spec(job: &TraceJob, counted: Counted) -> JobSpec {
     JobSpec {
         name: job.name.chars().take(200).collect(),
         queue: job.queue.clone(),
@@ -121,7 +142,7 @@ pub fn spec(job: &TraceJob, scale: Scale) -> JobSpec {
         working_directory: String::new(),
         script: String::new(),
         gang: job.workers,
-        virtual_card: virtual_card(&job.ask, scale),
+        virtual_card: virtual_card(&job.ask, counted),
         priority: job.priority,
         preemptible: job.preemptible,
         checkpoint: CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() },

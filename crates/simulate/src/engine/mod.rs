@@ -19,7 +19,7 @@ use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool, co
 use crate::plain::Place;
 use crate::trace::{TraceJob, TraceNode};
 
-pub use mapping::{Scale, spec};
+pub use mapping::{Counted, Scale, spec};
 
 /// When the simulated log begins: any time will do, but not zero, which the ledger uses for "never".
 const BEGINNING: LogTime = LogTime(1_000_000_000_000);
@@ -75,7 +75,7 @@ pub struct Engine {
     revision: Revision,
     now: LogTime,
     limits: Limits,
-    scale: Scale,
+    counted: Counted,
     nodes: Vec<TraceNode>,
     /// What applied entries have touched and placement has not read.
     touched: Vec<Touched>,
@@ -95,7 +95,7 @@ impl Engine {
             revision: Revision(0),
             now: BEGINNING,
             limits,
-            scale,
+            counted: Counted::of(nodes, scale),
             nodes: nodes.to_vec(),
             touched: Vec::new(),
             for_agents: Vec::new(),
@@ -108,7 +108,7 @@ impl Engine {
             engine.carry_out("a queue", Command::SetQueue { queue })?;
         }
         for node in nodes {
-            let (description, cards) = mapping::node(node, scale);
+            let (description, cards) = mapping::node(node, engine.counted);
             engine.carry_out(&node.name, Command::RegisterNode { node: description, cards })?;
         }
         engine.pool = Pool::new(&engine.state);
@@ -162,7 +162,7 @@ impl Engine {
 
     /// Tells placement of jobs that were seen in the past, so that it knows what to expect.
     pub fn expect(&mut self, job: &TraceJob, weight: u64) {
-        self.pool.observe(&spec(job, self.scale), weight);
+        self.pool.observe(&spec(job, self.counted), weight);
     }
 
     /// Submits a job.
@@ -170,7 +170,7 @@ impl Engine {
     /// # Errors
     /// The ledger's refusal, such as that the pool could never hold it.
     pub fn submit(&mut self, job: &TraceJob) -> Result<JobId, Rejection> {
-        let spec = Arc::new(spec(job, self.scale));
+        let spec = Arc::new(spec(job, self.counted));
         match self.apply(Command::SubmitJob { spec, traceparent: String::new() }) {
             Outcome::Submitted(id) => Ok(id),
             Outcome::Rejected(why) => Err(why),
