@@ -148,9 +148,11 @@ async fn moves_that_need_nothing_of_each_other_are_made_at_once_within_the_budge
     let effects = stage.start(1, 4);
     let effects = stage.plan(&effects);
     assert_eq!(proposal(&effects).map(|request| moves(&request)), Some(1));
-    stage.commit(&effects);
-    let effects = stage.finish_moves();
+    let effects = stage.commit(&effects);
     assert_eq!(errand(&effects).map(|errand| errand.order.moves), Some(0), "the budget is used up");
+    stage.plan(&effects);
+    assert_eq!(stage.progress().await.phase, CompactionPhase::Running, "its move is in progress");
+    let effects = stage.finish_moves();
     stage.plan(&effects);
     assert_eq!(stage.progress().await.phase, CompactionPhase::Done);
 }
@@ -178,10 +180,9 @@ async fn what_is_refused_counts_against_the_budget_so_that_a_run_ends() {
     for id in stage.jobs.clone() {
         stage.ledger.apply(Command::SuspendJob { job: id });
     }
-    stage.commit(&effects);
+    let effects = stage.commit(&effects);
     let progress = stage.progress().await;
     assert_eq!((progress.begun, progress.done, progress.failed), (1, 0, 1));
-    let effects = stage.on(Event::Woke);
     stage.plan(&effects);
     assert_eq!(stage.progress().await.phase, CompactionPhase::Done, "nothing runs that could be moved");
 }
