@@ -64,7 +64,8 @@ impl Desk {
         let place = self.history.submit(&asked.request_id);
         if let Ok(answer) = client.submit_job(asked).await {
             self.history.answer(place, Answer::Accepted { job: answer.job_id, revision: answer.revision });
-            self.story.tell(&self.name, format!("job {} accepted again at revision {}", answer.job_id, answer.revision));
+            self.story
+                .tell(&self.name, format!("job {} accepted again at revision {}", answer.job_id, answer.revision));
         } else {
             self.history.answer(place, Answer::Unknown);
         }

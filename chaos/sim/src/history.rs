@@ -86,7 +86,12 @@ impl History {
     /// A submission is asked; answers its place.
     pub fn submit(&self, request: &str) -> usize {
         let mut kept = self.kept();
-        kept.submissions.push(Submission { request: request.to_owned(), asked: now(), answer: Answer::Open, answered: None });
+        kept.submissions.push(Submission {
+            request: request.to_owned(),
+            asked: now(),
+            answer: Answer::Open,
+            answered: None,
+        });
         kept.submissions.len() - 1
     }
 

@@ -115,14 +115,16 @@ fn carry_out(command: Command) -> anyhow::Result<bool> {
             let mut all = corpus.as_deref().map(corpus::read).transpose()?.unwrap_or_default();
             all.extend(seeds);
             let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(minutes * 60));
-            let summary = many::run(&Plan { program: std::env::current_exe()?, seeds: all, until, jobs, progress: true })?;
+            let summary =
+                many::run(&Plan { program: std::env::current_exe()?, seeds: all, until, jobs, progress: true })?;
             print!("{}", summary.text());
             Ok(summary.failed.is_empty())
         }
         Command::Planted { bug, first, most, minutes, jobs } => {
             let bugs = if bug.is_empty() { Bug::ALL.to_vec() } else { bug };
             let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(minutes * 60));
-            let proofs = proof::run(&proof::Plan { program: std::env::current_exe()?, bugs, first, most, until, jobs })?;
+            let proofs =
+                proof::run(&proof::Plan { program: std::env::current_exe()?, bugs, first, most, until, jobs })?;
             print!("{}", proof::table(&proofs));
             Ok(proofs.iter().all(|proof| proof.caught.is_some()))
         }

@@ -50,10 +50,18 @@ pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
                 let mut summary = summary.lock().map_err(|_| anyhow::anyhow!("another run panicked"))?;
                 summary.add(&report);
                 if let Some((oracle, what)) = &report.violation {
-                    eprintln!("seed {seed} FAILED: {oracle}: {what}\n{}\nreplay: tessera-sim replay {seed}", report.ending);
+                    eprintln!(
+                        "seed {seed} FAILED: {oracle}: {what}\n{}\nreplay: tessera-sim replay {seed}",
+                        report.ending
+                    );
                 } else if plan.progress && summary.runs.is_multiple_of(10) {
                     let took = began.elapsed().as_secs();
-                    eprintln!("{} seeds in {took} s, {:.2} simulated hours, {} failed", summary.runs, summary.hours(), summary.failed.len());
+                    eprintln!(
+                        "{} seeds in {took} s, {:.2} simulated hours, {} failed",
+                        summary.runs,
+                        summary.hours(),
+                        summary.failed.len()
+                    );
                 }
             }
         };

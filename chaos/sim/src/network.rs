@@ -53,8 +53,12 @@ impl Socket {
         let resets = watch::Sender::new(0u64);
         while let Some(call) = calls.recv().await {
             match call {
-                Call::Dial { address, answer } => drop(tokio::task::spawn_local(dial(address, answer, resets.subscribe()))),
-                Call::Listen { port, accepted } => drop(tokio::task::spawn_local(listen(port, accepted, resets.subscribe()))),
+                Call::Dial { address, answer } => {
+                    drop(tokio::task::spawn_local(dial(address, answer, resets.subscribe())))
+                }
+                Call::Listen { port, accepted } => {
+                    drop(tokio::task::spawn_local(listen(port, accepted, resets.subscribe())))
+                }
                 Call::Reset => resets.send_modify(|count| *count += 1),
             }
         }

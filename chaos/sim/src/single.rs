@@ -54,7 +54,12 @@ pub fn follow_log() {
 pub fn digest_log() -> Traced {
     let traced = Traced::default();
     let writer = traced.clone();
-    tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).without_time().with_ansi(false).with_writer(writer).init();
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .without_time()
+        .with_ansi(false)
+        .with_writer(writer)
+        .init();
     traced
 }
 

@@ -164,7 +164,9 @@ pub(crate) async fn wait(
     let closing = end.child_token();
     let nobody = Nobody { advertise: advertise.to_owned(), outbound: outbound.clone(), told };
     let serving = Server::builder()
-        .add_routes(Routes::from(Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized)))
+        .add_routes(Routes::from(
+            Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
+        ))
         .serve_with_incoming_shutdown(incoming(listener), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
     let serving = tokio::spawn(serving);
@@ -367,6 +369,8 @@ impl ClusterService for Nobody {
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::error::reason_of;
+    use tessera_api::v1::job_service_client::JobServiceClient;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -404,6 +408,25 @@ mod tests {
         assert_eq!(field(request("x", &["a:1", "b:1"])), "members");
         assert_eq!(field(request("x", &["b:1"])), "members");
         assert_eq!(field(request("x", &["a:1", "b:1", "b:1"])), "members[2].address");
+    }
+
+    #[tokio::test]
+    async fn every_call_hears_that_there_is_no_member_yet() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let end = CancellationToken::new();
+        let waiting = tokio::spawn({
+            let (address, end) = (address.clone(), end.clone());
+            async move { wait(Arc::new(listener), &address, &Outbound::default(), &end).await }
+        });
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let channel = endpoint.connect().await.expect("it listens");
+        let asked = JobServiceClient::new(channel).get_job(v1::GetJobRequest::default()).await;
+        let status = asked.expect_err("nobody has jobs");
+        assert_eq!(reason_of(&status), Some(ErrorReason::NotInitialized), "{status:?}");
+        end.cancel();
+        let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
+        assert_eq!(named.map(|named| named.identity), None);
     }
 
     #[tokio::test]

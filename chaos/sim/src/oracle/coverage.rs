@@ -64,7 +64,9 @@ impl Follower {
         let mut seen = Vec::new();
         match newest.events_after(self.seen) {
             Some(entries) => {
-                for (revision, event) in entries.flat_map(|entry| entry.events.iter().map(|event| (entry.revision, event))) {
+                for (revision, event) in
+                    entries.flat_map(|entry| entry.events.iter().map(|event| (entry.revision, event)))
+                {
                     if let Some(line) = describe(event) {
                         story.tell("==", format!("{:<4} {line}", revision.0));
                     }

@@ -31,7 +31,11 @@ impl Oracle for OneOwner {
                 let stands = if grant.is_some() { "takes it for stopped" } else { "does not know its grant any more" };
                 return Err(format!(
                     "worker {} of job {} computes on {} since {:?}, and the ledger at revision {} {stands}",
-                    live.worker, live.job, live.machine, live.began, newest.revision().0
+                    live.worker,
+                    live.job,
+                    live.machine,
+                    live.began,
+                    newest.revision().0
                 ));
             }
             for (node, index, _, blocks) in live.blocks {
