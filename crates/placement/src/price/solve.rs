@@ -194,12 +194,6 @@ impl Solver {
             item.price = sum / (STEPS - STEPS / 2);
         }
         self.normalise(spent);
-        let premium: i64 = std::env::var("PREMIUM").map_or(0, |x| x.parse().unwrap());
-        for (position, item) in self.items.iter_mut().enumerate() {
-            if self.uses.iter().any(|uses| matches!(uses[position], Use::Whole(cards) if cards > 1)) {
-                item.price += item.price * premium / 100;
-            }
-        }
         self.fill();
     }
 
