@@ -28,10 +28,9 @@ impl Diary {
     fn program(&self) -> String {
         format!(
             "cd {} || exit 8\nmkdir lock || {{ echo $TESSERA_ATTEMPT >> overlaps; exit 9; }}\n\
-             echo $TESSERA_ATTEMPT $TESSERA_NODE_NAME >> runs\n\
              save() {{ echo $TESSERA_ATTEMPT >> stopping; while [ -e gate ]; do sleep 0.02; done\n\
              echo $TESSERA_ATTEMPT >> saves; rmdir lock; exit 0; }}\n\
-             trap save TERM\nwhile [ ! -e finish ]; do sleep 0.02; done\nrmdir lock",
+             trap save TERM\necho $TESSERA_ATTEMPT $TESSERA_NODE_NAME >> runs\nwhile [ ! -e finish ]; do sleep 0.02; done\nrmdir lock",
             self.0.display()
         )
     }
@@ -74,11 +73,13 @@ async fn move_to(client: &Client, job: u64, node: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the attempt of this number runs.
-async fn runs(client: &Client, job: u64, attempt: u32) -> Result<Job> {
+/// Waits until the attempt of this number runs, and its program is so far that it can save itself.
+async fn runs(client: &Client, diary: &Diary, job: u64, attempt: u32) -> Result<Job> {
+    let line = format!("{attempt} ");
     until(&format!("attempt {attempt} of job {job} to run"), async || {
         let seen = get(client, job).await.ok()?;
-        (seen.attempts == attempt && seen.state() == JobState::Running).then_some(seen)
+        let begun = diary.lines("runs").iter().any(|run| run.starts_with(&line));
+        (begun && seen.attempts == attempt && seen.state() == JobState::Running).then_some(seen)
     })
     .await
 }
@@ -104,7 +105,7 @@ async fn a_job_moves_between_cards_and_nodes() -> Result<()> {
     let diary = Diary::new(&pool, "diary")?;
     let program = format!("echo attempt $TESSERA_ATTEMPT\n{}", diary.program());
     let job = submit(&client, saving(&program, 5)).await?;
-    let first = runs(&client, job, 1).await?;
+    let first = runs(&client, &diary, job, 1).await?;
     let number = job.to_string();
 
     let other =
@@ -116,14 +117,14 @@ async fn a_job_moves_between_cards_and_nodes() -> Result<()> {
     let unconfirmed = pool.cli(&["job", "move", &number]).await?;
     assert_eq!(unconfirmed.status.code(), Some(2), "it asks first");
     pool.cli_ok(&["job", "move", &number, "--to", &other, "--yes"]).await?;
-    let second = runs(&client, job, 2).await?;
+    let second = runs(&client, &diary, job, 2).await?;
     assert_eq!(on_node(&second, 2), other);
     assert_eq!(second.history[0].reason.as_ref().map(|reason| reason.code.as_str()), Some("MOVING"));
     assert_eq!(second.history[0].exit_code, Some(0));
 
     let home = on_node(&first, 1).to_owned();
     move_to(&client, job, Some(&home)).await?;
-    let third = runs(&client, job, 3).await?;
+    let third = runs(&client, &diary, job, 3).await?;
     let card = |job: &Job| {
         let slice = job.allocation.as_ref()?.workers.first()?.slices.first()?.slice;
         Some((slice?.node_id, slice?.card_index))
@@ -131,7 +132,7 @@ async fn a_job_moves_between_cards_and_nodes() -> Result<()> {
     let fourth = if home == pool.nodes[0].name {
         // The node has a second card of the class.
         move_to(&client, job, Some(&home)).await?;
-        let fourth = runs(&client, job, 4).await?;
+        let fourth = runs(&client, &diary, job, 4).await?;
         let (before, after) = (card(&third).expect("it runs"), card(&fourth).expect("it runs"));
         assert!(before.0 == after.0 && before.1 != after.1, "{before:?} -> {after:?}");
         4
@@ -161,7 +162,7 @@ async fn a_move_survives_the_death_of_the_leader_at_every_step() -> Result<()> {
     let client = pool.client();
     let diary = Diary::new(&pool, "diary")?;
     let job = submit(&client, saving(&diary.program(), 5)).await?;
-    runs(&client, job, 1).await?;
+    runs(&client, &diary, job, 1).await?;
     for (attempt, step) in (1u32..).zip([None, Some(MovePhase::Suspending), Some(MovePhase::Transferring)]) {
         diary.touch("gate")?;
         let leader = pool.leader().await?;
@@ -179,7 +180,7 @@ async fn a_move_survives_the_death_of_the_leader_at_every_step() -> Result<()> {
             is_stopping(&diary, attempt).await?;
             diary.remove("gate")?;
         }
-        let moved = runs(&client, job, attempt + 1).await?;
+        let moved = runs(&client, &diary, job, attempt + 1).await?;
         assert_ne!(on_node(&moved, attempt as usize), on_node(&moved, attempt as usize + 1));
         pool.start_member(leader)?;
     }
@@ -197,7 +198,7 @@ async fn a_job_whose_target_dies_resumes_elsewhere() -> Result<()> {
     let client = pool.client();
     let diary = Diary::new(&pool, "diary")?;
     let job = submit(&client, saving(&diary.program(), 5)).await?;
-    let first = runs(&client, job, 1).await?;
+    let first = runs(&client, &diary, job, 1).await?;
     let target = usize::from(pool.nodes[0].name == on_node(&first, 1));
     diary.touch("gate")?;
     move_to(&client, job, None).await?;
@@ -210,7 +211,7 @@ async fn a_job_whose_target_dies_resumes_elsewhere() -> Result<()> {
     })
     .await?;
     diary.remove("gate")?;
-    let again = runs(&client, job, 2).await?;
+    let again = runs(&client, &diary, job, 2).await?;
     assert_eq!(on_node(&again, 1), on_node(&again, 2), "the other node is dead");
     diary.touch("finish")?;
     let done = wait_for(&client, job, JobState::Completed).await?;
@@ -225,13 +226,18 @@ async fn a_gang_meets_again_where_it_was_moved() -> Result<()> {
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 4], ..Options::default() }).await?;
     let client = pool.client();
     let gang = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gang.py");
+    let diary = Diary::new(&pool, "diary")?;
+    let begun = diary.0.join("runs");
     let program = format!(
-        "if [ $TESSERA_ATTEMPT = 1 ]; then trap 'exit 0' TERM; while :; do sleep 0.02; done; fi\nexec python3 {gang}"
+        "if [ $TESSERA_ATTEMPT = 1 ]; then trap 'exit 0' TERM; echo \"1 $RANK\" >> {}; while :; do sleep 0.02; done; fi\n\
+         exec python3 {gang}",
+        begun.display()
     );
     let mut spec = saving(&program, 5);
     spec.gang = 2;
     let job = submit(&client, spec).await?;
-    let first = runs(&client, job, 1).await?;
+    let first = runs(&client, &diary, job, 1).await?;
+    until("both to be so far", async || (diary.lines("runs").len() == 2).then_some(())).await?;
     move_to(&client, job, None).await?;
     let done = wait_for(&client, job, JobState::Completed).await?;
     assert_eq!(done.attempts, 2);
@@ -258,7 +264,7 @@ async fn compaction_lets_a_large_job_start() -> Result<()> {
     for name in ["one", "two"] {
         let diary = Diary::new(&pool, name)?;
         let job = submit(&client, saving(&diary.program(), 3)).await?;
-        runs(&client, job, 1).await?;
+        runs(&client, &diary, job, 1).await?;
         small.push((diary, job));
     }
     for filler in fillers {

@@ -1,7 +1,7 @@
 //! What an agent stands on: the clock, the disk, and the place where its workers run.
 //!
 //! The behaviour of an agent ([`crate::node`]), its loop and its session know nothing else of the machine they run on.
-//! A real agent stands on processes, control groups and files ([`ProcessHost`]); a simulated one on a model of them.
+//! A real agent stands on processes, control groups and files (`ProcessHost`); a simulated one on a model of them.
 
 use std::io;
 use std::time::Duration;

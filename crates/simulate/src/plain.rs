@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::trace::{Ask, TraceNode, WHOLE_CARD};
 
 /// Models as bits; more models than bits share the last one's meaning "some other model", which never occurs in practice
-/// because a list with more is refused by [`Models::mask`].
+/// because a list with more is refused by `Models::mask`.
 #[derive(Clone, Debug, Default)]
 pub struct Models {
     numbers: BTreeMap<String, u32>,
