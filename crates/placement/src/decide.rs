@@ -120,7 +120,8 @@ impl Pool {
         let Some(shape) = self.line.shapes.get(id) else { return };
         let spec = &shape.spec;
         let may_preempt = self.victims.below(&spec.queue, spec.priority).next().is_some()
-            || self.queues.may_recall(&spec.queue) && self.victims.queues().any(|queue| queue != spec.queue);
+            || self.queues.may_recall_for(&spec.queue, shape.least(round.state.config().block_size))
+                && self.victims.queues().any(|queue| queue != spec.queue);
         if !self.admits_least(round.state, shape) {
             return match may_preempt {
                 true => self.preempt_for(round, key.job, id, true, 0),
@@ -161,8 +162,15 @@ impl Pool {
         // Nobody gives way for more virtual cards than the job needs.
         let demand = &shape.demand.of_gang(shape.demand.gang_min);
         let beneficiary = Beneficiary { demand, priority: spec.priority, queue, least, missing };
-        let search =
-            preempt::search(&mut self.index, round.state, &self.victims, &self.queues, beneficiary, &round.in_plan);
+        let search = preempt::search(
+            &mut self.index,
+            round.state,
+            round.now,
+            &self.victims,
+            &self.queues,
+            beneficiary,
+            &round.in_plan,
+        );
         let Some((placement, victims)) = search.found else {
             round.more |= search.inexact;
             let short = Block::Capacity { retry_at: search.retry_at, in_queue, missing: 1 };

@@ -46,8 +46,15 @@ impl Pool {
         let least = demand.least(state.config().block_size);
         let (queue, priority) = (job.spec.queue.as_str(), job.spec.priority);
         let beneficiary = Beneficiary { demand, priority, queue, least, missing: 1 };
-        let search =
-            preempt::search(&mut self.index, state, &self.victims, &self.queues, beneficiary, &InPlan::default());
+        let search = preempt::search(
+            &mut self.index,
+            state,
+            state.time(),
+            &self.victims,
+            &self.queues,
+            beneficiary,
+            &InPlan::default(),
+        );
         if search.found.is_some() {
             return None;
         }

@@ -65,7 +65,8 @@ impl Pool {
         self.index.undo_to(mark);
         let least = demand.least(state.config().block_size);
         let job = Beneficiary { demand: &demand, priority: spec.priority, queue: &spec.queue, least, missing };
-        let search = preempt::search(&mut self.index, state, &self.victims, &self.queues, job, &InPlan::default());
+        let search =
+            preempt::search(&mut self.index, state, state.time(), &self.victims, &self.queues, job, &InPlan::default());
         let Some((placement, victims)) = search.found else { return Preview::Waits(shortage) };
         let amount = crate::queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
         if !preempt::legal(&self.queues, &spec.queue, amount, &victims) {

@@ -300,6 +300,13 @@ impl Queues {
         self.lends && self.line(name).next().is_some_and(|id| self.entries[id].is_under())
     }
 
+    /// Whether a grant of `least` would keep the queue within its guarantee, so that it may recall for it without anybody of its
+    /// own giving way.
+    pub(crate) fn may_recall_for(&self, name: &str, least: QueueAmount) -> bool {
+        let fits = |id: usize| self.entries[id].standing().plus(least).within(self.entries[id].guaranteed);
+        self.may_recall(name) && self.line(name).next().is_some_and(fits)
+    }
+
     /// What a queue is guaranteed, and what it holds of that; `None` when it is guaranteed nothing.
     pub(crate) fn guarantee(&self, name: &str) -> Option<(QueueAmount, QueueAmount)> {
         let queue = &self.entries[*self.ids.get(name)?];

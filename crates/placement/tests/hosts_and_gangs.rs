@@ -199,6 +199,10 @@ fn min_runtime_is_kept() {
     world.submit(JobSpec { priority: 90, ..job(10, 1) });
     kept.round(&mut world);
     assert_eq!(world.job_state(victim), JobState::Running);
+    // An hour later, though nothing was written meanwhile: the ledger's own time stands still.
+    let later = LogTime(world.time + 3_600_000);
+    let plan = kept.pool.decide(&world.state, later, &Limits::default()).plan;
+    assert!(matches!(&plan.parts[..], [PlanPart::Grant { victims, .. }] if *victims == [victim]), "{plan:?}");
 }
 
 /// The host becomes free by the end of a job on another card, and the node says in the same moment what data it has.

@@ -119,6 +119,8 @@ impl Placement {
                 }
             }
             Event::Compacted(plan) => {
+                // Asks to be woken for the next look.
+                self.due = true;
                 if let Some(known) = &self.known {
                     self.compaction.planned(&known.state, &plan);
                 }

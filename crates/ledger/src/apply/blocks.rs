@@ -135,7 +135,7 @@ impl State {
             self.settle_offer(slice.card);
         }
         let amount = self.amount_of(&worker.slices);
-        self.charge_given_back(allocation.job, amount, allocation.phase == AllocationPhase::Ending);
+        self.charge_given_back(allocation.job, amount, self.is_leaving(&allocation));
         for waiting in self.waiting_on(worker, !request.is_zero()) {
             self.activate_if_complete(waiting);
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocation::AllocationPhase;
 use crate::capacity::Capacity;
 use crate::extent::BlockCounts;
 use crate::job::JobState;
@@ -67,7 +66,7 @@ impl State {
             for name in self.queue_line(&job.spec.queue) {
                 let Some(queue) = queues.get_mut(&name) else { continue };
                 queue.used = queue.used.plus(amount);
-                if allocation.phase == AllocationPhase::Ending {
+                if self.is_leaving(allocation) {
                     queue.leaving = queue.leaving.plus(amount);
                 } else if !job.spec.preemptible {
                     queue.firm = queue.firm.plus(amount);

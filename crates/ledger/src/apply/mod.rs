@@ -102,7 +102,7 @@ impl State {
         }
         match self.carry_out(request) {
             Ok(outcome) => {
-                if let Some(key) = request.key.filter(|_| !changed_nothing(&outcome)) {
+                if let Some(key) = request.key.filter(|_| !is_partly_refused(&outcome)) {
                     self.remember(key, &outcome);
                 }
                 outcome
@@ -166,7 +166,7 @@ impl State {
     }
 }
 
-/// Whether every part of a plan was refused: like any refusal it is not remembered, sent again it may succeed.
-fn changed_nothing(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Planned(parts) if parts.iter().all(Result::is_err))
+/// Whether a part of a plan was refused: like any refusal it is not remembered, and sent again it may succeed.
+fn is_partly_refused(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Planned(parts) if parts.is_empty() || parts.iter().any(Result::is_err))
 }

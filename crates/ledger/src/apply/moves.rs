@@ -47,6 +47,8 @@ impl State {
         self.moves.insert_cow(movement, Arc::new(record));
         self.with_job(id, |job| job.moving = Some(movement));
         self.move_job(id, JobState::Moving, Reason::Moving);
+        // Until the source is told to stop, the job's place in its queue is the source: nobody gives way for both.
+        self.charge_leaving(id, self.amount_asked(workers));
         self.pending_events.push(Event::Move { id: movement, job: id, in_progress: true });
         Ok(target)
     }
@@ -59,6 +61,9 @@ impl State {
         }
         match (from, proceed) {
             (MovePhase::Reserved, true) => {
+                if let Some(target) = self.allocations.get(&movement.target).cloned() {
+                    self.charge_staying(movement.job, self.held_by(&target));
+                }
                 self.set_move_phase(id, MovePhase::Suspending);
                 self.begin_stop(movement.source);
                 self.settle_if_over(movement.job, movement.source, Reason::Moving);

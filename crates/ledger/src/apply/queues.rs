@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Applied;
+use crate::allocation::{Allocation, AllocationPhase, MovePhase};
 use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
@@ -66,6 +67,26 @@ impl State {
                 queue.firm = queue.firm.minus(amount);
             }
         });
+    }
+
+    /// The target of a move stands for its job from now on: the source is told to stop.
+    pub(super) fn charge_staying(&mut self, job: JobId, amount: QueueAmount) {
+        self.charge(job, |queue, firm| {
+            queue.leaving = queue.leaving.minus(amount);
+            if firm {
+                queue.firm = queue.firm.plus(amount);
+            }
+        });
+    }
+
+    /// Whether what a grant holds counts as on its way back: it is told to stop, or it is the target of a move whose source is not.
+    pub(super) fn is_leaving(&self, grant: &Allocation) -> bool {
+        let phase = || self.jobs.get(&grant.job).and_then(|job| self.move_phase(job));
+        match grant.phase {
+            AllocationPhase::Ending => true,
+            AllocationPhase::Reserved => phase() == Some(MovePhase::Reserved),
+            AllocationPhase::Waiting | AllocationPhase::Active => false,
+        }
     }
 
     /// A job has given back what it held; `leaving`: after it had been told to.

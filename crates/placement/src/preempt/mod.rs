@@ -95,6 +95,8 @@ pub(crate) struct InPlan {
 /// Everything that a search looks at beside the index.
 struct Hunt<'a> {
     state: &'a State,
+    /// The time of the plan. The ledger's own stands still while nothing is written.
+    now: LogTime,
     victims: &'a Victims,
     queues: &'a Queues,
     job: Beneficiary<'a>,
@@ -104,17 +106,19 @@ struct Hunt<'a> {
     inexact: bool,
 }
 
-/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue.
+/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue, in a plan that is written at `now` or later.
 pub(crate) fn search(
     index: &mut Index,
     state: &State,
+    now: LogTime,
     victims: &Victims,
     queues: &Queues,
     job: Beneficiary<'_>,
     in_plan: &InPlan,
 ) -> Search {
     let known = BTreeMap::new();
-    let mut hunt = Hunt { state, victims, queues, job, in_plan, known, retry_at: None, inexact: false };
+    let now = now.max(state.time());
+    let mut hunt = Hunt { state, now, victims, queues, job, in_plan, known, retry_at: None, inexact: false };
     let demand = job.demand;
     let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
     let mut found = None;
@@ -156,7 +160,7 @@ impl Hunt<'_> {
         }
         let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
         let memory = live_slices(allocation).map(|slice| slice.memory).sum();
-        let (now, config) = (self.state.time(), self.state.config());
+        let (now, config) = (self.now, self.state.config());
         let victim = Victim {
             job: job.id,
             queue: job.spec.queue.clone(),
