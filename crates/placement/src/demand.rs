@@ -108,9 +108,9 @@ impl Demand {
         };
         let offers: Vec<Offer> = classes.in_order().filter_map(|(key, class)| offer(key, class)).collect();
         let column = ColumnKey {
-            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
-            memory: request.memory.0,
             host: spec.host,
+            memory: request.memory.0,
+            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
             whole: request.whole_cards,
             labels: spec.node_labels.clone(),
         };
