@@ -116,7 +116,7 @@ impl Index {
         let node = self.nodes.get(id.node.0 as usize)?.node.clone();
         let fresh = match (node, state.card(id)) {
             (Some(node), Some(card)) => {
-                let class = self.classes.intern(card);
+                let class = self.classes.intern(card, self.card(id).map(|known| known.class));
                 Some(CardEntry::read(id, &node, card, class))
             }
             _ => None,
