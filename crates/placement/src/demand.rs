@@ -40,7 +40,7 @@ impl Offer {
 
     /// The blocks of as many whole cards as give `need` blocks and `memory` MiB.
     fn whole_cards_for(&self, memory: u64) -> u32 {
-        let by_memory = memory.checked_div(self.memory).map_or(1, |cards| cards + u64::from(memory % self.memory > 0));
+        let by_memory = if self.memory == 0 { 1 } else { memory.div_ceil(self.memory) };
         let cards = self.need.div_ceil(self.blocks).max(u32::try_from(by_memory).unwrap_or(u32::MAX));
         cards.saturating_mul(self.blocks)
     }
