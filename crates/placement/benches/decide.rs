@@ -1,4 +1,4 @@
-//! How fast placement decides, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with 80,000 cards, with
+//! How fast placement decides, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with 80,000 cards (and one like `openb`), with
 //! 100,000 jobs waiting. Figures "per item" are decisions; applying the plans is not measured here, taking over what they touched
 //! (`refresh`) is, where the name says so.
 //!
@@ -7,6 +7,7 @@
 mod cluster;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Numbers, job};
 use divan::Bencher;
@@ -16,6 +17,8 @@ use tessera_placement::{Limits, Pool};
 
 /// Nodes and cards per node.
 const SIZES: [(u32, u32); 2] = [(1_200, 5), (10_000, 8)];
+/// The same, to see what a decision costs in pools of 1,000, 10,000 and 100,000 cards.
+const GROWTH: [(u32, u32); 3] = [(125, 8), (1_250, 8), (12_500, 8)];
 const WAITING: u32 = 100_000;
 const GRANTS: usize = 2_000;
 
@@ -99,6 +102,48 @@ fn refresh_and_decide_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
+/// A pool like `openb`'s is filled by one job after the other until 130 % of its cards were asked for; what does not fit leaves again. Per
+/// job, both what the ledger says of it (`refresh`) and the decision are measured; what the ledger itself does is not.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn saturate_openb_job_by_job(bencher: Bencher) {
+    bencher.bench_local(|| {
+        let (mut cluster, mut numbers) = (cluster::openb::pool(), Numbers(5));
+        let mut pool = Pool::new(&cluster.state);
+        cluster.state.take_touched();
+        let (mut asked, mut times) = (0, Vec::new());
+        while asked < 6_212_000 * 13 / 10 {
+            let spec = cluster::openb::request(&mut numbers);
+            let gpu = spec.virtual_card.kinds.contains(&CardKind::Gpu);
+            asked += if gpu { spec.virtual_card.compute.0 / 1_000 } else { 0 };
+            let submit = Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() };
+            let Outcome::Submitted(job) = cluster.apply([submit]).remove(0) else { panic!("the job was not accepted") };
+            let touched = cluster.state.take_touched();
+            let (now, limits) = (cluster.state.time(), Limits::default());
+            let start = Instant::now();
+            pool.refresh(&cluster.state, &touched);
+            let refreshed = start.elapsed();
+            let decision = pool.decide(&cluster.state, now, &limits);
+            times.push((start.elapsed(), refreshed));
+            cluster.apply([match decision.plan.parts.is_empty() {
+                true => Command::CancelJob { job },
+                false => Command::CommitPlan { plan: decision.plan },
+            }]);
+        }
+        report(&mut times);
+    });
+}
+
+/// Prints what [`saturate_openb_job_by_job`] has measured: times of refresh and decision together, and of refresh alone.
+fn report(times: &mut [(Duration, Duration)]) {
+    let (all, refresh) =
+        times.iter().fold((Duration::ZERO, Duration::ZERO), |sum, time| (sum.0 + time.0, sum.1 + time.1));
+    times.sort_unstable();
+    let per_second = |time: Duration| times.len() as f64 / time.as_secs_f64();
+    let (median, slow) = (times[times.len() / 2].0, times[times.len() * 99 / 100].0);
+    let (decisions, with_refresh) = (per_second(all - refresh), per_second(all));
+    println!("{decisions:.0} decisions/s, {with_refresh:.0}/s with refresh, p50 {median:?}, p99 {slow:?}");
+}
+
 /// One job ends in a full pool with 100,000 jobs waiting: the time until it is known who comes next.
 #[divan::bench(args = SIZES, sample_count = 50, sample_size = 1)]
 fn one_decision_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
@@ -109,6 +154,19 @@ fn one_decision_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
         pool.refresh(&cluster.state, &touched);
         (pool.decide(&cluster.state, cluster.state.time(), &limits(usize::MAX)), pool)
     });
+}
+
+/// A hundred decisions on pools of different sizes that have made their prices and have decided on every request before.
+#[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
+fn growth(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, _) = waiting_cluster(size);
+    let mut pool = Pool::new(&cluster.state);
+    cluster.state.take_touched();
+    commit(&mut cluster, &mut pool, 400);
+    bencher
+        .counter(ItemsCount::new(100usize))
+        .with_inputs(|| pool.clone())
+        .bench_local_values(|mut pool| (pool.decide(&cluster.state, cluster.state.time(), &limits(100)), pool));
 }
 
 /// A gang of 512 workers on an empty pool.

@@ -40,7 +40,7 @@ impl Offer {
 
     /// The blocks of as many whole cards as give `need` blocks and `memory` MiB.
     fn whole_cards_for(&self, memory: u64) -> u32 {
-        let by_memory = memory.checked_div(self.memory).map_or(1, |cards| cards + u64::from(memory % self.memory > 0));
+        let by_memory = if self.memory == 0 { 1 } else { memory.div_ceil(self.memory) };
         let cards = self.need.div_ceil(self.blocks).max(u32::try_from(by_memory).unwrap_or(u32::MAX));
         cards.saturating_mul(self.blocks)
     }
@@ -108,9 +108,9 @@ impl Demand {
         };
         let offers: Vec<Offer> = classes.in_order().filter_map(|(key, class)| offer(key, class)).collect();
         let column = ColumnKey {
-            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
-            memory: request.memory.0,
             host: spec.host,
+            memory: request.memory.0,
+            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
             whole: request.whole_cards,
             labels: spec.node_labels.clone(),
         };

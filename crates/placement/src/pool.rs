@@ -69,17 +69,26 @@ impl Pool {
             return;
         }
         let mut freed = Vec::new();
+        // Cards that came or have more room; not those that are only worth another try because their host has.
+        let mut changes = 0;
         for node in touched.iter().filter_map(|touched| match touched {
             Touched::Node(id) => Some(*id),
             _ => None,
         }) {
-            freed.extend(self.read_node(state, node));
+            let known = self.index.ledger_node(node).is_some();
+            let cards = self.read_node(state, node);
+            changes += if known { 0 } else { cards.len() };
+            freed.extend(cards);
         }
         let mut queues = Changed::default();
         let mut preemptible = Vec::new();
         for touched in touched {
             match touched {
-                Touched::Card(id) => freed.extend(self.index.read_card(state, *id)),
+                Touched::Card(id) => {
+                    let card = self.index.read_card(state, *id);
+                    changes += usize::from(card.is_some());
+                    freed.extend(card);
+                }
                 Touched::Allocation(id) => {
                     preemptible.extend(self.victims.update(state, *id));
                     // Whoever avoided a job that has left may want any card of the node now.
@@ -98,7 +107,7 @@ impl Pool {
             queues = self.queues.read(state);
             self.index.surroundings.read_policies(state);
         }
-        self.tariff.changed(freed.len());
+        self.tariff.changed(changes);
         self.wake(state, &freed, queues);
         for standing in preemptible {
             self.line.shapes.preemptible_appeared(&standing, &self.queues);

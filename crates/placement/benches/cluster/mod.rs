@@ -1,5 +1,7 @@
 //! Generated clusters and lines of waiting jobs: seeded, mixed in kinds and sizes, the same at every run.
 
+pub mod openb;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +12,8 @@ use tessera_ledger::*;
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,6 +58,21 @@ fn card(index: u32, model: usize) -> CardDescription {
     }
 }
 
+/// A node of which no more is known than its name.
+fn node(name: &str) -> NodeDescription {
+    NodeDescription {
+        name: name.to_owned(),
+        uid: name.to_owned(),
+        incarnation: 1,
+        agent_version: String::new(),
+        address: String::new(),
+        worker_host: String::new(),
+        labels: BTreeMap::new(),
+        host: None,
+        cached: BTreeSet::new(),
+    }
+}
+
 /// A ledger that entries are applied to.
 pub struct Cluster {
     pub state: State,
@@ -62,28 +80,24 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `nodes` nodes of `cards` cards each; most nodes have one model, one in eight has two.
-    pub fn new(nodes: u32, cards: u32) -> Self {
+    /// A ledger without nodes.
+    pub fn empty() -> Self {
         let mut cluster = Self { state: State::new(), entry: 0 };
         let config = PoolConfig { event_limit: 16, ..PoolConfig::default() };
         cluster.apply([Command::SetConfig { config }]);
+        cluster
+    }
+
+    /// `nodes` nodes of `cards` cards each; most nodes have one model, one in eight has two.
+    pub fn new(nodes: u32, cards: u32) -> Self {
+        let mut cluster = Self::empty();
         let mut numbers = Numbers(7);
         let commands: Vec<Command> = (0..nodes)
             .map(|number| {
                 let model = numbers.choose(&[0usize, 1, 1, 2, 3, 3, 4, 5]);
                 let other = if number % 8 == 0 { numbers.choose(&[4usize, 5]).max(model) } else { model };
                 let cards = (0..cards).map(|index| card(index, if index < cards / 2 { model } else { other }));
-                let node = NodeDescription {
-                    name: format!("node-{number}"),
-                    uid: format!("node-{number}"),
-                    incarnation: 1,
-                    agent_version: String::new(),
-                    address: String::new(),
-                    worker_host: String::new(),
-                    labels: BTreeMap::new(),
-                    host: None,
-                    cached: BTreeSet::new(),
-                };
+                let node = node(&format!("node-{number}"));
                 Command::RegisterNode { node, cards: cards.collect() }
             })
             .collect();

@@ -115,7 +115,7 @@ impl CardEntry {
 
     /// Whether all of it could be granted now.
     pub(crate) fn is_empty(&self) -> bool {
-        self.offered() == self.blocks && self.memory_free == self.memory && self.slices == 0
+        self.slices == 0 && self.memory_free == self.memory && self.offered() == self.blocks
     }
 
     /// Where the ordered sets have it.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::capacity::CardClass;
-use tessera_ledger::{Card, CardId, NodeId};
+use tessera_ledger::{Card, CardId, NodeId, Precision};
 
 /// A class of cards in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,19 @@ pub(crate) struct ClassKey {
 impl ClassKey {
     fn of(card: &Card) -> Self {
         Self { class: CardClass::of(card), blocks: card.blocks.0 }
+    }
+
+    /// Whether this is the key of a card; as [`Self::of`] says, without making one.
+    fn is_of(&self, card: &Card) -> bool {
+        let (class, description) = (&self.class, &card.description);
+        let rates = Precision::ALL.into_iter().filter_map(|precision| Some((precision, card.rate(precision)?)));
+        self.blocks == card.blocks.0
+            && class.kind == description.kind
+            && class.memory == description.memory
+            && class.isolation == card.isolation()
+            && class.model == description.model
+            && class.vendor == description.vendor
+            && class.rates.iter().copied().eq(rates)
     }
 }
 
@@ -53,15 +66,20 @@ impl ClassIndex {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
     ids: BTreeMap<ClassKey, ClassId>,
+    keys: Vec<ClassKey>,
     table: Vec<ClassIndex>,
 }
 
 impl Classes {
-    /// The class of a card; a new one is made when none was known.
-    pub(crate) fn intern(&mut self, card: &Card) -> ClassId {
-        let next = ClassId(self.table.len());
-        let id = *self.ids.entry(ClassKey::of(card)).or_insert(next);
+    /// The class of a card, which was of the class `before` when it was read last; a new one is made when none was known.
+    pub(crate) fn intern(&mut self, card: &Card, before: Option<ClassId>) -> ClassId {
+        if let Some(before) = before.filter(|id| self.keys[id.0].is_of(card)) {
+            return before;
+        }
+        let (key, next) = (ClassKey::of(card), ClassId(self.table.len()));
+        let id = *self.ids.entry(key.clone()).or_insert(next);
         if id == next {
+            self.keys.push(key);
             self.table.push(ClassIndex::default());
         }
         id

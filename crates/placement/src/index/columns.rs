@@ -32,12 +32,12 @@ const REMEMBERED: usize = 4;
 /// What tells two requests apart when one virtual card of them is placed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnKey {
-    /// Classes accepted, and blocks needed of each.
-    pub(crate) needs: Vec<(ClassId, u32)>,
+    /// What a worker needs of its host; first, because most requests differ in it.
+    pub(crate) host: HostRequest,
     /// MiB of card memory.
     pub(crate) memory: u64,
-    /// What a worker needs of its host.
-    pub(crate) host: HostRequest,
+    /// Classes accepted, and blocks needed of each.
+    pub(crate) needs: Vec<(ClassId, u32)>,
     /// Whether whole cards are taken.
     pub(crate) whole: bool,
     /// Labels that nodes must carry.
@@ -60,63 +60,117 @@ struct Column {
 /// The prices in force, what every node is worth by them, and the columns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
+    sheet: Sheet,
+    kept: BTreeMap<Arc<ColumnKey>, Column>,
+    changes: Changes,
+    uses: u64,
+}
+
+/// The prices in force, and what every node is worth by them.
+#[derive(Clone, Debug, Default)]
+struct Sheet {
     prices: Arc<Prices>,
     worth: Vec<Option<NodeWorth>>,
-    kept: BTreeMap<Arc<ColumnKey>, Column>,
-    /// Nodes in the order of their changes.
-    changes: Vec<NodeId>,
-    /// Number of the first of `changes`.
+}
+
+/// Nodes in the order of their changes. Changes of one node between two uses of columns are one change.
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    nodes: Vec<NodeId>,
+    /// Number of the first of `nodes`.
     first: usize,
-    uses: u64,
+    /// By node, one more than the number of its latest change.
+    latest: Vec<usize>,
+    /// How many changes the column has taken over that was used last: no column has seen a later one.
+    seen: usize,
+}
+
+impl Changes {
+    fn end(&self) -> usize {
+        self.first + self.nodes.len()
+    }
+
+    /// Notes a change, unless the node has one that no column has seen.
+    fn push(&mut self, node: NodeId) {
+        let position = node.0 as usize;
+        if self.latest.len() <= position {
+            self.latest.resize(position + 1, 0);
+        }
+        if self.latest[position] > self.seen {
+            return;
+        }
+        if self.nodes.len() >= REMEMBERED * self.latest.len() + BLOCK {
+            self.forget();
+        }
+        self.nodes.push(node);
+        self.latest[position] = self.end();
+    }
+
+    /// Forgets all changes: no column can be kept current that has not seen them.
+    fn forget(&mut self) {
+        self.first = self.end();
+        self.nodes.clear();
+    }
+
+    /// The nodes that changed since a column took over `seen` changes, each once; `None` when not all are remembered.
+    fn since(&self, seen: usize) -> Option<impl Iterator<Item = usize>> {
+        let missed = self.nodes.get(seen.checked_sub(self.first)?..)?;
+        let numbered = (seen + 1..).zip(missed.iter().map(|node| node.0 as usize));
+        Some(numbered.filter(|(number, node)| self.latest[*node] == *number).map(|(_, node)| node))
+    }
 }
 
 impl Columns {
     /// Notes that a node has changed.
     pub(super) fn touch(&mut self, node: NodeId) {
-        let position = node.0 as usize;
-        if self.worth.len() <= position {
-            self.worth.resize_with(position + 1, || None);
+        let (position, worth) = (node.0 as usize, &mut self.sheet.worth);
+        if worth.len() <= position {
+            worth.resize_with(position + 1, || None);
         }
-        self.worth[position] = None;
-        if self.kept.is_empty() {
-            return;
-        }
-        if self.changes.len() >= REMEMBERED * self.worth.len() + BLOCK {
-            self.first += self.changes.len();
-            self.changes.clear();
-        }
+        worth[position] = None;
         self.changes.push(node);
     }
 
     fn reprice(&mut self, prices: Prices) {
-        self.prices = Arc::new(prices);
-        self.worth.fill_with(|| None);
+        self.sheet.prices = Arc::new(prices);
+        self.sheet.worth.fill_with(|| None);
         self.kept.clear();
-        self.first += self.changes.len();
-        self.changes.clear();
+        self.changes.forget();
     }
 
-    /// The column of a request, current; taken out of the table.
-    fn current(&mut self, nodes: &[NodeEntry], demand: &Demand) -> Column {
-        let mut column = self.kept.remove(&demand.column).unwrap_or_default();
-        let ask = Ask::new(demand, &self.prices);
-        if column.seen < self.first || column.badness.len() != nodes.len() {
-            column.badness = vec![NOWHERE; nodes.len()];
-            column.card = vec![0; nodes.len()];
-            column.least = vec![NOWHERE; nodes.len().div_ceil(BLOCK)];
-            for position in 0..nodes.len() {
-                self.judge(&mut column, nodes, position, &ask);
-            }
-        } else {
-            for change in column.seen - self.first..self.changes.len() {
-                let position = self.changes[change].0 as usize;
-                self.judge(&mut column, nodes, position, &ask);
+    /// The column of a request, current.
+    fn current(&mut self, nodes: &[NodeEntry], demand: &Demand) -> &Column {
+        self.uses += 1;
+        self.changes.seen = self.changes.end();
+        if !self.kept.contains_key(&demand.column) {
+            self.make_room(nodes.len());
+        }
+        let column = self.kept.entry(Arc::clone(&demand.column)).or_default();
+        column.used = self.uses;
+        let ask = Ask::new(demand, &self.sheet.prices);
+        match self.changes.since(column.seen).filter(|_| column.badness.len() == nodes.len()) {
+            Some(changed) => changed.for_each(|position| self.sheet.judge(column, nodes, position, &ask)),
+            None => {
+                column.badness = vec![NOWHERE; nodes.len()];
+                column.card = vec![0; nodes.len()];
+                column.least = vec![NOWHERE; nodes.len().div_ceil(BLOCK)];
+                (0..nodes.len()).for_each(|position| self.sheet.judge(column, nodes, position, &ask));
             }
         }
-        column.seen = self.first + self.changes.len();
+        column.seen = self.changes.end();
         column
     }
 
+    /// Drops the column that has not been used for longest when there are too many for so many nodes.
+    fn make_room(&mut self, nodes: usize) {
+        if self.kept.len() >= (MOST_COSTS / nodes.max(1)).max(1) {
+            let oldest = self.kept.iter().min_by_key(|(_, column)| column.used).map(|(key, _)| Arc::clone(key));
+            oldest.and_then(|key| self.kept.remove(&key));
+        }
+    }
+}
+
+impl Sheet {
     /// Computes what the request would cost on one node.
     fn judge(&mut self, column: &mut Column, nodes: &[NodeEntry], position: usize, ask: &Ask<'_>) {
         let node = &nodes[position];
@@ -131,17 +185,6 @@ impl Columns {
             let all = &column.badness[block * BLOCK..nodes.len().min((block + 1) * BLOCK)];
             column.least[block] = all.iter().copied().min().unwrap_or(NOWHERE);
         }
-    }
-
-    fn keep(&mut self, key: &Arc<ColumnKey>, mut column: Column) {
-        self.uses += 1;
-        column.used = self.uses;
-        let most = (MOST_COSTS / column.badness.len().max(1)).max(1);
-        if self.kept.len() >= most {
-            let oldest = self.kept.iter().min_by_key(|(_, column)| column.used).map(|(key, _)| Arc::clone(key));
-            oldest.and_then(|key| self.kept.remove(&key));
-        }
-        self.kept.insert(Arc::clone(key), column);
     }
 }
 
@@ -175,9 +218,7 @@ impl Index {
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
         let column = self.columns.current(&self.nodes, demand);
-        let found = column.best(&self.surroundings).map(|position| (position, usize::from(column.card[position])));
-        self.columns.keep(&demand.column, column);
-        let (node, card) = found?;
-        self.nodes[node].cards.get(card).map(|card| card.id)
+        let position = column.best(&self.surroundings)?;
+        self.nodes[position].cards.get(usize::from(column.card[position])).map(|card| card.id)
     }
 }

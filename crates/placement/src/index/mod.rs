@@ -116,7 +116,7 @@ impl Index {
         let node = self.nodes.get(id.node.0 as usize)?.node.clone();
         let fresh = match (node, state.card(id)) {
             (Some(node), Some(card)) => {
-                let class = self.classes.intern(card);
+                let class = self.classes.intern(card, self.card(id).map(|known| known.class));
                 Some(CardEntry::read(id, &node, card, class))
             }
             _ => None,
@@ -128,10 +128,12 @@ impl Index {
 
     fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
         self.columns.touch(id.node);
-        if let Some(room) = self.card(id).map(CardEntry::room) {
+        let known = self.card(id).map(CardEntry::room);
+        let linked = fresh.as_ref().map(CardEntry::room);
+        let moved = known != linked;
+        if let Some(room) = known.filter(|_| moved) {
             self.unlink(room);
         }
-        let linked = fresh.as_ref().map(CardEntry::room);
         let node = &mut self.nodes[id.node.0 as usize];
         let (count, class) = (node.cards.len(), node.card(id).map(|card| card.class));
         let reclassed = class != linked.map(|room| room.class);
@@ -141,7 +143,7 @@ impl Index {
             (Ok(position), None) => drop(node.cards.remove(position)),
             (Err(_), None) => {}
         }
-        if let Some(room) = linked {
+        if let Some(room) = linked.filter(|_| moved) {
             self.link(room);
         }
         if reclassed || self.nodes[id.node.0 as usize].cards.len() != count {

@@ -24,6 +24,8 @@ pub(crate) struct LineId(pub(crate) usize);
 pub(crate) struct ShapeKey {
     compute: u64,
     memory: u64,
+    /// Early, because requests that are alike in compute differ in it most often.
+    host: HostRequest,
     gang: u32,
     gang_min: Option<u32>,
     span: Span,
@@ -35,7 +37,6 @@ pub(crate) struct ShapeKey {
     models: BTreeSet<String>,
     node_labels: BTreeMap<String, String>,
     whole_cards: bool,
-    host: HostRequest,
     affinity: Affinity,
     packing: Option<Packing>,
     /// Its queue; left empty where queues do not matter.
@@ -64,6 +65,7 @@ impl ShapeKey {
         Self {
             compute: request.compute.0,
             memory: request.memory.0,
+            host: spec.host,
             gang: spec.gang,
             gang_min: spec.gang_min,
             span: request.span,
@@ -75,7 +77,6 @@ impl ShapeKey {
             models: request.models.clone(),
             node_labels: spec.node_labels.clone(),
             whole_cards: request.whole_cards,
-            host: spec.host,
             affinity: spec.affinity.clone(),
             packing: spec.packing,
             queue: spec.queue.clone(),
@@ -106,7 +107,7 @@ pub(crate) enum Block {
 /// Jobs that ask for the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    pub(crate) key: ShapeKey,
+    pub(crate) key: Arc<ShapeKey>,
     /// The line of its queue.
     pub(crate) line: LineId,
     /// One of the jobs' specs: they are alike in all that matters here.

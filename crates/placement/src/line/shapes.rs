@@ -16,6 +16,9 @@ use crate::index::class::{ClassId, Classes};
 use crate::queues::Queues;
 use crate::victims::{Standing, Victims};
 
+/// Most shapes that are remembered without a job, because another such job often follows soon.
+const MOST_IDLE: usize = 1024;
+
 /// The shapes of one queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueueLine {
@@ -56,7 +59,9 @@ fn first_after(set: &BTreeSet<(WaitingKey, ShapeId)>, after: Option<WaitingKey>)
 pub(crate) struct Shapes {
     table: Vec<Option<Shape>>,
     unused: Vec<ShapeId>,
-    ids: BTreeMap<ShapeKey, ShapeId>,
+    ids: BTreeMap<Arc<ShapeKey>, ShapeId>,
+    /// Shapes that have no job now; they are in no list by class.
+    idle: BTreeSet<ShapeId>,
     lines: Vec<QueueLine>,
     line_ids: BTreeMap<String, LineId>,
     /// Lines whose first jobs have changed.
@@ -85,16 +90,20 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
 }
 
 impl Shapes {
-    /// The shape of a job; it is forgotten again when the last job has left it.
+    /// The shape of a job; it may be forgotten again when the last job has left it.
     pub(super) fn intern(&mut self, spec: &Arc<JobSpec>, classes: &Classes, config: &PoolConfig) -> ShapeId {
         let key = ShapeKey::of(spec);
-        if let Some(id) = self.ids.get(&key) {
-            return *id;
+        if let Some(id) = self.ids.get(&key).copied() {
+            if self.idle.remove(&id) {
+                self.list(id, true);
+            }
+            return id;
         }
+        let key = Arc::new(key);
         let demand = Demand::compile(spec, classes, config);
         let line = self.line_of(&spec.queue);
         let (spec, jobs) = (Arc::clone(spec), BTreeSet::new());
-        let shape = Shape { key: key.clone(), line, spec, demand, jobs, others: 0, block: None };
+        let shape = Shape { key: Arc::clone(&key), line, spec, demand, jobs, others: 0, block: None };
         let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
         if id.0 == self.table.len() {
             self.table.push(Some(shape));
@@ -159,7 +168,7 @@ impl Shapes {
                 shape.block = None;
             }
         });
-        self.forget_if_empty(id);
+        self.rest_if_empty(id);
     }
 
     /// Keeps a shape for a job that is not in line.
@@ -170,17 +179,22 @@ impl Shapes {
     /// The counterpart of [`Self::keep`].
     pub(super) fn let_go(&mut self, id: ShapeId) {
         self.change(id, |shape| shape.others -= 1);
-        self.forget_if_empty(id);
+        self.rest_if_empty(id);
     }
 
-    fn forget_if_empty(&mut self, id: ShapeId) {
+    /// Takes a shape without jobs out of the lists by class; forgets one when there are too many such.
+    fn rest_if_empty(&mut self, id: ShapeId) {
         if self.get(id).is_some_and(|shape| shape.jobs.is_empty() && shape.others == 0) {
             self.try_again(id);
             self.list(id, false);
-            if let Some(shape) = self.table[id.0].take() {
-                self.ids.remove(&shape.key);
-                self.unused.push(id);
-            }
+            self.idle.insert(id);
+        }
+        while self.idle.len() > MOST_IDLE
+            && let Some(id) = self.idle.pop_first()
+            && let Some(shape) = self.table[id.0].take()
+        {
+            self.ids.remove(&shape.key);
+            self.unused.push(id);
         }
     }
 
@@ -343,7 +357,7 @@ impl Shapes {
             if let Some(Some(shape)) = self.table.get_mut(id.0) {
                 shape.demand = Demand::compile(&shape.spec, &index.classes, config);
             }
-            self.list(id, true);
+            self.list(id, !self.idle.contains(&id));
         }
     }
 }

@@ -112,7 +112,7 @@ fn items(demands: &[(&Demand, u64)], scale: &Scale) -> Vec<Item> {
     let item = |(demand, weight): &(&Demand, u64)| {
         let needs = demand.offers.iter().map(|offer| u64::from(offer.need));
         let blocks = needs.min().unwrap_or(0).min(scale.largest * MOST_CARDS as u64);
-        let compute = i64::try_from((blocks * LARGEST_CARD << POINT) / scale.largest).unwrap_or(MOST << POINT);
+        let compute = i64::try_from(((blocks * LARGEST_CARD) << POINT) / scale.largest).unwrap_or(MOST << POINT);
         let (cpu, memory) = (demand.host.cpu.0, demand.host.memory.0);
         let host = scale.of_host(cpu, memory).min(i64::try_from(LARGEST_CARD << POINT).unwrap_or(MOST));
         let nominal = compute.saturating_add(host).max(1 << POINT);

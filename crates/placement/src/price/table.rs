@@ -44,9 +44,9 @@ impl Knapsack {
                 self.sizes.len() - 1
             });
             let best = &mut self.sizes[position];
-            for lane in 0..LANES {
-                if worth[lane] > best.worth[lane] {
-                    best.worth[lane] = worth[lane];
+            for (lane, worth) in worth.into_iter().enumerate() {
+                if worth > best.worth[lane] {
+                    best.worth[lane] = worth;
                     best.item[lane] = item;
                 }
             }
@@ -85,11 +85,8 @@ impl Knapsack {
     /// Adds to `supply` what rooms are filled with; `rooms` are weights by room and lane and are used up.
     pub(crate) fn empty_into(&self, rooms: &mut [[i64; LANES]], supply: &mut [i64]) {
         for room in (1..rooms.len()).rev() {
-            for lane in 0..LANES {
-                let weight = std::mem::take(&mut rooms[room][lane]);
-                if weight == 0 {
-                    continue;
-                }
+            let weights = std::mem::replace(&mut rooms[room], [0; LANES]);
+            for (lane, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0) {
                 let (item, rest) = self.step(room, lane);
                 if let Some(item) = item {
                     supply[usize::from(item)] += weight;
