@@ -41,8 +41,8 @@ use tokio_util::sync::CancellationToken;
 pub use agent::{Agent, AgentError};
 pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
-pub use offer::HostOffer;
 pub use identity::IdentityError;
+pub use offer::HostOffer;
 
 /// Runs an agent until `shutdown` is cancelled: [`Agent::start`] and [`Agent::run`]. Workers go on afterwards.
 ///

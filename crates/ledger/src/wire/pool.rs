@@ -144,7 +144,7 @@ pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
             .iter()
             .map(|(kind, percent)| stored::Oversubscription { kind: kind.to_wire(), percent: percent.0 })
             .collect(),
-        compaction: (config.compaction != ABSENT_COMPACTION).then(|| stored::CompactionPolicy {
+        compaction: (config.compaction != ABSENT_COMPACTION).then_some(stored::CompactionPolicy {
             automatic: config.compaction.automatic,
             threshold_percent: config.compaction.threshold.0,
             moves_per_hour: config.compaction.moves_per_hour,

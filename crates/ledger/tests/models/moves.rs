@@ -2,7 +2,7 @@
 //! themselves in the middle of it. The job never runs in two places, no block is left over, and it always ends.
 
 use stateright::Property;
-use tessera_ledger::{JobId, JobState, MovePhase};
+use tessera_ledger::{JobId, JobState, MovePhase, Reason};
 
 use crate::promises::{ENDS, JOBS, breaks, keeps_its_promises, never_goes_in_circles};
 use crate::steps::Protocol;
@@ -18,8 +18,10 @@ fn moving(left: Left) -> Setting {
                 world.moves().values().any(|phase| *phase == MovePhase::Resuming)
             }),
             Property::sometimes("a job runs where it was moved to", |_, world: &World| {
-                let moved = world.ledger.allocations().any(|grant| grant.id.0 > 1 && grant.attempt == 1);
-                moved && world.ledger.job(JobId(1)).is_some_and(|job| job.state == JobState::Running)
+                world.ledger.job(JobId(1)).is_some_and(|job| {
+                    let left = job.history.iter().rev().nth(1).and_then(|attempt| attempt.reason.as_ref());
+                    job.state == JobState::Running && left == Some(&Reason::Moving)
+                })
             }),
         ]
     };

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::{Found, Hunt, Victim, is_useful};
+use crate::demand::Demand;
 use crate::index::Index;
-use crate::victims::live_slices;
+use crate::victims::{live_slices, live_workers};
 
 /// Most victims that are given up in one trial.
 const GIVEN_UP: usize = 16_384;
@@ -38,12 +39,22 @@ fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
             break;
         }
         let victim = hunt.victim(id);
-        let useful =
-            |victim: &Arc<Victim>| live_slices(&victim.allocation).any(|slice| is_useful(index, demand, slice.card));
+        let useful = |victim: &Arc<Victim>| {
+            live_slices(&victim.allocation).any(|slice| is_useful(index, demand, slice.card))
+                || holds_of_host(index, demand, victim)
+        };
         order.extend(victim.filter(useful));
     }
     order.sort_by_key(|victim| {
         (victim.cost.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job)
     });
     order
+}
+
+/// Whether it holds something of a host that the job could use, though its cards may be of no use.
+fn holds_of_host(index: &Index, demand: &Demand, victim: &Victim) -> bool {
+    let accepted = |node| index.ledger_node(node).is_some_and(|node| demand.accepts(node));
+    !demand.host.is_zero()
+        && !victim.host.is_zero()
+        && live_workers(&victim.allocation).any(|worker| accepted(worker.node))
 }

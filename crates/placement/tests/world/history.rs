@@ -101,22 +101,24 @@ fn request() -> impl Strategy<Value = Request> {
     let host = (prop::sample::select(vec![0u64, 0, 1000, 2500]), prop::bool::weighted(0.1));
     let elastic = (prop::option::weighted(0.3, 1u32..3), prop::sample::select(vec![0u64, 0, 0, 50, 7200]));
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit, elastic);
-    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime)), host)| Request {
-        tflops: shape.0,
-        memory: shape.1,
-        gang: shape.2,
-        priority: shape.3,
-        preemptible,
-        span: rest.0,
-        kinds: rest.1,
-        mixed: rest.2,
-        queue: rest.3.saturating_sub(4),
-        zone: rest.4,
-        int8,
-        limit,
-        host,
-        gang_min,
-        min_runtime,
+    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime)), host)| {
+        Request {
+            tflops: shape.0,
+            memory: shape.1,
+            gang: shape.2,
+            priority: shape.3,
+            preemptible,
+            span: rest.0,
+            kinds: rest.1,
+            mixed: rest.2,
+            queue: rest.3.saturating_sub(4),
+            zone: rest.4,
+            int8,
+            limit,
+            host,
+            gang_min,
+            min_runtime,
+        }
     })
 }
 
