@@ -128,7 +128,8 @@ fn carry_out(command: Command) -> anyhow::Result<bool> {
             Ok(summary.failed.is_empty())
         }
         Command::Planted { bug, first, most, minutes, jobs } => {
-            let bugs = if bug.is_empty() { Bug::ALL.to_vec() } else { bug };
+            let visible = || Bug::ALL.iter().copied().filter(|bug| proof::is_visible(*bug)).collect();
+            let bugs = if bug.is_empty() { visible() } else { bug };
             let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(minutes * 60));
             let proofs =
                 proof::run(&proof::Plan { program: std::env::current_exe()?, bugs, first, most, until, jobs })?;

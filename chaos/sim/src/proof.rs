@@ -44,17 +44,16 @@ pub struct Proof {
 #[must_use]
 pub const fn stated(bug: Bug) -> u64 {
     match bug {
-        Bug::AcknowledgedBeforeFsync | Bug::NewLeaderDoesNotWait => 200,
         // See docs/failure-model.md: nothing that a pool does shows it.
         Bug::EpochUncheckedInLedger => 0,
         _ => 10,
     }
 }
 
-/// Whether the suite insists on it; the others take more seeds than a suite has time for.
+/// Whether the simulation can see it.
 #[must_use]
-pub const fn in_suite(bug: Bug) -> bool {
-    matches!(stated(bug), 1..=10)
+pub const fn is_visible(bug: Bug) -> bool {
+    stated(bug) > 0
 }
 
 /// The script in which it shows; `None`: drawn faults do.
@@ -64,6 +63,8 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::LeaseWithoutQuorum => Some(Script::Stranded),
         Bug::LeaseFromReceipt => Some(Script::SlowLine),
         Bug::TermUncheckedAtAgent | Bug::FenceUncheckedAtSupervisor => Some(Script::Deposed),
+        Bug::NewLeaderDoesNotWait => Some(Script::Orphaned),
+        Bug::AcknowledgedBeforeFsync => Some(Script::Blackouts),
         Bug::PlanNotValidated => Some(Script::StalePlans),
         _ => None,
     }

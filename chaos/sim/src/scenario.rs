@@ -13,7 +13,7 @@ use crate::process::Drift;
 use crate::script::Script;
 
 /// How long a run with a script has faults.
-const SCRIPTED: Duration = Duration::from_secs(45);
+const SCRIPTED: Duration = Duration::from_secs(38);
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -62,16 +62,14 @@ impl Scenario {
     #[must_use]
     pub fn with(self, script: Script) -> Self {
         let scripted = Self { script: Some(script), trouble: SCRIPTED, drift: 0, ..self };
-        let long = (15_000, 60_000);
+        // Few jobs that run for long: what is cut off has something to do, and yet everything ends soon.
+        let lasting = |timings| Self { timings, computes_ms: (8_000, 25_000), clients: 1, ..scripted.clone() };
         match script {
-            Script::Stranded => Self { timings: hasty(), computes_ms: long, ..scripted },
+            Script::Stranded | Script::Orphaned => lasting(hasty()),
             // As little as may be between the end of a lease and the loss of a node.
-            Script::SlowLine => {
-                let timings = Timings { regrant_after: Duration::from_millis(3_750), ..hasty() };
-                Self { timings, computes_ms: long, ..scripted }
-            }
-            Script::Deposed => Self { timings: Timings::default(), computes_ms: long, ..scripted },
-            Script::StalePlans => Self { computes_ms: (50, 2_000), clients: 3, ..scripted },
+            Script::SlowLine => lasting(Timings { regrant_after: Duration::from_millis(3_750), ..hasty() }),
+            Script::Deposed => lasting(Timings::default()),
+            Script::StalePlans | Script::Blackouts => Self { computes_ms: (50, 2_000), clients: 3, ..scripted },
         }
     }
 

@@ -30,6 +30,10 @@ pub enum Script {
     /// The disks of all members are busy, so that plans are made long before they are carried out, while nodes are cordoned and
     /// opened again.
     StalePlans,
+    /// A node is cut off, and at once the leader's process dies: the next leader knows nothing of the node's lease.
+    Orphaned,
+    /// The disks of all members are busy and their processes die at once, again and again.
+    Blackouts,
 }
 
 /// A fault that a script has for some moment.
@@ -70,7 +74,8 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Stranded, Self::SlowLine, Self::Deposed, Self::StalePlans];
+    pub const ALL: [Self; 6] =
+        [Self::Stranded, Self::SlowLine, Self::Deposed, Self::StalePlans, Self::Orphaned, Self::Blackouts];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -79,6 +84,8 @@ impl Script {
             Self::SlowLine => "slow-line",
             Self::Deposed => "deposed",
             Self::StalePlans => "stale-plans",
+            Self::Orphaned => "orphaned",
+            Self::Blackouts => "blackouts",
         }
     }
 
@@ -101,6 +108,11 @@ impl Script {
             Self::SlowLine => slow_line(&leader, &node),
             Self::Deposed => deposed(pool, &leader, &node),
             Self::StalePlans => stale_plans(pool),
+            Self::Orphaned => {
+                let place = pool.members.iter().position(|member| member.name == leader)?;
+                vec![at(0, 12_000, Fault::Isolate(node, Cut::Lose)), at(20, 5_000, Fault::CrashMember(place))]
+            }
+            Self::Blackouts => (0..8).map(|turn| at(turn * 4_000, 1_000, Fault::CrashMembers)).collect(),
         })
     }
 }
