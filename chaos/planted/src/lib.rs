@@ -1,4 +1,4 @@
-//! Bugs that are planted on purpose, one at a time, to show that the simulation finds them (docs/failure-model.md).
+//! Bugs that are planted on purpose, one at a time (or one together with the rule behind it that hides it), to show that the simulation finds them (docs/failure-model.md).
 //!
 //! Code asks [`is`] at the one place where a rule is kept. Without the feature `armed`, which only the simulation sets, the
 //! answer is a constant `false` and nothing of the question is left in the program.
@@ -94,22 +94,26 @@ pub const fn is(_bug: Bug) -> bool {
 
 #[cfg(feature = "armed")]
 mod armed {
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::Bug;
 
-    /// Place of the planted bug, from 1; 0: none.
-    static PLANTED: AtomicU8 = AtomicU8::new(0);
+    /// A bit for each planted bug.
+    static PLANTED: AtomicU32 = AtomicU32::new(0);
+
+    const fn bit(bug: Bug) -> u32 {
+        1 << bug as u32
+    }
 
     /// Whether this bug is planted.
     #[must_use]
     pub fn is(bug: Bug) -> bool {
-        PLANTED.load(Ordering::Relaxed) == bug as u8 + 1
+        PLANTED.load(Ordering::Relaxed) & bit(bug) != 0
     }
 
-    /// Plants a bug, in the place of any other, for the whole process.
+    /// Plants a bug, beside those that are planted already, for the whole process.
     pub fn plant(bug: Bug) {
-        PLANTED.store(bug as u8 + 1, Ordering::Relaxed);
+        PLANTED.fetch_or(bit(bug), Ordering::Relaxed);
     }
 }
 
@@ -136,9 +140,10 @@ mod tests {
 
     #[test]
     #[cfg(feature = "armed")]
-    fn one_bug_is_planted_at_a_time() {
+    fn only_what_was_planted_is_there() {
         plant(Bug::WatchSkips);
+        assert!(is(Bug::WatchSkips) && !is(Bug::KillBelieved));
         plant(Bug::KillBelieved);
-        assert!(is(Bug::KillBelieved) && !is(Bug::WatchSkips));
+        assert!(is(Bug::WatchSkips) && is(Bug::KillBelieved) && !is(Bug::EpochUncheckedInLedger));
     }
 }

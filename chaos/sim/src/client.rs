@@ -28,6 +28,8 @@ pub struct Desk {
     pub seed: u64,
     /// Blocks of the largest card, and of the whole pool.
     pub sizes: (u64, u64),
+    /// Bounds of how long programs compute, in milliseconds.
+    pub computes_ms: (u32, u32),
     /// Where it keeps what it was told.
     pub history: History,
     /// Where it tells.
@@ -80,7 +82,7 @@ impl Desk {
     ) {
         let request_id = client.new_request_id();
         let place = self.history.submit(&request_id);
-        let spec = job(random, self.sizes);
+        let spec = job(random, self.sizes, self.computes_ms);
         let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
         sent.push(asked.clone());
         // A person tries again with the same request id as long as it is not known what became of it.
@@ -123,16 +125,31 @@ impl Desk {
     async fn change(&self, client: &Client, random: &mut SmallRng, own: &[u64]) {
         let Some(job_id) = pick(random, own) else { return };
         let request_id = client.new_request_id();
-        let (what, error) = match random.random_range(0..5) {
+        let (what, error) = match random.random_range(0..8) {
             0 => ("cancel", client.cancel_job(v1::CancelJobRequest { request_id, job_id }).await.err()),
             1 => ("suspend", client.suspend_job(v1::SuspendJobRequest { request_id, job_id }).await.err()),
             2 => ("resume", client.resume_job(v1::ResumeJobRequest { request_id, job_id }).await.err()),
             3 => ("hold", client.hold_job(v1::HoldJobRequest { request_id, job_id }).await.err()),
+            4..7 => ("move", self.move_elsewhere(client, random, request_id, job_id).await.err()),
             _ => ("release", client.release_job(v1::ReleaseJobRequest { request_id, job_id }).await.err()),
         };
         if error.is_none() {
             self.story.tell(&self.name, format!("{what} of job {job_id} done"));
         }
+    }
+}
+
+impl Desk {
+    /// Moves a job to wherever it fits best, or only asks where that would be.
+    async fn move_elsewhere(
+        &self,
+        client: &Client,
+        random: &mut SmallRng,
+        request_id: String,
+        job_id: u64,
+    ) -> Result<(), ClientError> {
+        let plan_only = random.random_bool(0.1);
+        client.move_job(v1::MoveJobRequest { request_id, job_id, node: None, plan_only }).await.map(drop)
     }
 }
 
@@ -143,7 +160,7 @@ fn pick(random: &mut SmallRng, own: &[u64]) -> Option<u64> {
 }
 
 /// Some job that the pool may or may not have room for.
-fn job(random: &mut SmallRng, (card, pool): (u64, u64)) -> v1::JobSpec {
+fn job(random: &mut SmallRng, (card, pool): (u64, u64), (least, most): (u32, u32)) -> v1::JobSpec {
     let span = [Span::Card, Span::Card, Span::Node, Span::Pool][random.random_range(0..4)];
     let blocks = match span {
         Span::Pool => random.random_range(1..=pool.min(card * 2)),
@@ -153,7 +170,7 @@ fn job(random: &mut SmallRng, (card, pool): (u64, u64)) -> v1::JobSpec {
     let gang = if random.random_bool(0.75) { 1 } else { random.random_range(2..=4) };
     let cooperative = random.random_bool(0.4);
     let environment = BTreeMap::from([
-        ("RUN_MS".to_owned(), random.random_range(50..9_000u32).to_string()),
+        ("RUN_MS".to_owned(), random.random_range(least..most).to_string()),
         ("EXIT".to_owned(), u32::from(random.random_bool(0.12)).to_string()),
         ("STOP_MS".to_owned(), random.random_range(5..4_000u32).to_string()),
     ]);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tessera_api::v1::CardHealth;
 use tessera_store::memory::Place;
 
 use crate::links::{Cut, FaultId};
@@ -59,6 +60,8 @@ pub enum Fault {
     SlowNodeDisk(usize, Duration),
     /// A bit of a member's log flips while its process is down; it must refuse to serve, and is rebuilt.
     FlipBit(usize, usize),
+    /// The agent of a node is started anew and finds one of its cards unhealthy; at the end it finds it healthy again.
+    SickCard(usize, usize),
     /// A member's wall clock jumps, by milliseconds.
     Jump(usize, i64),
     /// The operator does something.
@@ -91,6 +94,7 @@ impl Fault {
             Self::FillDisk(_) => "full disk",
             Self::SlowDisk(..) | Self::SlowNodeDisk(..) => "slow disk",
             Self::FlipBit(..) => "flipped bit",
+            Self::SickCard(..) => "unhealthy card",
             Self::Jump(..) => "clock jump",
             Self::Operate(Order::Add(_)) => "member added",
             Self::Operate(Order::Remove(_)) => "member removed",
@@ -181,6 +185,7 @@ impl Fault {
                 let name = member.name.clone();
                 pool.story.tell(&name, format!("a bit of its log is flipped: {flipped}"));
             }
+            Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Unhealthy),
             Self::Jump(place, by) => pool.members[*place].jump(*by),
             Self::Operate(order) => pool.order(order.clone()),
         }
@@ -240,6 +245,7 @@ impl Fault {
                 }
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
+            Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Healthy),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),

@@ -15,10 +15,13 @@ use crate::links::{Cut, FaultId};
 use crate::machine::now;
 use crate::operator::Order;
 use crate::scenario::Scenario;
+use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
-const KINDS: u32 = 26;
+const KINDS: u32 = 28;
+/// When scripts may begin: nodes have their first work.
+const SETTLED: Duration = Duration::from_secs(6);
 /// Fewest voters that the operator leaves.
 const FEWEST_VOTERS: usize = 3;
 
@@ -36,6 +39,8 @@ pub struct Faults {
     next_burst: Duration,
     pause: (u64, u64),
     active: Vec<Active>,
+    /// What a script still has in store, the last first, and when it began.
+    scheduled: Option<(Duration, Vec<Scheduled>)>,
     made: FaultId,
     counts: BTreeMap<String, u64>,
     /// A member whose data was damaged and that may still run.
@@ -64,6 +69,7 @@ impl Faults {
             next_burst: Duration::ZERO,
             pause,
             active: Vec::new(),
+            scheduled: None,
             made: 0,
             counts: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -82,6 +88,10 @@ impl Faults {
     pub fn step(&mut self, pool: &mut Simulation) {
         self.mend(pool, |active| active.ends_at <= now());
         self.restore(pool);
+        if let Some(script) = pool.scenario.script {
+            self.follow(pool, script);
+            return;
+        }
         if now() < self.next_burst {
             return;
         }
@@ -94,11 +104,30 @@ impl Faults {
         }
     }
 
+    /// Lets begin what a script has for this moment.
+    fn follow(&mut self, pool: &mut Simulation, script: Script) {
+        if self.scheduled.is_none() && now() >= SETTLED {
+            self.scheduled = script.schedule(pool).map(|mut schedule| {
+                schedule.sort_by_key(|scheduled| std::cmp::Reverse(scheduled.after));
+                (now(), schedule)
+            });
+        }
+        let Some((began, mut schedule)) = self.scheduled.take() else { return };
+        while let Some(due) = schedule.pop_if(|next| began + next.after <= now()) {
+            self.begin_for(pool, due.fault, due.lasts);
+        }
+        self.scheduled = Some((began, schedule));
+    }
+
     fn begin(&mut self, pool: &mut Simulation, fault: Fault) {
-        self.made += 1;
         let longest = [300, 2_000, 6_000, 15_000][self.random.random_range(0..4)];
         let bounds = if matches!(fault, Fault::Strand(..)) { 7_000..15_000 } else { 50..longest };
         let lasts = Duration::from_millis(self.random.random_range(bounds));
+        self.begin_for(pool, fault, lasts);
+    }
+
+    fn begin_for(&mut self, pool: &mut Simulation, fault: Fault, lasts: Duration) {
+        self.made += 1;
         pool.story.tell("!!", format!("{fault:?} for {lasts:?}"));
         *self.counts.entry(fault.kind().to_owned()).or_default() += 1;
         fault.begin(self.made, pool);
@@ -212,6 +241,7 @@ impl Faults {
                 pool.nodes[node].name.clone(),
                 Duration::from_millis(self.random.random_range(1_500..4_000)),
             ),
+            25 => Fault::SickCard(node, self.random.random_range(0..pool.nodes[node].cards())),
             24 => Fault::Strand(pool.members[member].name.clone(), pool.nodes[node].name.clone()),
             21 => Fault::CrashMembers,
             22 => Fault::PartMember(pool.members[member].name.clone(), cut),

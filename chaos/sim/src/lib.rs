@@ -23,6 +23,7 @@ pub mod process;
 pub mod proof;
 pub mod report;
 pub mod scenario;
+pub mod script;
 pub mod simulation;
 pub mod single;
 pub mod story;

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use planted::Bug;
 use tessera_sim::many::{self, Plan};
 use tessera_sim::scenario::Scenario;
+use tessera_sim::script::Script;
 use tessera_sim::{corpus, machine, proof, single};
 
 /// Simulates whole pools: one number decides everything.
@@ -61,9 +62,12 @@ enum Command {
         /// Without faults, in the smallest pool.
         #[arg(long)]
         calm: bool,
-        /// With this bug.
+        /// With these bugs.
         #[arg(long)]
-        plant: Option<Bug>,
+        plant: Vec<Bug>,
+        /// With this script in the place of drawn faults.
+        #[arg(long)]
+        script: Option<Script>,
     },
     /// Runs one seed and reports in JSON; what `run` starts.
     #[command(hide = true)]
@@ -73,9 +77,12 @@ enum Command {
         /// Without faults, in the smallest pool.
         #[arg(long)]
         calm: bool,
-        /// With this bug.
+        /// With these bugs.
         #[arg(long)]
-        plant: Option<Bug>,
+        plant: Vec<Bug>,
+        /// With this script in the place of drawn faults.
+        #[arg(long)]
+        script: Option<Script>,
         /// Digests every line of every library.
         #[arg(long)]
         trace: bool,
@@ -121,26 +128,27 @@ fn carry_out(command: Command) -> anyhow::Result<bool> {
             Ok(summary.failed.is_empty())
         }
         Command::Planted { bug, first, most, minutes, jobs } => {
-            let bugs = if bug.is_empty() { Bug::ALL.to_vec() } else { bug };
+            let visible = || Bug::ALL.iter().copied().filter(|bug| proof::is_visible(*bug)).collect();
+            let bugs = if bug.is_empty() { visible() } else { bug };
             let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(minutes * 60));
             let proofs =
                 proof::run(&proof::Plan { program: std::env::current_exe()?, bugs, first, most, until, jobs })?;
             print!("{}", proof::table(&proofs));
             Ok(proofs.iter().all(|proof| proof.caught.is_some()))
         }
-        Command::Replay { seed, calm, plant } => {
+        Command::Replay { seed, calm, plant, script } => {
             plant.into_iter().for_each(planted::plant);
             single::follow_log();
-            let report = single::run(scenario(seed, calm), true);
+            let report = single::run(scenario(seed, calm, script), true);
             if let Some((oracle, what)) = &report.violation {
                 println!("FAILED: {oracle}: {what}");
             }
             Ok(report.violation.is_none())
         }
-        Command::One { seed, calm, plant, trace } => {
+        Command::One { seed, calm, plant, script, trace } => {
             plant.into_iter().for_each(planted::plant);
             let traced = trace.then(single::digest_log);
-            let mut report = single::run(scenario(seed, calm), false);
+            let mut report = single::run(scenario(seed, calm, script), false);
             report.trace = traced.map(|traced| traced.digest());
             println!("{}", serde_json::to_string(&report).context("a report in JSON")?);
             Ok(report.violation.is_none())
@@ -148,6 +156,10 @@ fn carry_out(command: Command) -> anyhow::Result<bool> {
     }
 }
 
-fn scenario(seed: u64, calm: bool) -> Scenario {
-    if calm { Scenario::calm(seed) } else { Scenario::of(seed) }
+fn scenario(seed: u64, calm: bool, script: Option<Script>) -> Scenario {
+    let scenario = if calm { Scenario::calm(seed) } else { Scenario::of(seed) };
+    match script {
+        Some(script) => scenario.with(script),
+        None => scenario,
+    }
 }

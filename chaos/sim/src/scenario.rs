@@ -10,6 +10,10 @@ use tessera_controller::config::Timings;
 
 use crate::machine::mix;
 use crate::process::Drift;
+use crate::script::Script;
+
+/// How long a run with a script has faults.
+const SCRIPTED: Duration = Duration::from_secs(38);
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -36,13 +40,40 @@ pub struct Scenario {
     pub consensus: ConsensusConfig,
     /// How far clocks may drift, in millionths.
     pub drift: i32,
+    /// Bounds of how long programs compute, in milliseconds.
+    pub computes_ms: (u32, u32),
     /// Whether there are faults at all.
     pub faults: bool,
+    /// Faults on purpose, in the place of drawn ones.
+    pub script: Option<Script>,
 }
 
 impl Scenario {
     /// What a seed decides.
     pub fn of(seed: u64) -> Self {
+        let drawn = Self::drawn(seed);
+        match Script::drawn_by(seed) {
+            Some(script) => drawn.with(script),
+            None => drawn,
+        }
+    }
+
+    /// The same with a script, in the pool that it needs.
+    #[must_use]
+    pub fn with(self, script: Script) -> Self {
+        let scripted = Self { script: Some(script), trouble: SCRIPTED, drift: 0, ..self };
+        // Few jobs that run for long: what is cut off has something to do, and yet everything ends soon.
+        let lasting = |timings| Self { timings, computes_ms: (8_000, 25_000), clients: 1, ..scripted.clone() };
+        match script {
+            Script::Stranded | Script::Orphaned => lasting(hasty()),
+            // As little as may be between the end of a lease and the loss of a node.
+            Script::SlowLine => lasting(Timings { regrant_after: Duration::from_millis(3_750), ..hasty() }),
+            Script::Deposed => lasting(Timings::default()),
+            Script::StalePlans | Script::Blackouts => Self { computes_ms: (50, 2_000), clients: 3, ..scripted },
+        }
+    }
+
+    fn drawn(seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(mix(seed));
         let founders = if random.random_bool(0.7) { 3 } else { 5 };
         let nodes = match random.random_range(0..100) {
@@ -65,7 +96,9 @@ impl Scenario {
             timings,
             consensus: consensus(&mut random),
             drift: [0, 200, 10_000][random.random_range(0..3)],
+            computes_ms: (50, 9_000),
             faults: true,
+            script: None,
         }
     }
 
@@ -73,7 +106,7 @@ impl Scenario {
     pub fn calm(seed: u64) -> Self {
         let nodes = vec![vec![(CardKind::Gpu, 10), (CardKind::Gpu, 10)], vec![(CardKind::Npu, 16)]];
         let trouble = Duration::from_secs(10);
-        Self { founders: 3, spares: 0, nodes, clients: 1, trouble, faults: false, ..Self::of(seed) }
+        Self { founders: 3, spares: 0, nodes, clients: 1, trouble, faults: false, ..Self::drawn(seed) }
     }
 
     /// A number for one purpose, unrelated to those for others.

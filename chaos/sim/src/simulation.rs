@@ -79,6 +79,23 @@ impl Node {
     }
 }
 
+impl Node {
+    /// How many cards it has.
+    pub fn cards(&self) -> usize {
+        self.cards.len()
+    }
+
+    /// Its agent ends, and the next one finds a card in this health.
+    pub fn find_card(&mut self, card: usize, health: wire::CardHealth) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.health = health.into();
+        }
+        if self.agent.take().is_some() {
+            self.restart_at = Some(now() + RESTART);
+        }
+    }
+}
+
 /// How a run went.
 pub struct Outcome {
     /// What was broken, if anything.
@@ -185,6 +202,7 @@ impl Simulation {
                     members: Arc::clone(&addresses),
                     seed,
                     sizes: (largest, whole),
+                    computes_ms: scenario.computes_ms,
                     history: history.clone(),
                     story: story.clone(),
                     closing: Arc::clone(&closing),

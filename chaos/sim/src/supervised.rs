@@ -162,7 +162,10 @@ impl Supervised {
                 self.perform(ground, effects);
             }
             Err(reason) => {
-                ground.story.tell(ground.machine, format!("supervisor of {} refuses: {reason}", self.worker))
+                ground.story.tell(ground.machine, format!("supervisor of {} refuses: {reason}", self.worker));
+                let what =
+                    format!("the agent of {} obeys {fence:?}; {} has seen {before:?}", ground.machine, self.worker);
+                ground.world.obeyed_older(what);
             }
         }
     }

@@ -54,14 +54,18 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The requests to the worker's supervisor that are new since `told`.
+    /// The requests to the worker's supervisor that are new since `told`, the older word first: what a leader wanted while the
+    /// worker could not be reached still counts when the next leader has spoken, and a supervisor that had heard the newer word
+    /// would refuse it.
     #[must_use]
     pub fn news(self, told: Self) -> Vec<Request> {
         let renew = self.renew.filter(|renew| told.renew != Some(*renew));
         let stop = self.stop.filter(|stop| told.stop != Some(*stop));
+        let stop_is_older = matches!((renew, stop), (Some((renew, _)), Some((stop, ..))) if renew.refuses(stop));
         let renew = renew.map(|(fence, lease)| Request::Renew { fence, lease });
         let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause });
-        renew.into_iter().chain(stop).collect()
+        let (first, second) = if stop_is_older { (stop, renew) } else { (renew, stop) };
+        first.into_iter().chain(second).collect()
     }
 }
 
@@ -143,5 +147,38 @@ impl Host for ProcessHost {
                 tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::Epoch;
+
+    use super::*;
+    use crate::worker::StopSignal;
+
+    fn fence(term: u64) -> Fence {
+        Fence { term: Term(term), epoch: Epoch(7) }
+    }
+
+    fn wanted(renewed_in: u64, stopped_in: u64) -> Wanted {
+        let lease = Lease { stop_at: BootTime(1), kill_at: BootTime(2) };
+        let policy = StopPolicy { signal: StopSignal::default(), grace: Duration::from_secs(1) };
+        Wanted { renew: Some((fence(renewed_in), lease)), stop: Some((fence(stopped_in), policy, Cause::Ordered)) }
+    }
+
+    #[test]
+    fn an_older_stop_is_told_before_a_newer_lease_and_the_other_way_round() {
+        let terms = |wanted: Wanted| -> Vec<u64> {
+            let news = wanted.news(Wanted::default());
+            let term = |request: &Request| match request {
+                Request::Renew { fence, .. } | Request::Stop { fence, .. } => fence.term.0,
+                Request::Begin | Request::Status => 0,
+            };
+            news.iter().map(term).collect()
+        };
+        assert_eq!(terms(wanted(2, 1)), [1, 2]);
+        assert_eq!(terms(wanted(1, 2)), [1, 2]);
+        assert_eq!(wanted(2, 1).news(wanted(2, 1)), []);
     }
 }

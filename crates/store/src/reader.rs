@@ -25,6 +25,7 @@ pub struct StoreReader {
 
 impl StoreReader {
     /// Reads and checks everything but snapshot chunks.
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only a real disk is looked back at"))]
     pub(crate) fn new(source: Box<dyn Source + Send>, path: &Path) -> Result<Self, StoreError> {
         if !recovery::check_format(&*source, path)? {
             return Err(recovery::no_format(path));

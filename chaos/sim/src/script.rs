@@ -1,0 +1,149 @@
+//! Scripts: faults that are not drawn but follow one another on purpose, for what chance alone meets too seldom.
+//!
+//! A script is a schedule of ordinary faults, made when the pool is at work: who leads then, and on which node something
+//! computes, decides whom it hits. Some seeds have one ([`Script::drawn_by`]), and any seed can be given one by name. What a
+//! script does is legal: a pool without bugs survives it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::links::Cut;
+use crate::operator::Order;
+use crate::simulation::Simulation;
+
+/// Every so many seeds one has a script.
+const EVERY: u64 = 10;
+
+/// A script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// The leader and a node that works for it are cut off together, for much longer than a lease.
+    Stranded,
+    /// The line between the leader and a node becomes slower and slower; then the node is not heard any more, while what was
+    /// said to it still arrives.
+    SlowLine,
+    /// The leader is cut off from the members and a node from the leader; when the node works for the new leader, it is cut off
+    /// from that one and finds its way back to the old one.
+    Deposed,
+    /// The disks of all members are busy, so that plans are made long before they are carried out, while nodes are cordoned and
+    /// opened again.
+    StalePlans,
+    /// A node is cut off, and at once the leader's process dies: the next leader knows nothing of the node's lease.
+    Orphaned,
+    /// The disks of all members are busy and their processes die at once, again and again.
+    Blackouts,
+}
+
+/// A fault that a script has for some moment.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// When it begins, from the script's own beginning.
+    pub after: Duration,
+    /// How long it lasts.
+    pub lasts: Duration,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// A name that no script has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownScript(String);
+
+impl fmt::Display for UnknownScript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no script is called {:?}; there are:", self.0)?;
+        Script::ALL.iter().try_for_each(|script| write!(f, " {}", script.name()))
+    }
+}
+
+impl std::error::Error for UnknownScript {}
+
+impl FromStr for Script {
+    type Err = UnknownScript;
+
+    fn from_str(name: &str) -> Result<Self, UnknownScript> {
+        Self::ALL.into_iter().find(|script| script.name() == name).ok_or_else(|| UnknownScript(name.to_owned()))
+    }
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+impl Script {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Stranded, Self::SlowLine, Self::Deposed, Self::StalePlans, Self::Orphaned, Self::Blackouts];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stranded => "stranded",
+            Self::SlowLine => "slow-line",
+            Self::Deposed => "deposed",
+            Self::StalePlans => "stale-plans",
+            Self::Orphaned => "orphaned",
+            Self::Blackouts => "blackouts",
+        }
+    }
+
+    /// The script that a seed has of its own: every tenth has one, in turn.
+    pub fn drawn_by(seed: u64) -> Option<Self> {
+        let turn = usize::try_from(seed / EVERY).unwrap_or(0) % Self::ALL.len();
+        (seed % EVERY == EVERY - 1).then(|| Self::ALL[turn])
+    }
+
+    /// What happens when; `None` while the pool is not ready for it: nobody leads, or no node works.
+    pub fn schedule(self, pool: &Simulation) -> Option<Vec<Scheduled>> {
+        let leader = pool.members.iter().find(|member| member.leads().is_some())?.name.clone();
+        let busiest = pool.nodes.iter().max_by_key(|node| node.machine.supervisors())?;
+        if busiest.machine.supervisors() == 0 {
+            return None;
+        }
+        let node = busiest.name.clone();
+        Some(match self {
+            Self::Stranded => vec![at(0, 20_000, Fault::Strand(leader, node))],
+            Self::SlowLine => slow_line(&leader, &node),
+            Self::Deposed => deposed(pool, &leader, &node),
+            Self::StalePlans => stale_plans(pool),
+            Self::Orphaned => {
+                let place = pool.members.iter().position(|member| member.name == leader)?;
+                vec![at(0, 12_000, Fault::Isolate(node, Cut::Lose)), at(20, 5_000, Fault::CrashMember(place))]
+            }
+            Self::Blackouts => (0..8).map(|turn| at(turn * 4_000, 1_000, Fault::CrashMembers)).collect(),
+        })
+    }
+}
+
+const fn at(after: u64, lasts: u64, fault: Fault) -> Scheduled {
+    Scheduled { after: ms(after), lasts: ms(lasts), fault }
+}
+
+/// Each step is smaller than a lease: heartbeats are answered later and later, and never stay unanswered for long.
+fn slow_line(leader: &str, node: &str) -> Vec<Scheduled> {
+    let delay = |after, by| at(after, 20_000 - after, Fault::Delay(leader.to_owned(), node.to_owned(), ms(by)));
+    vec![delay(0, 450), delay(2_500, 900), delay(5_500, 1_350), at(11_000, 9_000, Fault::Mute(node.to_owned()))]
+}
+
+fn deposed(pool: &Simulation, leader: &str, node: &str) -> Vec<Scheduled> {
+    let (leader, node) = (leader.to_owned(), node.to_owned());
+    let mut schedule = vec![
+        at(0, 30_000, Fault::PartMember(leader.clone(), Cut::Lose)),
+        at(0, 8_000, Fault::Part(leader.clone(), node.clone(), Cut::Lose)),
+        at(100, 1, Fault::Reset(node.clone())),
+    ];
+    let others = pool.members.iter().map(|member| member.name.clone()).filter(|other| *other != leader);
+    schedule.extend(others.map(|other| at(8_000, 22_000, Fault::Part(other, node.clone(), Cut::Lose))));
+    schedule.push(at(8_100, 1, Fault::Reset(node)));
+    schedule
+}
+
+fn stale_plans(pool: &Simulation) -> Vec<Scheduled> {
+    let busy = (0..pool.members.len()).map(|place| at(0, 25_000, Fault::SlowDisk(place, ms(250))));
+    let cordons = (0u64..)
+        .zip(pool.nodes.iter().cycle().take(30))
+        .map(|(turn, node)| at(500 + turn * 800, 1_500, Fault::Operate(Order::Cordon(node.name.clone()))));
+    busy.chain(cordons).collect()
+}
