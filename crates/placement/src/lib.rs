@@ -52,7 +52,7 @@ mod why;
 
 pub use check::{Problem, Violation, check};
 pub use compact::{
-    CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, make_room, move_job,
+    CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, move_job,
 };
 pub use fragmentation::Fragmentation;
 pub use limits::{Decision, Limits};

@@ -5,8 +5,12 @@ use tessera_ledger::{JobSpec, State};
 use crate::pool::Pool;
 use crate::price::solve;
 
-/// Prices are made anew when as many virtual cards were placed or freed as this part of the pool's cards.
+/// Prices are made anew when as many virtual cards were placed or freed as this part of the cards that were free when they were
+/// made: the less there is left, the sooner it is different from what the prices were made for.
 const TURNOVER: usize = 6;
+
+/// But at most for so small a part of all cards as free.
+const LEAST_FREE: usize = 8;
 
 /// But not for fewer changes than these.
 const LEAST_CHANGES: usize = 16;
@@ -27,8 +31,8 @@ struct Made {
     seen: u64,
     /// Classes of cards.
     classes: usize,
-    /// Cards.
-    cards: usize,
+    /// Cards' worth of free blocks, at least a [`LEAST_FREE`]th of all cards.
+    free: usize,
 }
 
 impl Tariff {
@@ -42,7 +46,7 @@ impl Tariff {
             classes != made.classes
                 || seen >= made.seen.saturating_mul(2)
                 || seen <= made.seen / 2
-                || self.changes >= (made.cards / TURNOVER).max(LEAST_CHANGES)
+                || self.changes >= (made.free / TURNOVER).max(LEAST_CHANGES)
         })
     }
 }
@@ -60,8 +64,11 @@ impl Pool {
         let mix = self.mix.demands(&self.index.classes, state.config());
         let prices = solve::prices(&self.index, &mix);
         self.index.reprice(prices);
-        let cards = self.index.nodes().map(|(_, node)| node.cards.len()).sum();
-        let made = Made { seen: self.mix.total(), classes: self.index.classes.len(), cards };
+        let cards: usize = self.index.nodes().map(|(_, node)| node.cards.len()).sum();
+        let all = self.index.nodes().flat_map(|(_, node)| &node.cards);
+        let thousandths: u64 = all.map(|card| u64::from(card.offered()) * 1000 / u64::from(card.blocks.max(1))).sum();
+        let free = usize::try_from(thousandths / 1000).unwrap_or(usize::MAX).max(cards / LEAST_FREE);
+        let made = Made { seen: self.mix.total(), classes: self.index.classes.len(), free };
         self.tariff = Tariff { made: Some(made), changes: 0 };
     }
 

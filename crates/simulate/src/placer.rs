@@ -87,8 +87,8 @@ pub enum Moves {
     PerHundred(u64),
 }
 
-/// Most moves for one arrival.
-const MOVES_AT_ONCE: u32 = 4;
+/// Most moves for one arrival; placement looks for no more.
+const MOVES_AT_ONCE: u32 = 2;
 
 impl Moves {
     /// How many may be made now.

@@ -8,7 +8,8 @@
 //! 3. renumbering of the cards whose free blocks then lie scattered.
 //!
 //! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step validated by
-//! [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller, on a card, on a node or in the pool.
+//! [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller: in compute on a card, on a node and in the
+//! pool, in memory on a card. Memory beside compute that is used up is the price of cards that are filled.
 //!
 //! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise; virtual cards that spread over
 //! several cards; jobs that asked for whole cards or for places beside or apart from others; and cards of other classes: a job that
@@ -127,14 +128,6 @@ pub fn compact(state: &State, now: LogTime, order: &CompactionOrder) -> Compacti
     let renumbers = planner.renumber();
     let after = Measure::of(&planner.rehearsal.state);
     CompactionPlan { revision: state.revision(), moves: planner.moves, renumbers, before, after }
-}
-
-/// Plans only the moves that let waiting jobs start, first in line first: much less work than [`compact`], for whoever asks often.
-#[must_use]
-pub fn make_room(state: &State, now: LogTime, order: &CompactionOrder) -> Vec<PlannedMove> {
-    let mut planner = Planner::new(state, now, order);
-    planner.make_room();
-    planner.moves
 }
 
 /// A plan being made: every move is played through before the next one is looked for.

@@ -13,7 +13,8 @@ use crate::why::WaitCode;
 /// Cards of one class that are looked at as targets of one piece, and as the place for a waiting job.
 const TRIED: usize = 64;
 
-/// Whether something has become smaller that fits.
+/// Whether something has become smaller that fits. What a node has of memory does not count: cards whose compute is used up take
+/// nobody, so that their memory would be missed by every move that fills a card, which is what moves are for.
 pub(super) fn is_worse(before: &Largest, after: &Largest) -> bool {
     before.iter().any(|(kind, before)| {
         let after = after.get(kind).copied().unwrap_or_default();

@@ -54,7 +54,7 @@ pub(super) struct View {
     /// Those of them that hold something of a card.
     pub(super) on_card: BTreeMap<CardId, BTreeSet<JobId>>,
     per_kind: BTreeMap<CardKind, Tops>,
-    node_rooms: BTreeMap<(CardKind, NodeId), (u64, u64)>,
+    node_rooms: BTreeMap<(CardKind, NodeId), u64>,
 }
 
 /// The cards and nodes of a kind by what they have free.
@@ -63,11 +63,10 @@ struct Tops {
     card_blocks: BTreeSet<(u64, CardId)>,
     card_memory: BTreeSet<(u64, CardId)>,
     node_blocks: BTreeSet<(u64, NodeId)>,
-    node_memory: BTreeSet<(u64, NodeId)>,
 }
 
-/// The largest that fits, by kind: on a card and on a node, blocks and memory.
-pub(super) type Largest = BTreeMap<CardKind, [u64; 4]>;
+/// The largest that fits, by kind: blocks and memory of a card, blocks of a node.
+pub(super) type Largest = BTreeMap<CardKind, [u64; 3]>;
 
 impl View {
     /// Reads the state.
@@ -129,13 +128,11 @@ impl View {
         let (blocks, memory) = if card.free > 0 { (u64::from(card.free), card.memory) } else { (0, 0) };
         let room = self.node_rooms.entry((card.kind, id.node)).or_default();
         let before = *room;
-        *room = if add { (before.0 + blocks, before.1 + memory) } else { (before.0 - blocks, before.1 - memory) };
+        *room = if add { before + blocks } else { before - blocks };
         let after = *room;
         let tops = self.per_kind.entry(card.kind).or_default();
-        tops.node_blocks.remove(&(before.0, id.node));
-        tops.node_memory.remove(&(before.1, id.node));
-        tops.node_blocks.insert((after.0, id.node));
-        tops.node_memory.insert((after.1, id.node));
+        tops.node_blocks.remove(&(before, id.node));
+        tops.node_blocks.insert((after, id.node));
         if add {
             tops.card_blocks.insert((blocks, id));
             tops.card_memory.insert((memory, id));
@@ -152,7 +149,7 @@ impl View {
         let of = |tops: &Tops| {
             let card = |set: &BTreeSet<(u64, CardId)>| set.last().map_or(0, |(room, _)| *room);
             let node = |set: &BTreeSet<(u64, NodeId)>| set.last().map_or(0, |(room, _)| *room);
-            [card(&tops.card_blocks), card(&tops.card_memory), node(&tops.node_blocks), node(&tops.node_memory)]
+            [card(&tops.card_blocks), card(&tops.card_memory), node(&tops.node_blocks)]
         };
         self.per_kind.iter().map(|(kind, tops)| (*kind, of(tops))).collect()
     }

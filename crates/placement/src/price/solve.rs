@@ -13,6 +13,10 @@ use crate::index::class::{ClassId, ClassKey};
 /// Steps.
 const STEPS: i64 = 40;
 
+/// Steps where requests take several cards of a node at once. A node serves such a request or it does not, so that the supply jumps as
+/// prices change, and it takes smaller steps to find the price between.
+const STEPS_FOR_WHOLE: i64 = 160;
+
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
 const FIRST_STEP: i64 = 1229;
 
@@ -179,19 +183,21 @@ impl Solver {
     fn solve(&mut self) {
         let spent = self.spent();
         let mut sums = vec![0i64; self.items.len()];
-        for step in 0..STEPS {
+        let several = |used: &Use| matches!(used, Use::Whole(cards) if *cards > 1);
+        let steps = if self.uses.iter().flatten().any(several) { STEPS_FOR_WHOLE } else { STEPS };
+        for step in 0..steps {
             self.fill();
             let (worth, supply) = self.serve();
             self.adjust(worth, &supply, FIRST_STEP * HALVED_AFTER / (HALVED_AFTER + step));
             self.normalise(spent);
-            if step >= STEPS / 2 {
+            if step >= steps / 2 {
                 for (sum, item) in sums.iter_mut().zip(&self.items) {
                     *sum += item.price;
                 }
             }
         }
         for (sum, item) in sums.iter().zip(&mut self.items) {
-            item.price = sum / (STEPS - STEPS / 2);
+            item.price = sum / (steps - steps / 2);
         }
         self.normalise(spent);
         self.fill();
