@@ -4,6 +4,9 @@
 //!
 //! `cargo bench -p tessera-placement --bench decide`
 
+// A benchmark reads the clock: that is what it is for.
+#![allow(clippy::disallowed_methods)]
+
 mod cluster;
 
 use std::sync::Arc;
