@@ -145,7 +145,7 @@ impl Fault {
                 }
             }
             Self::Strand(member, node) => pool.cut_off(id, &[member.clone(), node.clone()], Cut::Lose),
-            Self::Isolate(machine, cut) => pool.cut_off(id, &[machine.clone()], *cut),
+            Self::Isolate(machine, cut) => pool.cut_off(id, std::slice::from_ref(machine), *cut),
             Self::Split(machines, cut) => pool.cut_off(id, machines, *cut),
             Self::Part(one, other, cut) => pool.links.cut(&pool.sim, id, one, other, *cut),
             Self::Mute(machine) => {

@@ -53,7 +53,7 @@ pub(crate) mod pb {
     tonic::include_proto!("tessera.raft.v1");
 }
 
-pub use blocking::blocking;
+pub use blocking::{blocking, try_blocking};
 pub use clock::{Clock, SystemClock};
 pub use config::{BadConfig, ConsensusConfig};
 pub use error::{MembershipError, ProposeError, ReadError, StartError, StopReason};

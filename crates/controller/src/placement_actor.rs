@@ -152,7 +152,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
 /// Plans compaction on a thread of its own: that takes as long as the pool is large, and decisions do not wait for it.
 async fn planned(errand: Box<Errand>) -> Box<CompactionPlan> {
     // A plan that could not be made is an empty one: the run ends, and its defect is in the log.
-    let planned = tokio::task::spawn_blocking(move || errand.run()).await;
+    let planned = tessera_consensus::try_blocking(move || errand.run()).await;
     Box::new(planned.unwrap_or_else(|error| {
         tracing::error!(%error, "compaction could not be planned");
         CompactionPlan::default()

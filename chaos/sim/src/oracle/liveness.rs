@@ -37,7 +37,7 @@ fn absent(state: &State, view: &View<'_>) -> Option<String> {
 fn unfinished(state: &State) -> Option<String> {
     let open: Vec<String> = state
         .jobs_from(JobId(1))
-        .filter(|job| !job.state.is_terminal() && !(job.is_waiting() && job.allocation.is_none()))
+        .filter(|job| !(job.state.is_terminal() || job.is_waiting() && job.allocation.is_none()))
         .map(|job| format!("{} {} ({})", job.id.0, job.state.name(), job.reason.code()))
         .collect();
     (!open.is_empty()).then(|| format!("{} jobs are not at an end: {}", open.len(), open.join(", ")))

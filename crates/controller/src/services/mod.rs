@@ -83,7 +83,7 @@ impl Desk {
         // Nobody closes the semaphore: what fails here is the deadline.
         let Ok(Ok(permit)) = permit else { return Err(refusal::too_late()) };
         let (state, now) = (Arc::clone(&reading.state), self.clock.now());
-        let played = tokio::task::spawn_blocking(move || {
+        let played = tessera_consensus::try_blocking(move || {
             let answer = play(&state, now);
             drop(permit);
             answer
