@@ -56,6 +56,17 @@ impl PastUse {
         self.add(held, now.0 - last * period);
     }
 
+    /// Counts on with another half-life. The mean up to `now` is the same before and after: sums are in units of the half-life, and are
+    /// brought up to date in those of the old one before they are taken over into those of the new one.
+    pub(crate) fn change_half_life(&mut self, held: QueueAmount, now: LogTime, old: Duration, new: Duration) {
+        self.advance(held, now, old);
+        let (old, new) = (u128::from(period(old)), u128::from(period(new)));
+        for sum in [&mut self.compute, &mut self.memory] {
+            let (whole, rest) = (*sum / old, *sum % old);
+            *sum = whole.saturating_mul(new).saturating_add(rest * new / old);
+        }
+    }
+
     fn add(&mut self, held: QueueAmount, millis: u64) {
         let product = |amount: u64| u128::from(amount) * u128::from(millis);
         self.compute = self.compute.saturating_add(product(held.compute.0));
@@ -121,6 +132,32 @@ mod tests {
             left -= step;
         }
         assert_eq!(after(&often), once);
+    }
+
+    #[test]
+    fn another_half_life_leaves_the_mean_as_it_is_and_counts_from_then_on() {
+        let day = Duration::from_secs(24 * 3600);
+        let year = after(&[(1_000_000, 365 * DAY)]);
+        let now = year.counted_to;
+        for new in [day, WEEK * 52, Duration::from_millis(1)] {
+            let mut past = year;
+            past.change_half_life(held(0), now, WEEK, new);
+            let (was, is) = (year.mean(WEEK).compute.0, past.mean(new).compute.0);
+            assert!(was.abs_diff(is) <= 1, "{was} became {is} with {new:?}");
+        }
+        // Half a week of nothing under the old half-life, then a day of nothing under the new one of a day.
+        let mut past = year;
+        past.change_half_life(held(0), LogTime(now.0 + 7 * DAY / 2), WEEK, day);
+        past.advance(held(0), LogTime(now.0 + 7 * DAY / 2 + DAY), day);
+        let mean = past.mean(day).compute.0;
+        assert!((345_000..=362_000).contains(&mean), "1,000,000 over the square root of two and over two: {mean}");
+    }
+
+    #[test]
+    fn the_half_life_of_a_queue_that_has_not_begun_can_change() {
+        let mut past = PastUse::default();
+        past.change_half_life(held(0), LogTime(START), WEEK, Duration::from_secs(u64::MAX));
+        assert_eq!(past.mean(WEEK), QueueAmount::default());
     }
 
     #[test]

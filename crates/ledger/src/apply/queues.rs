@@ -1,6 +1,7 @@
 //! Queues and settings.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Applied;
 use crate::allocation::{Allocation, AllocationPhase, MovePhase};
@@ -144,6 +145,15 @@ impl State {
         Ok(Outcome::Done)
     }
 
+    /// What queues have held counts under the half-life of that time: it is summed up to now before another one counts.
+    fn rescale_past_use(&mut self, old: Duration) {
+        let (now, new) = (self.time, half_life(&self.config));
+        let names: Vec<String> = self.queues().map(|queue| queue.settings.name.clone()).collect();
+        for name in names {
+            self.with_queue(&name, |queue| queue.past.change_half_life(queue.used, now, old, new));
+        }
+    }
+
     /// Changes the settings (law L6). The size of a block is fixed once a card is counted in it.
     pub(super) fn set_config(&mut self, config: &PoolConfig) -> Applied {
         check_config(config)?;
@@ -156,7 +166,11 @@ impl State {
             ));
         }
         let same_offers = config.oversubscription == self.config.oversubscription;
+        let old_half_life = half_life(&self.config);
         self.config = Arc::new(config.clone());
+        if half_life(config) != old_half_life {
+            self.rescale_past_use(old_half_life);
+        }
         if !same_offers {
             self.settle_offers();
         }
