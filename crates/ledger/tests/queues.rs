@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use pool::{Pool, card, exited, slice};
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
-use tessera_ledger::{CardKind, Command, JobId, Observation, Outcome, PoolConfig, QueueAmount, QueueSettings};
+use tessera_ledger::{
+    CardKind, Command, JobId, Observation, Outcome, PoolConfig, QueueAmount, QueueSettings, Rejection,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -73,5 +75,42 @@ fn what_is_held_still_is_counted_under_the_half_life_of_its_time() {
         assert!((7_900..=8_100).contains(&mean(&pool, "old")), "{}", mean(&pool, "old"));
         pass(&mut pool, DAY);
         assert!((7_900..=8_100).contains(&mean(&pool, "old")), "{}", mean(&pool, "old"));
+    }
+}
+
+fn is_refused(outcome: &Outcome, part: &str) -> bool {
+    matches!(outcome, Outcome::Rejected(Rejection::Invalid { field, problem }) if field == "queue.parent" && problem.contains(part))
+}
+
+/// A line of queues below one another, `NAME1` at the top.
+fn line(pool: &mut Pool, name: &str, length: usize) {
+    for place in 1..=length {
+        let parent = if place == 1 { String::new() } else { format!("{name}{}", place - 1) };
+        assert_eq!(set_queue(pool, &format!("{name}{place}"), &parent), Outcome::Done);
+    }
+}
+
+#[test]
+fn a_queue_that_moves_takes_those_below_it_along_and_no_line_gets_too_long() {
+    let mut pool = Pool::with_nodes(&[]);
+    line(&mut pool, "a", 10);
+    line(&mut pool, "b", 6);
+    // A second and shorter branch does not hide the longest.
+    assert_eq!(set_queue(&mut pool, "b-leaf", "b1"), Outcome::Done);
+    assert!(is_refused(&set_queue(&mut pool, "b1", "a10"), "more than 15"), "10 above and 6 with what is below it");
+    assert_eq!(pool.state.queue("b1").unwrap().settings.parent, "");
+    assert_eq!(set_queue(&mut pool, "b1", "a9"), Outcome::Done, "9 and 6");
+    assert!(is_refused(&set_queue(&mut pool, "deeper", "b6"), "more than 15"));
+    assert_eq!(set_queue(&mut pool, "b2", "a9"), Outcome::Done, "less deep than before");
+    assert_eq!(set_queue(&mut pool, "deeper", "b6"), Outcome::Done);
+}
+
+#[test]
+fn no_queue_can_be_below_itself() {
+    let mut pool = Pool::with_nodes(&[]);
+    line(&mut pool, "a", 15);
+    for below in [1, 2, 15] {
+        let outcome = set_queue(&mut pool, "a1", &format!("a{below}"));
+        assert!(is_refused(&outcome, "circle"), "below a{below}: {outcome:?}");
     }
 }

@@ -114,10 +114,7 @@ impl State {
             if self.queues.get(&settings.parent).is_none() {
                 return Err(Rejection::UnknownQueue(settings.parent.clone()));
             }
-            let above = self.queue_line(&settings.parent);
-            if above.contains(&settings.name) || above.len() + 1 >= DEPTH_LIMIT {
-                return Err(Rejection::invalid("queue.parent", "makes a circle, or a line of more than 15 queues"));
-            }
+            self.check_parent(settings)?;
         }
         match self.queues.get(&settings.name).cloned() {
             Some(known) if known.settings.parent != settings.parent && known.used != QueueAmount::default() => {
@@ -131,6 +128,23 @@ impl State {
         }
         self.pending_events.push(Event::Queue { name: settings.name.clone() });
         Ok(Outcome::Done)
+    }
+
+    /// Refuses a parent that would make a circle, or put the queue or any below it too deep: those below move along.
+    fn check_parent(&self, settings: &QueueSettings) -> Result<(), Rejection> {
+        let above = self.queue_line(&settings.parent);
+        if above.contains(&settings.name) {
+            return Err(Rejection::invalid("queue.parent", "makes a circle: the queue named is this one or below it"));
+        }
+        let height = |below: &Queue| {
+            let line = self.queue_line(&below.settings.name);
+            line.iter().position(|name| *name == settings.name)
+        };
+        let height = self.queues().filter_map(|below| height(below)).max().unwrap_or(0);
+        if above.len() + 1 + height >= DEPTH_LIMIT {
+            return Err(Rejection::invalid("queue.parent", "makes a line of more than 15 queues, those below counted"));
+        }
+        Ok(())
     }
 
     pub(super) fn remove_queue(&mut self, name: &str) -> Applied {
