@@ -21,7 +21,8 @@ fn pool() -> Pool {
 }
 
 fn set_queue(pool: &mut Pool, name: &str, parent: &str, tflops: u64) {
-    let guaranteed = QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(1 << 20) };
+    // Enough for any job of that compute.
+    let guaranteed = QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(tflops << 20) };
     let (name, parent) = (name.to_owned(), parent.to_owned());
     let queue = QueueSettings { name, parent, guaranteed, maximum: None, weight: 1, packing: None };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
@@ -101,6 +102,54 @@ fn a_job_that_is_not_preemptible_gives_way_only_where_such_jobs_are_on_loan() {
     let owner = waiting(&mut pool, "owner", 0);
     assert_eq!(refusal(&mut pool, owner, vec![slice(0, 0, 0, 2)], vec![firm]), None, "a loan can be recalled");
     assert_eq!(queue(&pool, "borrower").firm, QueueAmount::default());
+}
+
+/// `parent` is guaranteed 12 TFLOPS of 20, and `child` below it 8 of them: 4 are for the jobs of `parent` itself.
+fn parent_and_child() -> Pool {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 20)]]);
+    set_queue(&mut pool, "parent", "", 12);
+    set_queue(&mut pool, "child", "parent", 8);
+    set_queue(&mut pool, "other", "", 8);
+    pool
+}
+
+#[test]
+fn a_queue_recalls_from_the_one_above_it_only_what_it_has_lent() {
+    let within = "its queue holds no more than it is guaranteed";
+    let guaranteed = "it is not preemptible, and its queue is guaranteed what such jobs hold";
+    for firm in [false, true] {
+        let mut pool = parent_and_child();
+        let covered = running(&mut pool, "parent", 0, 4, |spec| spec.preemptible = !firm);
+        let job = waiting(&mut pool, "child", 0);
+        assert_eq!(refusal(&mut pool, job, vec![slice(0, 0, 0, 2)], vec![covered]).as_deref(), Some(within));
+        let lent = running(&mut pool, "parent", 4, 8, |_| {});
+        if firm {
+            let refused = refusal(&mut pool, job, vec![slice(0, 0, 0, 2)], vec![covered]);
+            assert_eq!(refused.as_deref(), Some(guaranteed), "the other one is on loan");
+        }
+        let both = refusal(&mut pool, job, vec![slice(0, 0, 0, 2), slice(0, 0, 4, 2)], vec![lent, covered]);
+        assert_eq!(both.as_deref(), Some(within), "without the one, the other is covered");
+        assert_eq!(refusal(&mut pool, job, vec![slice(0, 0, 4, 2)], vec![lent]), None);
+    }
+}
+
+#[test]
+fn what_firm_jobs_of_the_queue_above_have_borrowed_is_recalled_too() {
+    let mut pool = parent_and_child();
+    let firm = running(&mut pool, "parent", 0, 12, |spec| spec.preemptible = false);
+    let job = waiting(&mut pool, "child", 0);
+    assert_eq!(refusal(&mut pool, job, vec![slice(0, 0, 0, 2)], vec![firm]), None, "8 of the 12 are lent by the child");
+}
+
+#[test]
+fn others_recall_from_those_of_a_tenant_who_borrow() {
+    let mut pool = parent_and_child();
+    let covered = running(&mut pool, "parent", 0, 4, |_| {});
+    let lent = running(&mut pool, "child", 4, 16, |_| {});
+    let job = waiting(&mut pool, "other", 0);
+    let refused = refusal(&mut pool, job, vec![slice(0, 0, 0, 2)], vec![covered]);
+    assert_eq!(refused.as_deref(), Some("its queue holds no more than it is guaranteed"));
+    assert_eq!(refusal(&mut pool, job, vec![slice(0, 0, 4, 2)], vec![lent]), None);
 }
 
 #[test]

@@ -31,10 +31,21 @@ struct Entry {
     planned_firm: QueueAmount,
     /// What it has held on average, as of the present decision.
     mean: QueueAmount,
-    /// Whether there are queues below it, what these hold without what is leaving, and what they held.
+    /// Whether there are queues below it, and the sums over these.
     has_below: bool,
-    below: QueueAmount,
-    mean_below: QueueAmount,
+    below: Below,
+}
+
+/// Sums over the queues directly below one: what is left of the queue's own numbers is for the jobs that name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Below {
+    guaranteed: QueueAmount,
+    /// Without what is leaving.
+    standing: QueueAmount,
+    firm: QueueAmount,
+    planned: QueueAmount,
+    planned_firm: QueueAmount,
+    mean: QueueAmount,
 }
 
 impl Entry {
@@ -53,8 +64,7 @@ impl Entry {
             planned_firm: nothing,
             mean: nothing,
             has_below: false,
-            below: nothing,
-            mean_below: nothing,
+            below: Below::default(),
         }
     }
 
@@ -129,9 +139,12 @@ impl Queues {
         }
         for id in 0..fresh.len() {
             if let Some(parent) = fresh[id].parent {
-                let held = fresh[id].standing();
+                let (guaranteed, standing, firm) = (fresh[id].guaranteed, fresh[id].standing(), fresh[id].firm);
                 fresh[parent].has_below = true;
-                fresh[parent].below = fresh[parent].below.plus(held);
+                let below = &mut fresh[parent].below;
+                below.guaranteed = below.guaranteed.plus(guaranteed);
+                below.standing = below.standing.plus(standing);
+                below.firm = below.firm.plus(firm);
             }
         }
         let pairs = || self.entries.iter().zip(&fresh);
@@ -167,12 +180,12 @@ impl Queues {
         let config: &PoolConfig = state.config();
         for (entry, queue) in self.entries.iter_mut().zip(state.queues()) {
             entry.mean = queue.mean_use(now, config);
-            entry.mean_below = QueueAmount::default();
+            entry.below.mean = QueueAmount::default();
         }
         for id in 0..self.entries.len() {
             if let Some(parent) = self.entries[id].parent {
                 let mean = self.entries[id].mean;
-                self.entries[parent].mean_below = self.entries[parent].mean_below.plus(mean);
+                self.entries[parent].below.mean = self.entries[parent].below.mean.plus(mean);
             }
         }
     }
@@ -225,7 +238,13 @@ impl Queues {
             }
             next = queue.parent;
             if let Some(parent) = next {
-                self.entries[parent].below = self.entries[parent].below.plus(amount);
+                let below = &mut self.entries[parent].below;
+                below.standing = below.standing.plus(amount);
+                below.planned = below.planned.plus(amount);
+                if !preemptible {
+                    below.firm = below.firm.plus(amount);
+                    below.planned_firm = below.planned_firm.plus(amount);
+                }
             }
         }
     }
@@ -243,7 +262,11 @@ impl Queues {
             }
             next = queue.parent;
             if let Some(parent) = next {
-                self.entries[parent].below = self.entries[parent].below.minus(giver.amount);
+                let below = &mut self.entries[parent].below;
+                below.standing = below.standing.minus(giver.amount);
+                if !giver.preemptible {
+                    below.firm = below.firm.minus(giver.amount);
+                }
             }
         }
     }
@@ -266,7 +289,7 @@ impl Queues {
         let own = &self.entries[id];
         if own.has_below {
             // Jobs that name a queue with queues below it compete with these like one more of weight 1.
-            let amount = own.standing().minus(own.below).plus(own.mean.minus(own.mean_below));
+            let amount = own.standing().minus(own.below.standing).plus(own.mean.minus(own.below.mean));
             levels.push((true, self.share(amount, 1)));
         }
         for id in self.line_of(Some(id)) {
@@ -325,43 +348,77 @@ pub(crate) struct Recall<'a> {
     queues: &'a Queues,
     mine: Vec<usize>,
     asked: QueueAmount,
-    /// What is given back by queue: in all, and by jobs that are not preemptible.
-    back: BTreeMap<usize, (QueueAmount, QueueAmount)>,
+    /// What is given back by queue.
+    back: BTreeMap<usize, Back>,
+}
+
+/// What jobs of a queue give back: in all, and as far as they are not preemptible.
+#[derive(Clone, Copy, Debug, Default)]
+struct Back {
+    all: QueueAmount,
+    firm: QueueAmount,
+    /// Of jobs that name the queue, not one below it.
+    own: QueueAmount,
+    own_firm: QueueAmount,
 }
 
 impl Recall<'_> {
     /// Whether a job of another queue may be made to give way: the beneficiary stays within its guarantees, and the giver's
-    /// queues hold more than theirs. As the ledger judges.
+    /// queues hold more than theirs; so do the jobs that name the giver's queue, which are guaranteed what the guarantees of the queues
+    /// below leave of that one's. As the ledger judges.
     pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
         let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
-        let back = |id: &usize| self.back.get(id).copied().unwrap_or_default();
         let mut mine = self.mine.iter().take_while(|id| !theirs.contains(id)).peekable();
         if mine.peek().is_none() {
             return false;
         }
         let within = mine.all(|id| {
             let queue = &self.queues.entries[*id];
-            queue.standing().minus(back(id).0).plus(self.asked).within(queue.guaranteed)
+            queue.standing().minus(self.back(*id).all).plus(self.asked).within(queue.guaranteed)
         });
         within
+            && theirs.first().is_some_and(|id| self.is_own_part_lent(*id, giver))
             && theirs.iter().take_while(|id| !self.mine.contains(id)).all(|id| {
-                let queue = &self.queues.entries[*id];
-                let all = queue.standing().minus(queue.planned).minus(back(id).0);
-                let firm = queue.firm.minus(queue.planned_firm).minus(back(id).1);
-                !all.within(queue.guaranteed) && (giver.preemptible || !firm.within(queue.guaranteed))
+                let (queue, back) = (&self.queues.entries[*id], self.back(*id));
+                let all = queue.standing().minus(queue.planned).minus(back.all);
+                let firm = queue.firm.minus(queue.planned_firm).minus(back.firm);
+                is_lent(giver, all, firm, queue.guaranteed)
             })
+    }
+
+    /// Whether the jobs that name a queue hold more than its guarantee leaves them.
+    fn is_own_part_lent(&self, id: usize, giver: Giver<'_>) -> bool {
+        let (queue, back) = (&self.queues.entries[id], self.back(id));
+        let below = &queue.below;
+        let planned = queue.planned.minus(below.planned);
+        let planned_firm = queue.planned_firm.minus(below.planned_firm);
+        let all = queue.standing().minus(below.standing).minus(planned).minus(back.own);
+        let firm = queue.firm.minus(below.firm).minus(planned_firm).minus(back.own_firm);
+        is_lent(giver, all, firm, queue.guaranteed.minus(below.guaranteed))
+    }
+
+    fn back(&self, id: usize) -> Back {
+        self.back.get(&id).copied().unwrap_or_default()
     }
 
     /// Counts a job in that gives way.
     pub(crate) fn add(&mut self, giver: Giver<'_>) {
-        for id in self.queues.line(giver.queue) {
+        let firm = if giver.preemptible { QueueAmount::default() } else { giver.amount };
+        for (place, id) in self.queues.line(giver.queue).enumerate() {
             let back = self.back.entry(id).or_default();
-            back.0 = back.0.plus(giver.amount);
-            if !giver.preemptible {
-                back.1 = back.1.plus(giver.amount);
+            back.all = back.all.plus(giver.amount);
+            back.firm = back.firm.plus(firm);
+            if place == 0 {
+                back.own = back.own.plus(giver.amount);
+                back.own_firm = back.own_firm.plus(firm);
             }
         }
     }
+}
+
+/// Whether something of what is held is on loan, and of that which is not preemptible if the giver is not.
+fn is_lent(giver: Giver<'_>, all: QueueAmount, firm: QueueAmount, guaranteed: QueueAmount) -> bool {
+    !all.within(guaranteed) && (giver.preemptible || !firm.within(guaranteed))
 }
 
 /// What blocks and memory count for in a queue.

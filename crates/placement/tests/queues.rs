@@ -189,6 +189,24 @@ fn a_guarantee_within_a_queue_that_has_none_is_no_claim_on_others() {
 }
 
 #[test]
+fn the_jobs_of_a_queue_itself_give_back_what_the_queues_below_lent_and_no_more() {
+    let mut world = pool(2);
+    world.queue_of("top", "", (20, 2000), None, 1);
+    world.queue_of("top/a", "top", (8, 800), None, 1);
+    let firm = JobSpec { preemptible: false, ..of("top", 2, 1) };
+    let firm = submit_many(&mut world, 6, &firm);
+    world.settle(5);
+    submit_many(&mut world, 4, &of("top", 2, 1));
+    world.settle(5);
+    assert_eq!(world.standing("top").0, 20);
+    submit_many(&mut world, 10, &of("top/a", 1, 1));
+    let gave_way = world.settle(40);
+    assert_eq!((world.standing("top").0, world.standing("top/a").0), (20, 8));
+    assert_eq!(gave_way.len(), 4, "{gave_way:?}");
+    assert!(firm.iter().all(|id| world.job_state(*id) == JobState::Running), "12 of the 20 are their own");
+}
+
+#[test]
 fn whole_gangs_are_recalled_and_nobody_in_vain() {
     let mut world = pool(4);
     world.queue_of("owner", "", (20, 1000), None, 1);

@@ -5,23 +5,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::allocation::{Allocation, AllocationPhase, PlannedWorker};
 use crate::ids::{CardId, JobId, NodeId};
 use crate::job::{Job, JobState};
-use crate::queue::QueueAmount;
+use crate::queue::{Queue, QueueAmount};
 use crate::rejection::Rejection;
 use crate::state::State;
 use crate::units::LogTime;
 
-/// What the victims of one grant give back, by queue and the queues above.
+/// An amount, and as far as jobs that are not preemptible hold it.
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    all: QueueAmount,
+    firm: QueueAmount,
+}
+
+impl Amount {
+    fn plus(self, more: Self) -> Self {
+        Self { all: self.all.plus(more.all), firm: self.firm.plus(more.firm) }
+    }
+
+    fn minus(self, less: Self) -> Self {
+        Self { all: self.all.minus(less.all), firm: self.firm.minus(less.firm) }
+    }
+}
+
+/// What the victims of one grant give back.
 #[derive(Default)]
 struct Returned {
-    all: BTreeMap<String, QueueAmount>,
-    /// As far as jobs that are not preemptible hold it.
-    firm: BTreeMap<String, QueueAmount>,
+    /// By queue, those below it counted.
+    whole: BTreeMap<String, Amount>,
+    /// By queue, of jobs that name it.
+    own: BTreeMap<String, Amount>,
 }
 
 impl Returned {
-    fn in_queue(of: &BTreeMap<String, QueueAmount>, name: &str) -> QueueAmount {
+    fn in_queue(of: &BTreeMap<String, Amount>, name: &str) -> Amount {
         of.get(name).copied().unwrap_or_default()
     }
+}
+
+/// What of a queue is for the jobs that name it, beside the queues below it.
+struct OwnPart {
+    /// What its guarantee leaves when those of the queues below it are taken out.
+    guaranteed: QueueAmount,
+    /// What they hold and were not told to give back.
+    holds: Amount,
 }
 
 impl State {
@@ -68,15 +94,24 @@ impl State {
     }
 
     fn give_back(&self, returned: &mut Returned, victim: &Job, allocation: &Allocation) {
-        let amount = self.held_by(allocation);
+        let all = self.held_by(allocation);
+        let amount = Amount { all, firm: if victim.spec.preemptible { QueueAmount::default() } else { all } };
+        let own = returned.own.entry(victim.spec.queue.clone()).or_default();
+        *own = own.plus(amount);
         for name in self.queue_line(&victim.spec.queue) {
-            if !victim.spec.preemptible {
-                let firm = returned.firm.entry(name.clone()).or_default();
-                *firm = firm.plus(amount);
-            }
-            let all = returned.all.entry(name).or_default();
-            *all = all.plus(amount);
+            let whole = returned.whole.entry(name).or_default();
+            *whole = whole.plus(amount);
         }
+    }
+
+    fn own_part(&self, queue: &Queue) -> OwnPart {
+        let held = |queue: &Queue| Amount { all: queue.standing(), firm: queue.firm };
+        let mut own = OwnPart { guaranteed: queue.settings.guaranteed, holds: held(queue) };
+        for below in self.queues().filter(|below| below.settings.parent == queue.settings.name) {
+            own.guaranteed = own.guaranteed.minus(below.settings.guaranteed);
+            own.holds = own.holds.minus(held(below));
+        }
+        own
     }
 
     fn validate_victim(
@@ -105,6 +140,10 @@ impl State {
     /// A recall: below the lowest queue that both have above them, every queue of the beneficiary stays within its guarantee, and
     /// every queue of the victim still holds more than its guarantee when the victims `before` it are gone. So no guarantee
     /// is cut by more than the rest of one job.
+    ///
+    /// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee leaves beside
+    /// theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back from the
+    /// one above it only what is its own, and nothing that the guarantee above covers for the jobs there.
     fn validate_recall(
         &self,
         job: &Job,
@@ -119,22 +158,33 @@ impl State {
         };
         let (mine, theirs) = (apart(&mine, &theirs), apart(&theirs, &mine));
         let within = mine.iter().filter_map(|name| self.queues.get(name)).all(|queue| {
-            let back = Returned::in_queue(&all.all, &queue.settings.name);
+            let back = Returned::in_queue(&all.whole, &queue.settings.name).all;
             queue.standing().minus(back).plus(asked).within(queue.settings.guaranteed)
         });
         if mine.is_empty() || !within {
             return Err("it is of another queue, and the job's own would hold more than it is guaranteed");
         }
+        if let Some(queue) = self.queues.get(&victim.spec.queue) {
+            let own = self.own_part(queue);
+            let back = Returned::in_queue(&before.own, &queue.settings.name);
+            validate_loan(victim, own.holds.minus(back), own.guaranteed)?;
+        }
         for queue in theirs.iter().filter_map(|name| self.queues.get(name)) {
-            let (name, guaranteed) = (&queue.settings.name, queue.settings.guaranteed);
-            if queue.standing().minus(Returned::in_queue(&before.all, name)).within(guaranteed) {
-                return Err("its queue holds no more than it is guaranteed");
-            }
-            let firm = queue.firm.minus(Returned::in_queue(&before.firm, name));
-            if !victim.spec.preemptible && firm.within(guaranteed) {
-                return Err("it is not preemptible, and its queue is guaranteed what such jobs hold");
-            }
+            let holds = Amount { all: queue.standing(), firm: queue.firm };
+            let back = Returned::in_queue(&before.whole, &queue.settings.name);
+            validate_loan(victim, holds.minus(back), queue.settings.guaranteed)?;
         }
         Ok(())
     }
+}
+
+/// Whether something of what is held is on loan, and of that which is not preemptible if the victim is not.
+fn validate_loan(victim: &Job, holds: Amount, guaranteed: QueueAmount) -> Result<(), &'static str> {
+    if holds.all.within(guaranteed) {
+        return Err("its queue holds no more than it is guaranteed");
+    }
+    if !victim.spec.preemptible && holds.firm.within(guaranteed) {
+        return Err("it is not preemptible, and its queue is guaranteed what such jobs hold");
+    }
+    Ok(())
 }

@@ -88,17 +88,34 @@ fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(Stri
 }
 
 /// Between queues: as far as their lines are apart, the job's queues stay within their guarantees, and the victim's hold more than
-/// theirs, those victims gone that come before it.
+/// theirs, those victims gone that come before it; and so do the jobs that name the victim's queue, of what the queues below it
+/// are not guaranteed.
 fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[(String, QueueAmount)]) -> bool {
     let theirs = world.queue_line(&victim.spec.queue);
     let guaranteed = |name: &String| world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();
     let mut apart = mine.iter().filter(|(name, _)| !theirs.contains(name)).peekable();
     apart.peek().is_some()
         && apart.all(|(name, left)| left.plus(asked).within(guaranteed(name)))
+        && is_lent_beside_those_below(world, victim)
         && theirs.iter().filter(|name| mine.iter().all(|(other, _)| other != *name)).all(|name| {
             let held = world.queues.get(name).copied().unwrap_or_default();
             !held.standing.within(guaranteed(name)) && (victim.spec.preemptible || !held.firm.within(guaranteed(name)))
         })
+}
+
+/// Whether the jobs that name the victim's queue hold more than its guarantee leaves beside those of the queues below it.
+fn is_lent_beside_those_below(world: &World<'_>, victim: &Job) -> bool {
+    let name = &victim.spec.queue;
+    let Some(queue) = world.state.queue(name) else { return false };
+    let mut held = world.queues.get(name).copied().unwrap_or_default();
+    let mut guaranteed = queue.settings.guaranteed;
+    for below in world.state.queues().filter(|below| below.settings.parent == *name) {
+        let theirs = world.queues.get(&below.settings.name).copied().unwrap_or_default();
+        held.standing = held.standing.minus(theirs.standing);
+        held.firm = held.firm.minus(theirs.firm);
+        guaranteed = guaranteed.minus(below.settings.guaranteed);
+    }
+    !held.standing.within(guaranteed) && (victim.spec.preemptible || !held.firm.within(guaranteed))
 }
 
 fn leave(world: &mut World<'_>, victim: &Job) {
