@@ -143,6 +143,11 @@ impl From<&Rejection> for Refusal {
             Rejection::ExceedsMemory { demand_mib, total_mib } => {
                 refusal.with("demand_mib", demand_mib.to_string()).with("total_mib", total_mib.to_string())
             }
+            Rejection::ExceedsHost { demand, most } => refusal
+                .with("demand_milli_cpus", demand.cpu.0.to_string())
+                .with("demand_host_memory_mib", demand.memory.0.to_string())
+                .with("most_milli_cpus", most.cpu.0.to_string())
+                .with("most_host_memory_mib", most.memory.0.to_string()),
             Rejection::IllegalTransition { state, .. } => refusal.with("state", state.name()),
             Rejection::TooManyJobs { limit } => refusal.with("limit", limit.to_string()),
             _ => refusal,
@@ -223,6 +228,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::ExceedsPool
         | R::ExceedsCard
         | R::ExceedsMemory
+        | R::ExceedsHost
         | R::QueueLimit
         | R::QueueBusy
         | R::MoveImpossible
@@ -284,6 +290,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::ExceedsPool { .. } => ErrorReason::ExceedsPool,
         Rejection::ExceedsCard { .. } => ErrorReason::ExceedsCard,
         Rejection::ExceedsMemory { .. } => ErrorReason::ExceedsMemory,
+        Rejection::ExceedsHost { .. } => ErrorReason::ExceedsHost,
         Rejection::TooManyJobs { .. } => ErrorReason::TooManyJobs,
         Rejection::NodeNameTaken { .. } => ErrorReason::NodeNameTaken,
         Rejection::NodeBusy { .. } => ErrorReason::NodeBusy,

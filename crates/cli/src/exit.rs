@@ -66,7 +66,7 @@ impl Exit {
         use ErrorReason as R;
         match (error.reason, error.code) {
             (Some(R::NodeUnreachable | R::NotInitialized), _) => Self::Unavailable,
-            (Some(R::ExceedsPool | R::ExceedsCard | R::ExceedsMemory), _) => Self::Refused,
+            (Some(R::ExceedsPool | R::ExceedsCard | R::ExceedsMemory | R::ExceedsHost), _) => Self::Refused,
             (Some(R::TooManyJobs | R::RequestTooLarge), _) => Self::Refused,
             (_, Code::NotFound) => Self::NotFound,
             (_, Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated) => Self::Refused,

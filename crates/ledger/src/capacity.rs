@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::card::{Card, CardKind, Isolation, Precision};
+use crate::host::{HostCapacity, HostRequest};
 use crate::job::{JobSpec, Span};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
@@ -62,16 +63,24 @@ impl CardClass {
     }
 }
 
+/// The cards of a class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Stock {
+    cards: u64,
+    /// Of these, how many are on hosts that offer so much; `None`: hosts that did not say, and are not limited.
+    hosts: BTreeMap<Option<HostCapacity>, u64>,
+}
+
 /// Number of cards by class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    classes: BTreeMap<CardClass, u64>,
+    classes: BTreeMap<CardClass, Stock>,
 }
 
 impl Capacity {
     /// The classes and how many cards each has.
     pub fn classes(&self) -> impl Iterator<Item = (&CardClass, u64)> {
-        self.classes.iter().map(|(class, cards)| (class, *cards))
+        self.classes.iter().map(|(class, stock)| (class, stock.cards))
     }
 
     /// Compute and memory of all cards.
@@ -84,35 +93,44 @@ impl Capacity {
         })
     }
 
-    pub(crate) fn add(&mut self, card: &Card) {
-        *self.classes.entry(CardClass::lasting(card)).or_insert(0) += 1;
+    /// Counts a card in that is on a host which offers so much.
+    pub(crate) fn add(&mut self, card: &Card, host: Option<HostCapacity>) {
+        let stock = self.classes.entry(CardClass::lasting(card)).or_default();
+        stock.cards += 1;
+        *stock.hosts.entry(host).or_insert(0) += 1;
     }
 
-    pub(crate) fn remove(&mut self, card: &Card) {
+    /// The counterpart of [`Self::add`].
+    pub(crate) fn remove(&mut self, card: &Card, host: Option<HostCapacity>) {
         let class = CardClass::lasting(card);
-        if let Some(cards) = self.classes.get_mut(&class) {
+        let Some(stock) = self.classes.get_mut(&class) else { return };
+        stock.cards -= 1;
+        if let Some(cards) = stock.hosts.get_mut(&host) {
             *cards -= 1;
             if *cards == 0 {
-                self.classes.remove(&class);
+                stock.hosts.remove(&host);
             }
+        }
+        if stock.cards == 0 {
+            self.classes.remove(&class);
         }
     }
 
     /// Refuses a job that the whole pool could not run even if it were empty (P5b), naming the total.
     ///
     /// # Errors
-    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`] or [`Rejection::ExceedsCard`].
+    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`] or [`Rejection::ExceedsHost`].
     pub fn admit(&self, spec: &JobSpec, reference: Precision) -> Result<(), Rejection> {
         let request = &spec.virtual_card;
         let precision = request.precision.unwrap_or(reference);
         let (mut total, mut total_memory, mut largest) = (0u128, 0u128, MilliTflops::ZERO);
-        for (class, cards) in self.classes.iter().filter(|(class, _)| class.is_accepted_by(spec)) {
+        for (class, cards) in self.classes().filter(|(class, _)| class.is_accepted_by(spec)) {
             let rate = class.rate(precision);
             if rate == MilliTflops::ZERO {
                 continue;
             }
-            total += u128::from(rate.0) * u128::from(*cards);
-            total_memory += u128::from(class.memory.0) * u128::from(*cards);
+            total += u128::from(rate.0) * u128::from(cards);
+            total_memory += u128::from(class.memory.0) * u128::from(cards);
             largest = largest.max(rate);
         }
         let saturate = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
@@ -128,6 +146,28 @@ impl Capacity {
         if request.span == Span::Card && request.compute > largest {
             return Err(Rejection::ExceedsCard { demand: request.compute, largest });
         }
-        Ok(())
+        self.admit_to_hosts(spec, precision)
+    }
+
+    /// Refuses a job of whose hosts none is large enough for one worker, of those that have a card for it.
+    fn admit_to_hosts(&self, spec: &JobSpec, precision: Precision) -> Result<(), Rejection> {
+        let request = &spec.virtual_card;
+        let least = if request.span == Span::Card { request.compute } else { MilliTflops(1) };
+        let accepted = self.classes.iter().filter(|(class, _)| class.is_accepted_by(spec));
+        let hosts = || {
+            accepted
+                .clone()
+                .filter(|(class, _)| class.rate(precision) >= least)
+                .flat_map(|(_, stock)| stock.hosts.keys())
+        };
+        let is_enough = |host: &Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));
+        if spec.host.is_zero() || hosts().any(is_enough) {
+            return Ok(());
+        }
+        let most = hosts().flatten().fold(HostRequest::ZERO, |most, host| HostRequest {
+            cpu: most.cpu.max(host.cpu),
+            memory: most.memory.max(host.memory),
+        });
+        Err(Rejection::ExceedsHost { demand: spec.host, most })
     }
 }

@@ -55,6 +55,14 @@ pub struct HostCapacity {
     pub memory: Mebibytes,
 }
 
+impl HostCapacity {
+    /// All of it, as a request.
+    #[must_use]
+    pub const fn whole(self) -> HostRequest {
+        HostRequest { cpu: self.cpu, memory: self.memory }
+    }
+}
+
 /// What workers hold of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostUse {
@@ -68,7 +76,7 @@ impl HostUse {
     /// What is left of a host.
     #[must_use]
     pub fn left_of(self, capacity: HostCapacity) -> HostRequest {
-        HostRequest { cpu: capacity.cpu, memory: capacity.memory }.minus(self.used.plus(self.promised))
+        capacity.whole().minus(self.used.plus(self.promised))
     }
 
     /// Whether nothing is held or promised.

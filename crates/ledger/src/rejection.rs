@@ -74,6 +74,17 @@ pub enum Rejection {
         /// What the pool has.
         total_mib: u64,
     },
+    /// What each worker needs of its host is above what any host has.
+    #[error(
+        "each worker asks for {} and {} of its host, and no node with a card that it accepts has both; the most that any has is {} and {}; ask for less or add nodes",
+        demand.cpu, demand.memory, most.cpu, most.memory
+    )]
+    ExceedsHost {
+        /// What each worker asks for.
+        demand: HostRequest,
+        /// The most processor time and the most memory of any such host, not always of the same.
+        most: HostRequest,
+    },
     /// Too many jobs.
     #[error("the pool holds {limit} jobs that are not over, its limit; wait or raise job_limit")]
     TooManyJobs {
@@ -203,6 +214,7 @@ impl Rejection {
             Self::ExceedsPool { .. } => "EXCEEDS_POOL",
             Self::ExceedsCard { .. } => "EXCEEDS_CARD",
             Self::ExceedsMemory { .. } => "EXCEEDS_MEMORY",
+            Self::ExceedsHost { .. } => "EXCEEDS_HOST",
             Self::TooManyJobs { .. } => "TOO_MANY_JOBS",
             Self::NodeNameTaken { .. } => "NODE_NAME_TAKEN",
             Self::NodeBusy { .. } => "NODE_BUSY",

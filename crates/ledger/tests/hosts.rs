@@ -282,3 +282,57 @@ fn jobs_that_ask_for_what_cannot_be_are_refused_by_field() {
         assert!(matches!(&refused, Rejection::Invalid { field, .. } if field == expected), "{refused}");
     }
 }
+
+#[test]
+fn what_no_host_with_a_card_for_it_has_is_refused_at_once() {
+    let mut pool = Pool::with_nodes(&[]);
+    let named = |name: &str, cpu: u64, memory: u64| NodeDescription {
+        host: Some(HostCapacity { cpu: MilliCpus(cpu), memory: Mebibytes(memory) }),
+        ..node(name)
+    };
+    let register = |pool: &mut Pool, node: NodeDescription, cards: &[CardDescription]| {
+        let outcome = pool.run(Command::RegisterNode { node, cards: numbered(cards) });
+        assert!(matches!(outcome, Outcome::Registered { .. }), "{outcome:?}");
+    };
+    register(&mut pool, named("wide", 64_000, 1_000), &[card(CardKind::Gpu, 10)]);
+    register(&mut pool, named("tall", 8_000, 9_000), &[card(CardKind::Gpu, 20)]);
+    register(&mut pool, named("no-gpu", 90_000, 90_000), &[card(CardKind::Fpga, 90)]);
+    register(&mut pool, named("bare", 99_000, 99_000), &[]);
+    let ask = |pool: &mut Pool, host: HostRequest, tflops: u64, kinds: &[CardKind]| {
+        let mut spec = pool::spec();
+        spec.host = host;
+        spec.virtual_card.compute = MilliTflops::from_tflops(tflops);
+        spec.virtual_card.kinds = kinds.iter().copied().collect();
+        match pool.run(Command::SubmitJob { spec: std::sync::Arc::new(spec), traceparent: String::new() }) {
+            Outcome::Submitted(_) => None,
+            Outcome::Rejected(rejection) => Some(rejection),
+            other => panic!("{other:?}"),
+        }
+    };
+    let most = |demand, cpu, memory| Some(Rejection::ExceedsHost { demand, most: request(cpu, memory) });
+    let gpu = [CardKind::Gpu];
+    assert_eq!(ask(&mut pool, request(64_000, 1_000), 1, &gpu), None);
+    assert_eq!(ask(&mut pool, request(8_000, 9_000), 20, &gpu), None);
+    let both = request(9_000, 2_000);
+    assert_eq!(ask(&mut pool, both, 1, &gpu), most(both, 64_000, 9_000), "one has the one, the other the other");
+    assert_eq!(ask(&mut pool, both, 1, &[]), None, "the third has both, and a card that it accepts");
+    let wide = request(9_000, 500);
+    assert_eq!(ask(&mut pool, wide, 11, &gpu), most(wide, 8_000, 9_000), "the host that has it has too small a card");
+
+    // A host that did not say is not limited; and one that says something else counts as it is now.
+    register(&mut pool, node("unknown"), &[card(CardKind::Gpu, 1)]);
+    assert_eq!(ask(&mut pool, both, 1, &gpu), None);
+    register(&mut pool, named("unknown", 1, 1), &[card(CardKind::Gpu, 1)]);
+    assert_eq!(ask(&mut pool, both, 1, &gpu), most(both, 64_000, 9_000));
+    register(&mut pool, named("wide", 64_000, 2_000), &[card(CardKind::Gpu, 10)]);
+    assert_eq!(ask(&mut pool, both, 1, &gpu), None);
+    assert_eq!(
+        pool.run(Command::SetEligibility {
+            node: NodeId(0),
+            eligibility: tessera_ledger::Eligibility::Draining,
+            reason: String::new(),
+        }),
+        Outcome::Done
+    );
+    assert_eq!(ask(&mut pool, both, 1, &gpu), None, "it may come back");
+}

@@ -107,14 +107,7 @@ impl Demand {
             Some(offer)
         };
         let offers: Vec<Offer> = classes.in_order().filter_map(|(key, class)| offer(key, class)).collect();
-        let column = ColumnKey {
-            host: spec.host,
-            memory: request.memory.0,
-            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
-            whole: request.whole_cards,
-            labels: spec.node_labels.clone(),
-        };
-        Self {
+        let mut demand = Self {
             gang: spec.gang,
             gang_min: *spec.gang_sizes().start(),
             compute,
@@ -129,8 +122,29 @@ impl Demand {
             wishes: Arc::new(Wishes::of(spec)),
             within: None,
             offers,
-            column: Arc::new(column),
-        }
+            column: Arc::default(),
+        };
+        demand.column = demand.column_of();
+        demand
+    }
+
+    /// The same with something else about it. What is told apart where single virtual cards are placed follows, so that no two different
+    /// requests ever share a column.
+    pub(crate) fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut changed = self.clone();
+        change(&mut changed);
+        changed.column = changed.column_of();
+        changed
+    }
+
+    fn column_of(&self) -> Arc<ColumnKey> {
+        Arc::new(ColumnKey {
+            host: self.host,
+            memory: self.memory,
+            needs: self.offers.iter().map(|offer| (offer.class, offer.need)).collect(),
+            whole: self.whole,
+            labels: self.labels.clone(),
+        })
     }
 
     /// The same for so many virtual cards, no more and no less.

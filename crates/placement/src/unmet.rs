@@ -1,6 +1,8 @@
-//! Why a job waits that has wishes which must be met: whether it would fit without them.
+//! Why a job waits that has wishes which must be met, or needs much of its hosts: whether it would fit without that.
 
 use std::sync::Arc;
+
+use tessera_ledger::{HostRequest, Mebibytes, MilliCpus};
 
 use crate::demand::Demand;
 use crate::index::Index;
@@ -36,4 +38,33 @@ pub(crate) fn explain(index: &mut Index, demand: &Demand) -> Option<Explanation>
     );
     let both = without(demand.wishes.softened());
     both.then(|| Explanation::new(WaitCode::Affinity, text).changed_by("leave out affinity.together or affinity.avoid"))
+}
+
+/// What hosts lack, where cards would do; `None` when the cards have too little anyway.
+pub(crate) fn host_shortage(index: &mut Index, demand: &Demand) -> Option<Explanation> {
+    if demand.host.is_zero() || !fits(index, &demand.changed(|demand| demand.host = HostRequest::ZERO)) {
+        return None;
+    }
+    let accepted = index.nodes().filter(|(_, node)| {
+        let has_card = node.cards.iter().any(|card| demand.offer_of(card.class).is_some());
+        has_card && node.node.as_ref().is_some_and(|node| node.grantable() && demand.accepts(node))
+    });
+    let (cpu, memory) = accepted
+        .filter_map(|(_, node)| node.host)
+        .fold((0, 0), |(cpu, memory), host| (host.cpu.max(cpu), host.memory.max(memory)));
+    let HostRequest { cpu: needed_cpu, memory: needed_memory } = demand.host;
+    let text = format!(
+        "there is room for it on cards, but each worker needs {needed_cpu} and {needed_memory} of its host, and the hosts with a card \
+         for it have at most {} and {} left",
+        MilliCpus(cpu),
+        Mebibytes(memory),
+    );
+    Some(
+        Explanation::new(WaitCode::HostShort, text)
+            .with("needed_milli_cpus", needed_cpu.0)
+            .with("best_milli_cpus", cpu)
+            .with("needed_host_memory", needed_memory.0)
+            .with("best_host_memory", memory)
+            .changed_by("ask for less of the host, or wait until other jobs there end"),
+    )
 }

@@ -146,6 +146,7 @@ fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
             | WaitCode::Held
             | WaitCode::SuspendedByUser
             | WaitCode::ExceedsPool
+            | WaitCode::ExceedsHost
             | WaitCode::NoAcceptableCard
             | WaitCode::NoNodeWithLabels
     );

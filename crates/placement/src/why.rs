@@ -1,6 +1,6 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, Span, State};
+use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, Rejection, Span, State};
 
 use crate::demand::{Demand, Offer};
 use crate::fit;
@@ -22,6 +22,8 @@ pub enum WaitCode {
     Backoff,
     /// The whole pool is too small for it.
     ExceedsPool,
+    /// No host with a card for it has what each of its workers asks of it.
+    ExceedsHost,
     /// No card of the pool is of a kind, vendor, model, precision and isolation that it accepts.
     NoAcceptableCard,
     /// No node that takes new work carries the labels it asks for.
@@ -32,6 +34,8 @@ pub enum WaitCode {
     ComputeShort,
     /// Too little memory is free on the cards that it accepts.
     MemoryShort,
+    /// It would fit on cards, but too little processor time or memory is left of their hosts.
+    HostShort,
     /// Enough is free in all, but not together in the way that it asks for.
     Fragmented,
     /// It would fit, but not where its affinity allows it.
@@ -58,11 +62,13 @@ impl WaitCode {
             Self::SuspendedByUser => "SUSPENDED_BY_USER",
             Self::Backoff => "BACKOFF",
             Self::ExceedsPool => "EXCEEDS_POOL",
+            Self::ExceedsHost => "EXCEEDS_HOST",
             Self::NoAcceptableCard => "NO_ACCEPTABLE_CARD",
             Self::NoNodeWithLabels => "NO_NODE_WITH_LABELS",
             Self::QueueMaximum => "QUEUE_MAXIMUM",
             Self::ComputeShort => "COMPUTE_SHORT",
             Self::MemoryShort => "MEMORY_SHORT",
+            Self::HostShort => "HOST_SHORT",
             Self::Fragmented => "FRAGMENTED",
             Self::Affinity => "AFFINITY",
             Self::ReservedForEarlier => "RESERVED_FOR_EARLIER",
@@ -130,7 +136,10 @@ impl Pool {
         let least = demand.of_gang(demand.gang_min);
         let explanation = self.shortage(state, &job.spec.queue, &least, Some(job.id));
         let lacks_room = |explanation: &Explanation| {
-            matches!(explanation.code, WaitCode::ComputeShort | WaitCode::MemoryShort | WaitCode::Fragmented)
+            matches!(
+                explanation.code,
+                WaitCode::ComputeShort | WaitCode::MemoryShort | WaitCode::HostShort | WaitCode::Fragmented
+            )
         };
         let explanation = match explanation {
             Some(lack) if lacks_room(&lack) => Some(self.held_back(state, job, &least).unwrap_or(lack)),
@@ -161,6 +170,7 @@ impl Pool {
         }
         if !fits(&mut self.index, demand) {
             let unmet = unmet::explain(&mut self.index, demand);
+            let unmet = unmet.or_else(|| unmet::host_shortage(&mut self.index, demand));
             return Some(unmet.unwrap_or_else(|| self.capacity_shortage(demand)));
         }
         self.kept_for_another(demand, job)
@@ -256,16 +266,16 @@ impl Pool {
     /// The first of the changes that ask least of the user, or of the pool.
     fn smallest_change(&mut self, demand: &Demand) -> Option<String> {
         for (span, name) in [(Span::Node, "node"), (Span::Pool, "pool")] {
-            let wider = Demand { span, ..demand.clone() };
+            let wider = demand.changed(|demand| demand.span = span);
             if span > demand.span && fits(&mut self.index, &wider) {
                 return Some(format!("allow the virtual card to spread: span: {name}"));
             }
         }
-        let mixed = Demand { mixed: true, span: demand.span.max(Span::Node), ..demand.clone() };
+        let mixed = demand.changed(|demand| (demand.mixed, demand.span) = (true, demand.span.max(Span::Node)));
         if !demand.mixed && fits(&mut self.index, &mixed) {
             return Some("allow several kinds of cards in one virtual card: mixed: true".to_owned());
         }
-        let unlabelled = Demand { labels: Default::default(), ..demand.clone() };
+        let unlabelled = demand.changed(|demand| demand.labels.clear());
         if !demand.labels.is_empty() && fits(&mut self.index, &unlabelled) {
             return Some("ask for no node labels".to_owned());
         }
@@ -296,8 +306,33 @@ fn standing(state: &State, job: &Job) -> Option<Explanation> {
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         return Some(Explanation::new(WaitCode::Backoff, text).with("milliseconds_left", millis));
     }
-    let refused = state.capacity().admit(&job.spec, state.config().reference_precision).err()?;
-    Some(Explanation::new(WaitCode::ExceedsPool, refused.to_string()).changed_by("ask for less, or add cards"))
+    state.capacity().admit(&job.spec, state.config().reference_precision).err().map(|refused| too_large(&refused))
+}
+
+/// What keeps a job from ever starting in this pool, with the numbers of the refusal that it would get now.
+fn too_large(refused: &Rejection) -> Explanation {
+    let explanation = |code| Explanation::new(code, refused.to_string());
+    match refused {
+        Rejection::ExceedsHost { demand, most } => explanation(WaitCode::ExceedsHost)
+            .with("needed_milli_cpus", demand.cpu.0)
+            .with("most_milli_cpus", most.cpu.0)
+            .with("needed_host_memory", demand.memory.0)
+            .with("most_host_memory", most.memory.0)
+            .changed_by("ask for less of the host, or add nodes"),
+        Rejection::ExceedsPool { demand, total } => explanation(WaitCode::ExceedsPool)
+            .with("needed_compute", demand.0)
+            .with("total_compute", total.0)
+            .changed_by("ask for less, or add cards"),
+        Rejection::ExceedsCard { demand, largest } => explanation(WaitCode::ExceedsPool)
+            .with("needed_compute", demand.0)
+            .with("largest_compute", largest.0)
+            .changed_by("ask for less, or let the virtual card spread: span: node"),
+        Rejection::ExceedsMemory { demand_mib, total_mib } => explanation(WaitCode::ExceedsPool)
+            .with("needed_memory", *demand_mib)
+            .with("total_memory", *total_mib)
+            .changed_by("ask for less, or add cards"),
+        _ => explanation(WaitCode::ExceedsPool).changed_by("ask for less, or add cards"),
+    }
 }
 
 /// Whether a gang fits now; changes nothing.
@@ -343,10 +378,12 @@ fn largest_that_fits(index: &mut Index, demand: &Demand) -> Option<u64> {
     let (mut fitting, mut failing) = (0u64, demand.compute / step);
     while failing - fitting > 1 {
         let middle = fitting + (failing - fitting) / 2;
-        let mut smaller = Demand { compute: middle * step, ..demand.clone() };
-        for offer in &mut smaller.offers {
-            offer.need = offer.blocks_for(middle * step).max(1);
-        }
+        let smaller = demand.changed(|demand| {
+            demand.compute = middle * step;
+            for offer in &mut demand.offers {
+                offer.need = offer.blocks_for(middle * step).max(1);
+            }
+        });
         if fits(index, &smaller) { fitting = middle } else { failing = middle }
     }
     (fitting > 0).then_some(fitting * step)
@@ -357,7 +394,7 @@ fn largest_gang(index: &mut Index, demand: &Demand) -> Option<u32> {
     let (mut fitting, mut failing) = (0u32, demand.gang);
     while failing - fitting > 1 {
         let middle = fitting + (failing - fitting) / 2;
-        let smaller = Demand { gang: middle, ..demand.clone() };
+        let smaller = demand.changed(|demand| demand.gang = middle);
         if fits(index, &smaller) { fitting = middle } else { failing = middle }
     }
     (fitting > 0).then_some(fitting)

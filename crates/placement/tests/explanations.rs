@@ -216,6 +216,80 @@ fn another_queue_whose_turn_it_is_is_named_with_both_shares() {
     );
 }
 
+/// Two hosts of which one has the processors and the other the memory, each with a card.
+fn two_hosts() -> World {
+    let mut world = World::default();
+    for (name, cpu, memory) in [("wide", 64_000, 1_000), ("tall", 8_000, 9_000)] {
+        let host = HostCapacity { cpu: MilliCpus(cpu), memory: Mebibytes(memory) };
+        world.hosted_node(name, cards(&[(Gpu, 10, 100)]), &[], Some(host));
+    }
+    world
+}
+
+fn asking(cpu: u64, memory: u64) -> JobSpec {
+    JobSpec { host: HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) }, ..job(1, 1) }
+}
+
+#[test]
+fn a_job_that_no_host_is_large_enough_for_any_more_is_told_so_with_the_numbers() {
+    let mut world = two_hosts();
+    let id = world.submit(asking(64_000, 500));
+    assert!(matches!(preview(&world, &asking(64_000, 9_000)), Preview::Refused(Rejection::ExceedsHost { .. })));
+    let wide = world.state.node_by_name("wide").expect("it is known").id;
+    assert_eq!(world.apply(Command::ForgetNode { node: wide }), Outcome::Done);
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::ExceedsHost);
+    let expected = [
+        ("needed_milli_cpus", 64_000),
+        ("most_milli_cpus", 8_000),
+        ("needed_host_memory", 500),
+        ("most_host_memory", 9_000),
+    ];
+    assert_eq!(explanation.numbers, expected);
+    assert_eq!(explanation.change.as_deref(), Some("ask for less of the host, or add nodes"));
+}
+
+#[test]
+fn a_job_that_hosts_have_too_little_left_for_is_told_so_with_the_numbers() {
+    let mut world = two_hosts();
+    let first = world.submit(asking(60_000, 500));
+    world.place();
+    world.start(first);
+    let id = world.submit(asking(9_000, 500));
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::HostShort);
+    let expected = [
+        ("needed_milli_cpus", 9_000),
+        ("best_milli_cpus", 8_000),
+        ("needed_host_memory", 500),
+        ("best_host_memory", 9_000),
+    ];
+    assert_eq!(explanation.numbers, expected);
+}
+
+#[test]
+fn asking_why_a_job_waits_does_not_change_where_it_goes() {
+    let mut world = World::default();
+    let jobs = [("a", 7), ("b", 7), ("c", 10)].map(|(name, tflops)| {
+        world.node(name, cards(&[(Gpu, 10, 100)]));
+        let id = world.submit(job(tflops, 10));
+        world.settle(3);
+        id
+    });
+    let id = world.submit(job(8, 10));
+    world.state.take_touched();
+    let mut pool = Pool::new(&world.state);
+    pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    let asked = world.state.job(id).expect("it is known").clone();
+    let explanation = pool.explain(&world.state, &asked);
+    assert_eq!(explanation.change.as_deref(), Some("ask for at most 3 TFLOPS per virtual card"));
+    world.finish(jobs[2]);
+    let touched = world.state.take_touched();
+    pool.refresh(&world.state, &touched);
+    let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    assert_eq!(decision.plan.parts.len(), 1, "there is room on c, whatever smaller jobs would have found elsewhere");
+}
+
 #[test]
 fn an_elastic_gang_is_told_from_which_number_on_it_starts() {
     let mut world = two_cards();

@@ -45,7 +45,7 @@ impl State {
         self.rebuild_offers();
         self.counts = self.cards().fold(BlockCounts::default(), |sum, (_, card)| sum.plus(card.extents.counts()));
         let mut capacity = Capacity::default();
-        self.cards().for_each(|(_, card)| capacity.add(card));
+        self.cards().for_each(|(id, card)| capacity.add(card, self.host_of(id)));
         self.capacity = Arc::new(capacity);
         let mut job_counts: BTreeMap<JobState, u64> = BTreeMap::new();
         for job in self.jobs_from(Default::default()) {

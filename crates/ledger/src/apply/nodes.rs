@@ -38,11 +38,15 @@ impl State {
             return Err(Rejection::NodeChanged { node: known.id });
         }
         let epoch = Epoch(self.revision.0);
+        let other_host = known.description.host != description.host;
+        let rehosted = if other_host { self.card_ids(known.id) } else { Vec::new() };
+        rehosted.iter().for_each(|card| self.count_capacity_out(*card));
         self.with_node(known.id, |node| {
             node.description = description.clone();
             node.epoch = epoch;
         });
-        if known.description.host != description.host {
+        rehosted.iter().for_each(|card| self.count_capacity_in(*card));
+        if other_host {
             self.host_changed(known.id);
         }
         self.declare_cards(known.id, cards, true);
@@ -139,7 +143,7 @@ impl State {
                 if card.description == *description && card.blocks == blocks && card.oversubscription == percent {
                     return;
                 }
-                Arc::make_mut(&mut self.capacity).remove(&card);
+                self.count_capacity_out(id);
                 self.with_card(id, |card| {
                     card.description = description.clone();
                     card.blocks = blocks;
@@ -148,15 +152,15 @@ impl State {
                     card.extents.grow(missing, BlockState::Free);
                 });
             }
-            Some(card) if busy => {
+            Some(_) if busy => {
                 // Another card in the place of one that is still held: the old one stays, unusable, until it is given back
                 // and the agent declares its cards again.
-                Arc::make_mut(&mut self.capacity).remove(&card);
+                self.count_capacity_out(id);
                 self.with_card(id, |card| card.description.health = CardHealth::Unhealthy);
             }
             known => {
                 if let Some(card) = known {
-                    Arc::make_mut(&mut self.capacity).remove(&card);
+                    self.count_capacity_out(id);
                     self.counts = self.counts.minus(card.extents.counts());
                 }
                 let extents = ExtentMap::new(blocks, BlockState::Free);
@@ -183,9 +187,7 @@ impl State {
             }
         }
         self.mark_isolation(id);
-        if let Some(card) = self.cards.get(&id) {
-            Arc::make_mut(&mut self.capacity).add(card);
-        }
+        self.count_capacity_in(id);
         self.rest_card(id);
         self.pending_events.push(Event::Card { card: id });
     }
@@ -200,14 +202,12 @@ impl State {
     fn withdraw_card(&mut self, id: CardId) {
         let Some(card) = self.cards.get(&id).cloned() else { return };
         if card.slices > 0 {
-            Arc::make_mut(&mut self.capacity).remove(&card);
+            self.count_capacity_out(id);
             self.with_card(id, |card| card.description.health = CardHealth::Unhealthy);
-            if let Some(card) = self.cards.get(&id) {
-                Arc::make_mut(&mut self.capacity).add(card);
-            }
+            self.count_capacity_in(id);
             self.rest_card(id);
         } else {
-            Arc::make_mut(&mut self.capacity).remove(&card);
+            self.count_capacity_out(id);
             self.counts = self.counts.minus(card.extents.counts());
             self.cards.remove_cow(&id);
             self.touched.push(Touched::Card(id));
@@ -330,8 +330,8 @@ impl State {
             );
         }
         for id in self.card_ids(node) {
+            self.count_capacity_out(id);
             if let Some(card) = self.cards.remove_cow(&id) {
-                Arc::make_mut(&mut self.capacity).remove(&card);
                 self.counts = self.counts.minus(card.extents.counts());
                 self.touched.push(Touched::Card(id));
             }

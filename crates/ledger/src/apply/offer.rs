@@ -11,6 +11,7 @@ use crate::allocation::WorkerState;
 use crate::card::{CardDescription, CardKind, Isolation};
 use crate::event::Event;
 use crate::extent::BlockState;
+use crate::host::HostCapacity;
 use crate::ids::CardId;
 use crate::state::State;
 use crate::units::{BlockCount, Percent};
@@ -49,19 +50,38 @@ impl State {
             return;
         }
         let before = self.numbered_blocks(id.node);
-        Arc::make_mut(&mut self.capacity).remove(&card);
+        self.count_capacity_out(id);
         self.with_card(id, |card| {
             card.oversubscription = percent;
             card.blocks = blocks;
             card.extents.grow(blocks.saturating_sub(card.extents.length()), BlockState::Free);
         });
         self.mark_isolation(id);
-        if let Some(card) = self.cards.get(&id) {
-            Arc::make_mut(&mut self.capacity).add(card);
-        }
+        self.count_capacity_in(id);
         self.rest_card(id);
         self.number_blocks(id.node, before);
         self.pending_events.push(Event::Card { card: id });
+    }
+
+    /// Counts what a card offers in, on its host as it is now.
+    pub(super) fn count_capacity_in(&mut self, id: CardId) {
+        let host = self.host_of(id);
+        if let Some(card) = self.cards.get(&id) {
+            Arc::make_mut(&mut self.capacity).add(card, host);
+        }
+    }
+
+    /// Counts what a card offers out, before it or its host changes.
+    pub(super) fn count_capacity_out(&mut self, id: CardId) {
+        let host = self.host_of(id);
+        if let Some(card) = self.cards.get(&id) {
+            Arc::make_mut(&mut self.capacity).remove(card, host);
+        }
+    }
+
+    /// What the host of a card offers to workers.
+    pub(super) fn host_of(&self, id: CardId) -> Option<HostCapacity> {
+        self.nodes.get(&id.node).and_then(|node| node.description.host)
     }
 
     /// Makes every card offer what the policy says.

@@ -30,7 +30,7 @@ const MOST_COSTS: usize = 4 << 20;
 const REMEMBERED: usize = 4;
 
 /// What tells two requests apart when one virtual card of them is placed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnKey {
     /// What a worker needs of its host; first, because most requests differ in it.
     pub(crate) host: HostRequest,
