@@ -43,9 +43,12 @@ pub async fn watch_data(
         let added = found.difference(&known).count();
         let gone = known.difference(&found).count();
         tracing::info!(added, gone, "the data on this node changed");
-        known.clone_from(&found);
-        // The node is gone only when the agent ends.
-        let _ = node.tell(Input::Event(Event::CachedChanged(found)), Instant::now() + PATIENCE).await;
+        let news = Input::Event(Event::CachedChanged(found.clone()));
+        match node.tell(news, Instant::now() + PATIENCE).await {
+            Ok(()) => known = found,
+            // What was not told is told at the next look.
+            Err(error) => tracing::warn!(%error, "the change is told later"),
+        }
     }
 }
 
@@ -79,7 +82,37 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tessera_actor::{ActorMeters, WhenFull, mailbox};
+    use tokio::time::timeout;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_busy_node_did_not_hear_is_told_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("imagenet")).expect("made");
+        let (address, mut mailbox) = mailbox("node", 1, WhenFull::Wait, &ActorMeters::default());
+        address.offer(Input::Event(Event::HeartbeatDue)).expect("there is room for one");
+        let (folders, interval, end) =
+            (vec![folder.path().to_owned()], Duration::from_secs(1), CancellationToken::new());
+        let watch = watch_data(folders, BTreeSet::new(), interval, address, end.clone());
+        let listen = async {
+            // The node hears nothing for longer than the watch waits for it.
+            sleep(PATIENCE * 2).await;
+            let mut told = Vec::new();
+            for _ in 0..2 {
+                let delivery = timeout(PATIENCE, mailbox.next()).await.expect("it is told").expect("somebody tells");
+                delivery.handle(|input| told.push(input));
+            }
+            end.cancel();
+            told
+        };
+        let ((), told) = tokio::join!(watch, listen);
+        assert!(
+            matches!(&told[..], [_, Input::Event(Event::CachedChanged(names))] if names.contains("imagenet")),
+            "{told:?}"
+        );
+    }
 
     #[test]
     fn entries_are_data_under_their_own_names() {
