@@ -171,6 +171,39 @@ fn agents_are_checked_too() {
     assert_eq!(agent::report(report(3, worker)), Ok(None), "being stopped is nothing that the ledger follows");
 }
 
+#[test]
+fn names_of_data_are_bounded_in_number_and_length() {
+    let hello = |cached: Vec<String>| v1::Hello {
+        node_name: "n0".to_owned(),
+        node_uid: "u0".to_owned(),
+        worker_host: "10.0.0.1".to_owned(),
+        cached,
+        ..Default::default()
+    };
+    let many = |count: usize| (0..count).map(|number| format!("data-{number}")).collect::<Vec<_>>();
+    for (names, problem) in [
+        (many(10_000), None),
+        (vec!["x".repeat(253)], None),
+        (many(10_001), Some("must be at most 10000")),
+        (vec!["x".repeat(254)], Some("at most 253 bytes")),
+        (vec![String::new()], Some("empty name")),
+        (vec!["two\nlines".to_owned()], Some("in one line")),
+    ] {
+        let of_hello = agent::node_of_hello(&hello(names.clone())).map(|node| node.cached.len());
+        let of_report = agent::cached(v1::CachedData { names: names.clone() }).map(|cached| cached.len());
+        for (result, field) in [(of_hello, "hello.cached"), (of_report, "report.cached")] {
+            let Some(problem) = problem else {
+                assert_eq!(result.ok(), Some(names.len()));
+                continue;
+            };
+            let refusal = result.expect_err("more than the pool keeps");
+            assert_eq!((refusal.reason(), refusal.fields().len()), (ErrorReason::InvalidField, 1));
+            assert_eq!(refusal.fields()[0].field, field);
+            assert!(refusal.message().contains(problem), "{}", refusal.message());
+        }
+    }
+}
+
 proptest! {
     /// Whatever decodes as a job is either taken or refused with fields; taken twice, it is the same.
     #[test]

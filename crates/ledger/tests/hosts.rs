@@ -251,6 +251,32 @@ fn news_of_cached_data_change_the_node_and_nothing_else() {
 }
 
 #[test]
+fn more_or_longer_names_of_data_than_the_ledger_keeps_are_refused_however_they_come() {
+    let names =
+        |count: usize| -> std::collections::BTreeSet<String> { (0..count).map(|n| format!("data-{n}")).collect() };
+    let long = |bytes: usize| std::collections::BTreeSet::from(["x".repeat(bytes)]);
+    let mut pool = Pool::with_nodes(&[&[]]);
+    for (cached, accepted) in
+        [(names(10_000), true), (names(10_001), false), (long(253), true), (long(254), false), (long(0), false)]
+    {
+        let update = pool.run(Command::UpdateCached { node: NodeId(0), cached: cached.clone() });
+        let description = NodeDescription { cached: cached.clone(), ..node("n0") };
+        let register = pool.run(Command::RegisterNode { node: description, cards: vec![] });
+        if accepted {
+            assert_eq!(update, Outcome::Done);
+            assert!(matches!(register, Outcome::Registered { .. }), "{register:?}");
+        }
+        for outcome in [update, register].into_iter().filter(|_| !accepted) {
+            let Outcome::Rejected(Rejection::Invalid { field, problem }) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(field, "node.cached");
+            assert!(problem.contains("10000 names") || problem.contains("1 to 253 bytes"), "{problem}");
+        }
+        let known = pool.state.node(NodeId(0)).unwrap().description.cached.len();
+        assert!(known <= 10_000, "{known}");
+    }
+}
+
+#[test]
 fn jobs_that_ask_for_what_cannot_be_are_refused_by_field() {
     type Change = fn(&mut tessera_ledger::JobSpec);
     let label =
