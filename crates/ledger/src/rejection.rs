@@ -5,7 +5,7 @@ use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId};
 use crate::job::JobState;
 use crate::units::MilliTflops;
 
-/// A refusal.
+/// A refusal. New ones go to the end: their order is part of what [`State::digest`](crate::State::digest) is made of (law L8).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Rejection {
     /// A field of a job, queue, card or setting is not acceptable.
@@ -73,17 +73,6 @@ pub enum Rejection {
         demand_mib: u64,
         /// What the pool has.
         total_mib: u64,
-    },
-    /// What each worker needs of its host is above what any host has.
-    #[error(
-        "each worker asks for {} and {} of its host, and no node with a card that it accepts has both; the most that any has is {} and {}; ask for less or add nodes",
-        demand.cpu, demand.memory, most.cpu, most.memory
-    )]
-    ExceedsHost {
-        /// What each worker asks for.
-        demand: HostRequest,
-        /// The most processor time and the most memory of any such host, not always of the same.
-        most: HostRequest,
     },
     /// Too many jobs.
     #[error("the pool holds {limit} jobs that are not over, its limit; wait or raise job_limit")]
@@ -196,6 +185,17 @@ pub enum Rejection {
     /// The grant is not known or of another epoch.
     #[error("{0} is not in force")]
     StaleAllocation(AllocationId),
+    /// What each worker needs of its host is above what any host has.
+    #[error(
+        "each worker asks for {} and {} of its host, and no node with a card that it accepts has both; the most that any has is {} and {}; ask for less or add nodes",
+        demand.cpu, demand.memory, most.cpu, most.memory
+    )]
+    ExceedsHost {
+        /// What each worker asks for.
+        demand: HostRequest,
+        /// The most processor time and the most memory of any such host, not always of the same.
+        most: HostRequest,
+    },
 }
 
 impl Rejection {

@@ -134,13 +134,17 @@ fn a_freed_host_wakes_who_waits_for_it() {
 fn a_grown_host_wakes_who_waits_for_it() {
     let mut world = World::default();
     let list = [(CardKind::Gpu, 10, 1000)];
-    let node = with_hosts(&mut world, "a", &list, 1000);
+    let node = with_hosts(&mut world, "a", &list, 8000);
     let mut kept = Kept::new(&mut world);
     let first = world.submit(only(CardKind::Gpu, 4000));
+    let offer = |world: &mut World, cpu: u64| {
+        let mut description = world.state.node(node).unwrap().description.clone();
+        description.host = Some(HostCapacity { cpu: MilliCpus(cpu), memory: Mebibytes(9000) });
+        world.apply(Command::RegisterNode { node: description, cards: cards(&list) });
+    };
+    offer(&mut world, 1000);
     assert_eq!(kept.round(&mut world), Vec::<String>::new());
-    let mut description = world.state.node(node).unwrap().description.clone();
-    description.host = Some(HostCapacity { cpu: MilliCpus(8000), memory: Mebibytes(9000) });
-    world.apply(Command::RegisterNode { node: description, cards: cards(&list) });
+    offer(&mut world, 8000);
     kept.round(&mut world);
     assert_eq!(world.job_state(first), JobState::Starting);
 }
