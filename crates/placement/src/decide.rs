@@ -116,6 +116,7 @@ impl Pool {
     fn consider(&mut self, round: &mut Round<'_>, line: LineId) {
         let Some((key, id)) = self.line.shapes.line(line).first_ready() else { return };
         let Some(shape) = self.line.shapes.get(id) else { return };
+        self.work.tried += 1;
         self.show_to(&mut round.keeping, id, shape.key.limit(), round.now);
         let Some(shape) = self.line.shapes.get(id) else { return };
         let spec = &shape.spec;

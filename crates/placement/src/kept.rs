@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardId, LogTime, State};
+use tessera_ledger::{CardId, HostCapacity, LogTime, NodeId, State};
 
+use crate::index::Index;
+use crate::index::card::CardEntry;
+use crate::index::class::ClassId;
 use crate::limits::Limits;
 use crate::line::shape::{Block, LineId, Shape, ShapeId};
 use crate::pool::Pool;
@@ -65,6 +68,48 @@ impl Keeping {
     }
 }
 
+impl Keeping {
+    fn set_hidden(&mut self, index: &mut Index, hide: bool) {
+        for (kept, hidden) in &mut self.in_force {
+            if *hidden != hide {
+                index.set_hidden(&kept.cards, hide);
+                *hidden = hide;
+            }
+        }
+    }
+}
+
+/// What of a card decides whether it could be kept for a job: not what is free of it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prospect {
+    id: CardId,
+    class: ClassId,
+    usable: bool,
+    recoverable: u32,
+    memory: u64,
+    max_slices: u32,
+}
+
+/// What a card could be kept for.
+pub(crate) fn prospect_of_card(card: &CardEntry) -> Prospect {
+    let CardEntry { id, class, usable, recoverable, memory, max_slices, .. } = *card;
+    Prospect { id, class, usable, recoverable, memory, max_slices }
+}
+
+/// What the cards of a node could be kept for: the ledger's node, as far as jobs can tell, and each card.
+pub(crate) fn prospects_of_node(index: &Index, id: NodeId) -> Option<(NodeProspect, Vec<Prospect>)> {
+    let (node, entry) = (index.ledger_node(id)?, index.node(id)?);
+    let terms = NodeProspect { labels: node.description.labels.clone(), host: node.description.host };
+    Some((terms, entry.cards.iter().map(prospect_of_card).collect()))
+}
+
+/// What jobs can tell of a node beside its cards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeProspect {
+    labels: BTreeMap<String, String>,
+    host: Option<HostCapacity>,
+}
+
 impl Pool {
     /// Begins a round. Jobs of other queues may come before a holder this time, and are tried again.
     pub(crate) fn begin_keeping(&mut self) -> Keeping {
@@ -89,10 +134,7 @@ impl Pool {
             let patient = waited(state, holder, now).is_some_and(|waited| waited >= limits.reserve_after);
             search.over = !patient || keeping.in_force.len() >= limits.reservations;
             if !search.over {
-                self.hide_all(keeping);
-                let shape = self.line.shapes.get(id);
-                let demand = shape.map(|shape| shape.demand.of_gang(shape.demand.gang_min));
-                match demand.and_then(|demand| reserve::cards_for(&self.index, &demand)) {
+                match self.cards_to_keep(keeping, id) {
                     Some(cards) => {
                         search.over = true;
                         let free_by = reserve::free_by(&self.index, state, &cards, now);
@@ -110,6 +152,31 @@ impl Pool {
             self.release_before(keeping, line);
         }
         keeping.searches.insert(line, search);
+    }
+
+    /// The cards to keep for a shape beside those that are kept already. That the pool has none is remembered until it changes.
+    fn cards_to_keep(&mut self, keeping: &mut Keeping, id: ShapeId) -> Option<Vec<CardId>> {
+        let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.prospects))?;
+        let demand = shape.demand.of_gang(shape.demand.gang_min);
+        self.hide_all(keeping);
+        let mut seek = |index: &Index| {
+            self.work.reservations_sought += 1;
+            reserve::cards_for(index, &demand)
+        };
+        let found = seek(&self.index);
+        if found.is_some() {
+            return found;
+        }
+        if !keeping.in_force.is_empty() {
+            // With what is kept for others there might be some: then this one is only to wait for its turn.
+            keeping.set_hidden(&mut self.index, false);
+            let with_all = seek(&self.index);
+            keeping.set_hidden(&mut self.index, true);
+            with_all.is_none().then(|| self.line.shapes.has_no_cards(id, self.prospects));
+        } else {
+            self.line.shapes.has_no_cards(id, self.prospects);
+        }
+        None
     }
 
     fn put_in_force(&mut self, keeping: &mut Keeping, fresh: Reservation) {
@@ -154,12 +221,7 @@ impl Pool {
     }
 
     fn hide_all(&mut self, keeping: &mut Keeping) {
-        for (kept, hidden) in &mut keeping.in_force {
-            if !*hidden {
-                self.index.set_hidden(&kept.cards, true);
-                *hidden = true;
-            }
-        }
+        keeping.set_hidden(&mut self.index, true);
     }
 
     /// Ends a round: the reservations are remembered for the next one.

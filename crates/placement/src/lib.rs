@@ -49,6 +49,7 @@ mod victims;
 mod what_if;
 mod when;
 mod why;
+mod work;
 
 pub use check::{Problem, Violation, check};
 pub use compact::{
@@ -63,3 +64,4 @@ pub use terms::{NodeTerms, Term, terms};
 pub use what_if::{Capacity, Change, Moved, Moves, WhatIf, what_if};
 pub use when::{Assumptions, Estimate, Unknown, Whom, when};
 pub use why::{Explanation, WaitCode};
+pub use work::Work;

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
 
 use crate::index::{Freed, Index};
-use crate::kept::Reservation;
+use crate::kept::{self, Reservation};
 use crate::line::Line;
 use crate::line::shape::LineId;
 use crate::mix::Mix;
 use crate::queues::{Changed, Queues};
 use crate::tariff::Tariff;
 use crate::victims::Victims;
+use crate::work::Work;
 
 /// An incremental index of the pool and of the line of waiting jobs.
 ///
@@ -31,6 +32,10 @@ pub struct Pool {
     pub(crate) tariff: Tariff,
     /// Cards kept for first jobs of queues, as of the last decision.
     pub(crate) reservations: Vec<Reservation>,
+    /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
+    pub(crate) prospects: u64,
+    /// How much was looked at.
+    pub(crate) work: Work,
 }
 
 impl Pool {
@@ -76,7 +81,9 @@ impl Pool {
             _ => None,
         }) {
             let known = self.index.ledger_node(node).is_some();
+            let before = kept::prospects_of_node(&self.index, node);
             let cards = self.read_node(state, node);
+            self.prospects += u64::from(kept::prospects_of_node(&self.index, node) != before);
             changes += if known { 0 } else { cards.len() };
             freed.extend(cards);
         }
@@ -85,7 +92,9 @@ impl Pool {
         for touched in touched {
             match touched {
                 Touched::Card(id) => {
+                    let before = self.index.card(*id).map(kept::prospect_of_card);
                     let card = self.index.read_card(state, *id);
+                    self.prospects += u64::from(self.index.card(*id).map(kept::prospect_of_card) != before);
                     changes += usize::from(card.is_some());
                     freed.extend(card);
                 }
@@ -93,6 +102,7 @@ impl Pool {
                     preemptible.extend(self.victims.update(state, *id));
                     // Whoever avoided a job that has left may want any card of the node now.
                     let left = self.index.surroundings.update(state, *id);
+                    self.prospects += u64::from(!left.is_empty());
                     freed.extend(left.into_iter().flat_map(|node| self.index.usable_cards(node)));
                 }
                 Touched::Job(id) => {
@@ -117,6 +127,12 @@ impl Pool {
                 self.line.update(*id, state.job(*id), state.time(), &self.index.classes, state.config());
             }
         }
+    }
+
+    /// How much was looked at so far.
+    #[must_use]
+    pub fn work(&self) -> Work {
+        self.work
     }
 
     /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties between equally good
@@ -167,6 +183,8 @@ impl Pool {
         self.wake(state, &freed, queues);
         self.queues.settle(state, now);
         for job in self.line.planned() {
+            // Refused: jobs that would have avoided it may find room again.
+            self.prospects += u64::from(state.job(job).is_some_and(|job| job.is_waiting()));
             self.line.update(job, state.job(job), now, &self.index.classes, state.config());
         }
         self.line.advance(now);

@@ -103,7 +103,8 @@ impl Shapes {
         let demand = Demand::compile(spec, classes, config);
         let line = self.line_of(&spec.queue);
         let (spec, jobs) = (Arc::clone(spec), BTreeSet::new());
-        let shape = Shape { key: Arc::clone(&key), line, spec, demand, jobs, others: 0, block: None };
+        let shape =
+            Shape { key: Arc::clone(&key), line, spec, demand, jobs, others: 0, block: None, hopeless_at: None };
         let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
         if id.0 == self.table.len() {
             self.table.push(Some(shape));
@@ -246,6 +247,13 @@ impl Shapes {
     /// Notes that the first job of a shape cannot start, and so none of the shape.
     pub(crate) fn block(&mut self, id: ShapeId, block: Block) {
         self.change(id, |shape| shape.block = Some(block));
+    }
+
+    /// Notes that the pool has no cards that could be kept for a shape, until its count of prospects is another.
+    pub(crate) fn has_no_cards(&mut self, id: ShapeId, prospects: u64) {
+        if let Some(Some(shape)) = self.table.get_mut(id.0) {
+            shape.hopeless_at = Some(prospects);
+        }
     }
 
     fn try_again(&mut self, id: ShapeId) {

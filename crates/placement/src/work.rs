@@ -1,0 +1,10 @@
+//! How much was looked at: what tests and measurements count instead of time.
+
+/// Work done since the pool was read or its settings changed. It never decides anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Requests that were tried on the index by decisions.
+    pub tried: u64,
+    /// Searches of the pool for cards to keep for a job.
+    pub reservations_sought: u64,
+}

@@ -1,0 +1,85 @@
+//! How much a decision looks at: what could not change is not looked at again. Work is counted, not timed.
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tessera_ledger::*;
+use tessera_placement::{Limits, Pool, Work};
+use world::{World, cards, job};
+
+use CardKind::Gpu;
+
+/// A world and an index that is kept current.
+struct Kept {
+    world: World,
+    pool: Pool,
+    limits: Limits,
+}
+
+impl Kept {
+    fn new(mut world: World) -> Self {
+        world.state.take_touched();
+        let limits = Limits { reserve_after: Duration::ZERO, ..Limits::default() };
+        Self { pool: Pool::new(&world.state), world, limits }
+    }
+
+    /// Decides once and does as decided; answers the work that this took.
+    fn round(&mut self) -> Work {
+        let before = self.pool.work();
+        let touched = self.world.state.take_touched();
+        self.pool.refresh(&self.world.state, &touched);
+        let decision = self.pool.decide(&self.world.state, LogTime(self.world.time), &self.limits);
+        for part in self.world.commit(&decision) {
+            if let PlanPart::Grant { job, .. } = part {
+                self.world.start(job);
+            }
+        }
+        let after = self.pool.work();
+        Work {
+            tried: after.tried - before.tried,
+            reservations_sought: after.reservations_sought - before.reservations_sought,
+        }
+    }
+}
+
+#[test]
+fn cards_to_keep_for_a_job_that_no_node_may_run_are_not_sought_again() {
+    let mut world = World::default();
+    world.labelled_node("a", cards(&[(Gpu, 10, 100)]), &[("zone", "a")]);
+    let mut kept = Kept::new(world);
+    let labels = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+    let waiting = kept.world.submit(JobSpec { node_labels: labels("b"), ..job(10, 10) });
+    assert_eq!(kept.round().reservations_sought, 1);
+    for _ in 0..10 {
+        let other = kept.world.submit(job(1, 1));
+        assert_eq!(kept.round().reservations_sought, 0, "jobs that come and go change nothing");
+        kept.world.finish(other);
+        assert_eq!(kept.round().reservations_sought, 0);
+    }
+    // A node that could run it, if it were not held by another job there.
+    kept.world.labelled_node("b", cards(&[(Gpu, 10, 100)]), &[("zone", "b")]);
+    let holder = kept.world.submit(JobSpec { node_labels: labels("b"), priority: 90, ..job(5, 10) });
+    assert!(kept.round().reservations_sought >= 1, "it is sought anew for what has come");
+    assert_eq!(kept.world.job_state(waiting), JobState::Pending);
+    kept.world.finish(holder);
+    kept.round();
+    assert_eq!(kept.world.job_state(waiting), JobState::Running);
+}
+
+#[test]
+fn a_card_that_gets_healthy_is_sought_again() {
+    let mut world = World::default();
+    let (mut list, node) = (cards(&[(Gpu, 10, 100)]), NodeId(0));
+    list[0].health = CardHealth::Unhealthy;
+    world.node("a", list.clone());
+    let mut kept = Kept::new(world);
+    kept.world.submit(job(10, 10));
+    assert_eq!(kept.round().reservations_sought, 1);
+    assert_eq!(kept.round().reservations_sought, 0);
+    list[0].health = CardHealth::Healthy;
+    kept.world.apply(Command::UpdateCards { node, cards: list });
+    kept.world.submit(JobSpec { priority: 100, ..job(1, 1) });
+    assert!(kept.round().reservations_sought > 0);
+}
