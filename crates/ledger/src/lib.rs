@@ -63,7 +63,7 @@ pub use job::{
     PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
 pub use node::{Eligibility, NODE_KEY, Node, NodeDescription, NodeState};
-pub use past_use::PastUse;
+pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;

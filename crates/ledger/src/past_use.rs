@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use crate::queue::QueueAmount;
+use crate::config::PoolConfig;
+use crate::queue::{Queue, QueueAmount, half_life};
 use crate::units::{LogTime, Mebibytes, MilliTflops};
 
 /// Periods in a half-life.
@@ -87,6 +88,37 @@ impl PastUse {
     }
 }
 
+/// What a queue has held, followed from one reading to the next, so that a queue whose holdings do not change costs the time that has
+/// passed since it was read last, not since they changed. The means are those of [`Queue::mean_use`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FollowedUse {
+    /// What the ledger had counted, with what was held since then and under which half-life.
+    from: (PastUse, QueueAmount, Duration),
+    /// The same, counted on.
+    past: PastUse,
+    recounted: u64,
+}
+
+impl FollowedUse {
+    /// The mean of what the queue has held up to `now`.
+    pub fn mean(&mut self, queue: &Queue, now: LogTime, config: &PoolConfig) -> QueueAmount {
+        let half_life = half_life(config);
+        let from = (queue.past, queue.used, half_life);
+        if self.from != from || now < self.past.counted_to {
+            (self.from, self.past) = (from, queue.past);
+            self.recounted += 1;
+        }
+        self.past.advance(queue.used, now, half_life);
+        self.past.mean(half_life)
+    }
+
+    /// How often it was counted anew from what the ledger had counted.
+    #[must_use]
+    pub const fn recounted(&self) -> u64 {
+        self.recounted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +190,26 @@ mod tests {
         let mut past = PastUse::default();
         past.change_half_life(held(0), LogTime(START), WEEK, Duration::from_secs(u64::MAX));
         assert_eq!(past.mean(WEEK), QueueAmount::default());
+    }
+
+    #[test]
+    fn a_use_that_is_followed_is_the_use_of_the_queue_and_is_recounted_only_after_changes() {
+        let config = PoolConfig::default();
+        let mut queue =
+            crate::state::State::new().queue("default").map(|queue| Queue::clone(queue)).expect("it is there");
+        let mut followed = FollowedUse::default();
+        let mut now = START;
+        for step in 0..200u64 {
+            now += DAY / 7 + step;
+            if step % 50 == 0 {
+                queue.past.advance(queue.used, LogTime(now), WEEK);
+                queue.used = held(step + 1);
+            }
+            assert_eq!(followed.mean(&queue, LogTime(now), &config), queue.mean_use(LogTime(now), &config));
+        }
+        assert_eq!(followed.recounted(), 4);
+        let earlier = LogTime(now - DAY);
+        assert_eq!(followed.mean(&queue, earlier, &config), queue.mean_use(earlier, &config), "a clock that went back");
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Pool {
     /// How much was looked at so far.
     #[must_use]
     pub fn work(&self) -> Work {
-        self.work
+        Work { uses_recounted: self.queues.uses_recounted(), ..self.work }
     }
 
     /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties between equally good

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{LogTime, Mebibytes, MilliTflops, PoolConfig, Queue, QueueAmount, State};
+use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, Queue, QueueAmount, State};
 
 /// Most queues above one another; the ledger allows no more.
 const DEPTH: usize = 16;
@@ -118,6 +118,8 @@ pub(crate) struct Giver<'a> {
 pub(crate) struct Queues {
     entries: Vec<Entry>,
     ids: BTreeMap<String, usize>,
+    /// What the queues have held, in the order of the entries.
+    uses: Vec<FollowedUse>,
     capacity: QueueAmount,
     /// Whether a plan that the ledger has not answered is counted in.
     stale: bool,
@@ -133,6 +135,7 @@ impl Queues {
         let names = fresh.iter().map(|queue| queue.name.as_str());
         if !self.ids.keys().map(String::as_str).eq(names) {
             self.ids = fresh.iter().map(|queue| queue.name.clone()).zip(0..).collect();
+            self.uses = vec![FollowedUse::default(); fresh.len()];
         }
         for (queue, ledgers) in fresh.iter_mut().zip(state.queues()) {
             queue.parent = self.ids.get(&ledgers.settings.parent).copied();
@@ -178,8 +181,8 @@ impl Queues {
     /// Takes over what the queues have held up to `now`.
     pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
         let config: &PoolConfig = state.config();
-        for (entry, queue) in self.entries.iter_mut().zip(state.queues()) {
-            entry.mean = queue.mean_use(now, config);
+        for ((entry, followed), queue) in self.entries.iter_mut().zip(&mut self.uses).zip(state.queues()) {
+            entry.mean = followed.mean(queue, now, config);
             entry.below.mean = QueueAmount::default();
         }
         for id in 0..self.entries.len() {
@@ -188,6 +191,11 @@ impl Queues {
                 self.entries[parent].below.mean = self.entries[parent].below.mean.plus(mean);
             }
         }
+    }
+
+    /// How often the past use of a queue was counted anew from what the ledger had counted.
+    pub(crate) fn uses_recounted(&self) -> u64 {
+        self.uses.iter().map(FollowedUse::recounted).sum()
     }
 
     fn line_of(&self, id: Option<usize>) -> impl Iterator<Item = usize> {

@@ -7,4 +7,6 @@ pub struct Work {
     pub tried: u64,
     /// Searches of the pool for cards to keep for a job.
     pub reservations_sought: u64,
+    /// Queues whose past use was counted anew from the ledger's last count, not from where a decision left it.
+    pub uses_recounted: u64,
 }

@@ -40,6 +40,7 @@ impl Kept {
         Work {
             tried: after.tried - before.tried,
             reservations_sought: after.reservations_sought - before.reservations_sought,
+            uses_recounted: after.uses_recounted - before.uses_recounted,
         }
     }
 }
@@ -82,4 +83,27 @@ fn a_card_that_gets_healthy_is_sought_again() {
     kept.world.apply(Command::UpdateCards { node, cards: list });
     kept.world.submit(JobSpec { priority: 100, ..job(1, 1) });
     assert!(kept.round().reservations_sought > 0);
+}
+
+#[test]
+fn what_idle_queues_held_is_not_counted_again_by_every_decision() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100)]));
+    let names: Vec<String> = (0..5).map(|number| format!("queue-{number}")).collect();
+    for name in &names {
+        world.queue_of(name, "", (0, 0), None, 1);
+        let id = world.submit(JobSpec { queue: name.clone(), ..job(5, 10) });
+        world.settle(5);
+        world.pass(Duration::from_secs(3600));
+        world.finish(id);
+    }
+    let mut kept = Kept::new(world);
+    assert_eq!(kept.round().uses_recounted, 6, "each once, the default one too");
+    for _ in 0..20 {
+        kept.world.pass(Duration::from_secs(24 * 3600));
+        assert_eq!(kept.round().uses_recounted, 0);
+    }
+    kept.world.submit(JobSpec { queue: names[2].clone(), ..job(5, 10) });
+    kept.round();
+    assert_eq!(kept.round().uses_recounted, 1, "that of the queue that holds something now");
 }
