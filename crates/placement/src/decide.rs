@@ -186,9 +186,10 @@ impl Pool {
         victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
         preempt::take(&mut self.index, &placement, spec.host);
         self.index.keep();
+        let claims = self.queues.claims_of(victims.iter().map(|victim| victim.giver().queue));
         self.grant(round, job, placement, victims);
         // What the victims' queues hold less may make it their turn earlier, or let them recall something.
-        self.line.shapes.recall_changed(&self.queues);
+        self.line.shapes.recall_changed(&self.queues, &claims);
         self.enter_all(round);
     }
 

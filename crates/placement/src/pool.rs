@@ -161,9 +161,7 @@ impl Pool {
         if queues.more {
             self.line.shapes.queues_freed();
         }
-        if queues.recall {
-            self.line.shapes.recall_changed(&self.queues);
-        }
+        self.line.shapes.recall_changed(&self.queues, &queues.recall);
     }
 
     /// Tries the jobs again that could use these cards; not those of the line `but`.

@@ -5,7 +5,7 @@
 //! its weight: what it holds above its guarantee, and what it held above it in the past, as a share of the pool in the
 //! resource of which that is more. In a tree this is compared from the top: first the top queues, then those below the first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, Queue, QueueAmount, State};
 
@@ -34,6 +34,31 @@ struct Entry {
     /// Whether there are queues below it, and the sums over these.
     has_below: bool,
     below: Below,
+}
+
+/// What is held, as far as it is firm, and what is guaranteed of it.
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    all: QueueAmount,
+    firm: QueueAmount,
+    guaranteed: QueueAmount,
+}
+
+impl Holding {
+    fn lends_more_than(self, before: Self) -> bool {
+        let guaranteed = (before.guaranteed, self.guaranteed);
+        is_more_lent(before.all, self.all, guaranteed) || is_more_lent(before.firm, self.firm, guaranteed)
+    }
+
+    /// Without what gives way before.
+    fn without(self, all: QueueAmount, firm: QueueAmount) -> Self {
+        Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
+    }
+
+    /// Whether something of it is on loan, and of that which is not preemptible if the giver is not.
+    fn is_lent(self, giver: Giver<'_>) -> bool {
+        !self.all.within(self.guaranteed) && (giver.preemptible || !self.firm.within(self.guaranteed))
+    }
 }
 
 /// Sums over the queues directly below one: what is left of the queue's own numbers is for the jobs that name it.
@@ -72,6 +97,38 @@ impl Entry {
         self.used.minus(self.leaving)
     }
 
+    /// Whether it may take back more of what it is guaranteed than it could as `before`.
+    fn claims_more_than(&self, before: &Self) -> bool {
+        !self.guaranteed.within(before.guaranteed) || !before.standing().within(self.standing())
+    }
+
+    /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for nothing; in all,
+    /// or of the jobs that name it.
+    fn lends_more_than(&self, before: &Self) -> bool {
+        self.own_part().lends_more_than(before.own_part()) || self.whole().lends_more_than(before.whole())
+    }
+
+    /// All that it holds and that can be recalled if it is on loan: not what the plan being made grants it.
+    fn whole(&self) -> Holding {
+        Holding {
+            all: self.standing().minus(self.planned),
+            firm: self.firm.minus(self.planned_firm),
+            guaranteed: self.guaranteed,
+        }
+    }
+
+    /// What is for the jobs that name it, beside the queues below it, and can be recalled if it is on loan.
+    fn own_part(&self) -> Holding {
+        let below = &self.below;
+        let planned = self.planned.minus(below.planned);
+        let planned_firm = self.planned_firm.minus(below.planned_firm);
+        Holding {
+            all: self.standing().minus(below.standing).minus(planned),
+            firm: self.firm.minus(below.firm).minus(planned_firm),
+            guaranteed: self.guaranteed.minus(below.guaranteed),
+        }
+    }
+
     /// Whether it could take something more within its guarantee.
     fn is_under(&self) -> bool {
         self.standing().compute < self.guaranteed.compute && self.standing().memory <= self.guaranteed.memory
@@ -94,12 +151,39 @@ pub(crate) struct OverMaximum {
 pub(crate) struct Turn(Vec<(bool, u64)>);
 
 /// What reading the queues again has changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// Some queue may take more than before.
     pub(crate) more: bool,
-    /// Something else may be recalled than before, or by others.
-    pub(crate) recall: bool,
+    /// More may be recalled than before.
+    pub(crate) recall: Recallable,
+}
+
+/// Of whom more may be recalled than before, or by whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recallable {
+    /// Some queue holds more on loan than before, or other jobs of it: whoever may recall anything may find something.
+    pub(crate) lent: bool,
+    /// Queues that may take back more of what they are guaranteed than before; those below them may too.
+    claims: BTreeSet<usize>,
+}
+
+impl Recallable {
+    /// Something on loan can give way that could not: whoever may recall anything may recall it.
+    pub(crate) fn of_all() -> Self {
+        Self { lent: true, ..Self::default() }
+    }
+
+    /// Whether nobody can recall anything that was out of reach before.
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.lent && self.claims.is_empty()
+    }
+}
+
+/// Whether more of `held` is above `guaranteed` than was of `before`, in any resource.
+fn is_more_lent(before: QueueAmount, held: QueueAmount, guaranteed: (QueueAmount, QueueAmount)) -> bool {
+    let (was, is) = guaranteed;
+    !held.within(is) && (!held.within(before) || !was.within(is))
 }
 
 /// A job that gives back what it holds.
@@ -158,14 +242,25 @@ impl Queues {
                 || queue.used.compute < known.used.compute
                 || queue.used.memory < known.used.memory
         };
-        let other = |(known, queue): (&Entry, &Entry)| {
-            known.guaranteed != queue.guaranteed || known.standing() != queue.standing() || known.firm != queue.firm
-        };
+        let other_tree = !same || pairs().any(|(known, queue)| known.parent != queue.parent);
         self.lends = fresh.iter().any(|queue| queue.guaranteed != QueueAmount::default());
-        let changed = Changed {
-            more: !same || pairs().any(more),
-            recall: self.lends && (self.stale || !same || pairs().any(more) || pairs().any(other)),
+        let recall = match self.lends {
+            true => Recallable {
+                lent: other_tree || pairs().any(|(known, queue)| queue.lends_more_than(known)),
+                claims: (0..)
+                    .zip(pairs())
+                    .filter(|(_, (known, queue))| queue.claims_more_than(known))
+                    .map(|(id, _)| id)
+                    .collect(),
+            },
+            false => Recallable::default(),
         };
+        let changed = Changed { more: !same || pairs().any(more), recall };
+        if same {
+            for (queue, known) in fresh.iter_mut().zip(&self.entries) {
+                (queue.mean, queue.below.mean) = (known.mean, known.below.mean);
+            }
+        }
         self.limited = fresh.iter().any(|queue| queue.maximum.is_some());
         self.entries = fresh;
         self.capacity = state.capacity().amount(state.config().reference_precision);
@@ -338,6 +433,22 @@ impl Queues {
         self.may_recall(name) && self.line(name).next().is_some_and(fits)
     }
 
+    /// Whether what has changed lets the queue recall more than before.
+    pub(crate) fn gains(&self, name: &str, changed: &Recallable) -> bool {
+        self.may_recall(name) && (changed.lent || self.line(name).any(|id| changed.claims.contains(&id)))
+    }
+
+    /// What may be recalled when jobs of these queues give way: less than before, but by more.
+    pub(crate) fn claims_of<'a>(&self, givers: impl Iterator<Item = &'a str>) -> Recallable {
+        Recallable { lent: false, claims: givers.flat_map(|name| self.line(name)).collect() }
+    }
+
+    /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may be recalled.
+    pub(crate) fn has_lent(&self, name: &str) -> bool {
+        let own = self.line(name).next().map(|id| self.entries[id].own_part());
+        self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
+    }
+
     /// What a queue is guaranteed, and what it holds of that; `None` when it is guaranteed nothing.
     pub(crate) fn guarantee(&self, name: &str) -> Option<(QueueAmount, QueueAmount)> {
         let queue = &self.entries[*self.ids.get(name)?];
@@ -387,22 +498,15 @@ impl Recall<'_> {
         within
             && theirs.first().is_some_and(|id| self.is_own_part_lent(*id, giver))
             && theirs.iter().take_while(|id| !self.mine.contains(id)).all(|id| {
-                let (queue, back) = (&self.queues.entries[*id], self.back(*id));
-                let all = queue.standing().minus(queue.planned).minus(back.all);
-                let firm = queue.firm.minus(queue.planned_firm).minus(back.firm);
-                is_lent(giver, all, firm, queue.guaranteed)
+                let back = self.back(*id);
+                self.queues.entries[*id].whole().without(back.all, back.firm).is_lent(giver)
             })
     }
 
     /// Whether the jobs that name a queue hold more than its guarantee leaves them.
     fn is_own_part_lent(&self, id: usize, giver: Giver<'_>) -> bool {
-        let (queue, back) = (&self.queues.entries[id], self.back(id));
-        let below = &queue.below;
-        let planned = queue.planned.minus(below.planned);
-        let planned_firm = queue.planned_firm.minus(below.planned_firm);
-        let all = queue.standing().minus(below.standing).minus(planned).minus(back.own);
-        let firm = queue.firm.minus(below.firm).minus(planned_firm).minus(back.own_firm);
-        is_lent(giver, all, firm, queue.guaranteed.minus(below.guaranteed))
+        let back = self.back(id);
+        self.queues.entries[id].own_part().without(back.own, back.own_firm).is_lent(giver)
     }
 
     fn back(&self, id: usize) -> Back {
@@ -422,11 +526,6 @@ impl Recall<'_> {
             }
         }
     }
-}
-
-/// Whether something of what is held is on loan, and of that which is not preemptible if the giver is not.
-fn is_lent(giver: Giver<'_>, all: QueueAmount, firm: QueueAmount, guaranteed: QueueAmount) -> bool {
-    !all.within(guaranteed) && (giver.preemptible || !firm.within(guaranteed))
 }
 
 /// What blocks and memory count for in a queue.

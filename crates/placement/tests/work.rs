@@ -9,7 +9,7 @@ use tessera_ledger::*;
 use tessera_placement::{Limits, Pool, Work};
 use world::{World, cards, job};
 
-use CardKind::Gpu;
+use CardKind::{Gpu, Npu};
 
 /// A world and an index that is kept current.
 struct Kept {
@@ -106,4 +106,35 @@ fn what_idle_queues_held_is_not_counted_again_by_every_decision() {
     kept.world.submit(JobSpec { queue: names[2].clone(), ..job(5, 10) });
     kept.round();
     assert_eq!(kept.round().uses_recounted, 1, "that of the queue that holds something now");
+}
+
+#[test]
+fn a_job_that_nothing_can_be_recalled_for_is_not_tried_whenever_any_queue_changes() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Npu, 10, 100)]));
+    for name in ["owner", "neighbour", "busy"] {
+        world.queue_of(name, "", (10, 100), None, 1);
+    }
+    world.submit(JobSpec { queue: "neighbour".to_owned(), ..job(10, 10) });
+    world.settle(5);
+    let mut kept = Kept::new(world);
+    let mut spec = JobSpec { queue: "owner".to_owned(), ..job(10, 10) };
+    spec.virtual_card.kinds = [Gpu].into();
+    let waiting = kept.world.submit(spec);
+    kept.round();
+    assert_eq!(kept.world.job_state(waiting), JobState::Pending, "the neighbour is guaranteed what it holds");
+    for round in 0..10 {
+        let mut spec = JobSpec { queue: "busy".to_owned(), ..job(2, 10) };
+        spec.virtual_card.kinds = [Npu].into();
+        let other = kept.world.submit(spec);
+        assert_eq!(kept.round().tried, 1, "only the job that came, in round {round}");
+        assert_eq!(kept.round().tried, 0);
+        kept.world.finish(other);
+        assert_eq!(kept.round().tried, 0);
+    }
+    // Now the neighbour is guaranteed less than it holds.
+    kept.world.queue_of("neighbour", "", (5, 100), None, 1);
+    let decided = kept.round();
+    assert_eq!(decided.tried, 1);
+    assert_eq!(kept.world.job_state(waiting), JobState::Starting, "it has its grant and waits for what gives way");
 }

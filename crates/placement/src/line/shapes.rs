@@ -13,7 +13,7 @@ use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, Classes};
-use crate::queues::Queues;
+use crate::queues::{Queues, Recallable};
 use crate::victims::{Standing, Victims};
 
 /// Most shapes that are remembered without a job, because another such job often follows soon.
@@ -322,13 +322,18 @@ impl Shapes {
         {
             self.try_line(line, |shape| shape.spec.priority > standing.priority);
         }
-        self.recall_changed(queues);
+        if queues.has_lent(&standing.queue) {
+            self.recall_changed(queues, &Recallable::of_all());
+        }
     }
 
-    /// What may be recalled has changed: the shapes of queues that may recall something are tried again.
-    pub(crate) fn recall_changed(&mut self, queues: &Queues) {
+    /// More may be recalled than before: the shapes of the queues that gain by it are tried again.
+    pub(crate) fn recall_changed(&mut self, queues: &Queues, changed: &Recallable) {
+        if changed.is_nothing() {
+            return;
+        }
         for line in self.lines() {
-            if queues.may_recall(&self.lines[line.0].queue) {
+            if queues.gains(&self.lines[line.0].queue, changed) {
                 self.try_line(line, |_| true);
             }
         }
