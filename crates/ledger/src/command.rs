@@ -92,6 +92,13 @@ pub enum Command {
         /// The job.
         job: JobId,
     },
+    /// A job ran longer than its time limit, and its agent did not stop it.
+    ExpireJob {
+        /// The job.
+        job: JobId,
+        /// The grant under which it ran so long: another attempt has its own time.
+        allocation: AllocationId,
+    },
     /// A waiting job is not considered until it is released.
     HoldJob {
         /// The job.

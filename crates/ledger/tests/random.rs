@@ -188,6 +188,10 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 1 => Command::HoldJob { job },
                 2 => Command::ReleaseJob { job },
                 3 => Command::SuspendJob { job },
+                4 => Command::ExpireJob {
+                    job,
+                    allocation: state.job(job).and_then(|job| job.allocation).unwrap_or_default(),
+                },
                 _ => Command::ResumeJob { job },
             }
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use pool::{Pool, card, exited, node, numbered, slice, spec, stopped};
 use tessera_ledger::{
-    CardHealth, CardId, CardKind, Command, Eligibility, Ending, JobState, MilliTflops, MovePhase, NodeId, NodeState,
-    Observation, OnDisconnect, Outcome, PlanPart, PlannedWorker, PoolConfig, QueueAmount, QueueSettings, Reason,
-    Rejection, Request, RequestId, RequestKey, Revision, StopCause,
+    AllocationId, CardHealth, CardId, CardKind, Command, Eligibility, Ending, JobState, MilliTflops, MovePhase, NodeId,
+    NodeState, Observation, OnDisconnect, Outcome, PlanPart, PlannedWorker, PoolConfig, QueueAmount, QueueSettings,
+    Reason, Rejection, Request, RequestId, RequestKey, Revision, StopCause,
 };
 
 fn one_card(blocks: u64) -> Pool {
@@ -268,6 +268,44 @@ fn people_hold_suspend_and_resume() {
     pool.run(Command::CancelJob { job });
     assert_eq!(pool.state.job(job).unwrap().state, JobState::Cancelled);
     assert_eq!(rejected(pool.run(Command::CancelJob { job })).code(), "ILLEGAL_TRANSITION");
+}
+
+/// A job that its agent does not stop at its time limit ends as one that its agent stops there.
+#[test]
+fn a_job_whose_agent_ignores_its_limit_ends_as_timed_out() {
+    let running = || {
+        let mut pool = one_card(8);
+        let job = pool.submit(|spec| spec.retry.max_retries = 3);
+        pool.grant(job, vec![slice(0, 0, 0, 2)]);
+        let allocation = pool.allocation_of(job).id;
+        assert_eq!(
+            rejected(pool.run(Command::ExpireJob { job, allocation })).code(),
+            "ILLEGAL_TRANSITION",
+            "nothing of it runs yet"
+        );
+        pool.report_all(job, &Observation::Running);
+        (pool, job, allocation)
+    };
+    let (mut by_agent, job, _) = running();
+    by_agent.report_all(job, &stopped(StopCause::TimeLimit, None));
+    let (mut by_leader, job, allocation) = running();
+    let other = AllocationId(allocation.0 + 1);
+    let stale = by_leader.run(Command::ExpireJob { job, allocation: other });
+    assert_eq!(rejected(stale).code(), "ILLEGAL_TRANSITION", "another attempt has its own time");
+    assert_eq!(by_leader.run(Command::ExpireJob { job, allocation }), Outcome::Done);
+    assert_eq!(
+        by_leader.state.job(job).unwrap().state,
+        JobState::Completing,
+        "its blocks come back when it has stopped"
+    );
+    assert_eq!(by_leader.state.block_counts().draining, 2);
+    by_leader.report_all(job, &stopped(StopCause::Ordered, None));
+    for pool in [by_agent, by_leader] {
+        let ended = pool.state.job(job).unwrap();
+        assert_eq!((ended.state, &ended.reason), (JobState::Timeout, &Reason::TimeLimit));
+        assert_eq!(ended.history.last().and_then(|attempt| attempt.reason.clone()), Some(Reason::TimeLimit));
+        assert_eq!(pool.state.block_counts().free, 8);
+    }
 }
 
 /// A queue's maximum, and that of the queues above it, holds for every grant.

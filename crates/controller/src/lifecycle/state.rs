@@ -157,7 +157,7 @@ impl Lifecycle {
     fn look_at_limits(&mut self, state: &State, now: Instant, effects: &mut Vec<Effect>) {
         self.running_since.retain(|allocation, _| state.allocation(*allocation).is_some());
         let running_since = &mut self.running_since;
-        let late: Vec<JobId> = state
+        let late: Vec<(JobId, AllocationId)> = state
             .allocations()
             .filter_map(|allocation| {
                 let job = state.job(allocation.job)?;
@@ -168,12 +168,12 @@ impl Lifecycle {
                     return None;
                 }
                 let since = *running_since.entry(allocation.id).or_insert(now);
-                (now.saturating_duration_since(since) > allowed).then_some(job.id)
+                (now.saturating_duration_since(since) > allowed).then_some((job.id, allocation.id))
             })
             .collect();
-        for job in late {
-            tracing::warn!(%job, "a job ran past its time limit and its agent did not stop it: it is cancelled");
-            self.propose(Duty::Expire(job), Command::CancelJob { job }, "the time limit", effects);
+        for (job, allocation) in late {
+            tracing::warn!(%job, "a job ran past its time limit and its agent did not stop it: it is ended");
+            self.propose(Duty::Expire(job), Command::ExpireJob { job, allocation }, NAME, effects);
         }
     }
 

@@ -263,14 +263,23 @@ async fn a_job_past_its_limit_is_stopped_when_its_agent_fails_to() {
     for _ in 0..100 {
         assert_eq!(stage.ledger.apply(Command::Tick), Outcome::Done);
     }
-    let mut expired = |seconds| {
+    let look = |stage: &mut Stage, seconds| {
         stage.leases.heard(node, stage.began + Duration::from_secs(seconds));
-        duties(&stage.look(seconds)).contains(&Duty::Expire(id))
+        stage.look(seconds)
     };
-    assert!(!expired(20), "log time is not this process' time");
+    assert!(!duties(&look(&mut stage, 20)).contains(&Duty::Expire(id)), "log time is not this process' time");
     // Limit, grace and slack are 45 s.
-    assert!(!expired(44), "its agent still has time");
-    assert!(expired(56));
+    assert!(!duties(&look(&mut stage, 44)).contains(&Duty::Expire(id)), "its agent still has time");
+    let effects = look(&mut stage, 56);
+    assert!(duties(&effects).contains(&Duty::Expire(id)));
+    stage.commit(effects);
+    let job = stage.ledger.state.job(id).expect("it is known");
+    assert_eq!((job.state, &job.reason), (JobState::Completing, &tessera_ledger::Reason::TimeLimit));
+    let cause = tessera_ledger::StopCause::Ordered;
+    let exit =
+        tessera_ledger::WorkerExit { cause, code: None, signal: Some(15), checkpointed: false, message: String::new() };
+    stage.ledger.report(node, owner(&grant, 0), Observation::Stopped(exit));
+    assert_eq!(stage.ledger.state.job(id).expect("it is known").state, JobState::Timeout);
 }
 
 #[tokio::test(start_paused = true)]

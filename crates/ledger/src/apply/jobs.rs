@@ -7,7 +7,7 @@ use super::Applied;
 use crate::allocation::{Allocation, MovePhase};
 use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
-use crate::ids::JobId;
+use crate::ids::{AllocationId, JobId};
 use crate::job::{Ending, Job, JobSpec, JobState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
@@ -135,6 +135,16 @@ impl State {
             }
             _ => return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "cancelled" }),
         }
+        Ok(Outcome::Done)
+    }
+
+    /// Ends a job that ran longer than its time limit, as if its agent had.
+    pub(super) fn expire_job(&mut self, id: JobId, allocation: AllocationId) -> Applied {
+        let job = self.known_job(id)?;
+        if job.state != JobState::Running || job.allocation != Some(allocation) {
+            return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "ended at a time limit" });
+        }
+        self.wind_up(id, Ending::Timeout, Reason::TimeLimit);
         Ok(Outcome::Done)
     }
 

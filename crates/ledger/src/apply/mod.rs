@@ -135,6 +135,7 @@ impl State {
             Command::UpdateCached { node, cached } => self.update_cached(*node, cached),
             Command::SubmitJob { spec, traceparent } => self.submit_job(request, spec, traceparent),
             Command::CancelJob { job } => self.cancel_job(*job, &request.actor),
+            Command::ExpireJob { job, allocation } => self.expire_job(*job, *allocation),
             Command::HoldJob { job } => self.hold_job(*job),
             Command::ReleaseJob { job } => self.release_job(*job),
             Command::SuspendJob { job } => self.suspend_job(*job),

@@ -12,7 +12,7 @@ use super::spec::{spec_from_wire, spec_to_wire};
 use super::stored::{self, request::Command as Stored};
 use super::{FORMAT, WireError};
 use crate::command::{Command, Request};
-use crate::ids::{JobId, MoveId, NodeId, RequestId, RequestKey};
+use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId, RequestKey};
 use crate::units::Epoch;
 
 /// What errors call a command.
@@ -92,6 +92,9 @@ fn command_to_wire(command: &Command) -> Stored {
             Stored::SubmitJob(stored::SubmitJob { spec: Some(spec_to_wire(spec)), traceparent: traceparent.clone() })
         }
         Command::CancelJob { job } => Stored::CancelJob(stored::CancelJob { job_id: job.0 }),
+        Command::ExpireJob { job, allocation } => {
+            Stored::ExpireJob(stored::ExpireJob { job_id: job.0, allocation_id: allocation.0 })
+        }
         Command::HoldJob { job } => Stored::HoldJob(stored::HoldJob { job_id: job.0 }),
         Command::ReleaseJob { job } => Stored::ReleaseJob(stored::ReleaseJob { job_id: job.0 }),
         Command::SuspendJob { job } => Stored::SuspendJob(stored::SuspendJob { job_id: job.0 }),
@@ -139,6 +142,9 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
             traceparent: submit.traceparent,
         },
         Stored::CancelJob(cancel) => Command::CancelJob { job: JobId(cancel.job_id) },
+        Stored::ExpireJob(expire) => {
+            Command::ExpireJob { job: JobId(expire.job_id), allocation: AllocationId(expire.allocation_id) }
+        }
         Stored::HoldJob(hold) => Command::HoldJob { job: JobId(hold.job_id) },
         Stored::ReleaseJob(release) => Command::ReleaseJob { job: JobId(release.job_id) },
         Stored::SuspendJob(suspend) => Command::SuspendJob { job: JobId(suspend.job_id) },

@@ -317,6 +317,7 @@ fn command() -> impl Strategy<Value = Command> {
         (node_id(), btree_set(text(), 0..3)).prop_map(|(node, cached)| Command::UpdateCached { node, cached }),
         (spec(), text()).prop_map(|(spec, traceparent)| Command::SubmitJob { spec: Arc::new(spec), traceparent }),
         job().prop_map(|job| Command::CancelJob { job }),
+        (job(), any::<u64>()).prop_map(|(job, id)| Command::ExpireJob { job, allocation: AllocationId(id) }),
         job().prop_map(|job| Command::HoldJob { job }),
         job().prop_map(|job| Command::ReleaseJob { job }),
         job().prop_map(|job| Command::SuspendJob { job }),

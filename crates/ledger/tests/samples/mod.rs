@@ -27,6 +27,7 @@ pub fn name(command: &Command) -> &'static str {
         Command::UpdateCached { .. } => "update_cached",
         Command::SubmitJob { .. } => "submit_job",
         Command::CancelJob { .. } => "cancel_job",
+        Command::ExpireJob { .. } => "expire_job",
         Command::HoldJob { .. } => "hold_job",
         Command::ReleaseJob { .. } => "release_job",
         Command::SuspendJob { .. } => "suspend_job",
@@ -42,7 +43,7 @@ pub fn name(command: &Command) -> &'static str {
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 21;
+pub const KINDS: usize = 22;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -57,6 +58,7 @@ pub fn commands() -> Vec<Command> {
         Command::UpdateCached { node, cached: cached() },
         Command::SubmitJob { spec: Arc::new(spec()), traceparent: "00-4bf92f-00f067-01".to_owned() },
         Command::CancelJob { job },
+        Command::ExpireJob { job, allocation: AllocationId(9) },
         Command::HoldJob { job },
         Command::ReleaseJob { job },
         Command::SuspendJob { job },
