@@ -241,6 +241,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::NotInitialized
         | R::MembershipRefused => Code::FailedPrecondition,
         R::NodeChanged
+        | R::ConfigChanged
         | R::BlocksNotFree
         | R::MemoryNotFree
         | R::GrantMismatch
@@ -302,6 +303,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::NotPreemptible { .. } => ErrorReason::NotPreemptible,
         Rejection::QueueLimit { .. } => ErrorReason::QueueLimit,
         Rejection::QueueBusy(_) => ErrorReason::QueueBusy,
+        Rejection::ConfigChanged => ErrorReason::ConfigChanged,
         Rejection::MoveStale(_) => ErrorReason::MoveStale,
         Rejection::NoMasterPort(_) => ErrorReason::NoMasterPort,
         Rejection::StaleAllocation(_) => ErrorReason::StaleAllocation,

@@ -238,6 +238,15 @@ pub fn config_of_request(config: Option<&v1::PoolConfig>) -> Result<PoolConfig, 
     read_config(config).map_err(|error| error.under("config").into())
 }
 
+/// Takes the settings that those of a request were made from, if it names them.
+///
+/// # Errors
+/// A [`Refusal`] with the fields that are not acceptable.
+pub fn expected_config_of_request(expected: Option<&v1::PoolConfig>) -> Result<Option<Box<PoolConfig>>, Refusal> {
+    let read = |expected| read_config(expected).map_err(|error| Refusal::from(error.under("expected")));
+    expected.map(|expected| read(expected).map(Box::new)).transpose()
+}
+
 fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
     let time = |field: &str, value: &Option<prost_types::Duration>| {
         let time = duration_from_wire(field, value.as_ref().ok_or_else(|| FieldError::missing(field))?)?;

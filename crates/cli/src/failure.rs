@@ -101,6 +101,9 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
         R::ExceedsPool | R::ExceedsMemory => "ask for less, or add nodes; `tessera pool show` names the total",
         R::ExceedsCard => "ask for less, or let the virtual card span more than one card: `span: node` or `span: pool`",
         R::ExceedsHost => "ask for less `host` in the job file; `tessera node list` shows what hosts offer",
+        R::ConfigChanged => {
+            "somebody else changed them at the same time: look with `tessera pool config show`, then try again"
+        }
         R::IllegalTransition => "`tessera job show JOB` says where the job stands",
         R::RequestIdReused => "leave the request id away, or choose a new one",
         R::NodeBusy => {

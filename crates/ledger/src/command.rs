@@ -133,6 +133,8 @@ pub enum Command {
     SetConfig {
         /// All settings.
         config: PoolConfig,
+        /// The settings that these were made from: refused when others are in force. `None`: whatever is in force.
+        expected: Option<Box<PoolConfig>>,
     },
     /// What the placement actor decided against a known revision. Each part is validated again and accepted or refused.
     CommitPlan {

@@ -196,6 +196,9 @@ pub enum Rejection {
         /// The most processor time and the most memory of any such host, not always of the same.
         most: HostRequest,
     },
+    /// The settings are not those that new ones were made from.
+    #[error("the settings were changed since they were read; read them again and change what is there now")]
+    ConfigChanged,
 }
 
 impl Rejection {
@@ -227,6 +230,7 @@ impl Rejection {
             Self::GrantMismatch { .. } => "GRANT_MISMATCH",
             Self::NotPreemptible { .. } => "NOT_PREEMPTIBLE",
             Self::QueueLimit { .. } => "QUEUE_LIMIT",
+            Self::ConfigChanged => "CONFIG_CHANGED",
             Self::QueueBusy(_) => "QUEUE_BUSY",
             Self::MoveStale(_) => "MOVE_STALE",
             Self::NoMasterPort(_) => "NO_MASTER_PORT",

@@ -132,7 +132,7 @@ fn crowded_host() -> Pool {
     let mut pool = Pool::with_nodes(&[]);
     let tessera_ledger::PoolConfig { block_size, reference_precision, .. } = tessera_ledger::PoolConfig::default();
     let config = tessera_ledger::PoolConfig { block_size, reference_precision, ..samples::full_config() };
-    pool.run(Command::SetConfig { config });
+    pool.run(Command::SetConfig { config, expected: None });
     let node = samples::full_node();
     pool.run(Command::RegisterNode { node, cards: pool::numbered(&[card(CardKind::Npu, 10)]) });
     let job = pool.submit(|spec| {

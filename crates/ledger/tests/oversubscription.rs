@@ -13,7 +13,7 @@ const CARD: CardId = CardId { node: NodeId(0), index: 0 };
 
 fn set(pool: &mut Pool, percent: u32) {
     let config = PoolConfig { oversubscription: [(CardKind::Gpu, Percent(percent))].into(), ..PoolConfig::default() };
-    assert_eq!(pool.run(Command::SetConfig { config }), Outcome::Done);
+    assert_eq!(pool.run(Command::SetConfig { config, expected: None }), Outcome::Done);
 }
 
 fn shared(start: u32, blocks: u32) -> Slice {
@@ -143,7 +143,7 @@ fn a_policy_that_could_not_be_is_refused() {
     for percent in [0, 99, 1001] {
         let oversubscription = [(CardKind::Npu, Percent(percent))].into();
         let config = PoolConfig { oversubscription, ..PoolConfig::default() };
-        let outcome = pool.run(Command::SetConfig { config });
+        let outcome = pool.run(Command::SetConfig { config, expected: None });
         let Outcome::Rejected(Rejection::Invalid { field, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(field, "config.oversubscription[npu]");
     }

@@ -23,7 +23,7 @@ fn set_queue(pool: &mut Pool, name: &str, parent: &str) -> Outcome {
 
 fn set_half_life(pool: &mut Pool, half_life: Duration) {
     let config = PoolConfig { fair_share_half_life: half_life, ..pool.state.config().clone() };
-    assert_eq!(pool.run(Command::SetConfig { config }), Outcome::Done);
+    assert_eq!(pool.run(Command::SetConfig { config, expected: None }), Outcome::Done);
 }
 
 fn pass(pool: &mut Pool, time: Duration) {
@@ -113,4 +113,22 @@ fn no_queue_can_be_below_itself() {
         let outcome = set_queue(&mut pool, "a1", &format!("a{below}"));
         assert!(is_refused(&outcome, "circle"), "below a{below}: {outcome:?}");
     }
+}
+
+#[test]
+fn settings_that_were_changed_meanwhile_are_not_overwritten() {
+    let mut pool = Pool::with_nodes(&[]);
+    let read = pool.state.config().clone();
+    let first = PoolConfig { job_limit: 7, ..read.clone() };
+    let second = PoolConfig { preemptions_per_hour: 1, ..read.clone() };
+    let set = |pool: &mut Pool, config: &PoolConfig, expected: Option<&PoolConfig>| {
+        pool.run(Command::SetConfig { config: config.clone(), expected: expected.cloned().map(Box::new) })
+    };
+    assert_eq!(set(&mut pool, &first, Some(&read)), Outcome::Done);
+    assert_eq!(set(&mut pool, &second, Some(&read)), Outcome::Rejected(Rejection::ConfigChanged));
+    assert_eq!(pool.state.config(), &first);
+    let both = PoolConfig { preemptions_per_hour: 1, ..first.clone() };
+    assert_eq!(set(&mut pool, &both, Some(&first)), Outcome::Done);
+    assert_eq!(set(&mut pool, &second, None), Outcome::Done, "whoever expects nothing replaces whatever is there");
+    assert_eq!(pool.state.config(), &second);
 }

@@ -285,7 +285,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
         Step::Oversubscribe { kind, percent } => {
             let mut config = state.config().clone();
             config.oversubscription.insert(CardKind::ALL[usize::from(kind)], Percent(percent));
-            Command::SetConfig { config }
+            Command::SetConfig { config, expected: None }
         }
         Step::Replay { .. } | Step::Wait { .. } => return None,
     })

@@ -365,7 +365,7 @@ fn a_move_goes_step_by_step() {
 #[test]
 fn the_ledger_forgets_in_bounded_time() {
     let mut pool = one_card(8);
-    pool.run(Command::SetConfig { config: PoolConfig { event_limit: 3, ..PoolConfig::default() } });
+    pool.run(Command::SetConfig { config: PoolConfig { event_limit: 3, ..PoolConfig::default() }, expected: None });
     let job = pool.submit(|_| {});
     pool.run(Command::CancelJob { job });
     pool.time += 25 * 3_600_000;

@@ -194,7 +194,10 @@ fn packing_stacks_or_spreads_as_job_queue_or_pool_say() {
     assert_eq!(distinct(&own), 1, "the job goes before its queue");
 
     let (mut world, _) = racks();
-    world.apply(Command::SetConfig { config: PoolConfig { packing: Packing::Spread, ..PoolConfig::default() } });
+    world.apply(Command::SetConfig {
+        config: PoolConfig { packing: Packing::Spread, ..PoolConfig::default() },
+        expected: None,
+    });
     let all: Vec<NodeId> = (0..4).flat_map(|_| placed(&mut world, job(2, 10))).collect();
     assert_eq!(distinct(&all), 4);
     let gang = world.submit(JobSpec { gang: 4, ..job(2, 10) });

@@ -32,7 +32,7 @@ fn world(nodes: &[Vec<RandomCard>], queues: &[RandomQueue]) -> World {
     let mut world = World::random(nodes);
     // The budget of preemptions would hide a loop: it is as good as none here.
     let config = PoolConfig { preemptions_per_hour: 10_000, ..PoolConfig::default() };
-    assert_eq!(world.apply(Command::SetConfig { config }), Outcome::Done);
+    assert_eq!(world.apply(Command::SetConfig { config, expected: None }), Outcome::Done);
     for (name, (guaranteed, more, weight)) in QUEUES.iter().zip(queues) {
         let parent = if matches!(*name, "left" | "right") { "top" } else { "" };
         let maximum = more.map(|more| (guaranteed + more, 1_000_000));

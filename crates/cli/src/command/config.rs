@@ -32,8 +32,9 @@ async fn show(mut desk: Desk) -> Result<Exit, Failure> {
 /// Changes what is given and keeps the rest.
 async fn set(desk: Desk, args: SetConfigArgs) -> Result<Exit, Failure> {
     const WHAT: &str = "the settings were not changed";
-    let config = merged(&args, present(&desk, WHAT).await?);
-    let request = SetPoolConfigRequest { request_id: String::new(), config: Some(config) };
+    let present = present(&desk, WHAT).await?;
+    let config = Some(merged(&args, present.clone()));
+    let request = SetPoolConfigRequest { request_id: String::new(), config, expected: Some(present) };
     let answer = desk.client.set_pool_config(request).await.map_err(|error| Failure::call(WHAT, &error))?;
     let view = MutationView { name: "pool".to_owned(), done: "is configured".to_owned(), revision: answer.revision };
     desk.report(vec![Ok(view)])

@@ -191,7 +191,10 @@ async fn what_is_refused_counts_against_the_budget_so_that_a_run_ends() {
 async fn a_pool_compacts_itself_only_when_its_settings_say_so_and_within_the_hour() {
     let mut stage = Stage::new();
     let policy = CompactionPolicy { automatic: true, threshold: tessera_ledger::Percent(10), moves_per_hour: 1 };
-    stage.ledger.apply(Command::SetConfig { config: PoolConfig { compaction: policy, ..PoolConfig::default() } });
+    stage.ledger.apply(Command::SetConfig {
+        config: PoolConfig { compaction: policy, ..PoolConfig::default() },
+        expected: None,
+    });
     let effects = stage.changed();
     let effects = stage.plan(&effects);
     assert_eq!(proposal(&effects).map(|request| moves(&request)), Some(1), "one move an hour");
@@ -204,7 +207,10 @@ async fn a_pool_compacts_itself_only_when_its_settings_say_so_and_within_the_hou
 
     let mut stage = Stage::new();
     let patient = CompactionPolicy { threshold: tessera_ledger::Percent(90), ..policy };
-    stage.ledger.apply(Command::SetConfig { config: PoolConfig { compaction: patient, ..PoolConfig::default() } });
+    stage.ledger.apply(Command::SetConfig {
+        config: PoolConfig { compaction: patient, ..PoolConfig::default() },
+        expected: None,
+    });
     let effects = stage.changed();
     let effects = stage.plan(&effects);
     assert_eq!(proposal(&effects), None, "less lies scattered than the threshold says, and nobody waits");

@@ -125,7 +125,7 @@ async fn a_card_that_does_not_exist_and_settings_that_cannot_work_are_refused() 
     let node = Some(v1::NodeRef { r#ref: Some(Ref::Id(place.0)) });
     let get = v1::GetCardRequest { node, index: 5, ..Default::default() };
     assert_refused(pool.get_card(get).await, Code::NotFound, ErrorReason::CardUnknown);
-    let set = v1::SetPoolConfigRequest { request_id: id(), config: Some(v1::PoolConfig::default()) };
+    let set = v1::SetPoolConfigRequest { request_id: id(), config: Some(v1::PoolConfig::default()), expected: None };
     assert_refused(pool.set_pool_config(set).await, Code::InvalidArgument, ErrorReason::InvalidField);
     let member = Some(v1::NewMember { name: String::new(), address: "nowhere".to_owned() });
     let add = v1::AddMemberRequest { request_id: id(), member };

@@ -103,9 +103,33 @@ async fn settings_and_queues_are_read_and_changed() {
     let get = v1::GetPoolConfigRequest::default;
     let mut config = pool.get_pool_config(get()).await.expect("settings").into_inner().config.expect("settings");
     config.job_limit = 7;
-    let set = v1::SetPoolConfigRequest { request_id: id(), config: Some(config.clone()) };
+    let set = v1::SetPoolConfigRequest { request_id: id(), config: Some(config.clone()), expected: None };
     pool.set_pool_config(set).await.expect("they are acceptable");
-    assert_eq!(pool.get_pool_config(get()).await.expect("settings").into_inner().config, Some(config));
+    assert_eq!(pool.get_pool_config(get()).await.expect("settings").into_inner().config, Some(config.clone()));
+
+    // Two operators read the same settings, and each changes another one.
+    let mut rivals = [config.clone(), config.clone()];
+    rivals[0].preemptions_per_hour = 1;
+    rivals[1].event_limit = 1_000;
+    let [first, second] = rivals.map(|changed| v1::SetPoolConfigRequest {
+        request_id: id(),
+        config: Some(changed),
+        expected: Some(config.clone()),
+    });
+    let repeated = first.clone();
+    pool.set_pool_config(first).await.expect("nobody was faster");
+    assert_refused(pool.set_pool_config(second.clone()).await, Code::Aborted, ErrorReason::ConfigChanged);
+    pool.set_pool_config(repeated).await.expect("the same request is answered the same");
+    let now = pool.get_pool_config(get()).await.expect("settings").into_inner().config.expect("settings");
+    assert_eq!((now.preemptions_per_hour, now.event_limit), (1, config.event_limit), "the first change stands");
+    let changed = v1::PoolConfig { event_limit: 1_000, ..now.clone() };
+    let again = v1::SetPoolConfigRequest { config: Some(changed), expected: Some(now), ..second };
+    pool.set_pool_config(v1::SetPoolConfigRequest { request_id: id(), ..again })
+        .await
+        .expect("made from what is there");
+    let incomplete =
+        v1::SetPoolConfigRequest { request_id: id(), config: Some(config), expected: Some(v1::PoolConfig::default()) };
+    assert_refused(pool.set_pool_config(incomplete).await, Code::InvalidArgument, ErrorReason::InvalidField);
 
     let settings = v1::QueueSettings { name: "vision".to_owned(), weight: 3, ..Default::default() };
     let set = v1::SetQueueRequest { request_id: id(), queue: Some(settings) };

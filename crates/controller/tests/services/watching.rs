@@ -173,7 +173,7 @@ async fn a_watch_whose_place_is_forgotten_is_told_from_where_it_may_start() {
     let member = &cluster.members[0];
     let mut config = member.pool.view().current().config().clone();
     config.event_limit = 5;
-    cluster.apply(Command::SetConfig { config }).await;
+    cluster.apply(Command::SetConfig { config, expected: None }).await;
     for _ in 0..20 {
         submit(&member.clients, 1).await;
     }

@@ -142,7 +142,7 @@ impl State {
             Command::ResumeJob { job } => self.resume_job(*job),
             Command::SetQueue { queue } => self.set_queue(queue),
             Command::RemoveQueue { name } => self.remove_queue(name),
-            Command::SetConfig { config } => self.set_config(config),
+            Command::SetConfig { config, expected } => self.set_config(config, expected.as_deref()),
             Command::CommitPlan { plan } => Ok(self.commit_plan(plan)),
             Command::ReportWorkers { node, reports } => self.report_workers(*node, reports),
             Command::AdvanceMove { id, from, proceed } => self.advance_move(*id, *from, *proceed),

@@ -169,8 +169,12 @@ impl State {
     }
 
     /// Changes the settings (law L6). The size of a block is fixed once a card is counted in it.
-    pub(super) fn set_config(&mut self, config: &PoolConfig) -> Applied {
+    /// Whoever names the settings that the new ones were made from undoes nobody else's change.
+    pub(super) fn set_config(&mut self, config: &PoolConfig, expected: Option<&PoolConfig>) -> Applied {
         check_config(config)?;
+        if expected.is_some_and(|expected| *expected != *self.config) {
+            return Err(Rejection::ConfigChanged);
+        }
         let same_blocks = config.block_size == self.config.block_size
             && config.reference_precision == self.config.reference_precision;
         if !same_blocks && self.cards().next().is_some() {

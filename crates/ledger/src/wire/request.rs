@@ -101,7 +101,10 @@ fn command_to_wire(command: &Command) -> Stored {
         Command::ResumeJob { job } => Stored::ResumeJob(stored::ResumeJob { job_id: job.0 }),
         Command::SetQueue { queue } => Stored::SetQueue(stored::SetQueue { queue: Some(queue_to_wire(queue)) }),
         Command::RemoveQueue { name } => Stored::RemoveQueue(stored::RemoveQueue { name: name.clone() }),
-        Command::SetConfig { config } => Stored::SetConfig(stored::SetConfig { config: Some(config_to_wire(config)) }),
+        Command::SetConfig { config, expected } => Stored::SetConfig(stored::SetConfig {
+            config: Some(config_to_wire(config)),
+            expected: expected.as_deref().map(config_to_wire),
+        }),
         Command::CommitPlan { plan } => Stored::CommitPlan(plan_to_wire(plan)),
         Command::ReportWorkers { node, reports } => Stored::ReportWorkers(stored::ReportWorkers {
             node_id: node.0,
@@ -155,6 +158,10 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         Stored::RemoveQueue(remove) => Command::RemoveQueue { name: remove.name },
         Stored::SetConfig(set) => Command::SetConfig {
             config: config_from_wire(&required("config", set.config)?).map_err(|error| error.under("config"))?,
+            expected: match set.expected {
+                Some(expected) => Some(Box::new(config_from_wire(&expected).map_err(|error| error.under("expected"))?)),
+                None => None,
+            },
         },
         Stored::CommitPlan(plan) => Command::CommitPlan { plan: plan_from_wire(plan)? },
         Stored::ReportWorkers(report) => Command::ReportWorkers {

@@ -324,7 +324,8 @@ fn command() -> impl Strategy<Value = Command> {
         job().prop_map(|job| Command::ResumeJob { job }),
         queue.prop_map(|queue| Command::SetQueue { queue }),
         text().prop_map(|name| Command::RemoveQueue { name }),
-        config().prop_map(|config| Command::SetConfig { config }),
+        (config(), option::of(config()))
+            .prop_map(|(config, expected)| Command::SetConfig { config, expected: expected.map(Box::new) }),
         (any::<u64>(), vec(part(), 0..4))
             .prop_map(|(revision, parts)| Command::CommitPlan { plan: Plan { revision: Revision(revision), parts } }),
         (node_id(), vec(report(), 0..4)).prop_map(|(node, reports)| Command::ReportWorkers { node, reports }),

@@ -65,7 +65,7 @@ pub fn commands() -> Vec<Command> {
         Command::ResumeJob { job },
         Command::SetQueue { queue: queue() },
         Command::RemoveQueue { name: "vision".to_owned() },
-        Command::SetConfig { config: config() },
+        Command::SetConfig { config: config(), expected: None },
         Command::CommitPlan { plan: plan() },
         Command::ReportWorkers { node, reports: reports() },
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
@@ -81,7 +81,8 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("register_node.host", Command::RegisterNode { node, cards: vec![] }),
         ("submit_job.host", Command::SubmitJob { spec: Arc::new(full_spec()), traceparent: String::new() }),
         ("set_queue.packing", Command::SetQueue { queue }),
-        ("set_config.policies", Command::SetConfig { config: full_config() }),
+        ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
+        ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
 }
 

@@ -84,7 +84,7 @@ impl Cluster {
     pub fn empty() -> Self {
         let mut cluster = Self { state: State::new(), entry: 0 };
         let config = PoolConfig { event_limit: 16, ..PoolConfig::default() };
-        cluster.apply([Command::SetConfig { config }]);
+        cluster.apply([Command::SetConfig { config, expected: None }]);
         cluster
     }
 

@@ -100,7 +100,7 @@ impl Engine {
             touched: Vec::new(),
             for_agents: Vec::new(),
         };
-        engine.carry_out("the settings", Command::SetConfig { config: mapping::config() })?;
+        engine.carry_out("the settings", Command::SetConfig { config: mapping::config(), expected: None })?;
         for name in queues {
             let (name, parent) = ((*name).to_owned(), String::new());
             let (guaranteed, maximum) = (QueueAmount::default(), None);

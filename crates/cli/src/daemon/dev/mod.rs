@@ -129,9 +129,10 @@ async fn small_blocks(client: &Client) -> Result<(), ClientError> {
     let config = PoolConfig {
         reference_precision: Precision::Fp32.into(),
         block_milli_tflops: CPU_BLOCK_MILLI_TFLOPS,
-        ..present
+        ..present.clone()
     };
-    client.set_pool_config(SetPoolConfigRequest { request_id: String::new(), config: Some(config) }).await?;
+    let request = SetPoolConfigRequest { request_id: String::new(), config: Some(config), expected: Some(present) };
+    client.set_pool_config(request).await?;
     Ok(())
 }
 

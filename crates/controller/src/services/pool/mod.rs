@@ -160,7 +160,8 @@ impl PoolService for PoolApi {
         request: Request<v1::SetPoolConfigRequest>,
     ) -> Result<Response<v1::SetPoolConfigResponse>, Status> {
         let config = pool_view::config_of_request(request.get_ref().config.as_ref())?;
-        let made = self.desk.make(request, Command::SetConfig { config }).await?;
+        let expected = pool_view::expected_config_of_request(request.get_ref().expected.as_ref())?;
+        let made = self.desk.make(request, Command::SetConfig { config, expected }).await?;
         Ok(Response::new(v1::SetPoolConfigResponse { revision: made.revision.0 }))
     }
 

@@ -138,7 +138,8 @@ mod tests {
         let mut state = State::new();
         let mut config = state.config().clone();
         config.event_limit = 2;
-        let shrink = Request { key: None, actor: "test".to_owned(), command: Command::SetConfig { config } };
+        let shrink =
+            Request { key: None, actor: "test".to_owned(), command: Command::SetConfig { config, expected: None } };
         state.apply(EntryPosition { revision: Revision(1), time: LogTime(1) }, &[shrink]);
         for revision in 2..=6 {
             let at = EntryPosition { revision: Revision(revision), time: LogTime(revision) };
