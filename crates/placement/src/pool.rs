@@ -1,6 +1,7 @@
 //! The pool as the placement actor knows it: built once from the ledger and then kept current by what each applied entry touched.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
 
@@ -81,9 +82,13 @@ impl Pool {
             _ => None,
         }) {
             let known = self.index.ledger_node(node).is_some();
-            let before = kept::prospects_of_node(&self.index, node);
+            // What is held of a host changes often and what a node could be used for seldom.
+            let now = state.node(node);
+            let same = self.index.ledger_node(node).zip(now).is_some_and(|(known, now)| Arc::ptr_eq(known, now));
+            let before = (!same).then(|| kept::prospects_of_node(&self.index, node));
             let cards = self.read_node(state, node);
-            self.prospects += u64::from(kept::prospects_of_node(&self.index, node) != before);
+            let changed = before.is_some_and(|before| kept::prospects_of_node(&self.index, node) != before);
+            self.prospects += u64::from(changed);
             changes += if known { 0 } else { cards.len() };
             freed.extend(cards);
         }

@@ -5,135 +5,20 @@
 //! its weight: what it holds above its guarantee, and what it held above it in the past, as a share of the pool in the
 //! resource of which that is more. In a tree this is compared from the top: first the top queues, then those below the first.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod entry;
+mod recall;
 
-use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, Queue, QueueAmount, State};
+use std::collections::BTreeMap;
+
+use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, State};
+
+use entry::Entry;
+pub(crate) use recall::{Giver, Recall, Recallable};
 
 /// Most queues above one another; the ledger allows no more.
 const DEPTH: usize = 16;
 /// A share of the whole pool.
 const WHOLE: u64 = 1_000_000_000_000;
-
-/// A queue as placement sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    name: String,
-    parent: Option<usize>,
-    guaranteed: QueueAmount,
-    maximum: Option<QueueAmount>,
-    weight: u32,
-    /// What its jobs hold, those that were told to stop included.
-    used: QueueAmount,
-    leaving: QueueAmount,
-    firm: QueueAmount,
-    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same plan.
-    planned: QueueAmount,
-    planned_firm: QueueAmount,
-    /// What it has held on average, as of the present decision.
-    mean: QueueAmount,
-    /// Whether there are queues below it, and the sums over these.
-    has_below: bool,
-    below: Below,
-}
-
-/// What is held, as far as it is firm, and what is guaranteed of it.
-#[derive(Clone, Copy, Debug)]
-struct Holding {
-    all: QueueAmount,
-    firm: QueueAmount,
-    guaranteed: QueueAmount,
-}
-
-impl Holding {
-    fn lends_more_than(self, before: Self) -> bool {
-        let guaranteed = (before.guaranteed, self.guaranteed);
-        is_more_lent(before.all, self.all, guaranteed) || is_more_lent(before.firm, self.firm, guaranteed)
-    }
-
-    /// Without what gives way before.
-    fn without(self, all: QueueAmount, firm: QueueAmount) -> Self {
-        Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
-    }
-
-    /// Whether something of it is on loan, and of that which is not preemptible if the giver is not.
-    fn is_lent(self, giver: Giver<'_>) -> bool {
-        !self.all.within(self.guaranteed) && (giver.preemptible || !self.firm.within(self.guaranteed))
-    }
-}
-
-/// Sums over the queues directly below one: what is left of the queue's own numbers is for the jobs that name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Below {
-    guaranteed: QueueAmount,
-    /// Without what is leaving.
-    standing: QueueAmount,
-    firm: QueueAmount,
-    planned: QueueAmount,
-    planned_firm: QueueAmount,
-    mean: QueueAmount,
-}
-
-impl Entry {
-    fn of(queue: &Queue) -> Self {
-        let (settings, nothing) = (&queue.settings, QueueAmount::default());
-        Self {
-            name: settings.name.clone(),
-            parent: None,
-            guaranteed: settings.guaranteed,
-            maximum: settings.maximum,
-            weight: settings.weight.max(1),
-            used: queue.used,
-            leaving: queue.leaving,
-            firm: queue.firm,
-            planned: nothing,
-            planned_firm: nothing,
-            mean: nothing,
-            has_below: false,
-            below: Below::default(),
-        }
-    }
-
-    fn standing(&self) -> QueueAmount {
-        self.used.minus(self.leaving)
-    }
-
-    /// Whether it may take back more of what it is guaranteed than it could as `before`.
-    fn claims_more_than(&self, before: &Self) -> bool {
-        !self.guaranteed.within(before.guaranteed) || !before.standing().within(self.standing())
-    }
-
-    /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for nothing; in all,
-    /// or of the jobs that name it.
-    fn lends_more_than(&self, before: &Self) -> bool {
-        self.own_part().lends_more_than(before.own_part()) || self.whole().lends_more_than(before.whole())
-    }
-
-    /// All that it holds and that can be recalled if it is on loan: not what the plan being made grants it.
-    fn whole(&self) -> Holding {
-        Holding {
-            all: self.standing().minus(self.planned),
-            firm: self.firm.minus(self.planned_firm),
-            guaranteed: self.guaranteed,
-        }
-    }
-
-    /// What is for the jobs that name it, beside the queues below it, and can be recalled if it is on loan.
-    fn own_part(&self) -> Holding {
-        let below = &self.below;
-        let planned = self.planned.minus(below.planned);
-        let planned_firm = self.planned_firm.minus(below.planned_firm);
-        Holding {
-            all: self.standing().minus(below.standing).minus(planned),
-            firm: self.firm.minus(below.firm).minus(planned_firm),
-            guaranteed: self.guaranteed.minus(below.guaranteed),
-        }
-    }
-
-    /// Whether it could take something more within its guarantee.
-    fn is_under(&self) -> bool {
-        self.standing().compute < self.guaranteed.compute && self.standing().memory <= self.guaranteed.memory
-    }
-}
 
 /// A queue that a grant would take above its maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,44 +42,6 @@ pub(crate) struct Changed {
     pub(crate) more: bool,
     /// More may be recalled than before.
     pub(crate) recall: Recallable,
-}
-
-/// Of whom more may be recalled than before, or by whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Recallable {
-    /// Some queue holds more on loan than before, or other jobs of it: whoever may recall anything may find something.
-    pub(crate) lent: bool,
-    /// Queues that may take back more of what they are guaranteed than before; those below them may too.
-    claims: BTreeSet<usize>,
-}
-
-impl Recallable {
-    /// Something on loan can give way that could not: whoever may recall anything may recall it.
-    pub(crate) fn of_all() -> Self {
-        Self { lent: true, ..Self::default() }
-    }
-
-    /// Whether nobody can recall anything that was out of reach before.
-    pub(crate) fn is_nothing(&self) -> bool {
-        !self.lent && self.claims.is_empty()
-    }
-}
-
-/// Whether more of `held` is above `guaranteed` than was of `before`, in any resource.
-fn is_more_lent(before: QueueAmount, held: QueueAmount, guaranteed: (QueueAmount, QueueAmount)) -> bool {
-    let (was, is) = guaranteed;
-    !held.within(is) && (!held.within(before) || !was.within(is))
-}
-
-/// A job that gives back what it holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Giver<'a> {
-    /// Its queue.
-    pub(crate) queue: &'a str,
-    /// What it holds.
-    pub(crate) amount: QueueAmount,
-    /// Whether it may be preempted by its own queue.
-    pub(crate) preemptible: bool,
 }
 
 /// All queues.
@@ -458,73 +305,6 @@ impl Queues {
     /// The recalls that a grant of `asked` to a job of the queue may make, one after the other.
     pub(crate) fn recall<'a>(&'a self, name: &str, asked: QueueAmount) -> Recall<'a> {
         Recall { queues: self, mine: self.line(name).collect(), asked, back: BTreeMap::new() }
-    }
-}
-
-/// Recalls for one grant: which further job may be made to give way, given those before it.
-#[derive(Clone, Debug)]
-pub(crate) struct Recall<'a> {
-    queues: &'a Queues,
-    mine: Vec<usize>,
-    asked: QueueAmount,
-    /// What is given back by queue.
-    back: BTreeMap<usize, Back>,
-}
-
-/// What jobs of a queue give back: in all, and as far as they are not preemptible.
-#[derive(Clone, Copy, Debug, Default)]
-struct Back {
-    all: QueueAmount,
-    firm: QueueAmount,
-    /// Of jobs that name the queue, not one below it.
-    own: QueueAmount,
-    own_firm: QueueAmount,
-}
-
-impl Recall<'_> {
-    /// Whether a job of another queue may be made to give way: the beneficiary stays within its guarantees, and the giver's
-    /// queues hold more than theirs; so do the jobs that name the giver's queue, which are guaranteed what the guarantees of the queues
-    /// below leave of that one's. As the ledger judges.
-    pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
-        let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
-        let mut mine = self.mine.iter().take_while(|id| !theirs.contains(id)).peekable();
-        if mine.peek().is_none() {
-            return false;
-        }
-        let within = mine.all(|id| {
-            let queue = &self.queues.entries[*id];
-            queue.standing().minus(self.back(*id).all).plus(self.asked).within(queue.guaranteed)
-        });
-        within
-            && theirs.first().is_some_and(|id| self.is_own_part_lent(*id, giver))
-            && theirs.iter().take_while(|id| !self.mine.contains(id)).all(|id| {
-                let back = self.back(*id);
-                self.queues.entries[*id].whole().without(back.all, back.firm).is_lent(giver)
-            })
-    }
-
-    /// Whether the jobs that name a queue hold more than its guarantee leaves them.
-    fn is_own_part_lent(&self, id: usize, giver: Giver<'_>) -> bool {
-        let back = self.back(id);
-        self.queues.entries[id].own_part().without(back.own, back.own_firm).is_lent(giver)
-    }
-
-    fn back(&self, id: usize) -> Back {
-        self.back.get(&id).copied().unwrap_or_default()
-    }
-
-    /// Counts a job in that gives way.
-    pub(crate) fn add(&mut self, giver: Giver<'_>) {
-        let firm = if giver.preemptible { QueueAmount::default() } else { giver.amount };
-        for (place, id) in self.queues.line(giver.queue).enumerate() {
-            let back = self.back.entry(id).or_default();
-            back.all = back.all.plus(giver.amount);
-            back.firm = back.firm.plus(firm);
-            if place == 0 {
-                back.own = back.own.plus(giver.amount);
-                back.own_firm = back.own_firm.plus(firm);
-            }
-        }
     }
 }
 
