@@ -153,6 +153,28 @@ fn others_recall_from_those_of_a_tenant_who_borrow() {
 }
 
 #[test]
+fn what_a_worker_held_that_is_over_is_not_there_to_be_taken() {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]]);
+    let gang = pool.submit(|spec| (spec.gang, spec.priority) = (2, 0));
+    let worker = |member, slices: Vec<Slice>| PlannedWorker { member, node: slices[0].card.node, slices };
+    let workers = vec![worker(0, vec![slice(0, 0, 0, 4)]), worker(1, vec![slice(0, 1, 0, 4)])];
+    pool.accept(PlanPart::Grant { job: gang, workers, victims: vec![] });
+    pool.report_all(gang, &Observation::Running);
+    let grant = pool.allocation_of(gang);
+    let report =
+        tessera_ledger::WorkerReport { worker: grant.owner(grant.workers[0].rank), observation: pool::exited(0) };
+    pool.run(Command::ReportWorkers { node: grant.workers[0].node, reports: vec![report] });
+    let urgent = waiting(&mut pool, "default", 90);
+    let refused = refusal(&mut pool, urgent, vec![slice(0, 0, 0, 2)], vec![gang]);
+    assert_eq!(
+        refused.as_deref(),
+        Some("it holds nothing on the cards and hosts granted"),
+        "its worker there has ended"
+    );
+    assert_eq!(refusal(&mut pool, urgent, vec![slice(0, 1, 0, 2)], vec![gang]), None);
+}
+
+#[test]
 fn priorities_of_other_queues_are_not_compared() {
     let mut pool = pool();
     let victim = running(&mut pool, "borrower", 0, 5, |spec| spec.priority = 0);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocation::{Allocation, AllocationPhase, PlannedWorker};
+use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, WorkerState};
 use crate::ids::{CardId, JobId, NodeId};
 use crate::job::{Job, JobState};
 use crate::queue::{Queue, QueueAmount};
@@ -50,6 +50,14 @@ struct OwnPart {
     holds: Amount,
 }
 
+/// What all victims of one grant mean to queues.
+struct Recalls {
+    /// What they give back together.
+    all: Returned,
+    /// By queue that a victim names, what of it is for such jobs.
+    lenders: BTreeMap<String, OwnPart>,
+}
+
 impl State {
     /// Law L4: each victim is of the same queue with a strictly lower effective priority, or is recalled from a queue that holds
     /// more than it is guaranteed; none is preempted too often, and each gives something that the beneficiary gets.
@@ -73,20 +81,24 @@ impl State {
             if !matches!(victim.state, JobState::Starting | JobState::Running) || !seen.insert(*id) {
                 return Err(refuse(*id, "it is not starting or running"));
             }
-            let mut slices = allocation.workers.iter().flat_map(|worker| &worker.slices);
+            // What a worker held that is over is nobody's to give.
+            let live = || allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
             let both_use_hosts = !job.spec.host.is_zero() && !victim.spec.host.is_zero();
-            let on_hosts = both_use_hosts && allocation.workers.iter().any(|worker| nodes.contains(&worker.node));
-            if !on_hosts && !slices.any(|slice| cards.contains(&slice.card)) {
+            let on_hosts = both_use_hosts && live().any(|worker| nodes.contains(&worker.node));
+            if !on_hosts && !live().flat_map(|worker| &worker.slices).any(|slice| cards.contains(&slice.card)) {
                 return Err(refuse(*id, "it holds nothing on the cards and hosts granted"));
             }
             known.push((victim, allocation));
         }
         let mut all = Returned::default();
         known.iter().for_each(|(victim, allocation)| self.give_back(&mut all, victim, allocation));
+        let queues: BTreeSet<&String> = known.iter().map(|(victim, _)| &victim.spec.queue).collect();
+        let lenders = queues.into_iter().filter_map(|name| Some((name.clone(), self.own_part(self.queues.get(name)?))));
+        let plan = Recalls { all, lenders: lenders.collect() };
         let mut before = Returned::default();
         for (victim, allocation) in &known {
             let since = allocation.started_at.unwrap_or(allocation.granted_at);
-            self.validate_victim(job, victim, since, self.amount_asked(workers), &all, &before)
+            self.validate_victim(job, victim, since, self.amount_asked(workers), &plan, &before)
                 .map_err(|problem| refuse(victim.id, problem))?;
             self.give_back(&mut before, victim, allocation);
         }
@@ -120,12 +132,12 @@ impl State {
         victim: &Job,
         running_since: LogTime,
         asked: QueueAmount,
-        all: &Returned,
+        plan: &Recalls,
         before: &Returned,
     ) -> Result<(), &'static str> {
         let recall = victim.spec.queue != job.spec.queue;
         if recall {
-            self.validate_recall(job, victim, asked, all, before)?;
+            self.validate_recall(job, victim, asked, plan, before)?;
         } else if !victim.spec.preemptible {
             return Err("it is not preemptible");
         } else if victim.effective_priority() >= job.spec.priority {
@@ -149,7 +161,7 @@ impl State {
         job: &Job,
         victim: &Job,
         asked: QueueAmount,
-        all: &Returned,
+        plan: &Recalls,
         before: &Returned,
     ) -> Result<(), &'static str> {
         let (mine, theirs) = (self.queue_line(&job.spec.queue), self.queue_line(&victim.spec.queue));
@@ -158,15 +170,14 @@ impl State {
         };
         let (mine, theirs) = (apart(&mine, &theirs), apart(&theirs, &mine));
         let within = mine.iter().filter_map(|name| self.queues.get(name)).all(|queue| {
-            let back = Returned::in_queue(&all.whole, &queue.settings.name).all;
+            let back = Returned::in_queue(&plan.all.whole, &queue.settings.name).all;
             queue.standing().minus(back).plus(asked).within(queue.settings.guaranteed)
         });
         if mine.is_empty() || !within {
             return Err("it is of another queue, and the job's own would hold more than it is guaranteed");
         }
-        if let Some(queue) = self.queues.get(&victim.spec.queue) {
-            let own = self.own_part(queue);
-            let back = Returned::in_queue(&before.own, &queue.settings.name);
+        if let Some(own) = plan.lenders.get(&victim.spec.queue) {
+            let back = Returned::in_queue(&before.own, &victim.spec.queue);
             validate_loan(victim, own.holds.minus(back), own.guaranteed)?;
         }
         for queue in theirs.iter().filter_map(|name| self.queues.get(name)) {

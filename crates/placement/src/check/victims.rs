@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tessera_ledger::standing::HEAD_START;
-use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount};
+use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount, WorkerState};
 
 use super::Problem;
 use super::grant::{amount, held_by};
@@ -43,7 +43,8 @@ pub(super) fn check(
             problems.push(refused);
             continue;
         }
-        let held = || allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
+        let workers_held = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
+        let held = || workers_held.clone().filter(|worker| worker.state != WorkerState::Stopped);
         let on_hosts = !job.spec.host.is_zero()
             && !victim.spec.host.is_zero()
             && held().any(|held| workers.iter().any(|worker| worker.node == held.node));
