@@ -112,6 +112,7 @@ impl Demand {
             memory: request.memory.0,
             needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
             whole: request.whole_cards,
+            on_one_card: request.span == Span::Card,
             labels: spec.node_labels.clone(),
         };
         Self {
