@@ -143,6 +143,7 @@ impl Demand {
             memory: self.memory,
             needs: self.offers.iter().map(|offer| (offer.class, offer.need)).collect(),
             whole: self.whole,
+            on_one_card: self.span == Span::Card,
             labels: self.labels.clone(),
         })
     }

@@ -7,13 +7,16 @@ use crate::price::solve;
 
 /// Prices are made anew when as many virtual cards were placed or freed as this part of the cards that were free when they were
 /// made: the less there is left, the sooner it is different from what the prices were made for.
-const TURNOVER: usize = 6;
+const TURNOVER: usize = 3;
 
 /// But at most for so small a part of all cards as free.
 const LEAST_FREE: usize = 8;
 
 /// But not for fewer changes than these.
 const LEAST_CHANGES: usize = 16;
+
+/// Or when so many times as many requests were seen, or one of so many are left.
+const MIX_GROWTH: u64 = 4;
 
 /// Prices in force.
 #[derive(Clone, Debug, Default)]
@@ -44,8 +47,8 @@ impl Tariff {
     fn is_due(&self, seen: u64, classes: usize) -> bool {
         self.made.is_none_or(|made| {
             classes != made.classes
-                || seen >= made.seen.saturating_mul(2)
-                || seen <= made.seen / 2
+                || seen >= made.seen.saturating_mul(MIX_GROWTH)
+                || seen <= made.seen / MIX_GROWTH
                 || self.changes >= (made.free / TURNOVER).max(LEAST_CHANGES)
         })
     }

@@ -40,6 +40,8 @@ pub(crate) struct ColumnKey {
     pub(crate) needs: Vec<(ClassId, u32)>,
     /// Whether whole cards are taken.
     pub(crate) whole: bool,
+    /// Whether one card must do.
+    pub(crate) on_one_card: bool,
     /// Labels that nodes must carry.
     pub(crate) labels: BTreeMap<String, String>,
 }

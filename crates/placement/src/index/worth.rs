@@ -1,6 +1,6 @@
 //! What a node is worth, and what a placement on it costs: the difference.
 
-use tessera_ledger::CardKind;
+use tessera_ledger::{CardKind, Span};
 
 use super::card::CardEntry;
 use super::class::ClassId;
@@ -161,10 +161,11 @@ impl Group {
             && (self.empty > 0) == (other.empty > 0)
     }
 
-    /// Whether a virtual card fits on one of these cards, or on several that are empty.
+    /// Whether a virtual card fits on one of these cards, or on several that are empty if it may spread.
     fn fits(&self, demand: &Demand, offer: &Offer) -> bool {
         if demand.whole {
-            self.empty >= cards_taken(offer)
+            let cards = cards_taken(offer);
+            self.empty >= cards && (cards == 1 || demand.span != Span::Card)
         } else {
             self.offered >= offer.need && self.memory >= demand.memory
         }

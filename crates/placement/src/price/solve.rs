@@ -10,8 +10,8 @@ use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
-/// Steps.
-const STEPS: i64 = 40;
+/// Steps. More of them place no better.
+const STEPS: i64 = 12;
 
 /// Steps where requests take several cards of a node at once. A node serves such a request or it does not, so that the supply jumps as
 /// prices change, and it takes smaller steps to find the price between.
@@ -31,6 +31,9 @@ const HIGHEST: i64 = 64;
 
 /// The parts of the mean card's worth that are told apart.
 const QUANTA: i64 = 96;
+
+/// The most processor time of one node that is told apart, in thousandths; so that products fit 64 bits.
+const MOST_CPU: i64 = 1 << 48;
 
 /// The most empty cards of one node that are told apart.
 const MOST_CARDS: usize = 64;
@@ -283,23 +286,23 @@ impl Solver {
     fn blend(&self, cards: &Lanes, lane: usize, cpu: u64) -> Option<(usize, i64)> {
         let use_between = |low: usize, high: usize| {
             let price = self.cpu.cpu(high).checked_sub(self.cpu.cpu(low)).filter(|price| *price > 0)?;
-            Some((i128::from(cards[low] - cards[high]) << 16) / i128::from(price))
+            Some((i64::from(cards[low] - cards[high]) << 16) / i64::try_from(price).unwrap_or(i64::MAX))
         };
-        let cpu = i128::from(cpu);
+        let cpu = i64::try_from(cpu).unwrap_or(i64::MAX).min(MOST_CPU);
         if lane >= CPU_LANES {
             return None;
         }
         let above = (lane + 1 < CPU_LANES).then(|| use_between(lane, lane + 1)).flatten();
         let below = (lane > 0).then(|| use_between(lane - 1, lane)).flatten();
         let here = match (above, below) {
-            (Some(above), Some(below)) => i128::midpoint(above, below),
+            (Some(above), Some(below)) => i64::midpoint(above, below),
             (Some(only), None) | (None, Some(only)) => only,
             (None, None) => return None,
         };
         let (other, toward) = if here > cpu { (lane + 1, above?) } else { (lane.checked_sub(1)?, below?) };
         let span = 2 * (here - toward).abs();
-        let part = ((here - cpu).abs() * i128::from(ONE_NODE)).checked_div(span)?;
-        Some((other, i64::try_from(part).unwrap_or(ONE_NODE).min(ONE_NODE)))
+        let part = ((here - cpu).abs() * ONE_NODE).checked_div(span)?;
+        Some((other, part.min(ONE_NODE)))
     }
 
     fn adjust(&mut self, worth: i128, supply: &[i64], step: i64) {
