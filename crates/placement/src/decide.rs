@@ -45,7 +45,7 @@ impl Pool {
             in_plan: InPlan::default(),
             more: false,
             order: Order::default(),
-            keeping: self.begin_keeping(),
+            keeping: self.begin_keeping(state, now, limits),
         };
         self.evict(&mut round);
         self.line.shapes.take_changed();
@@ -115,9 +115,8 @@ impl Pool {
     /// Tries the first job of a queue.
     fn consider(&mut self, round: &mut Round<'_>, line: LineId) {
         let Some((key, id)) = self.line.shapes.line(line).first_ready() else { return };
-        let Some(shape) = self.line.shapes.get(id) else { return };
         self.work.tried += 1;
-        self.show_to(&mut round.keeping, id, shape.key.limit(), round.now);
+        self.show_to(&mut round.keeping, id, round.now);
         let Some(shape) = self.line.shapes.get(id) else { return };
         let spec = &shape.spec;
         let may_preempt = self.victims.below(&spec.queue, spec.priority).next().is_some()

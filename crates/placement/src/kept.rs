@@ -2,8 +2,14 @@
 //!
 //! A reservation comes into force when the order of jobs passes its holder, and then holds for all jobs behind it. A job behind it may
 //! use the cards all the same if by its time limit it is over before everything that holds them now: it delays nobody.
+//!
+//! Queues take turns, and whoever comes first takes its pick of the cards to keep; a large job could miss some in every round. So whoever has waited
+//! longest of all, and very long, does not wait for its turn: its reservation is in force from the start of the round, for all but those
+//! who have a guarantee to recall.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
@@ -17,6 +23,8 @@ use crate::line::shape::{Block, LineId, Shape, ShapeId};
 use crate::pool::Pool;
 use crate::reserve;
 
+/// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's turn it is.
+const VERY_LONG: u32 = 8;
 /// How many jobs of a queue that could never be held are passed over in search of one to keep cards for.
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
 /// Time for stopping a job whose time limit is over.
@@ -35,6 +43,8 @@ pub(crate) struct Reservation {
     pub(crate) cards: Vec<CardId>,
     /// By when what holds them now is over, if that is known.
     pub(crate) free_by: Option<LogTime>,
+    /// Whether it is in force from the start of the round.
+    out_of_turn: bool,
 }
 
 /// How far the search for a job to keep cards for has come in one queue.
@@ -112,14 +122,53 @@ pub(crate) struct NodeProspect {
 
 impl Pool {
     /// Begins a round. Jobs of other queues may come before a holder this time, and are tried again.
-    pub(crate) fn begin_keeping(&mut self) -> Keeping {
+    pub(crate) fn begin_keeping(&mut self, state: &State, now: LogTime, limits: &Limits) -> Keeping {
+        let oldest = self.oldest_blocked(state, now, limits);
         let before = std::mem::take(&mut self.reservations);
         for kept in &before {
             let line = self.line.shapes.line(kept.line);
             let waits = line.short_after(None).is_some_and(|(first, _)| first <= kept.holder);
             self.wake_for_cards(&kept.cards, waits.then_some(kept.line));
         }
-        Keeping { before, ..Keeping::default() }
+        let mut keeping = Keeping { before, ..Keeping::default() };
+        self.keep_for_oldest(&mut keeping, &oldest, state, now);
+        keeping
+    }
+
+    /// The first jobs of queues that have waited very long for capacity, the one that has waited longest first.
+    fn oldest_blocked(&self, state: &State, now: LogTime, limits: &Limits) -> Vec<(WaitingKey, ShapeId, LineId)> {
+        if limits.reservations == 0 {
+            return Vec::new();
+        }
+        let lines = self.line.shapes.lines();
+        let first = |line| self.line.shapes.line(line).short_after(None).map(|(holder, id)| (holder, id, line));
+        let waited = |holder| waited(state, holder, now).unwrap_or_default();
+        let mut oldest: Vec<_> = lines.filter_map(first).collect();
+        oldest.retain(|(holder, ..)| waited(*holder) >= limits.reserve_after.saturating_mul(VERY_LONG));
+        oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(waited(*holder)), holder.job));
+        oldest.truncate(IMPOSSIBLE_PASSED_OVER);
+        oldest
+    }
+
+    /// Keeps cards for the first of these that could ever be held.
+    fn keep_for_oldest(
+        &mut self,
+        keeping: &mut Keeping,
+        oldest: &[(WaitingKey, ShapeId, LineId)],
+        state: &State,
+        now: LogTime,
+    ) {
+        for (holder, id, line) in oldest.iter().copied() {
+            let admitted = self.line.shapes.get(id).is_some_and(|shape| self.admits_least(state, shape));
+            let cards = if admitted { self.cards_to_keep(keeping, id) } else { None };
+            if let Some(cards) = cards {
+                let free_by = reserve::free_by(&self.index, state, &cards, now);
+                let fresh = Reservation { holder, shape: id, line, cards, free_by, out_of_turn: true };
+                self.put_in_force(keeping, fresh);
+                keeping.searches.insert(line, Search { after: Some(holder), over: true, ..Search::default() });
+                return;
+            }
+        }
     }
 
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
@@ -138,7 +187,7 @@ impl Pool {
                     Some(cards) => {
                         search.over = true;
                         let free_by = reserve::free_by(&self.index, state, &cards, now);
-                        let fresh = Reservation { holder, shape: id, line, cards, free_by };
+                        let fresh = Reservation { holder, shape: id, line, cards, free_by, out_of_turn: false };
                         self.put_in_force(keeping, fresh);
                     }
                     None => {
@@ -208,11 +257,13 @@ impl Pool {
     }
 
     /// Shows the kept cards that a job may use, and hides the others.
-    pub(crate) fn show_to(&mut self, keeping: &mut Keeping, id: ShapeId, shape_limit: Option<Duration>, now: LogTime) {
+    pub(crate) fn show_to(&mut self, keeping: &mut Keeping, id: ShapeId, now: LogTime) {
+        let Some(key) = self.line.shapes.get(id).map(|shape| Arc::clone(&shape.key)) else { return };
+        let (shape_limit, recalls) = (key.limit(), self.queues.may_recall(&key.queue));
         for (kept, hidden) in &mut keeping.in_force {
             let over_by = shape_limit.map(|limit| now.after(limit.saturating_add(STOPPING)));
             let in_time = over_by.is_some_and(|over| kept.free_by.is_some_and(|free| over <= free));
-            let hide = kept.shape != id && !in_time;
+            let hide = kept.shape != id && !in_time && !(kept.out_of_turn && recalls);
             if *hidden != hide {
                 self.index.set_hidden(&kept.cards, hide);
                 *hidden = hide;
