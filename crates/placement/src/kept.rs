@@ -123,52 +123,54 @@ pub(crate) struct NodeProspect {
 impl Pool {
     /// Begins a round. Jobs of other queues may come before a holder this time, and are tried again.
     pub(crate) fn begin_keeping(&mut self, state: &State, now: LogTime, limits: &Limits) -> Keeping {
-        let oldest = self.oldest_blocked(state, now, limits);
         let before = std::mem::take(&mut self.reservations);
-        for kept in &before {
+        let mut keeping = Keeping::default();
+        let first = self.keep_for_oldest(&mut keeping, state, now, limits);
+        // What is in force for everybody, as it was in the round before, keeps away whom it kept away then.
+        for kept in before.iter().filter(|kept| first.as_ref() != Some(*kept)) {
             let line = self.line.shapes.line(kept.line);
             let waits = line.short_after(None).is_some_and(|(first, _)| first <= kept.holder);
-            self.wake_for_cards(&kept.cards, waits.then_some(kept.line));
+            self.wake_for_cards(&kept.cards, (waits && !kept.out_of_turn).then_some(kept.line));
         }
-        let mut keeping = Keeping { before, ..Keeping::default() };
-        self.keep_for_oldest(&mut keeping, &oldest, state, now);
+        keeping.before = before;
+        if let Some(first) = first {
+            self.put_in_force(&mut keeping, first);
+        }
         keeping
     }
 
-    /// The first jobs of queues that have waited very long for capacity, the one that has waited longest first.
-    fn oldest_blocked(&self, state: &State, now: LogTime, limits: &Limits) -> Vec<(WaitingKey, ShapeId, LineId)> {
+    /// The first jobs of queues, as far as they have waited very long, the one that has waited longest first.
+    fn oldest(&self, state: &State, now: LogTime, limits: &Limits) -> Vec<(WaitingKey, ShapeId, LineId)> {
         if limits.reservations == 0 {
             return Vec::new();
         }
-        let lines = self.line.shapes.lines();
-        let first = |line| self.line.shapes.line(line).short_after(None).map(|(holder, id)| (holder, id, line));
+        let firsts = |line| {
+            let next = move |after| self.line.shapes.line(line).any_after(after);
+            let firsts = std::iter::successors(next(None), move |(key, _)| next(Some(*key)));
+            firsts.take(IMPOSSIBLE_PASSED_OVER).map(move |(holder, id)| (holder, id, line))
+        };
         let waited = |holder| waited(state, holder, now).unwrap_or_default();
-        let mut oldest: Vec<_> = lines.filter_map(first).collect();
-        oldest.retain(|(holder, ..)| waited(*holder) >= limits.reserve_after.saturating_mul(VERY_LONG));
+        let mut oldest: Vec<_> = self.line.shapes.lines().flat_map(firsts).collect();
+        oldest.retain(|(holder, ..)| waited(*holder) > limits.reserve_after.saturating_mul(VERY_LONG));
         oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(waited(*holder)), holder.job));
         oldest.truncate(IMPOSSIBLE_PASSED_OVER);
         oldest
     }
 
-    /// Keeps cards for the first of these that could ever be held.
+    /// The cards to keep for whoever has waited longest of those that could ever be held.
     fn keep_for_oldest(
         &mut self,
         keeping: &mut Keeping,
-        oldest: &[(WaitingKey, ShapeId, LineId)],
         state: &State,
         now: LogTime,
-    ) {
-        for (holder, id, line) in oldest.iter().copied() {
-            let admitted = self.line.shapes.get(id).is_some_and(|shape| self.admits_least(state, shape));
-            let cards = if admitted { self.cards_to_keep(keeping, id) } else { None };
-            if let Some(cards) = cards {
-                let free_by = reserve::free_by(&self.index, state, &cards, now);
-                let fresh = Reservation { holder, shape: id, line, cards, free_by, out_of_turn: true };
-                self.put_in_force(keeping, fresh);
-                keeping.searches.insert(line, Search { after: Some(holder), over: true, ..Search::default() });
-                return;
-            }
-        }
+        limits: &Limits,
+    ) -> Option<Reservation> {
+        self.oldest(state, now, limits).into_iter().find_map(|(holder, shape, line)| {
+            let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(state, shape));
+            let cards = if admitted { self.cards_to_keep(keeping, shape) } else { None }?;
+            let free_by = reserve::free_by(&self.index, state, &cards, now);
+            Some(Reservation { holder, shape, line, cards, free_by, out_of_turn: true })
+        })
     }
 
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
@@ -176,6 +178,7 @@ impl Pool {
         let Some((holder, id)) = keeping.next_blocked(self, line) else { return };
         let mut search = keeping.searches.get(&line).copied().unwrap_or_default();
         search.after = Some(holder);
+        search.over |= keeping.in_force.iter().any(|(kept, _)| kept.holder == holder);
         let Some(shape) = self.line.shapes.get(id) else { return };
         let short = matches!(shape.block, Some(Block::Capacity { .. }));
         // What its queue would not let start is not worth keeping cards for.

@@ -47,6 +47,11 @@ impl QueueLine {
     pub(crate) fn blocked_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
         first_after(&self.short, after).into_iter().chain(first_after(&self.full, after)).min()
     }
+
+    /// The first job behind `after`, whatever becomes of it.
+    pub(crate) fn any_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
+        first_after(&self.ready, after).into_iter().chain(self.blocked_after(after)).min()
+    }
 }
 
 fn first_after(set: &BTreeSet<(WaitingKey, ShapeId)>, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
