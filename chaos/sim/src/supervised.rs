@@ -176,7 +176,7 @@ impl Supervised {
             self.happen(ground, Event::TimePassed);
         }
         if let Some(program) = self.program.take_if(|program| program.ends_at <= now()) {
-            ground.world.end(ground.machine, self.worker);
+            ground.world.end(ground.machine, self.worker, program.exit);
             ground
                 .story
                 .tell(ground.machine, format!("worker {} of job {} ends: {:?}", self.worker, self.job, program.exit));
@@ -209,6 +209,7 @@ impl Supervised {
                 Effect::Publish => self.publish(),
                 Effect::Finish => {
                     let status = self.machine.status();
+                    ground.world.conclude(self.worker, status.cause);
                     let cause = status.cause.map(|cause| cause.to_string()).unwrap_or_default();
                     ground.story.tell(ground.machine, format!("worker {} is over: {cause}", self.worker));
                     self.publish();
