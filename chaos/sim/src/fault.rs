@@ -18,6 +18,8 @@ const BUSY: Duration = Duration::from_millis(400);
 pub enum Fault {
     /// A member's process is killed; what it had not flushed is lost, or part of it. It starts again at the end.
     CrashMember(usize),
+    /// A member's process is asked to end, and started again when it has.
+    RestartMember(usize),
     /// A member's process stands still.
     StopMember(usize),
     /// An agent is killed; its workers go on. It starts again at the end.
@@ -45,6 +47,8 @@ pub enum Fault {
     Mute(String),
     /// A machine is heard by others and does not hear them.
     Deafen(String),
+    /// What goes over a link takes anything up to that long: of messages on different connections later ones come first.
+    Jitter(String, String, Duration),
     /// A link is slow.
     Delay(String, String, Duration),
     /// All that a machine sends and hears takes that long. When it is over the machine is cut off altogether, as when a
@@ -73,6 +77,7 @@ impl Fault {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::CrashMember(_) => "crash of a member",
+            Self::RestartMember(_) => "restart of a member in order",
             Self::StopMember(_) => "pause of a member",
             Self::CrashAgent(_) => "crash of an agent",
             Self::StopAgent(_) => "pause of an agent",
@@ -88,6 +93,7 @@ impl Fault {
             Self::Part(_, _, Cut::Hold) => "cut link, traffic delayed",
             Self::Part(..) => "cut link, traffic lost",
             Self::Mute(_) | Self::Deafen(_) => "one-way cut",
+            Self::Jitter(..) => "messages overtake one another",
             Self::Delay(..) => "slow link",
             Self::Congest(..) => "congestion, then isolation",
             Self::Reset(_) => "reset of connections",
@@ -108,6 +114,7 @@ impl Fault {
     pub fn begin(&self, id: FaultId, pool: &mut Simulation) {
         match self {
             Self::CrashMember(place) => pool.members[*place].kill(),
+            Self::RestartMember(place) => pool.members[*place].end_in_order(),
             Self::StopMember(place) => {
                 if let Some(process) = pool.members[*place].process() {
                     process.stop();
@@ -160,6 +167,9 @@ impl Fault {
             }
             Self::Delay(one, other, delay) => {
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), *delay);
+            }
+            Self::Jitter(one, other, most) => {
+                pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), *most);
             }
             Self::Congest(machine, delay) => {
                 for other in pool.others(machine) {
@@ -232,7 +242,7 @@ impl Fault {
             | Self::Deafen(_) => {
                 pool.links.mend(&pool.sim, id);
             }
-            Self::Delay(one, other, _) => {
+            Self::Delay(one, other, _) | Self::Jitter(one, other, _) => {
                 let (least, most) = pool.scenario.latency;
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), least);
                 pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), most);
@@ -249,7 +259,7 @@ impl Fault {
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
-            Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
+            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
         }
     }
 }

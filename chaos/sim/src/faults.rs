@@ -19,7 +19,7 @@ use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
-const KINDS: u32 = 28;
+const KINDS: u32 = 30;
 /// When scripts may begin: nodes have their first work.
 const SETTLED: Duration = Duration::from_secs(6);
 /// Fewest voters that the operator leaves.
@@ -245,6 +245,11 @@ impl Faults {
             24 => Fault::Strand(pool.members[member].name.clone(), pool.nodes[node].name.clone()),
             21 => Fault::CrashMembers,
             22 => Fault::PartMember(pool.members[member].name.clone(), cut),
+            26 => Fault::RestartMember(member),
+            27 => {
+                let (one, other) = self.two(pool)?;
+                Fault::Jitter(one, other, slow)
+            }
             _ => match self.random.random_range(0..3) {
                 0 => Fault::Operate(Order::Transfer),
                 1 => Fault::Operate(Order::Drain(pool.nodes[node].name.clone())),
