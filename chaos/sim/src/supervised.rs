@@ -55,7 +55,7 @@ impl Behaviour {
     fn of(order: &LaunchOrder, random: &mut SmallRng) -> Self {
         let environment = order.order.spec.as_ref().map(|spec| &spec.environment);
         let number = |name: &str| environment.and_then(|all| all.get(name)?.parse::<u64>().ok());
-        let hangs = random.random_bool(0.02);
+        let hangs = random.random_bool(0.05);
         Self {
             runs_for: Duration::from_millis(number("RUN_MS").unwrap_or(1_000)),
             exit_code: number("EXIT").and_then(|code| i32::try_from(code).ok()).unwrap_or(0),
