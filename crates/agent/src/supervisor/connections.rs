@@ -14,6 +14,8 @@ use super::message::{Inbox, Notice, Request, encode};
 
 /// Agents at once; more than one only while a new agent replaces an old one.
 const MAX_CONNECTIONS: usize = 8;
+/// Most reads of 4 KiB from one agent in one turn: no flood of messages may put off a deadline.
+const READS_IN_A_TURN: usize = 16;
 /// Bytes that may wait for a peer that does not read. It is cut off then, and can connect again.
 const MAX_UNSENT: usize = 1 << 20;
 
@@ -70,7 +72,7 @@ impl Connections {
         list
     }
 
-    /// Takes new agents, reads what came, and writes what could not be written before.
+    /// Takes new agents, reads of what came as much as one turn takes, and writes what could not be written before.
     pub fn turn(&mut self) -> Received {
         self.accept();
         let mut received = Received::default();
@@ -98,7 +100,8 @@ impl Connections {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..MAX_CONNECTIONS {
+            let Ok((stream, _)) = self.listener.accept() else { return };
             let own = getsockopt(&stream, PeerCredentials)
                 .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw());
             if !own {
@@ -126,7 +129,10 @@ impl Connections {
 impl Connection {
     fn read(&mut self) -> Vec<Request> {
         let mut buffer = [0; 4096];
-        while self.open {
+        for _ in 0..READS_IN_A_TURN {
+            if !self.open {
+                break;
+            }
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.open = false,
                 Ok(length) => self.inbox.push(&buffer[..length]),

@@ -234,6 +234,10 @@ impl Machine {
         if self.is_stopping() {
             return self.hurry(now, policy);
         }
+        if self.status.exit.is_some() {
+            // It ended by itself, and what it left behind is being killed.
+            return Vec::new();
+        }
         self.status.cause = Some(cause);
         self.status.message = message.to_owned();
         self.status.phase = Phase::Stopping;

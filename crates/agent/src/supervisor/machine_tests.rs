@@ -52,6 +52,17 @@ fn an_exit_is_over_once_nothing_is_left() {
 }
 
 #[test]
+fn a_stop_that_comes_after_the_exit_does_not_change_what_ended_it() {
+    let mut machine = running(Some(lease(100, 200)), None);
+    machine.on(at(5), Event::Exited { exit: Exit::Code(0), memory_killed: false });
+    assert_eq!(machine.on(at(5), Event::Probed { empty: false }), [Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.on_request(at(6), stop_request(GRACE)), Ok(vec![]));
+    machine.on(at(300), Event::TimePassed);
+    machine.on(at(301), Event::Probed { empty: true });
+    assert_eq!((machine.status().phase, machine.status().cause), (Phase::Stopped, Some(Cause::Exited)));
+}
+
+#[test]
 fn what_the_first_process_leaves_behind_is_killed() {
     let mut machine = running(None, None);
     machine.on(at(5), Event::Exited { exit: Exit::Code(0), memory_killed: false });

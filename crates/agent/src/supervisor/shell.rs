@@ -146,8 +146,9 @@ impl Shell {
     fn turn(&mut self) -> Result<(), SuperviseError> {
         self.arm_timer()?;
         self.wait()?;
-        // Deadlines go before everything else: no flood of messages may put off a kill.
-        self.happen(Event::TimePassed);
+        // A machine that is busy may leave this process without a turn for seconds. What had happened by now counts before the
+        // deadlines that have passed by now: a worker that has ended is not stopped, a lease that was renewed is not over.
+        let by_now = now();
         self.take_signal()?;
         let received = self.connections.turn();
         for (number, request) in received.requests {
@@ -156,6 +157,8 @@ impl Shell {
         if received.starter_gone {
             self.happen(Event::Abandoned);
         }
+        let effects = self.machine.on(by_now, Event::TimePassed);
+        self.perform(effects);
         Ok(())
     }
 

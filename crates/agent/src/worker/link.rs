@@ -65,11 +65,7 @@ impl Link {
 
     async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) {
         match stream {
-            Ok(mut stream) => {
-                if send(&mut stream, &Request::Begin).await.is_ok() {
-                    self.follow(stream).await;
-                }
-            }
+            Ok(stream) => self.follow(stream, true).await,
             Err(error) => tracing::warn!(%error, worker = %self.line.status.worker, "no socket to the supervisor"),
         }
         if !self.line.status.is_final() {
@@ -85,22 +81,26 @@ impl Link {
     /// Connects as long as there is someone to connect to.
     async fn follow_by_socket(&mut self) {
         while let Ok(stream) = connect(&self.folder).await {
-            self.follow(stream).await;
+            self.follow(stream, false).await;
             if self.line.status.is_final() {
                 return;
             }
         }
     }
 
-    /// Speaks with the supervisor until the connection ends.
-    async fn follow(&mut self, mut stream: UnixStream) {
-        let mut told = Wanted::default();
+    /// Speaks with the supervisor until the connection ends. The lease goes before the word to begin: on a busy machine the one
+    /// that the worker was launched with may be over by now.
+    async fn follow(&mut self, mut stream: UnixStream, begins: bool) {
+        let mut told = *self.line.wanted.borrow_and_update();
+        let mut requests = told.news(Wanted::default());
+        requests.push(if begins { Request::Begin } else { Request::Status });
+        for request in requests {
+            if send(&mut stream, &request).await.is_err() {
+                return;
+            }
+        }
         let mut inbox = Inbox::default();
         let mut buffer = [0; 4096];
-        if send(&mut stream, &Request::Status).await.is_err() {
-            return;
-        }
-        self.line.wanted.mark_changed();
         let mut watchdog = interval(WATCHDOG);
         watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

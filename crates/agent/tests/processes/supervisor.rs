@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::support::{Supervised, fence, is_alive, launch, lease_in, pid_in, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tessera_agent::boot::BootTime;
 use tessera_agent::cgroup::{Hierarchies, Limits};
 use tessera_agent::supervisor::message::Request;
 use tessera_agent::supervisor::output::Stream;
@@ -155,6 +156,50 @@ fn renewal_keeps_it_alive_past_the_first_deadline() {
     worker.until(|status| status.lease == Some(second));
     wait_for("the first deadline", || (tessera_agent::boot::BootTime::now() > first.kill_at).then_some(()));
     assert_eq!(worker.until_answered().phase, Phase::Running);
+}
+
+/// Waits for a file before it ends well.
+const ENDS_WHEN_TOLD: &str = "while [ ! -e $FOLDER/go ]; do sleep 0.02; done";
+
+/// Holds the supervisor still, as a machine with too much to do does, until a deadline has passed.
+fn starved_until(worker: &mut Supervised, deadline: BootTime, meanwhile: impl FnOnce(&mut Supervised)) {
+    let supervisor = Pid::from_raw(i32::try_from(worker.child.id()).expect("a pid"));
+    kill(supervisor, Signal::SIGSTOP).expect("mine");
+    meanwhile(worker);
+    wait_for("the deadline", || (BootTime::now() > deadline).then_some(()));
+    kill(supervisor, Signal::SIGCONT).expect("mine");
+}
+
+#[test]
+fn a_worker_that_ended_before_its_lease_was_over_has_ended_by_itself() {
+    let mut short = launch(ENDS_WHEN_TOLD);
+    let lease = lease_in(Duration::from_millis(1500), LONG);
+    short.lease = Some(lease);
+    let mut worker = Supervised::start(short);
+    worker.send(&Request::Status);
+    let process = worker.until(|status| status.process.is_some()).process.expect("it runs");
+    starved_until(&mut worker, lease.stop_at, |worker| {
+        std::fs::write(worker.folder.path().join("go"), "").expect("writable");
+        let stat = format!("/proc/{}/stat", process.pid);
+        wait_for("its end", || std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(()));
+    });
+    let status = worker.stopped();
+    assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(0))), "{}", status.message);
+}
+
+#[test]
+fn a_renewal_that_waits_to_be_read_counts() {
+    let mut short = launch(ENDS_WHEN_TOLD);
+    let lease = lease_in(Duration::from_millis(1500), LONG);
+    short.lease = Some(lease);
+    let mut worker = Supervised::start(short);
+    starved_until(&mut worker, lease.stop_at, |worker| {
+        worker.send(&Request::Renew { fence: fence(1, 10), lease: lease_in(LONG, LONG) });
+    });
+    worker.until(|status| status.lease.is_some_and(|renewed| renewed.stop_at > lease.stop_at));
+    std::fs::write(worker.folder.path().join("go"), "").expect("writable");
+    let status = worker.stopped();
+    assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(0))), "{}", status.message);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, HostRequest, Node, State};
+use tessera_ledger::{CardId, HostRequest, Mebibytes, MilliCpus, Node, State};
 
 use super::card::CardEntry;
 use super::class::ClassId;
@@ -25,7 +25,8 @@ pub(crate) struct Host {
     pub(crate) cpu: u64,
     /// MiB.
     pub(crate) memory: u64,
-    /// What is held beyond what the host offers, since it offers less than it did: given back first.
+    /// What is held beyond what the host offers: it offers less than it did, or a grant waits for its victims to stop. Given back
+    /// first.
     over: HostRequest,
 }
 
@@ -43,10 +44,11 @@ impl Host {
         request.cpu.0 <= self.cpu && request.memory.0 <= self.memory
     }
 
-    /// With so much less.
+    /// With so much less; what is not there is owed, as long as the victims of a grant hold it.
     pub(crate) fn less(self, request: HostRequest) -> Self {
-        let (cpu, memory) = (self.cpu.saturating_sub(request.cpu.0), self.memory.saturating_sub(request.memory.0));
-        Self { cpu, memory, ..self }
+        let left = HostRequest { cpu: MilliCpus(self.cpu), memory: Mebibytes(self.memory) };
+        let (rest, owed) = (left.minus(request), request.minus(left));
+        Self { cpu: rest.cpu.0, memory: rest.memory.0, over: self.over.plus(owed) }
     }
 
     /// With so much more.
@@ -103,5 +105,20 @@ impl NodeEntry {
         self.totals.push(NodeTotal { class, free: 0, memory: 0 });
         let last = self.totals.len() - 1;
         &mut self.totals[last]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_is_given_back_before_anything_is_left() {
+        let cpus = |cpu| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(0) };
+        let host = Host { cpu: 2000, ..Host::default() };
+        let owing = host.less(cpus(2500));
+        assert_eq!(owing.more(cpus(400)).cpu, 0);
+        assert_eq!(owing.more(cpus(1000)).cpu, 500);
+        assert_eq!(owing.more(cpus(2500)), host);
     }
 }
