@@ -28,6 +28,8 @@ pub enum Fault {
     StopAgent(usize),
     /// A node's machine loses power. It boots at the end.
     LosePower(usize),
+    /// A node is so busy that supervisors get no turn, though for less than lies between the end of a lease and the loss of a node.
+    Starve(usize),
     /// A worker's supervisor is killed, and the worker with it.
     KillSupervisor(usize),
     /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses power,
@@ -82,6 +84,7 @@ impl Fault {
             Self::CrashAgent(_) => "crash of an agent",
             Self::StopAgent(_) => "pause of an agent",
             Self::LosePower(_) => "power loss of a node",
+            Self::Starve(_) => "supervisors without a turn",
             Self::KillSupervisor(_) => "kill of a supervisor",
             Self::CrashMembers => "crash of all members",
             Self::Strand(..) => "member and node cut off together",
@@ -137,6 +140,7 @@ impl Fault {
                 node.machine.lose_power();
                 node.plug.reset();
             }
+            Self::Starve(place) => pool.nodes[*place].machine.starve(true),
             Self::KillSupervisor(place) => {
                 let id = usize::try_from(id).unwrap_or(0);
                 if let Some(worker) = pool.nodes[*place].machine.kill_supervisor(id) {
@@ -256,6 +260,7 @@ impl Fault {
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Healthy),
+            Self::Starve(place) => pool.nodes[*place].machine.starve(false),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),

@@ -50,6 +50,8 @@ pub struct Fate {
     pub began: bool,
     /// How its program ended; `None` while it runs, and when it was torn away with its supervisor or machine.
     pub exit: Option<Exit>,
+    /// It ended without having been told to.
+    pub by_itself: bool,
     /// Why, in the eyes of its supervisor.
     pub cause: Option<Cause>,
     /// Its supervisor was killed, its machine lost power, or its agent died before it was begun: nobody can know how it ended.
@@ -94,11 +96,12 @@ impl World {
         seen.live.insert((computation.machine.clone(), computation.worker), computation);
     }
 
-    /// A program ended, or was killed.
-    pub fn end(&self, machine: &str, worker: WorkerId, exit: Exit) {
+    /// A program ended, by itself or because it was `told` to, or was killed.
+    pub fn end(&self, machine: &str, worker: WorkerId, exit: Exit, told: bool) {
         let mut seen = self.seen();
         seen.live.remove(&(machine.to_owned(), worker));
-        seen.fates.entry(worker).or_default().exit = Some(exit);
+        let fate = seen.fates.entry(worker).or_default();
+        (fate.exit, fate.by_itself) = (Some(exit), !told);
     }
 
     /// A supervisor is gone without a word, and its program with it.
@@ -192,6 +195,7 @@ struct Inner {
     folders: BTreeMap<WorkerId, Folder>,
     supervised: BTreeMap<WorkerId, Supervised>,
     slow_disk: Duration,
+    starved: bool,
     story: Story,
     world: World,
 }
@@ -226,6 +230,7 @@ impl Machine {
             folders: BTreeMap::new(),
             supervised: BTreeMap::new(),
             slow_disk: Duration::ZERO,
+            starved: false,
             story,
             world,
         };
@@ -279,6 +284,15 @@ impl Machine {
         self.inner().slow_disk = by;
     }
 
+    /// The machine is so busy that supervisors get no turn, or it is no more and each gets one; programs go on.
+    pub fn starve(&self, starved: bool) {
+        let mut inner = self.inner();
+        inner.starved = starved;
+        inner.supervised.values_mut().for_each(|supervised| supervised.starve(starved));
+        drop(inner);
+        self.step();
+    }
+
     /// The term is on disk.
     pub fn keep_term(&self, term: Term, cluster_id: &str) {
         let mut inner = self.inner();
@@ -310,6 +324,7 @@ impl Machine {
         let mut inner = self.inner();
         let boot_id = inner.boot_id();
         let mut supervised = Supervised::new(order, boot_id, &mut inner.random);
+        supervised.starve(inner.starved);
         let notices = supervised.listen();
         inner.supervised.insert(order.worker, supervised);
         (Starter { machine: self.clone(), worker: order.worker }, notices)

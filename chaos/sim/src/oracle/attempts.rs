@@ -91,7 +91,7 @@ impl Attempts {
                 let lost = since_granted(self.lost.get(node));
                 // Its agent gives up what it could not begin before the lease ended.
                 let too_late = any(&|fate| !fate.began) && view.now.saturating_sub(granted) >= SHORTEST_LEASE;
-                let expired = too_late || any(&|fate| fate.cause == Some(Cause::LeaseExpired));
+                let expired = too_late || any(&|fate| fate.cause == Some(Cause::LeaseExpired) && !fate.by_itself);
                 (lost || expired, "the node was not lost, and no lease of it ended")
             }
             Reason::WorkerVanished => {
