@@ -173,6 +173,8 @@ impl Fault {
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), *delay);
             }
             Self::Jitter(one, other, most) => {
+                // The link may be slow at present: its least latency is never above its most.
+                pool.sim.set_link_latency(one.as_str(), other.as_str(), pool.scenario.latency.0);
                 pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), *most);
             }
             Self::Congest(machine, delay) => {
