@@ -74,6 +74,11 @@ impl Scenario {
             Script::Deposed => lasting(Timings::default()),
             Script::StalePlans | Script::Blackouts => Self { computes_ms: (50, 2_000), clients: 3, ..scripted },
             Script::Rolling => scripted,
+            Script::Starved => {
+                // Nodes enough that none is starved again before it has had its turns.
+                let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 3];
+                Self { computes_ms: (500, 6_000), clients: 3, timings: hasty(), nodes, ..scripted }
+            }
             Script::Moves => Self { computes_ms: (500, 6_000), clients: 3, timings: hasty(), ..scripted }.for_moves(),
         }
     }

@@ -38,6 +38,9 @@ pub enum Script {
     Rolling,
     /// Jobs are moved all the time, and the nodes that they come from and go to lose power or are cut off.
     Moves,
+    /// One node after the other is so busy that its supervisors get no turn for longer than a lease lasts, while leases are renewed and
+    /// programs end.
+    Starved,
 }
 
 /// A fault that a script has for some moment.
@@ -78,7 +81,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -87,6 +90,7 @@ impl Script {
         Self::Blackouts,
         Self::Rolling,
         Self::Moves,
+        Self::Starved,
     ];
 
     /// Its name on the command line.
@@ -100,6 +104,7 @@ impl Script {
             Self::Blackouts => "blackouts",
             Self::Rolling => "rolling",
             Self::Moves => "moves",
+            Self::Starved => "starved",
         }
     }
 
@@ -129,6 +134,7 @@ impl Script {
             Self::Blackouts => (0..8).map(|turn| at(turn * 4_000, 1_000, Fault::CrashMembers)).collect(),
             Self::Rolling => rolling(pool),
             Self::Moves => moves(pool),
+            Self::Starved => starved(pool),
         })
     }
 }
@@ -179,4 +185,10 @@ fn moves(pool: &Simulation) -> Vec<Scheduled> {
         at(turn * 8_000, 7_000, fault)
     };
     turns.map(gone).collect()
+}
+
+/// Nothing else goes wrong meanwhile: nodes that are heard from are not given up, and so nothing is granted twice.
+fn starved(pool: &Simulation) -> Vec<Scheduled> {
+    let turns = (0u64..16).zip((0..pool.nodes.len()).cycle());
+    turns.map(|(turn, place)| at(turn * 2_000, 3_500, Fault::Starve(place))).collect()
 }
