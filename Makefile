@@ -10,8 +10,8 @@ demo:
 	cargo build --release --locked -p tessera-cli
 	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
 
-## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end. Whole pools under seeded faults: `make simulation`.
-test: lint unit
+## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end, whole pools under seeded faults.
+test: lint unit simulation
 
 build:
 	eval "$$(deploy/setup.sh build)"
@@ -33,7 +33,8 @@ unit:
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	cargo test --workspace --locked --no-fail-fast
 
-## Whole pools under faults, decided by seeds (chaos/sim/README.md).
+## Whole pools under faults, decided by seeds (chaos/sim/README.md): a bounded number of them, those that once found something, and
+## planted bugs, each of which must be seen. Built apart from the rest, in a folder of its own.
 simulation:
 	eval "$$(deploy/setup.sh simulation)"
 	cd chaos/sim

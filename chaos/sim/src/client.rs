@@ -30,6 +30,12 @@ pub struct Desk {
     pub sizes: (u64, u64),
     /// Bounds of how long programs compute, in milliseconds.
     pub computes_ms: (u32, u32),
+    /// Longest time between two things that it does, in milliseconds.
+    pub longest_pause_ms: u64,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Whether it moves jobs above all.
+    pub moves: bool,
     /// Where it keeps what it was told.
     pub history: History,
     /// Where it tells.
@@ -47,13 +53,16 @@ pub async fn run(desk: Desk) -> String {
     let mut random = SmallRng::seed_from_u64(desk.seed);
     let (mut own, mut sent) = (Vec::new(), Vec::new());
     while !desk.closing.load(Ordering::Relaxed) {
-        let pause = random.random_range(20..700);
+        let pause = random.random_range(20..desk.longest_pause_ms);
         sleep(Duration::from_millis(pause)).await;
         match random.random_range(0..100) {
-            0..8 => desk.submit_again(&client, &mut random, &mut sent).await,
-            8..50 => desk.submit(&client, &mut random, &mut own, &mut sent).await,
-            50..70 => desk.look(&client, &mut random, &own).await,
-            _ => desk.change(&client, &mut random, &own).await,
+            0..6 => desk.submit_again(&client, &mut random, &mut sent).await,
+            6..12 => desk.submit_twice(&client, &mut random).await,
+            12..50 => desk.submit(&client, &mut random, &mut own, &mut sent).await,
+            50..65 => desk.look(&client, &mut random, &own).await,
+            65..80 => desk.change(&client, &mut random, &own).await,
+            80..90 if !desk.moves => desk.change(&client, &mut random, &own).await,
+            _ => desk.move_elsewhere(&client, &mut random).await,
         }
     }
     "the day is over".to_owned()
@@ -73,6 +82,31 @@ impl Desk {
         }
     }
 
+    /// A request that is delivered twice at once, by two members: it makes one job.
+    async fn submit_twice(&self, client: &Client, random: &mut SmallRng) {
+        let request_id = client.new_request_id();
+        let spec = self.job(random);
+        let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
+        let one_by = |member: usize| {
+            let (place, asked) = (self.history.submit(&request_id), asked.clone());
+            let client = client.only(&self.members[member % self.members.len()]);
+            async move {
+                let answer = client?.submit_job(asked).await;
+                let told = answer.as_ref().map_or(Answer::Unknown, |answer| Answer::Accepted {
+                    job: answer.job_id,
+                    revision: answer.revision,
+                });
+                self.history.answer(place, told);
+                answer
+            }
+        };
+        let first = random.random_range(0..self.members.len());
+        let answers = futures::future::join(one_by(first), one_by(first + 1)).await;
+        if let (Ok(one), Ok(other)) = &answers {
+            self.story.tell(&self.name, format!("asked twice at once for job {}: {}", one.job_id, other.job_id));
+        }
+    }
+
     async fn submit(
         &self,
         client: &Client,
@@ -82,7 +116,7 @@ impl Desk {
     ) {
         let request_id = client.new_request_id();
         let place = self.history.submit(&request_id);
-        let spec = job(random, self.sizes, self.computes_ms);
+        let spec = self.job(random);
         let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
         sent.push(asked.clone());
         // A person tries again with the same request id as long as it is not known what became of it.
@@ -125,12 +159,11 @@ impl Desk {
     async fn change(&self, client: &Client, random: &mut SmallRng, own: &[u64]) {
         let Some(job_id) = pick(random, own) else { return };
         let request_id = client.new_request_id();
-        let (what, error) = match random.random_range(0..8) {
+        let (what, error) = match random.random_range(0..5) {
             0 => ("cancel", client.cancel_job(v1::CancelJobRequest { request_id, job_id }).await.err()),
             1 => ("suspend", client.suspend_job(v1::SuspendJobRequest { request_id, job_id }).await.err()),
             2 => ("resume", client.resume_job(v1::ResumeJobRequest { request_id, job_id }).await.err()),
             3 => ("hold", client.hold_job(v1::HoldJobRequest { request_id, job_id }).await.err()),
-            4..7 => ("move", self.move_elsewhere(client, random, request_id, job_id).await.err()),
             _ => ("release", client.release_job(v1::ReleaseJobRequest { request_id, job_id }).await.err()),
         };
         if error.is_none() {
@@ -140,16 +173,31 @@ impl Desk {
 }
 
 impl Desk {
-    /// Moves a job to wherever it fits best, or only asks where that would be.
-    async fn move_elsewhere(
-        &self,
-        client: &Client,
-        random: &mut SmallRng,
-        request_id: String,
-        job_id: u64,
-    ) -> Result<(), ClientError> {
+    fn job(&self, random: &mut SmallRng) -> v1::JobSpec {
+        let drawn = job(random, self.sizes, self.computes_ms);
+        if self.moves { small(drawn) } else { drawn }
+    }
+
+    /// Moves some job that runs, to some node or to wherever it fits best, or only asks where that would be.
+    async fn move_elsewhere(&self, client: &Client, random: &mut SmallRng) {
+        let running = v1::JobFilter { states: vec![v1::JobState::Running.into()], ..v1::JobFilter::default() };
+        let asked = v1::ListJobsRequest { filter: Some(running), page_size: 100, ..v1::ListJobsRequest::default() };
+        let Ok(listed) = client.list_jobs(asked).await else { return };
+        let ids: Vec<u64> = listed.jobs.iter().map(|job| job.id).collect();
+        let Some(job_id) = pick(random, &ids) else { return };
+        let node = random.random_bool(0.6).then(|| format!("a{}", random.random_range(1..=self.nodes)));
         let plan_only = random.random_bool(0.1);
-        client.move_job(v1::MoveJobRequest { request_id, job_id, node: None, plan_only }).await.map(drop)
+        let asked = v1::MoveJobRequest {
+            request_id: client.new_request_id(),
+            job_id,
+            node: node.map(|name| v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name(name)) }),
+            plan_only,
+        };
+        match client.move_job(asked).await {
+            Ok(_) if plan_only => {}
+            Ok(_) => self.story.tell(&self.name, format!("move of job {job_id} ordered")),
+            Err(error) => self.story.tell(&self.name, format!("move of job {job_id}: {error}")),
+        }
     }
 }
 
@@ -207,4 +255,12 @@ fn job(random: &mut SmallRng, (card, pool): (u64, u64), (least, most): (u32, u32
         held: random.random_bool(0.05),
         ..v1::JobSpec::default()
     }
+}
+
+/// The same job on a quarter of a card, so that there is room for it elsewhere.
+fn small(job: v1::JobSpec) -> v1::JobSpec {
+    let asked = job.virtual_card.unwrap_or_default();
+    let milli_tflops = 1_000 + asked.milli_tflops / 1_000 % 4 * 1_000;
+    let virtual_card = Some(v1::VirtualCardRequest { milli_tflops, span: Span::Card.into(), ..asked });
+    v1::JobSpec { virtual_card, ..job }
 }

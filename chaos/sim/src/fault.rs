@@ -18,6 +18,8 @@ const BUSY: Duration = Duration::from_millis(400);
 pub enum Fault {
     /// A member's process is killed; what it had not flushed is lost, or part of it. It starts again at the end.
     CrashMember(usize),
+    /// A member's process is asked to end, and started again when it has.
+    RestartMember(usize),
     /// A member's process stands still.
     StopMember(usize),
     /// An agent is killed; its workers go on. It starts again at the end.
@@ -26,6 +28,8 @@ pub enum Fault {
     StopAgent(usize),
     /// A node's machine loses power. It boots at the end.
     LosePower(usize),
+    /// A node is so busy that supervisors get no turn, though for less than lies between the end of a lease and the loss of a node.
+    Starve(usize),
     /// A worker's supervisor is killed, and the worker with it.
     KillSupervisor(usize),
     /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses power,
@@ -45,6 +49,8 @@ pub enum Fault {
     Mute(String),
     /// A machine is heard by others and does not hear them.
     Deafen(String),
+    /// What goes over a link takes anything up to that long: of messages on different connections later ones come first.
+    Jitter(String, String, Duration),
     /// A link is slow.
     Delay(String, String, Duration),
     /// All that a machine sends and hears takes that long. When it is over the machine is cut off altogether, as when a
@@ -73,10 +79,12 @@ impl Fault {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::CrashMember(_) => "crash of a member",
+            Self::RestartMember(_) => "restart of a member in order",
             Self::StopMember(_) => "pause of a member",
             Self::CrashAgent(_) => "crash of an agent",
             Self::StopAgent(_) => "pause of an agent",
             Self::LosePower(_) => "power loss of a node",
+            Self::Starve(_) => "supervisors without a turn",
             Self::KillSupervisor(_) => "kill of a supervisor",
             Self::CrashMembers => "crash of all members",
             Self::Strand(..) => "member and node cut off together",
@@ -88,6 +96,7 @@ impl Fault {
             Self::Part(_, _, Cut::Hold) => "cut link, traffic delayed",
             Self::Part(..) => "cut link, traffic lost",
             Self::Mute(_) | Self::Deafen(_) => "one-way cut",
+            Self::Jitter(..) => "messages overtake one another",
             Self::Delay(..) => "slow link",
             Self::Congest(..) => "congestion, then isolation",
             Self::Reset(_) => "reset of connections",
@@ -108,6 +117,7 @@ impl Fault {
     pub fn begin(&self, id: FaultId, pool: &mut Simulation) {
         match self {
             Self::CrashMember(place) => pool.members[*place].kill(),
+            Self::RestartMember(place) => pool.members[*place].end_in_order(),
             Self::StopMember(place) => {
                 if let Some(process) = pool.members[*place].process() {
                     process.stop();
@@ -130,6 +140,7 @@ impl Fault {
                 node.machine.lose_power();
                 node.plug.reset();
             }
+            Self::Starve(place) => pool.nodes[*place].machine.starve(true),
             Self::KillSupervisor(place) => {
                 let id = usize::try_from(id).unwrap_or(0);
                 if let Some(worker) = pool.nodes[*place].machine.kill_supervisor(id) {
@@ -160,6 +171,11 @@ impl Fault {
             }
             Self::Delay(one, other, delay) => {
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), *delay);
+            }
+            Self::Jitter(one, other, most) => {
+                // The link may be slow at present: its least latency is never above its most.
+                pool.sim.set_link_latency(one.as_str(), other.as_str(), pool.scenario.latency.0);
+                pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), *most);
             }
             Self::Congest(machine, delay) => {
                 for other in pool.others(machine) {
@@ -232,7 +248,7 @@ impl Fault {
             | Self::Deafen(_) => {
                 pool.links.mend(&pool.sim, id);
             }
-            Self::Delay(one, other, _) => {
+            Self::Delay(one, other, _) | Self::Jitter(one, other, _) => {
                 let (least, most) = pool.scenario.latency;
                 pool.sim.set_link_latency(one.as_str(), other.as_str(), least);
                 pool.sim.set_link_max_message_latency(one.as_str(), other.as_str(), most);
@@ -246,10 +262,11 @@ impl Fault {
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Healthy),
+            Self::Starve(place) => pool.nodes[*place].machine.starve(false),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
-            Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
+            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
         }
     }
 }

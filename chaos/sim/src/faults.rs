@@ -19,9 +19,12 @@ use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
-const KINDS: u32 = 28;
+const KINDS: u32 = 32;
 /// When scripts may begin: nodes have their first work.
 const SETTLED: Duration = Duration::from_secs(6);
+/// Longest time that supervisors get no turn: together with a kill that hangs, less than the shortest time between the end of a lease and
+/// the loss of a node.
+const LONGEST_STARVATION_MS: u64 = 1_200;
 /// Fewest voters that the operator leaves.
 const FEWEST_VOTERS: usize = 3;
 
@@ -121,7 +124,11 @@ impl Faults {
 
     fn begin(&mut self, pool: &mut Simulation, fault: Fault) {
         let longest = [300, 2_000, 6_000, 15_000][self.random.random_range(0..4)];
-        let bounds = if matches!(fault, Fault::Strand(..)) { 7_000..15_000 } else { 50..longest };
+        let bounds = match fault {
+            Fault::Strand(..) => 7_000..15_000,
+            Fault::Starve(_) => 50..LONGEST_STARVATION_MS,
+            _ => 50..longest,
+        };
         let lasts = Duration::from_millis(self.random.random_range(bounds));
         self.begin_for(pool, fault, lasts);
     }
@@ -245,6 +252,12 @@ impl Faults {
             24 => Fault::Strand(pool.members[member].name.clone(), pool.nodes[node].name.clone()),
             21 => Fault::CrashMembers,
             22 => Fault::PartMember(pool.members[member].name.clone(), cut),
+            28 => self.starve(node)?,
+            26 => Fault::RestartMember(member),
+            27 => {
+                let (one, other) = self.two(pool)?;
+                Fault::Jitter(one, other, slow)
+            }
             _ => match self.random.random_range(0..3) {
                 0 => Fault::Operate(Order::Transfer),
                 1 => Fault::Operate(Order::Drain(pool.nodes[node].name.clone())),
@@ -286,6 +299,13 @@ impl Faults {
             self.damaged.insert(member);
             Fault::FlipBit(member, self.random.random_range(0..10_000))
         })
+    }
+
+    /// Not while the node is starved already: that would last too long.
+    fn starve(&self, node: usize) -> Option<Fault> {
+        let fault = Fault::Starve(node);
+        let already = self.active.iter().any(|active| active.fault == fault);
+        (!already).then_some(fault)
     }
 
     fn change_members(&mut self, pool: &Simulation) -> Option<Order> {

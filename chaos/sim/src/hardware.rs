@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tessera_agent::boot::BootTime;
 use tessera_agent::node::LaunchOrder;
-use tessera_agent::supervisor::status::{Cause, Phase, Status};
+use tessera_agent::supervisor::status::{Cause, Exit, Phase, Status};
 use tessera_agent::worker::{Term, WorkerId};
 use tessera_api::v1 as wire;
 use tokio::sync::mpsc;
@@ -43,9 +43,26 @@ pub struct Computation {
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<Seen>>);
 
+/// What really became of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// Its program was started.
+    pub began: bool,
+    /// How its program ended; `None` while it runs, and when it was torn away with its supervisor or machine.
+    pub exit: Option<Exit>,
+    /// It ended without having been told to.
+    pub by_itself: bool,
+    /// Why, in the eyes of its supervisor.
+    pub cause: Option<Cause>,
+    /// Its supervisor was killed, its machine lost power, or its agent died before it was begun: nobody can know how it ended.
+    pub torn_away: bool,
+}
+
 #[derive(Default)]
 struct Seen {
     live: BTreeMap<(String, WorkerId), Computation>,
+    fates: BTreeMap<WorkerId, Fate>,
+    restarts: BTreeMap<String, Duration>,
     twice: Vec<String>,
     older_obeyed: Vec<String>,
     began: u64,
@@ -71,13 +88,47 @@ impl World {
             );
             seen.twice.push(twice);
         }
+        if std::mem::replace(&mut seen.fates.entry(computation.worker).or_default().began, true) {
+            let Computation { worker, machine, job, .. } = &computation;
+            seen.twice.push(format!("worker {worker} of job {job} is started a second time on {machine}"));
+        }
         seen.began += 1;
         seen.live.insert((computation.machine.clone(), computation.worker), computation);
     }
 
-    /// A program is dead.
-    pub fn end(&self, machine: &str, worker: WorkerId) {
-        self.seen().live.remove(&(machine.to_owned(), worker));
+    /// A program ended, by itself or because it was `told` to, or was killed.
+    pub fn end(&self, machine: &str, worker: WorkerId, exit: Exit, told: bool) {
+        let mut seen = self.seen();
+        seen.live.remove(&(machine.to_owned(), worker));
+        let fate = seen.fates.entry(worker).or_default();
+        (fate.exit, fate.by_itself) = (Some(exit), !told);
+    }
+
+    /// A supervisor is gone without a word, and its program with it.
+    pub fn tear_away(&self, machine: &str, worker: WorkerId) {
+        let mut seen = self.seen();
+        seen.live.remove(&(machine.to_owned(), worker));
+        seen.fates.entry(worker).or_default().torn_away = true;
+    }
+
+    /// A supervisor has come to its end, and says why its worker did.
+    pub fn conclude(&self, worker: WorkerId, cause: Option<Cause>) {
+        self.seen().fates.entry(worker).or_default().cause = cause;
+    }
+
+    /// What really became of a worker.
+    pub fn fate(&self, worker: WorkerId) -> Fate {
+        self.seen().fates.get(&worker).copied().unwrap_or_default()
+    }
+
+    /// An agent is started on a machine: the one before it is gone.
+    pub fn restart(&self, machine: &str) {
+        self.seen().restarts.insert(machine.to_owned(), now());
+    }
+
+    /// When an agent was started there last.
+    pub fn restarted_at(&self, machine: &str) -> Option<Duration> {
+        self.seen().restarts.get(machine).copied()
     }
 
     /// What computes now.
@@ -85,7 +136,7 @@ impl World {
         self.seen().live.values().cloned().collect()
     }
 
-    /// Jobs that ran twice at once.
+    /// Jobs that ran twice at once, and workers that were started twice.
     pub fn twice(&self) -> Vec<String> {
         self.seen().twice.clone()
     }
@@ -144,6 +195,7 @@ struct Inner {
     folders: BTreeMap<WorkerId, Folder>,
     supervised: BTreeMap<WorkerId, Supervised>,
     slow_disk: Duration,
+    starved: bool,
     story: Story,
     world: World,
 }
@@ -178,6 +230,7 @@ impl Machine {
             folders: BTreeMap::new(),
             supervised: BTreeMap::new(),
             slow_disk: Duration::ZERO,
+            starved: false,
             story,
             world,
         };
@@ -202,6 +255,7 @@ impl Machine {
     pub fn begin_agent(&self) -> (Identity, Vec<(Status, Arc<wire::WorkerOrder>)>) {
         let mut inner = self.inner();
         inner.identity.incarnation += 1;
+        inner.world.restart(&inner.name);
         let boot_id = inner.boot_id();
         let highest_term = inner.identity.highest_term;
         let mut found = Vec::new();
@@ -228,6 +282,15 @@ impl Machine {
     /// Makes every flush take that much longer.
     pub fn slow_down(&self, by: Duration) {
         self.inner().slow_disk = by;
+    }
+
+    /// The machine is so busy that supervisors get no turn, or it is no more and each gets one; programs go on.
+    pub fn starve(&self, starved: bool) {
+        let mut inner = self.inner();
+        inner.starved = starved;
+        inner.supervised.values_mut().for_each(|supervised| supervised.starve(starved));
+        drop(inner);
+        self.step();
     }
 
     /// The term is on disk.
@@ -261,6 +324,7 @@ impl Machine {
         let mut inner = self.inner();
         let boot_id = inner.boot_id();
         let mut supervised = Supervised::new(order, boot_id, &mut inner.random);
+        supervised.starve(inner.starved);
         let notices = supervised.listen();
         inner.supervised.insert(order.worker, supervised);
         (Starter { machine: self.clone(), worker: order.worker }, notices)
@@ -299,6 +363,7 @@ impl Machine {
             status.message = format!("{reason}; nothing of it is left");
         }
         folder.status = Some(status.clone());
+        inner.world.conclude(worker, status.cause);
         status
     }
 
@@ -324,7 +389,7 @@ impl Machine {
         let all: Vec<WorkerId> = inner.supervised.keys().copied().collect();
         let worker = *all.get(draw.checked_rem(all.len())?)?;
         inner.supervised.remove(&worker);
-        inner.world.end(&inner.name, worker);
+        inner.world.tear_away(&inner.name, worker);
         Some(worker)
     }
 
@@ -332,7 +397,7 @@ impl Machine {
     pub fn lose_power(&self) {
         let mut inner = self.inner();
         for worker in std::mem::take(&mut inner.supervised).into_keys() {
-            inner.world.end(&inner.name, worker);
+            inner.world.tear_away(&inner.name, worker);
         }
         inner.folders.retain(|_, folder| folder.durable);
         let forgetful = inner.random.random_bool(0.5);

@@ -70,7 +70,7 @@ impl Shown {
 #[derive(Default)]
 struct Kept {
     shown: Vec<(usize, Shown)>,
-    submissions: Vec<Submission>,
+    submissions: Vec<Arc<Submission>>,
     reads: Vec<Read>,
 }
 
@@ -86,18 +86,19 @@ impl History {
     /// A submission is asked; answers its place.
     pub fn submit(&self, request: &str) -> usize {
         let mut kept = self.kept();
-        kept.submissions.push(Submission {
+        kept.submissions.push(Arc::new(Submission {
             request: request.to_owned(),
             asked: now(),
             answer: Answer::Open,
             answered: None,
-        });
+        }));
         kept.submissions.len() - 1
     }
 
     /// A submission is answered.
     pub fn answer(&self, place: usize, answer: Answer) {
         if let Some(submission) = self.kept().submissions.get_mut(place) {
+            let submission = Arc::make_mut(submission);
             submission.answer = answer;
             submission.answered = Some(now());
         }
@@ -119,12 +120,12 @@ impl History {
     }
 
     /// All submissions so far.
-    pub fn submissions(&self) -> Vec<Submission> {
+    pub fn submissions(&self) -> Vec<Arc<Submission>> {
         self.kept().submissions.clone()
     }
 
-    /// All reads so far.
-    pub fn reads(&self) -> Vec<Read> {
-        self.kept().reads.clone()
+    /// All reads but the first ones.
+    pub fn reads_after(&self, first: usize) -> Vec<Read> {
+        self.kept().reads[first..].to_vec()
     }
 }

@@ -58,6 +58,8 @@ pub struct Member {
     jumped_ms: Arc<AtomicI64>,
     config: ServerConfig,
     process: Option<Process>,
+    /// Asks the process to end in order.
+    ending: CancellationToken,
     shown: watch::Receiver<Option<PoolHandle>>,
     flush: Option<Flush>,
     random: SmallRng,
@@ -91,6 +93,7 @@ impl Member {
             jumped_ms: Arc::default(),
             config,
             process: None,
+            ending: CancellationToken::new(),
             shown,
             flush: None,
             random: SmallRng::seed_from_u64(seed),
@@ -128,9 +131,11 @@ impl Member {
             seed: mix(self.seed ^ self.starts),
         };
         let (config, seed) = (self.config.clone(), mix(self.seed ^ self.starts) ^ 1);
+        let ending = CancellationToken::new();
+        self.ending = ending.clone();
         self.story.tell(&self.name, "starts");
         self.process = Some(Process::start(seed, self.drift, async move {
-            match Box::pin(run_on(ground, config, CancellationToken::new())).await {
+            match Box::pin(run_on(ground, config, ending)).await {
                 Ok(()) => "in order".to_owned(),
                 Err(error) => {
                     let mut text = error.to_string();
@@ -152,7 +157,7 @@ impl Member {
             self.start();
         }
         let Some(ended) = self.process.as_mut().and_then(Process::tick) else { return };
-        self.refuses = true;
+        self.refuses = !self.ending.is_cancelled();
         self.restart_at = Some(now() + RESTART);
         self.process = None;
         self.lose_pending();
@@ -186,6 +191,11 @@ impl Member {
             self.shown = nobody;
             self.lose_pending();
         }
+    }
+
+    /// Asks the process to end in order, as an init system does before an upgrade; it is started again afterwards.
+    pub fn end_in_order(&self) {
+        self.ending.cancel();
     }
 
     /// Whether its process ended by itself, or could not start, since it was started last.

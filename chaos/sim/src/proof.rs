@@ -66,6 +66,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::NewLeaderDoesNotWait => Some(Script::Orphaned),
         Bug::AcknowledgedBeforeFsync => Some(Script::Blackouts),
         Bug::PlanNotValidated => Some(Script::StalePlans),
+        Bug::KillBelieved => Some(Script::Moves),
         _ => None,
     }
 }

@@ -42,6 +42,8 @@ pub struct Scenario {
     pub drift: i32,
     /// Bounds of how long programs compute, in milliseconds.
     pub computes_ms: (u32, u32),
+    /// Whether clients move jobs above all, and submit such as can be moved.
+    pub moves: bool,
     /// Whether there are faults at all.
     pub faults: bool,
     /// Faults on purpose, in the place of drawn ones.
@@ -52,6 +54,7 @@ impl Scenario {
     /// What a seed decides.
     pub fn of(seed: u64) -> Self {
         let drawn = Self::drawn(seed);
+        let drawn = if drawn.moves { drawn.for_moves() } else { drawn };
         match Script::drawn_by(seed) {
             Some(script) => drawn.with(script),
             None => drawn,
@@ -70,7 +73,20 @@ impl Scenario {
             Script::SlowLine => lasting(Timings { regrant_after: Duration::from_millis(3_750), ..hasty() }),
             Script::Deposed => lasting(Timings::default()),
             Script::StalePlans | Script::Blackouts => Self { computes_ms: (50, 2_000), clients: 3, ..scripted },
+            Script::Rolling => scripted,
+            Script::Starved => {
+                // Nodes enough that none is starved again before it has had its turns.
+                let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 3];
+                Self { computes_ms: (500, 6_000), clients: 3, timings: hasty(), nodes, ..scripted }
+            }
+            Script::Moves => Self { computes_ms: (500, 6_000), clients: 3, timings: hasty(), ..scripted }.for_moves(),
         }
+    }
+
+    /// A pool in which jobs can be moved: cards of one kind and size, and jobs that fit beside one another.
+    fn for_moves(self) -> Self {
+        let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; self.nodes.len().clamp(3, 6)];
+        Self { moves: true, nodes, ..self }
     }
 
     fn drawn(seed: u64) -> Self {
@@ -89,14 +105,15 @@ impl Scenario {
             founders,
             spares: 2,
             nodes: (0..nodes).map(|_| cards(&mut random)).collect(),
-            clients: random.random_range(1..=3),
-            step: Duration::from_millis(if large { 5 } else { 2 }),
+            clients: random.random_range(1..=5),
+            step: Duration::from_millis(if large { 5 } else { [2, 4, 4][random.random_range(0..3)] }),
             trouble: Duration::from_secs(random.random_range(15..40)),
             latency: (Duration::from_micros(200), Duration::from_millis(max_latency)),
             timings,
             consensus: consensus(&mut random),
             drift: [0, 200, 10_000][random.random_range(0..3)],
             computes_ms: (50, 9_000),
+            moves: random.random_bool(0.1),
             faults: true,
             script: None,
         }

@@ -34,6 +34,13 @@ pub enum Script {
     Orphaned,
     /// The disks of all members are busy and their processes die at once, again and again.
     Blackouts,
+    /// An upgrade: one after the other every member is ended in order and started again, and then every agent.
+    Rolling,
+    /// Jobs are moved all the time, and the nodes that they come from and go to lose power or are cut off.
+    Moves,
+    /// One node after the other is so busy that its supervisors get no turn for longer than a lease lasts, while leases are renewed and
+    /// programs end.
+    Starved,
 }
 
 /// A fault that a script has for some moment.
@@ -74,8 +81,17 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Stranded, Self::SlowLine, Self::Deposed, Self::StalePlans, Self::Orphaned, Self::Blackouts];
+    pub const ALL: [Self; 9] = [
+        Self::Stranded,
+        Self::SlowLine,
+        Self::Deposed,
+        Self::StalePlans,
+        Self::Orphaned,
+        Self::Blackouts,
+        Self::Rolling,
+        Self::Moves,
+        Self::Starved,
+    ];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -86,6 +102,9 @@ impl Script {
             Self::StalePlans => "stale-plans",
             Self::Orphaned => "orphaned",
             Self::Blackouts => "blackouts",
+            Self::Rolling => "rolling",
+            Self::Moves => "moves",
+            Self::Starved => "starved",
         }
     }
 
@@ -113,6 +132,9 @@ impl Script {
                 vec![at(0, 12_000, Fault::Isolate(node, Cut::Lose)), at(20, 5_000, Fault::CrashMember(place))]
             }
             Self::Blackouts => (0..8).map(|turn| at(turn * 4_000, 1_000, Fault::CrashMembers)).collect(),
+            Self::Rolling => rolling(pool),
+            Self::Moves => moves(pool),
+            Self::Starved => starved(pool),
         })
     }
 }
@@ -146,4 +168,27 @@ fn stale_plans(pool: &Simulation) -> Vec<Scheduled> {
         .zip(pool.nodes.iter().cycle().take(30))
         .map(|(turn, node)| at(500 + turn * 800, 1_500, Fault::Operate(Order::Cordon(node.name.clone()))));
     busy.chain(cordons).collect()
+}
+
+fn rolling(pool: &Simulation) -> Vec<Scheduled> {
+    let members = (0..pool.scenario.founders).map(Fault::RestartMember);
+    let agents = (0..pool.nodes.len()).map(Fault::CrashAgent);
+    (0u64..).zip(members.chain(agents)).map(|(turn, fault)| at(turn * 2_500, 400, fault)).collect()
+}
+
+/// One node after the other, so that there is always somewhere to go; each for longer than a lease lasts.
+fn moves(pool: &Simulation) -> Vec<Scheduled> {
+    let turns = (0u64..4).zip((0..pool.nodes.len()).cycle());
+    let gone = |(turn, place): (u64, usize)| {
+        let name = pool.nodes[place].name.clone();
+        let fault = if turn % 2 == 0 { Fault::Isolate(name, Cut::Lose) } else { Fault::LosePower(place) };
+        at(turn * 8_000, 7_000, fault)
+    };
+    turns.map(gone).collect()
+}
+
+/// Nothing else goes wrong meanwhile: nodes that are heard from are not given up, and so nothing is granted twice.
+fn starved(pool: &Simulation) -> Vec<Scheduled> {
+    let turns = (0u64..16).zip((0..pool.nodes.len()).cycle());
+    turns.map(|(turn, place)| at(turn * 2_000, 3_500, Fault::Starve(place))).collect()
 }

@@ -203,6 +203,10 @@ impl Simulation {
                     seed,
                     sizes: (largest, whole),
                     computes_ms: scenario.computes_ms,
+                    // Many of them do about as much as two.
+                    longest_pause_ms: 350 * scenario.clients.max(2) as u64,
+                    nodes: scenario.nodes.len(),
+                    moves: scenario.moves,
                     history: history.clone(),
                     story: story.clone(),
                     closing: Arc::clone(&closing),
@@ -389,11 +393,13 @@ impl Simulation {
         let newest = shown.chain(self.newest.take()).max_by_key(|state| state.revision());
         self.newest = newest;
         let view = self.view();
-        follower.follow(&view, &self.story);
-        let broken = oracles.iter_mut().find_map(|oracle| {
+        let illegal = follower.follow(&view, &self.story).err();
+        let illegal = illegal.map(|what| Violation { oracle: "only what may follow does", what });
+        let looked = oracles.iter_mut().find_map(|oracle| {
             let looked = if last { oracle.at_end(&view) } else { oracle.look(&view) };
             looked.err().map(|what| Violation { oracle: oracle.name(), what })
         });
+        let broken = illegal.or(looked);
         (self.oracles, self.follower) = (oracles, follower);
         broken.map_or(Ok(()), Err)
     }

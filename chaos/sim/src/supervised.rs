@@ -20,6 +20,10 @@ use crate::story::Story;
 /// How long a kill may take before it is called unconfirmed, as agents have it by default.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(3);
 
+/// How long a killed program may outlast its lease: less than what lies between the end of a lease and the loss of a node. That much
+/// is assumed of kernels (docs/failure-model.md); while the lease is renewed a kill may hang for longer.
+const OUTLASTS_LEASE: Duration = Duration::from_millis(300);
+
 /// What a supervisor stands on while it acts.
 pub struct Ground<'a> {
     /// The boot clock.
@@ -55,7 +59,7 @@ impl Behaviour {
     fn of(order: &LaunchOrder, random: &mut SmallRng) -> Self {
         let environment = order.order.spec.as_ref().map(|spec| &spec.environment);
         let number = |name: &str| environment.and_then(|all| all.get(name)?.parse::<u64>().ok());
-        let hangs = random.random_bool(0.02);
+        let hangs = random.random_bool(0.05);
         Self {
             runs_for: Duration::from_millis(number("RUN_MS").unwrap_or(1_000)),
             exit_code: number("EXIT").and_then(|code| i32::try_from(code).ok()).unwrap_or(0),
@@ -68,6 +72,8 @@ impl Behaviour {
 struct Program {
     ends_at: Duration,
     exit: Exit,
+    /// It was told to stop, or killed.
+    told: bool,
 }
 
 /// One worker, with its supervisor.
@@ -78,6 +84,12 @@ pub struct Supervised {
     behaviour: Behaviour,
     blocks: Vec<(u32, u32, u32, u32)>,
     program: Option<Program>,
+    /// It gets no turn: the machine is too busy.
+    starved: bool,
+    /// What came meanwhile.
+    waiting: Vec<Request>,
+    abandoned: bool,
+    exited: Option<Exit>,
     listeners: Vec<mpsc::UnboundedSender<Status>>,
     published: Option<Status>,
     pid: i32,
@@ -111,6 +123,10 @@ impl Supervised {
             behaviour: Behaviour::of(order, random),
             blocks,
             program: None,
+            starved: false,
+            waiting: Vec::new(),
+            abandoned: false,
+            exited: None,
             listeners: Vec::new(),
             published: None,
             pid,
@@ -141,13 +157,58 @@ impl Supervised {
         self.published.take()
     }
 
+    /// It gets no turn for now, or gets turns again.
+    pub fn starve(&mut self, starved: bool) {
+        self.starved = starved;
+    }
+
     /// The agent that started it is gone.
     pub fn abandon(&mut self, ground: &Ground<'_>) {
-        self.happen(ground, Event::Abandoned);
+        self.abandoned = true;
+        self.turn(ground);
     }
 
     /// An agent asks.
     pub fn ask(&mut self, ground: &Ground<'_>, request: Request) {
+        self.waiting.push(request);
+        self.turn(ground);
+    }
+
+    /// Time passes.
+    pub fn step(&mut self, ground: &Ground<'_>) {
+        let lease = self.machine.status().lease;
+        let given_way = lease.is_some_and(|lease| lease.kill_at.after(OUTLASTS_LEASE) <= ground.boot);
+        let ends = |program: &mut Program| program.ends_at <= now() || program.exit == Exit::Signal(9) && given_way;
+        if let Some(program) = self.program.take_if(ends) {
+            ground.world.end(ground.machine, self.worker, program.exit, program.told);
+            ground
+                .story
+                .tell(ground.machine, format!("worker {} of job {} ends: {:?}", self.worker, self.job, program.exit));
+            self.exited = Some(program.exit);
+        }
+        self.turn(ground);
+    }
+
+    /// One turn: what has happened counts before the deadlines that have passed.
+    fn turn(&mut self, ground: &Ground<'_>) {
+        if self.starved {
+            return;
+        }
+        if let Some(exit) = self.exited.take() {
+            self.happen(ground, Event::Exited { exit, memory_killed: false });
+        }
+        for request in std::mem::take(&mut self.waiting) {
+            self.serve(ground, request);
+        }
+        if std::mem::take(&mut self.abandoned) {
+            self.happen(ground, Event::Abandoned);
+        }
+        if self.machine.next_deadline().is_some_and(|deadline| deadline <= ground.boot) {
+            self.happen(ground, Event::TimePassed);
+        }
+    }
+
+    fn serve(&mut self, ground: &Ground<'_>, request: Request) {
         let before = self.machine.status().fence;
         let fence = match &request {
             Request::Renew { fence, .. } | Request::Stop { fence, .. } => Some(*fence),
@@ -170,20 +231,6 @@ impl Supervised {
         }
     }
 
-    /// Time passes.
-    pub fn step(&mut self, ground: &Ground<'_>) {
-        if self.machine.next_deadline().is_some_and(|deadline| deadline <= ground.boot) {
-            self.happen(ground, Event::TimePassed);
-        }
-        if let Some(program) = self.program.take_if(|program| program.ends_at <= now()) {
-            ground.world.end(ground.machine, self.worker);
-            ground
-                .story
-                .tell(ground.machine, format!("worker {} of job {} ends: {:?}", self.worker, self.job, program.exit));
-            self.happen(ground, Event::Exited { exit: program.exit, memory_killed: false });
-        }
-    }
-
     fn happen(&mut self, ground: &Ground<'_>, event: Event) {
         let effects = self.machine.on(ground.now(), event);
         self.perform(ground, effects);
@@ -195,6 +242,7 @@ impl Supervised {
                 Effect::Start => self.start(ground),
                 Effect::Signal(_) => {
                     if let (Some(program), Some(within)) = (&mut self.program, self.behaviour.stops_within) {
+                        program.told = true;
                         program.ends_at = program.ends_at.min(now() + within);
                         program.exit = Exit::Code(0);
                     }
@@ -203,12 +251,14 @@ impl Supervised {
                     if let Some(program) = self.program.as_mut().filter(|program| program.exit != Exit::Signal(9)) {
                         program.ends_at = now() + self.behaviour.hangs_for;
                         program.exit = Exit::Signal(9);
+                        program.told = true;
                     }
                 }
                 Effect::Probe => self.happen(ground, Event::Probed { empty: self.program.is_none() }),
                 Effect::Publish => self.publish(),
                 Effect::Finish => {
                     let status = self.machine.status();
+                    ground.world.conclude(self.worker, status.cause);
                     let cause = status.cause.map(|cause| cause.to_string()).unwrap_or_default();
                     ground.story.tell(ground.machine, format!("worker {} is over: {cause}", self.worker));
                     self.publish();
@@ -219,7 +269,7 @@ impl Supervised {
 
     fn start(&mut self, ground: &Ground<'_>) {
         let Behaviour { runs_for, exit_code, .. } = self.behaviour;
-        self.program = Some(Program { ends_at: now() + runs_for, exit: Exit::Code(exit_code) });
+        self.program = Some(Program { ends_at: now() + runs_for, exit: Exit::Code(exit_code), told: false });
         ground
             .story
             .tell(ground.machine, format!("worker {} of job {} computes on {:?}", self.worker, self.job, self.blocks));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tessera_sim::corpus;
 use tessera_sim::many::{self, Plan};
+use tessera_sim::script::Script;
 
 /// Seeds beside the corpus.
 const SEEDS: std::ops::Range<u64> = 0..24;
@@ -20,7 +21,7 @@ fn program() -> &'static Path {
 
 #[test]
 fn a_seed_decides_everything() {
-    let traces = [1u64, 2].map(|seed| {
+    let traces = [1u64, 6].map(|seed| {
         let arguments: &[&str] = if seed == 1 { &["--calm", "--trace"] } else { &["--trace"] };
         let run = || many::one_by(program(), seed, arguments).expect("a run is started");
         let (one, other) = (run(), run());
@@ -37,6 +38,15 @@ fn nothing_is_broken_where_nothing_goes_wrong() {
     let report = many::one_by(program(), 3, &["--calm"]).expect("a run is started");
     assert_eq!(report.violation, None, "{}", report.ending);
     assert!(report.accepted > 0 && report.computations > 0, "nothing was done: {report:?}");
+}
+
+#[test]
+fn every_script_is_survived() {
+    for script in Script::ALL {
+        let report = many::one_by(program(), 0, &["--script", script.name()]).expect("a run is started");
+        assert_eq!(report.violation, None, "{}: {}", script.name(), report.ending);
+        assert!(!report.faults.is_empty(), "nothing went wrong in {}: {report:?}", script.name());
+    }
 }
 
 #[test]

@@ -174,6 +174,12 @@ pub enum MembershipError {
         /// Which one.
         id: MemberId,
     },
+    /// Leadership was to be handed over, and the member that it came from was elected again.
+    #[error("member {id} was to lead and was not elected; retry")]
+    NotElected {
+        /// Who was to lead.
+        id: MemberId,
+    },
     /// This member does not lead: ask the leader.
     #[error("this member is not the leader{}", hint(.leader.as_ref()))]
     NotLeader {

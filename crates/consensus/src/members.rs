@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::{MembershipError, ReadError, StopReason};
 use crate::handle::Consensus;
 use crate::ids::{Member, MemberId};
-use crate::machine::{LogIndex, Machine};
+use crate::machine::{LogIndex, Machine, Term};
 use crate::status::{Role, Status};
 use crate::transport::Admission;
 use crate::types::{Place, TypeConfig, leader_of};
@@ -206,14 +206,14 @@ impl<M: Machine> Consensus<M> {
             return Ok(());
         }
         self.caught_up(target, deadline).await?;
+        let term = self.inner.status.borrow().term;
         self.inner.raft.trigger().transfer_leader(target.0).await.map_err(|_| self.stopped_error())?;
         let mut status = self.inner.status.clone();
-        let moved = status.wait_for(|status| {
-            status.role != Role::Leader && status.leader.as_ref().is_some_and(|leader| leader.id != own)
-        });
-        match timeout_at(deadline, moved).await {
-            Ok(Ok(_)) => Ok(()),
+        let decided = status.wait_for(|status| handed_over(status, own, term).is_some());
+        match timeout_at(deadline, decided).await {
+            Ok(Ok(status)) if handed_over(&status, own, term) == Some(true) => Ok(()),
             Ok(Err(_)) => Err(self.stopped_error()),
+            Ok(Ok(_)) => Err(MembershipError::NotElected { id: target }),
             Err(_) => Err(MembershipError::Lagging { id: target }),
         }
     }
@@ -320,6 +320,16 @@ fn not_known(error: ReadError) -> MembershipError {
     }
 }
 
+/// Whether leadership that was to be handed over in `term` went to another member; `None` while that is open. A member that leads
+/// again in a later term has tried in vain: whoever waits for more holds up every other change of the membership.
+fn handed_over(status: &Status, own: MemberId, term: Term) -> Option<bool> {
+    if status.role == Role::Leader {
+        return (status.term > term).then_some(false);
+    }
+    let to_another = status.leader.as_ref().is_some_and(|leader| leader.id != own);
+    to_another.then_some(true)
+}
+
 fn furthest_voter(status: &Status, own: MemberId) -> Option<MemberId> {
     let others = status.voters.iter().map(|voter| voter.id).filter(|id| *id != own);
     others.max_by_key(|id| status.followers.get(id).map(|follower| follower.matched))
@@ -348,5 +358,25 @@ mod tests {
             let said = check_founders(own, &founders).expect_err("must be refused");
             assert!(said.contains(why), "{said:?} does not say {why:?}");
         }
+    }
+
+    #[test]
+    fn a_handover_is_over_when_another_member_leads_or_this_one_again() {
+        let (own, term) = (MemberId(1), Term(7));
+        let status = |role, term, leader: Option<u64>| Status {
+            role,
+            term: Term(term),
+            leader: leader.map(|id| member(id, "a:1")),
+            ..Status::new(own, true)
+        };
+        assert_eq!(handed_over(&status(Role::Leader, 7, Some(1)), own, term), None, "it has not begun");
+        assert_eq!(handed_over(&status(Role::Follower, 8, None), own, term), None, "nobody is elected yet");
+        assert_eq!(
+            handed_over(&status(Role::Candidate, 9, None), own, term),
+            None,
+            "the target was not elected in time"
+        );
+        assert_eq!(handed_over(&status(Role::Follower, 8, Some(2)), own, term), Some(true));
+        assert_eq!(handed_over(&status(Role::Leader, 10, Some(1)), own, term), Some(false), "it was elected again");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{JobId, RequestId};
+use tessera_ledger::{JobId, RequestId, Revision};
 
 use super::{Oracle, View};
-use crate::history::Answer;
+use crate::history::{Answer, Submission};
 
 /// See the module.
 #[derive(Default)]
@@ -14,11 +14,21 @@ pub struct Acknowledged {
     jobs: BTreeMap<RequestId, JobId>,
     /// Up to which job the newest state was searched.
     searched: u64,
+    /// What each member was last asked for: at which revision, and how many submissions had been accepted by then.
+    compared: BTreeMap<String, (Revision, usize)>,
 }
 
 fn id_of(request: &str) -> Option<RequestId> {
     let digits: String = request.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).ok().map(RequestId)
+}
+
+/// Job, revision and request of a submission that was accepted.
+fn accepted(submission: &Submission) -> Option<(u64, u64, String)> {
+    match submission.answer {
+        Answer::Accepted { job, revision } => Some((job, revision, submission.request.clone())),
+        _ => None,
+    }
 }
 
 impl Oracle for Acknowledged {
@@ -35,18 +45,20 @@ impl Oracle for Acknowledged {
                 return Err(format!("one request made the jobs {} and {}", before.0, job.id.0));
             }
         }
-        for submission in view.history.submissions() {
-            let Answer::Accepted { job, revision } = submission.answer else { continue };
-            for member in &view.members {
-                let Some(state) = member.state.as_ref().filter(|state| state.revision().0 >= revision) else {
-                    continue;
-                };
-                let found = state.job(JobId(job));
-                let right = found.is_some_and(|found| found.request == id_of(&submission.request));
+        let accepted: Vec<(u64, u64, String)> =
+            view.history.submissions().iter().filter_map(|own| accepted(own)).collect();
+        for member in &view.members {
+            let Some(state) = &member.state else { continue };
+            let compared = (state.revision(), accepted.len());
+            if self.compared.insert(member.name.clone(), compared) == Some(compared) {
+                continue;
+            }
+            for (job, revision, request) in accepted.iter().filter(|(_, revision, _)| *revision <= state.revision().0) {
+                let found = state.job(JobId(*job));
+                let right = found.is_some_and(|found| found.request.is_some() && found.request == id_of(request));
                 if !right {
                     return Err(format!(
-                        "job {job} was acknowledged at revision {revision} for request {}; {} at revision {} has {}",
-                        submission.request,
+                        "job {job} was acknowledged at revision {revision} for request {request}; {} at revision {} has {}",
                         member.name,
                         state.revision().0,
                         found.map_or("nothing".to_owned(), |found| format!(

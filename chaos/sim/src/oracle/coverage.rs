@@ -1,9 +1,12 @@
-//! Which transitions of the ledger a run has seen. Not a judge: what was never hit was never tested.
+//! Which transitions of the ledger a run has seen: what was never hit was never tested, and what is not in the tables here
+//! must not happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tessera_ledger::{AllocationId, Event, JobState, Rank, Revision, WorkerState};
+use tessera_ledger::{
+    AllocationId, Eligibility, Event, JobState, MoveId, NodeId, NodeState, Rank, Revision, WorkerState,
+};
 
 use super::View;
 use crate::story::Story;
@@ -20,21 +23,52 @@ pub struct Coverage {
 pub struct Follower {
     /// What was seen.
     pub coverage: Coverage,
+    legal: BTreeSet<String>,
     seen: Revision,
     workers: BTreeMap<(AllocationId, Rank), WorkerState>,
+    nodes: BTreeMap<NodeId, (NodeState, Eligibility)>,
+    /// Where each move stands: its place in [`STEPS`].
+    moves: BTreeMap<MoveId, usize>,
 }
+
+/// The steps of a move, in their order; each is told once.
+const STEPS: [&str; 4] = ["reserved", "suspending", "transferring", "resuming"];
+
+/// What may follow what for a worker.
+const WORKERS: [(&str, &[WorkerState]); 5] = {
+    use WorkerState::{Draining, Held, Lost, Running, Stopped};
+    [
+        ("granted", &[Held]),
+        ("Held", &[Running, Draining, Lost, Stopped]),
+        ("Running", &[Draining, Lost, Stopped]),
+        ("Draining", &[Lost, Stopped]),
+        ("Lost", &[Running, Draining, Stopped]),
+    ]
+};
+
+const ELIGIBILITIES: [Eligibility; 3] = [Eligibility::Eligible, Eligibility::Cordoned, Eligibility::Draining];
 
 fn transition(what: &str, from: &str, to: &str) -> String {
     format!("{what} {from} -> {to}")
 }
 
-/// Every legal transition of a job: those of the table, and the submission.
+/// Every legal transition of jobs, workers, moves and nodes, but for nodes that are forgotten: no operator here does that.
 pub fn legal() -> BTreeSet<String> {
-    let submitted = transition("job", "submitted", JobState::Pending.name());
-    let table = JobState::ALL
+    let jobs = JobState::ALL
         .into_iter()
         .flat_map(|from| from.successors().iter().map(move |to| transition("job", from.name(), to.name())));
-    table.chain([submitted]).collect()
+    let workers = WORKERS
+        .into_iter()
+        .flat_map(|(from, all)| all.iter().map(move |to| transition("worker", from, &format!("{to:?}"))));
+    let onwards = STEPS.windows(2).map(|pair| transition("move", pair[0], pair[1]));
+    let endings = STEPS.into_iter().map(|step| transition("move", step, "ended"));
+    let nodes = [transition("node", "Ready", "Lost"), transition("node", "Lost", "Ready")];
+    let eligibilities = ELIGIBILITIES.into_iter().flat_map(|from| {
+        let others = ELIGIBILITIES.into_iter().filter(move |to| *to != from);
+        others.map(move |to| transition("node", &format!("{from:?}"), &format!("{to:?}")))
+    });
+    let begun = [transition("job", "submitted", JobState::Pending.name()), transition("move", "running", STEPS[0])];
+    jobs.chain(workers).chain(onwards).chain(endings).chain(nodes).chain(eligibilities).chain(begun).collect()
 }
 
 /// An event in a line of the story; `None` for those that say nothing to a reader.
@@ -59,42 +93,73 @@ fn describe(event: &Event) -> Option<String> {
 
 impl Follower {
     /// Takes note of what happened since it looked last.
-    pub fn follow(&mut self, view: &View<'_>, story: &Story) {
-        let Some(newest) = view.newest().filter(|state| state.revision() > self.seen) else { return };
-        let mut seen = Vec::new();
-        match newest.events_after(self.seen) {
-            Some(entries) => {
-                for (revision, event) in
-                    entries.flat_map(|entry| entry.events.iter().map(|event| (entry.revision, event)))
-                {
-                    if let Some(line) = describe(event) {
-                        story.tell("==", format!("{:<4} {line}", revision.0));
-                    }
-                    seen.extend(self.name(event));
-                }
-            }
-            None => seen.push("events were compacted before they were seen".to_owned()),
+    ///
+    /// # Errors
+    /// What happened and is in no table.
+    pub fn follow(&mut self, view: &View<'_>, story: &Story) -> Result<(), String> {
+        let Some(newest) = view.newest().filter(|state| state.revision() > self.seen) else { return Ok(()) };
+        let Some(entries) = newest.events_after(self.seen) else {
+            return Err("events were forgotten before they were seen: raise event_limit".to_owned());
+        };
+        if self.legal.is_empty() {
+            self.legal = legal();
         }
-        for name in seen {
-            *self.coverage.hits.entry(name).or_default() += 1;
+        for (revision, event) in entries.flat_map(|entry| entry.events.iter().map(|event| (entry.revision, event))) {
+            if let Some(line) = describe(event) {
+                story.tell("==", format!("{:<4} {line}", revision.0));
+            }
+            for name in self.transitions(event) {
+                if !self.legal.contains(&name) {
+                    return Err(format!("revision {}: {name}", revision.0));
+                }
+                *self.coverage.hits.entry(name).or_default() += 1;
+            }
         }
         self.seen = newest.revision();
+        Ok(())
     }
 
-    fn name(&mut self, event: &Event) -> Option<String> {
+    fn transitions(&mut self, event: &Event) -> Vec<String> {
         match event {
             Event::Job { from, to, .. } => {
                 let from = from.map_or("submitted", JobState::name);
-                (from != to.name()).then(|| transition("job", from, to.name()))
+                if from == to.name() { Vec::new() } else { vec![transition("job", from, to.name())] }
             }
             Event::Worker { allocation, rank, state, .. } => {
                 let before = self.workers.insert((*allocation, *rank), *state);
                 let before = before.map_or("granted".to_owned(), |before| format!("{before:?}"));
-                Some(transition("worker", &before, &format!("{state:?}")))
+                vec![transition("worker", &before, &format!("{state:?}"))]
             }
-            Event::Node { state, eligibility, .. } => Some(format!("node {state:?}, {eligibility:?}")),
-            Event::Move { in_progress, .. } => Some(format!("move {}", if *in_progress { "goes on" } else { "ended" })),
-            _ => None,
+            Event::Node { node, state, eligibility } => self.node_became(*node, *state, *eligibility),
+            Event::Move { id, in_progress, .. } => vec![self.move_went_on(*id, *in_progress)],
+            _ => Vec::new(),
         }
+    }
+
+    fn node_became(&mut self, node: NodeId, state: NodeState, eligibility: Eligibility) -> Vec<String> {
+        let before = self.nodes.insert(node, (state, eligibility));
+        let Some((state_before, eligibility_before)) = before else { return Vec::new() };
+        let mut seen = Vec::new();
+        if state_before != state {
+            seen.push(transition("node", &format!("{state_before:?}"), &format!("{state:?}")));
+        }
+        if eligibility_before != eligibility {
+            seen.push(transition("node", &format!("{eligibility_before:?}"), &format!("{eligibility:?}")));
+        }
+        seen
+    }
+
+    fn move_went_on(&mut self, id: MoveId, in_progress: bool) -> String {
+        let step = |place: usize| STEPS.get(place).copied().unwrap_or("beyond its last step");
+        let Some(place) = self.moves.get_mut(&id) else {
+            self.moves.insert(id, 0);
+            return transition("move", "running", step(0));
+        };
+        let before = step(*place);
+        if !in_progress {
+            return transition("move", before, "ended");
+        }
+        *place += 1;
+        transition("move", before, step(*place))
     }
 }

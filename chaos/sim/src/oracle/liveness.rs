@@ -7,7 +7,7 @@ use tessera_placement::{Pool, WaitCode};
 
 use super::{Oracle, View};
 
-/// Time until somebody leads, once nothing is broken.
+/// Longest time without anybody who leads, once nothing is broken.
 const LEADER: Duration = Duration::from_secs(10);
 /// Time until every node is ready: silence of a lease, the search for a leader, and a new leader's wait.
 const NODES: Duration = Duration::from_secs(60);
@@ -18,6 +18,8 @@ const JOBS: Duration = Duration::from_secs(600);
 #[derive(Default)]
 pub struct Liveness {
     settled: bool,
+    /// When somebody was seen to lead last.
+    led_at: Option<Duration>,
 }
 
 /// What is not at rest yet; `None` when everything is.
@@ -85,10 +87,14 @@ impl Oracle for Liveness {
             self.settled = true;
             return Ok(());
         };
-        let leads = view.members.iter().any(|member| member.leads.is_some());
+        if view.members.iter().any(|member| member.leads.is_some()) {
+            self.led_at = Some(view.now);
+        }
+        // Leadership may be handed over at any time; nobody leads for a moment then.
+        let leaderless = self.led_at.map_or(healed_for, |at| view.now.saturating_sub(at).min(healed_for));
         let absent = view.newest().and_then(|state| absent(state, view));
-        if healed_for > LEADER && !leads {
-            return Err(format!("{healed_for:?} after healing nobody leads"));
+        if leaderless > LEADER {
+            return Err(format!("{healed_for:?} after healing nobody has led for {leaderless:?}"));
         }
         if healed_for > NODES
             && let Some(absent) = absent

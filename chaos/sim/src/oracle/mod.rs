@@ -5,6 +5,7 @@
 //! faults; only [`liveness`] asks for how long there have been none.
 
 pub mod acknowledged;
+pub mod attempts;
 pub mod coverage;
 pub mod fences;
 pub mod grants;
@@ -97,6 +98,7 @@ pub fn all() -> Vec<Box<dyn Oracle>> {
         Box::new(one_owner::OneOwner),
         Box::new(fences::Fences),
         Box::new(grants::Grants::default()),
+        Box::new(attempts::Attempts::default()),
         Box::new(laws::Laws::default()),
         Box::new(preemption::Preemption::default()),
         Box::new(reads::Reads::default()),

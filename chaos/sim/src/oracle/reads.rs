@@ -35,8 +35,7 @@ impl Oracle for Reads {
 
     fn look(&mut self, view: &View<'_>) -> Result<(), String> {
         let submissions = view.history.submissions();
-        let reads = view.history.reads();
-        let news = &reads[self.reads..];
+        let news = view.history.reads_after(self.reads);
         // Everything that was answered since the last look was answered after everything before.
         let mut answers: Vec<(Duration, u64)> = news.iter().map(|read| (read.answered, read.found.0)).collect();
         self.open.extend(self.submissions..submissions.len());
@@ -53,7 +52,7 @@ impl Oracle for Reads {
             let highest = self.answered.last().map_or(0, |last| last.1).max(revision);
             self.answered.push((at, highest));
         }
-        for read in news {
+        for read in &news {
             let (revision, there) = read.found;
             if !there {
                 return Err(format!(
@@ -69,7 +68,7 @@ impl Oracle for Reads {
                 ));
             }
         }
-        (self.submissions, self.reads) = (submissions.len(), reads.len());
+        (self.submissions, self.reads) = (submissions.len(), self.reads + news.len());
         Ok(())
     }
 }

@@ -65,9 +65,12 @@ pub(crate) fn of_membership(pool: &PoolHandle, error: &MembershipError) -> Statu
         E::BadFounders { .. } => ErrorReason::InvalidField,
         E::IdUsed { .. } => ErrorReason::MemberIdUsed,
         E::NoSuchMember { .. } => ErrorReason::MemberUnknown,
-        E::NotAdmitted { .. } | E::WrongRole { .. } | E::LastVoter { .. } | E::InProgress | E::Lagging { .. } => {
-            ErrorReason::MembershipRefused
-        }
+        E::NotAdmitted { .. }
+        | E::WrongRole { .. }
+        | E::LastVoter { .. }
+        | E::InProgress
+        | E::Lagging { .. }
+        | E::NotElected { .. } => ErrorReason::MembershipRefused,
         E::Unavailable => ErrorReason::NoQuorum,
         E::OutcomeUnknown => ErrorReason::OutcomeUnknown,
         E::Stopped(_) => ErrorReason::MemberStopped,

@@ -1,0 +1,167 @@
+//! Every attempt ends for a reason, and the reason is true: a job is tried again only when something really happened to the
+//! attempt before, and counts as completed only when its programs really came to their end.
+//!
+//! What the ledger committed as the reason of an attempt's end is held against what was seen on the machines. Where an order
+//! of the pool ended it (a suspension, a preemption, a drain, a move, a cancellation) that order is the reason; everything
+//! else must have happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tessera_agent::supervisor::status::{Cause, Exit};
+use tessera_agent::worker::WorkerId;
+use tessera_ledger::{AllocationId, Attempt, Event, Job, JobId, JobState, NodeId, NodeState, Rank, Reason, Revision};
+
+use super::{Oracle, View};
+use crate::hardware::Fate;
+
+/// How much later than on a machine something may be seen here: the time between two looks, and more.
+const LATE: Duration = Duration::from_millis(200);
+
+/// The shortest time that agents go on without a lease in any scenario.
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Default)]
+pub struct Attempts {
+    known: Revision,
+    /// When each node was lost last.
+    lost: BTreeMap<NodeId, Revision>,
+    /// When each job was told to give its blocks back last.
+    suspended: BTreeMap<JobId, Revision>,
+    /// When each grant was seen first.
+    granted: BTreeMap<AllocationId, Duration>,
+    /// The last attempt of each job that was judged.
+    judged: BTreeMap<JobId, u32>,
+}
+
+impl Attempts {
+    /// Takes what was committed since the last look; answers which jobs changed.
+    fn learn(&mut self, view: &View<'_>) -> Result<BTreeSet<JobId>, String> {
+        let mut changed = BTreeSet::new();
+        let Some(newest) = view.newest().filter(|state| state.revision() > self.known) else { return Ok(changed) };
+        let Some(entries) = newest.events_after(self.known) else {
+            return Err("events were forgotten before this oracle saw them: raise event_limit".to_owned());
+        };
+        for entry in entries {
+            for event in entry.events.iter() {
+                match event {
+                    Event::Node { node, state: NodeState::Lost, .. } => {
+                        self.lost.insert(*node, entry.revision);
+                    }
+                    Event::Worker { allocation, .. } => {
+                        self.granted.entry(*allocation).or_insert(view.now);
+                    }
+                    Event::Job { job, to, .. } => {
+                        changed.insert(*job);
+                        if *to == JobState::Suspending {
+                            self.suspended.insert(*job, entry.revision);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.known = newest.revision();
+        Ok(changed)
+    }
+
+    /// What is wrong with the reason of an attempt that is over.
+    fn untrue(&self, view: &View<'_>, job: &Job, attempt: &Attempt, reason: &Reason) -> Option<&'static str> {
+        let workers = (0u32..).zip(attempt.nodes.iter()).map(|(rank, node)| {
+            let worker = WorkerId { allocation: attempt.allocation, epoch: attempt.epoch, rank: Rank(rank) };
+            (view.world.fate(worker), *node)
+        });
+        let workers: Vec<(Fate, NodeId)> = workers.collect();
+        let any = |holds: &dyn Fn(&Fate) -> bool| workers.iter().any(|(fate, _)| holds(fate));
+        let since_granted = |at: Option<&Revision>| at.is_some_and(|at| at.0 >= attempt.epoch.0);
+        let granted = self.granted.get(&attempt.allocation).copied().unwrap_or_default();
+        let (holds, otherwise) = match reason {
+            Reason::Exited => (
+                workers.iter().all(|(fate, _)| fate.exit == Some(Exit::Code(0))),
+                "not every program of it came to a good end",
+            ),
+            Reason::NonZeroExit { code } => {
+                (any(&|fate| fate.exit == Some(Exit::Code(*code))), "no program of it ended with that code")
+            }
+            Reason::Signalled { signal } => {
+                (any(&|fate| fate.exit == Some(Exit::Signal(*signal))), "no program of it was killed by that signal")
+            }
+            Reason::NodeLost { node } => {
+                let lost = since_granted(self.lost.get(node));
+                // Its agent gives up what it could not begin before the lease ended.
+                let too_late = any(&|fate| !fate.began) && view.now.saturating_sub(granted) >= SHORTEST_LEASE;
+                let expired = too_late || any(&|fate| fate.cause == Some(Cause::LeaseExpired) && !fate.by_itself);
+                (lost || expired, "the node was not lost, and no lease of it ended")
+            }
+            Reason::WorkerVanished => {
+                let restarted = |node: &NodeId| {
+                    let name = view.newest().and_then(|state| state.node(*node)).map(|node| &node.description.name);
+                    name.and_then(|name| view.world.restarted_at(name)).is_some_and(|at| at + LATE >= granted)
+                };
+                let never_begun = workers.iter().any(|(fate, node)| !fate.began && restarted(node));
+                (never_begun || any(&|fate| fate.torn_away), "nothing happened to its programs, machines and agents")
+            }
+            Reason::TimeLimit => {
+                let limit = job.spec.time_limit.unwrap_or(Duration::MAX);
+                let noticed = any(&|fate| fate.cause == Some(Cause::TimeLimit));
+                (noticed || view.now.saturating_sub(granted) >= limit, "it did not run for so long")
+            }
+            Reason::Queued | Reason::Held => {
+                let given_up = !any(&|fate| fate.began);
+                (given_up || since_granted(self.suspended.get(&job.id)), "it had begun, and nobody suspended it")
+            }
+            Reason::StartFailed { .. } | Reason::OutOfMemory => (false, "no simulated machine does that"),
+            Reason::Preempted { .. }
+            | Reason::SuspendedByUser
+            | Reason::Drained { .. }
+            | Reason::Moving
+            | Reason::MoveFailed
+            | Reason::Cancelled { .. } => (true, ""),
+            Reason::Submitted
+            | Reason::Backoff
+            | Reason::Granted
+            | Reason::WaitingForPreempted
+            | Reason::Started
+            | Reason::NodeDisconnected { .. } => (false, "that ends no attempt"),
+        };
+        (!holds).then_some(otherwise)
+    }
+}
+
+impl Oracle for Attempts {
+    fn name(&self) -> &'static str {
+        "attempts end for a true reason"
+    }
+
+    fn look(&mut self, view: &View<'_>) -> Result<(), String> {
+        let changed = self.learn(view)?;
+        let Some(newest) = view.newest() else { return Ok(()) };
+        for job in changed.into_iter().filter_map(|id| newest.job(id)) {
+            let judged = self.judged.get(&job.id).copied().unwrap_or(0);
+            for attempt in job.history.iter().filter(|attempt| attempt.number > judged) {
+                let last = attempt.number == job.attempts;
+                let Some(reason) = &attempt.reason else {
+                    if last {
+                        continue;
+                    }
+                    return Err(format!(
+                        "job {} has a further attempt after {}, which is not over",
+                        job.id, attempt.number
+                    ));
+                };
+                if let Some(why_not) = self.untrue(view, job, attempt, reason) {
+                    return Err(format!(
+                        "attempt {} of job {} (grant {}) ended by {}, and {why_not}",
+                        attempt.number,
+                        job.id,
+                        attempt.allocation.0,
+                        reason.code()
+                    ));
+                }
+                self.judged.insert(job.id, attempt.number);
+            }
+        }
+        Ok(())
+    }
+}
