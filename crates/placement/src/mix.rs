@@ -25,7 +25,8 @@ struct Seen {
 pub(crate) struct Mix {
     seen: BTreeMap<Arc<ShapeKey>, Seen>,
     jobs: BTreeMap<JobId, Arc<ShapeKey>>,
-    total: u64,
+    /// Virtual cards that jobs in the ledger ask for.
+    counted: u64,
 }
 
 impl Mix {
@@ -36,7 +37,7 @@ impl Mix {
         for seen in self.seen.values_mut() {
             seen.counted = 0;
         }
-        self.total = self.seen.values().map(|seen| seen.told).sum();
+        self.counted = 0;
         for job in state.jobs_from(JobId(0)) {
             self.update(job.id, Some(job));
         }
@@ -49,6 +50,7 @@ impl Mix {
             Some(job) if !self.jobs.contains_key(&id) => {
                 let key = Arc::new(key_of(&job.spec));
                 let key = self.add(key, &job.spec, |seen, gang| seen.counted += gang);
+                self.counted = self.counted.saturating_add(u64::from(job.spec.gang));
                 self.jobs.insert(id, key);
             }
             Some(_) => {}
@@ -65,9 +67,7 @@ impl Mix {
         let key = self.seen.get_key_value(&key).map_or(key, |(known, _)| Arc::clone(known));
         let seen =
             self.seen.entry(Arc::clone(&key)).or_insert_with(|| Seen { spec: Arc::clone(spec), counted: 0, told: 0 });
-        let before = seen.counted + seen.told;
         count(seen, u64::from(spec.gang));
-        self.total = self.total.saturating_add(seen.counted + seen.told - before);
         key
     }
 
@@ -76,15 +76,15 @@ impl Mix {
         let Some(seen) = self.seen.get_mut(&key) else { return };
         let gang = u64::from(seen.spec.gang);
         seen.counted = seen.counted.saturating_sub(gang);
-        self.total = self.total.saturating_sub(gang);
+        self.counted = self.counted.saturating_sub(gang);
         if seen.counted == 0 && seen.told == 0 {
             self.seen.remove(&key);
         }
     }
 
-    /// Virtual cards seen.
-    pub(crate) const fn total(&self) -> u64 {
-        self.total
+    /// Virtual cards that jobs in the ledger ask for, whatever has become of them.
+    pub(crate) const fn counted(&self) -> u64 {
+        self.counted
     }
 
     /// The requests, compiled, and how often each was seen.

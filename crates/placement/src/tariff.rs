@@ -30,7 +30,7 @@ pub(crate) struct Tariff {
 /// What prices were made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Made {
-    /// Virtual cards seen.
+    /// Virtual cards that jobs in the ledger asked for.
     seen: u64,
     /// Classes of cards.
     classes: usize,
@@ -57,7 +57,7 @@ impl Tariff {
 impl Pool {
     /// Makes prices anew if enough has changed. They follow from the free room and the mix of requests at that moment.
     pub(crate) fn reprice_if_due(&mut self, state: &State) {
-        if self.tariff.is_due(self.mix.total(), self.index.classes.len()) {
+        if self.tariff.is_due(self.mix.counted(), self.index.classes.len()) {
             self.reprice(state);
         }
     }
@@ -71,7 +71,7 @@ impl Pool {
         let all = self.index.nodes().flat_map(|(_, node)| &node.cards);
         let thousandths: u64 = all.map(|card| u64::from(card.offered()) * 1000 / u64::from(card.blocks.max(1))).sum();
         let free = usize::try_from(thousandths / 1000).unwrap_or(usize::MAX).max(cards / LEAST_FREE);
-        let made = Made { seen: self.mix.total(), classes: self.index.classes.len(), free };
+        let made = Made { seen: self.mix.counted(), classes: self.index.classes.len(), free };
         self.tariff = Tariff { made: Some(made), changes: 0 };
     }
 
