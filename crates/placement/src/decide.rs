@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{JobId, JobState, LogTime, Plan, PlanPart, Span, State};
+use tessera_ledger::{JobId, JobState, LogTime, Mebibytes, MilliTflops, Plan, PlanPart, Span, State};
 
+use crate::demand::{Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::kept::Keeping;
 use crate::limits::{Decision, Limits};
@@ -11,7 +12,7 @@ use crate::line::order::{First, Order};
 use crate::line::shape::{Block, LineId, ShapeId};
 use crate::pool::Pool;
 use crate::preempt::{self, Beneficiary, InPlan, Victim};
-use crate::queues;
+use crate::queues::{self, Queues};
 
 /// A plan being made.
 struct Round<'a> {
@@ -131,7 +132,11 @@ impl Pool {
         let (queues, block_size) = (&self.queues, round.state.config().block_size);
         let amount_of = |place: &Placement| queues::amount(place.blocks(), place.memory(), block_size);
         let admits = |place: &Placement| queues.admit(&spec.queue, amount_of(place), &[]).is_ok();
-        match fit::elastic::place(&mut self.index, &shape.demand, admits) {
+        let mut placed = fit::elastic::place(&mut self.index, &shape.demand, admits);
+        if let (Ok(None), Some(demand)) = (&placed, affordable(&shape.demand, queues, &spec.queue, block_size)) {
+            placed = fit::elastic::place(&mut self.index, &demand, admits).or(Ok(None));
+        }
+        match placed {
             Ok(Some(placement)) => {
                 let amount = amount_of(&placement);
                 self.queues.charge(&spec.queue, amount, spec.preemptible);
@@ -208,4 +213,18 @@ impl Pool {
         self.tariff.changed(1);
         self.line.plan(job);
     }
+}
+
+/// The same request for fewer kinds of cards: those of which its queue could take the least that it would be granted. On some it counts
+/// for more, because it takes them whole or because they have more to spare than the precision asked for. `None`: that leaves
+/// nothing, or everything.
+fn affordable(demand: &Demand, queues: &Queues, queue: &str, block_size: MilliTflops) -> Option<Demand> {
+    let memory = Mebibytes(demand.memory).saturating_mul(demand.gang_min);
+    let is_affordable = |offer: &Offer| {
+        let blocks = u64::from(offer.need).saturating_mul(u64::from(demand.gang_min));
+        queues.admit(queue, queues::amount(blocks, memory, block_size), &[]).is_ok()
+    };
+    let count = demand.offers.iter().filter(|offer| is_affordable(offer)).count();
+    let some = count > 0 && count < demand.offers.len();
+    some.then(|| demand.changed(|demand| demand.offers.retain(is_affordable)))
 }

@@ -269,3 +269,22 @@ fn waiting_protects_and_never_attacks() {
     assert_eq!(world.settle(5), vec![patient]);
     assert_eq!(world.job_state(urgent), JobState::Running);
 }
+
+#[test]
+fn a_job_takes_the_card_that_its_queue_can_take_where_prices_prefer_another() {
+    let mut world = World::default();
+    world.queue("small", "", Some((15, 1000)));
+    world.node("a", cards(&[(Gpu, 20, 100)]));
+    world.node("b", cards(&[(Gpu, 8, 100)]));
+    // Others ask for the model of the smaller card alone, which makes it dear.
+    for _ in 0..6 {
+        let mut other = JobSpec { held: true, ..job(8, 10) };
+        other.virtual_card.models = [format!("{}-8", Gpu.name())].into();
+        world.submit(other);
+    }
+    let mut whole = of("small", 1, 0);
+    whole.virtual_card.whole_cards = true;
+    let id = world.submit(whole);
+    world.place();
+    assert_eq!(world.job_state(id), JobState::Starting, "its queue can take the card of 8 TFLOPS");
+}
