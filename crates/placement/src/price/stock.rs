@@ -8,7 +8,7 @@ use crate::index::class::ClassId;
 use crate::index::node::{Host, NodeEntry};
 
 /// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of the pool.
-const MOST_NODES: usize = 512;
+const MOST_NODES: usize = 2048;
 
 /// Weight of one node.
 pub(crate) const ONE_NODE: i64 = 1 << 8;
