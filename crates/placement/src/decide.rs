@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{JobId, JobState, LogTime, Mebibytes, MilliTflops, Plan, PlanPart, Span, State};
+use tessera_ledger::{JobId, JobState, LogTime, MilliTflops, Plan, PlanPart, Span, State};
 
 use crate::demand::{Demand, Offer};
 use crate::fit::{self, Placement};
@@ -219,11 +219,7 @@ impl Pool {
 /// for more, because it takes them whole or because they have more to spare than the precision asked for. `None`: that leaves
 /// nothing, or everything.
 fn affordable(demand: &Demand, queues: &Queues, queue: &str, block_size: MilliTflops) -> Option<Demand> {
-    let memory = Mebibytes(demand.memory).saturating_mul(demand.gang_min);
-    let is_affordable = |offer: &Offer| {
-        let blocks = u64::from(offer.need).saturating_mul(u64::from(demand.gang_min));
-        queues.admit(queue, queues::amount(blocks, memory, block_size), &[]).is_ok()
-    };
+    let is_affordable = |offer: &Offer| queues.admit(queue, demand.least_of(offer.need, block_size), &[]).is_ok();
     let count = demand.offers.iter().filter(|offer| is_affordable(offer)).count();
     let some = count > 0 && count < demand.offers.len();
     some.then(|| demand.changed(|demand| demand.offers.retain(is_affordable)))

@@ -155,9 +155,13 @@ impl Demand {
 
     /// The least that a grant can count for in a queue.
     pub(crate) fn least(&self, block_size: MilliTflops) -> QueueAmount {
-        let blocks = self.offers.iter().map(|offer| u64::from(offer.need)).min().unwrap_or(0);
+        self.least_of(self.offers.iter().map(|offer| offer.need).min().unwrap_or(0), block_size)
+    }
+
+    /// The least that a grant of virtual cards of so many blocks each can count for.
+    pub(crate) fn least_of(&self, need: u32, block_size: MilliTflops) -> QueueAmount {
         let memory = Mebibytes(self.memory).saturating_mul(self.gang_min);
-        queues::amount(blocks.saturating_mul(u64::from(self.gang_min)), memory, block_size)
+        queues::amount(u64::from(need).saturating_mul(u64::from(self.gang_min)), memory, block_size)
     }
 
     /// Whether a node has so much of its host left that so many workers can start on it.

@@ -167,10 +167,24 @@ impl Pool {
     ) -> Option<Reservation> {
         self.oldest(state, now, limits).into_iter().find_map(|(holder, shape, line)| {
             let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(state, shape));
-            let cards = if admitted { self.cards_to_keep(keeping, shape) } else { None }?;
-            let free_by = reserve::free_by(&self.index, state, &cards, now);
-            Some(Reservation { holder, shape, line, cards, free_by, out_of_turn: true })
+            let fresh = if admitted { self.keep_for(keeping, holder, shape, line, state, now) } else { None }?;
+            Some(Reservation { out_of_turn: true, ..fresh })
         })
+    }
+
+    /// Cards to keep for a job at its turn, if there are any.
+    fn keep_for(
+        &mut self,
+        keeping: &mut Keeping,
+        holder: WaitingKey,
+        shape: ShapeId,
+        line: LineId,
+        state: &State,
+        now: LogTime,
+    ) -> Option<Reservation> {
+        let cards = self.cards_to_keep(keeping, shape)?;
+        let free_by = reserve::free_by(&self.index, state, &cards, now);
+        Some(Reservation { holder, shape, line, cards, free_by, out_of_turn: false })
     }
 
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
@@ -186,11 +200,9 @@ impl Pool {
             let patient = waited(state, holder, now).is_some_and(|waited| waited >= limits.reserve_after);
             search.over = !patient || keeping.in_force.len() >= limits.reservations;
             if !search.over {
-                match self.cards_to_keep(keeping, id) {
-                    Some(cards) => {
+                match self.keep_for(keeping, holder, id, line, state, now) {
+                    Some(fresh) => {
                         search.over = true;
-                        let free_by = reserve::free_by(&self.index, state, &cards, now);
-                        let fresh = Reservation { holder, shape: id, line, cards, free_by, out_of_turn: false };
                         self.put_in_force(keeping, fresh);
                     }
                     None => {

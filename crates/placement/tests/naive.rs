@@ -32,10 +32,7 @@ fn simple(step: Step) -> Step {
 fn scan(state: &State, spec: &JobSpec) -> Option<CardId> {
     let takes = |node: &Node| {
         let labelled = spec.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value));
-        let has = |host: HostCapacity| {
-            let left = state.host_use(node.id).left_of(host);
-            spec.host.cpu.0 <= left.cpu.0 && spec.host.memory.0 <= left.memory.0
-        };
+        let has = |host| spec.host.fits_in(state.host_use(node.id).left_of(host));
         labelled && node.grantable() && node.description.host.is_none_or(has)
     };
     let nodes = state.nodes().filter(|node| takes(node));
@@ -53,10 +50,8 @@ fn has_room(state: &State, card: &Card, spec: &JobSpec) -> bool {
         0 => usize::MAX,
         most => most.saturating_sub(card.slices) as usize,
     };
-    let mut runs: Vec<u32> = Vec::new();
-    for extent in card.extents.as_slice().iter().filter(|extent| extent.state == BlockState::Free) {
-        runs.push(extent.length.0);
-    }
+    let free = card.extents.as_slice().iter().filter(|extent| extent.state == BlockState::Free);
+    let mut runs: Vec<u32> = free.map(|extent| extent.length.0).collect();
     runs.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
     let reach: u32 = runs.into_iter().take(slices).sum();
     let is_empty = card.slices == 0 && reach == card.blocks.0 && card.memory_free() == card.description.memory;

@@ -161,6 +161,23 @@ fn renewal_keeps_it_alive_past_the_first_deadline() {
 /// Waits for a file before it ends well.
 const ENDS_WHEN_TOLD: &str = "while [ ! -e $FOLDER/go ]; do sleep 0.02; done";
 
+/// A worker that ends when told, with a lease that is over soon.
+fn leased_shortly() -> (Supervised, Lease) {
+    let mut short = launch(ENDS_WHEN_TOLD);
+    let lease = lease_in(Duration::from_millis(1500), LONG);
+    short.lease = Some(lease);
+    (Supervised::start(short), lease)
+}
+
+fn tell_to_end(worker: &Supervised) {
+    std::fs::write(worker.folder.path().join("go"), "").expect("writable");
+}
+
+fn expect_ended_by_itself(worker: &mut Supervised) {
+    let status = worker.stopped();
+    assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(0))), "{}", status.message);
+}
+
 /// Holds the supervisor still, as a machine with too much to do does, until a deadline has passed.
 fn starved_until(worker: &mut Supervised, deadline: BootTime, meanwhile: impl FnOnce(&mut Supervised)) {
     let supervisor = Pid::from_raw(i32::try_from(worker.child.id()).expect("a pid"));
@@ -172,34 +189,26 @@ fn starved_until(worker: &mut Supervised, deadline: BootTime, meanwhile: impl Fn
 
 #[test]
 fn a_worker_that_ended_before_its_lease_was_over_has_ended_by_itself() {
-    let mut short = launch(ENDS_WHEN_TOLD);
-    let lease = lease_in(Duration::from_millis(1500), LONG);
-    short.lease = Some(lease);
-    let mut worker = Supervised::start(short);
+    let (mut worker, lease) = leased_shortly();
     worker.send(&Request::Status);
     let process = worker.until(|status| status.process.is_some()).process.expect("it runs");
     starved_until(&mut worker, lease.stop_at, |worker| {
-        std::fs::write(worker.folder.path().join("go"), "").expect("writable");
+        tell_to_end(worker);
         let stat = format!("/proc/{}/stat", process.pid);
         wait_for("its end", || std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(()));
     });
-    let status = worker.stopped();
-    assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(0))), "{}", status.message);
+    expect_ended_by_itself(&mut worker);
 }
 
 #[test]
 fn a_renewal_that_waits_to_be_read_counts() {
-    let mut short = launch(ENDS_WHEN_TOLD);
-    let lease = lease_in(Duration::from_millis(1500), LONG);
-    short.lease = Some(lease);
-    let mut worker = Supervised::start(short);
+    let (mut worker, lease) = leased_shortly();
     starved_until(&mut worker, lease.stop_at, |worker| {
         worker.send(&Request::Renew { fence: fence(1, 10), lease: lease_in(LONG, LONG) });
     });
     worker.until(|status| status.lease.is_some_and(|renewed| renewed.stop_at > lease.stop_at));
-    std::fs::write(worker.folder.path().join("go"), "").expect("writable");
-    let status = worker.stopped();
-    assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(0))), "{}", status.message);
+    tell_to_end(&worker);
+    expect_ended_by_itself(&mut worker);
 }
 
 #[test]

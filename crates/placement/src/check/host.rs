@@ -39,7 +39,7 @@ pub(super) fn take(
                 }
             }
         }
-        let left = HostRequest { cpu: capacity.cpu, memory: capacity.memory }.minus(held);
+        let left = capacity.whole().minus(held);
         if !asked.fits_in(left) {
             problems.push(Problem::HostFull { job: job.id, node, asked, left });
         }

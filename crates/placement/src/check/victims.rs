@@ -9,7 +9,7 @@ use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, Pla
 
 use super::Problem;
 use super::grant::{amount, held_by};
-use super::world::World;
+use super::world::{Held, World};
 
 pub(super) fn check(
     world: &mut World<'_>,
@@ -98,10 +98,15 @@ fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[
     apart.peek().is_some()
         && apart.all(|(name, left)| left.plus(asked).within(guaranteed(name)))
         && is_lent_beside_those_below(world, victim)
-        && theirs.iter().filter(|name| mine.iter().all(|(other, _)| other != *name)).all(|name| {
-            let held = world.queues.get(name).copied().unwrap_or_default();
-            !held.standing.within(guaranteed(name)) && (victim.spec.preemptible || !held.firm.within(guaranteed(name)))
-        })
+        && theirs
+            .iter()
+            .filter(|name| mine.iter().all(|(other, _)| other != *name))
+            .all(|name| is_lent(world.queues.get(name).copied().unwrap_or_default(), guaranteed(name), victim))
+}
+
+/// Whether so much is held above a guarantee that the victim may have to give back of it.
+fn is_lent(held: Held, guaranteed: QueueAmount, victim: &Job) -> bool {
+    !held.standing.within(guaranteed) && (victim.spec.preemptible || !held.firm.within(guaranteed))
 }
 
 /// Whether the jobs that name the victim's queue hold more than its guarantee leaves beside those of the queues below it.
@@ -116,7 +121,7 @@ fn is_lent_beside_those_below(world: &World<'_>, victim: &Job) -> bool {
         held.firm = held.firm.minus(theirs.firm);
         guaranteed = guaranteed.minus(below.settings.guaranteed);
     }
-    !held.standing.within(guaranteed) && (victim.spec.preemptible || !held.firm.within(guaranteed))
+    is_lent(held, guaranteed, victim)
 }
 
 fn leave(world: &mut World<'_>, victim: &Job) {
