@@ -166,10 +166,13 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
     let mut pool = Pool::new(&cluster.state);
     cluster.state.take_touched();
     commit(&mut cluster, &mut pool, 400);
-    bencher
-        .counter(ItemsCount::new(100usize))
-        .with_inputs(|| pool.clone())
-        .bench_local_values(|mut pool| (pool.decide(&cluster.state, cluster.state.time(), &limits(100)), pool));
+    // Makes the prices, if they are due after so many grants.
+    commit(&mut cluster, &mut pool, 1);
+    bencher.counter(ItemsCount::new(100usize)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(100));
+        assert_eq!(decision.plan.parts.len(), 100);
+        (decision, pool)
+    });
 }
 
 /// A gang of 512 workers on an empty pool.

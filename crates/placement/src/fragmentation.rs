@@ -37,7 +37,7 @@ impl Pool {
         let total: u128 = mix.iter().map(|(_, weight)| u128::from(*weight)).sum();
         let mut free = Share::default();
         let mut unusable = (0u128, 0u128);
-        for node in stock::sample(&self.index) {
+        for (_, node) in stock::sample(&self.index) {
             let left = free_on(node);
             free.blocks += left.blocks;
             free.memory = free.memory.saturating_add(left.memory);

@@ -137,7 +137,8 @@ impl Pool {
     /// How much was looked at so far.
     #[must_use]
     pub fn work(&self) -> Work {
-        Work { uses_recounted: self.queues.uses_recounted(), ..self.work }
+        let (costs_computed, uses_recounted) = (self.index.judged(), self.queues.uses_recounted());
+        Work { costs_computed, uses_recounted, ..self.work }
     }
 
     /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties between equally good

@@ -65,12 +65,13 @@ impl Pool {
     /// Makes prices anew from what is free now and the requests seen so far.
     fn reprice(&mut self, state: &State) {
         let mix = self.mix.demands(&self.index.classes, state.config());
+        self.index.settle_outlines();
         let prices = solve::prices(&self.index, &mix);
         self.index.reprice(prices);
         let cards: usize = self.index.nodes().map(|(_, node)| node.cards.len()).sum();
-        let all = self.index.nodes().flat_map(|(_, node)| &node.cards);
-        let thousandths: u64 = all.map(|card| u64::from(card.offered()) * 1000 / u64::from(card.blocks.max(1))).sum();
-        let free = usize::try_from(thousandths / 1000).unwrap_or(usize::MAX).max(cards / LEAST_FREE);
+        let classes = self.index.classes.in_order();
+        let free: u64 = classes.map(|(key, id)| self.index.classes.get(id).free / u64::from(key.blocks.max(1))).sum();
+        let free = usize::try_from(free).unwrap_or(usize::MAX).max(cards / LEAST_FREE);
         let made = Made { seen: self.mix.counted(), classes: self.index.classes.len(), free };
         self.tariff = Tariff { made: Some(made), changes: 0 };
     }

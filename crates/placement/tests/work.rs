@@ -39,6 +39,7 @@ impl Kept {
         let after = self.pool.work();
         Work {
             tried: after.tried - before.tried,
+            costs_computed: after.costs_computed - before.costs_computed,
             reservations_sought: after.reservations_sought - before.reservations_sought,
             uses_recounted: after.uses_recounted - before.uses_recounted,
         }
@@ -137,4 +138,29 @@ fn a_job_that_nothing_can_be_recalled_for_is_not_tried_whenever_any_queue_change
     let decided = kept.round();
     assert_eq!(decided.tried, 1);
     assert_eq!(kept.world.job_state(waiting), JobState::Starting, "it has its grant and waits for what gives way");
+}
+
+#[test]
+fn nodes_that_look_the_same_are_judged_once() {
+    let mut world = World::default();
+    for number in 0..50 {
+        world.node(&format!("node-{number}"), cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    }
+    for number in 0..50 {
+        world.labelled_node(&format!("other-{number}"), cards(&[(Gpu, 10, 100)]), &[("zone", "b")]);
+    }
+    let mut kept = Kept::new(world);
+    let submit = |kept: &mut Kept, zone: &[(&str, &str)]| {
+        let node_labels = zone.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        kept.world.submit(JobSpec { node_labels, ..job(4, 10) })
+    };
+    submit(&mut kept, &[]);
+    assert_eq!(kept.round().costs_computed, 2, "a hundred nodes look like one of two");
+    submit(&mut kept, &[]);
+    assert_eq!(kept.round().costs_computed, 1, "the node that was changed looks like none before");
+    let there = submit(&mut kept, &[("zone", "b")]);
+    assert!(kept.round().costs_computed <= 3, "another request, judged on all three looks");
+    let slices = kept.world.slices(there);
+    assert!(slices.iter().all(|slice| slice.card.node.0 >= 50), "where the label is");
+    assert_eq!(slices.len(), 1);
 }

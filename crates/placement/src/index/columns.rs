@@ -1,7 +1,7 @@
-//! Columns: for each request that is being placed, what it would cost on every node.
+//! Columns: for each request that is being placed, what it would cost on every node, by outline.
 //!
-//! A placement changes one node, so a column that was computed once is kept current by looking again at the nodes that changed since
-//! it was used last. The best node is then found among the best of each block of nodes. Columns of requests that have not been
+//! A placement changes one node, so a column that was computed once is kept current by looking again at the outlines that changed since
+//! it was used last. The best is then found among the best of each block of outlines. Columns of requests that have not been
 //! placed for long are dropped when there are too many.
 
 use std::collections::BTreeMap;
@@ -12,22 +12,20 @@ use tessera_ledger::{CardId, HostRequest, NodeId};
 use super::Index;
 use super::class::ClassId;
 use super::node::NodeEntry;
+use super::outlines::{OutlineId, Outlines};
 use super::surroundings::Surroundings;
-use super::worth::{Ask, Badness, NOWHERE, NodeWorth};
+use super::worth::{Ask, Badness, NOWHERE, Place};
 use crate::demand::Demand;
 use crate::price::Prices;
 
-/// Nodes whose best is found together.
+/// Outlines whose best is found together.
 const BLOCK: usize = 64;
 
-/// Blocks of nodes with equal costs among which the least busy node is looked for.
-const BLOCKS_COMPARED: usize = 4;
+/// Nodes with equal costs among which the least busy one is looked for.
+const NODES_COMPARED: usize = 256;
 
 /// Most costs that are kept, of all columns together: 40 MiB.
 const MOST_COSTS: usize = 4 << 20;
-
-/// Changes that are remembered for every node of the pool; a column that missed more is computed anew.
-const REMEMBERED: usize = 4;
 
 /// What tells two requests apart when one virtual card of them is placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,12 +44,13 @@ pub(crate) struct ColumnKey {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// What one request would cost on every node.
+/// What one request would cost on every node, by outline.
 #[derive(Clone, Debug, Default)]
 struct Column {
     badness: Vec<Badness>,
+    /// Position of the card on the node.
     card: Vec<u16>,
-    /// The least badness of each block of nodes.
+    /// The least badness of each block of outlines.
     least: Vec<Badness>,
     /// Changes taken over.
     seen: usize,
@@ -59,155 +58,108 @@ struct Column {
     used: u64,
 }
 
-/// The prices in force, what every node is worth by them, and the columns.
+/// The prices in force, and the columns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
-    sheet: Sheet,
-    kept: BTreeMap<Arc<ColumnKey>, Column>,
-    changes: Changes,
-    uses: u64,
-}
-
-/// The prices in force, and what every node is worth by them.
-#[derive(Clone, Debug, Default)]
-struct Sheet {
     prices: Arc<Prices>,
-    worth: Vec<Option<NodeWorth>>,
-}
-
-/// Nodes in the order of their changes. Changes of one node between two uses of columns are one change.
-#[derive(Clone, Debug, Default)]
-struct Changes {
-    nodes: Vec<NodeId>,
-    /// Number of the first of `nodes`.
-    first: usize,
-    /// By node, one more than the number of its latest change.
-    latest: Vec<usize>,
-    /// How many changes the column has taken over that was used last: no column has seen a later one.
-    seen: usize,
-}
-
-impl Changes {
-    fn end(&self) -> usize {
-        self.first + self.nodes.len()
-    }
-
-    /// Notes a change, unless the node has one that no column has seen.
-    fn push(&mut self, node: NodeId) {
-        let position = node.0 as usize;
-        if self.latest.len() <= position {
-            self.latest.resize(position + 1, 0);
-        }
-        if self.latest[position] > self.seen {
-            return;
-        }
-        if self.nodes.len() >= REMEMBERED * self.latest.len() + BLOCK {
-            self.forget();
-        }
-        self.nodes.push(node);
-        self.latest[position] = self.end();
-    }
-
-    /// Forgets all changes: no column can be kept current that has not seen them.
-    fn forget(&mut self) {
-        self.first = self.end();
-        self.nodes.clear();
-    }
-
-    /// The nodes that changed since a column took over `seen` changes, each once; `None` when not all are remembered.
-    fn since(&self, seen: usize) -> Option<impl Iterator<Item = usize>> {
-        let missed = self.nodes.get(seen.checked_sub(self.first)?..)?;
-        let numbered = (seen + 1..).zip(missed.iter().map(|node| node.0 as usize));
-        Some(numbered.filter(|(number, node)| self.latest[*node] == *number).map(|(_, node)| node))
-    }
+    kept: BTreeMap<Arc<ColumnKey>, Column>,
+    uses: u64,
+    /// Uses before the prices came into force.
+    uses_before: u64,
+    /// How often a request was judged on an outline.
+    judged: u64,
 }
 
 impl Columns {
-    /// Notes that a node has changed.
-    pub(super) fn touch(&mut self, node: NodeId) {
-        let (position, worth) = (node.0 as usize, &mut self.sheet.worth);
-        if worth.len() <= position {
-            worth.resize_with(position + 1, || None);
-        }
-        worth[position] = None;
-        self.changes.push(node);
-    }
-
+    /// Puts new prices into force. Columns that were not used since the last time are dropped; the others will be computed anew.
     fn reprice(&mut self, prices: Prices) {
-        self.sheet.prices = Arc::new(prices);
-        self.sheet.worth.fill_with(|| None);
-        self.kept.clear();
-        self.changes.forget();
+        self.prices = Arc::new(prices);
+        let since = std::mem::replace(&mut self.uses_before, self.uses);
+        self.kept.retain(|_, column| column.used > since);
     }
 
     /// The column of a request, current.
-    fn current(&mut self, nodes: &[NodeEntry], demand: &Demand) -> &Column {
+    fn current(&mut self, nodes: &[NodeEntry], outlines: &mut Outlines, demand: &Demand) -> &Column {
         self.uses += 1;
-        self.changes.seen = self.changes.end();
-        if !self.kept.contains_key(&demand.column) {
-            self.make_room(nodes.len());
-        }
+        let positions = outlines.positions();
+        self.make_room(positions);
         let column = self.kept.entry(Arc::clone(&demand.column)).or_default();
+        let seen = std::mem::replace(&mut column.seen, outlines.changes.read());
         column.used = self.uses;
-        let ask = Ask::new(demand, &self.sheet.prices);
-        match self.changes.since(column.seen).filter(|_| column.badness.len() == nodes.len()) {
-            Some(changed) => changed.for_each(|position| self.sheet.judge(column, nodes, position, &ask)),
-            None => {
-                column.badness = vec![NOWHERE; nodes.len()];
-                column.card = vec![0; nodes.len()];
-                column.least = vec![NOWHERE; nodes.len().div_ceil(BLOCK)];
-                (0..nodes.len()).for_each(|position| self.sheet.judge(column, nodes, position, &ask));
-            }
+        column.make_room(positions);
+        let ask = Ask::new(demand, &self.prices);
+        let Outlines { shared, changes, .. } = outlines;
+        let changed = changes.since(seen);
+        if changed.is_none() {
+            column.clear();
         }
-        column.seen = self.changes.end();
+        let judge = |id: OutlineId| {
+            self.judged += 1;
+            column.set(id, shared[id.position()].place(nodes, &self.prices, &ask));
+        };
+        match changed {
+            Some(changed) => changed.for_each(judge),
+            None => (0..positions).map(OutlineId).for_each(judge),
+        }
         column
     }
 
-    /// Drops the column that has not been used for longest when there are too many for so many nodes.
-    fn make_room(&mut self, nodes: usize) {
-        if self.kept.len() >= (MOST_COSTS / nodes.max(1)).max(1) {
+    /// Drops the column that has not been used for longest when there are too many for so many outlines.
+    fn make_room(&mut self, positions: usize) {
+        if self.kept.len() > MOST_COSTS / positions.max(1) {
             let oldest = self.kept.iter().min_by_key(|(_, column)| column.used).map(|(key, _)| Arc::clone(key));
             oldest.and_then(|key| self.kept.remove(&key));
         }
     }
 }
 
-impl Sheet {
-    /// Computes what the request would cost on one node.
-    fn judge(&mut self, column: &mut Column, nodes: &[NodeEntry], position: usize, ask: &Ask<'_>) {
-        let node = &nodes[position];
-        let worth = self.worth[position].get_or_insert_with(|| NodeWorth::of(node, &self.prices));
-        let place = worth.place(node, &self.prices, ask);
-        let before = std::mem::replace(&mut column.badness[position], place.badness);
-        column.card[position] = place.card;
-        let block = position / BLOCK;
-        if place.badness <= column.least[block] {
-            column.least[block] = place.badness;
-        } else if before == column.least[block] {
-            let all = &column.badness[block * BLOCK..nodes.len().min((block + 1) * BLOCK)];
-            column.least[block] = all.iter().copied().min().unwrap_or(NOWHERE);
+impl Column {
+    /// Makes room for so many outlines.
+    fn make_room(&mut self, positions: usize) {
+        if self.badness.len() < positions {
+            self.badness.resize(positions, NOWHERE);
+            self.card.resize(positions, 0);
+            self.least.resize(positions.div_ceil(BLOCK), NOWHERE);
         }
     }
-}
 
-impl Column {
-    /// The best node, the first of equals; of the first equals the least busy one, where that is known.
-    fn best(&self, surroundings: &Surroundings) -> Option<usize> {
-        let (block, least) = self.least.iter().enumerate().min_by_key(|(block, least)| (**least, *block))?;
-        if *least == NOWHERE {
-            return None;
+    /// Forgets all costs.
+    fn clear(&mut self) {
+        self.badness.fill(NOWHERE);
+        self.least.fill(NOWHERE);
+    }
+
+    /// Takes over what it would cost on nodes of an outline.
+    fn set(&mut self, OutlineId(position): OutlineId, place: Place) {
+        let before = std::mem::replace(&mut self.badness[position], place.badness);
+        self.card[position] = place.card;
+        let block = position / BLOCK;
+        if place.badness <= self.least[block] {
+            self.least[block] = place.badness;
+        } else if before == self.least[block] {
+            let all = self.badness[block * BLOCK..].iter().take(BLOCK);
+            self.least[block] = all.copied().min().unwrap_or(NOWHERE);
         }
-        let equals = |block: usize| {
-            let start = block * BLOCK;
-            let within = self.badness[start..].iter().take(BLOCK).enumerate();
-            within.filter(|(_, badness)| *badness == least).map(move |(place, _)| start + place)
+    }
+
+    /// The best node and the card there: the first node of equals; of the first equals the least busy one, where that is known.
+    fn best(&self, outlines: &Outlines, surroundings: &Surroundings) -> Option<(NodeId, u16)> {
+        let least = self.least.iter().copied().min().filter(|least| *least != NOWHERE)?;
+        let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
+        let within = |start: usize| (start..).zip(self.badness[start..].iter().take(BLOCK));
+        let equals = blocks.flat_map(within).filter(|(_, badness)| **badness == least).map(|(position, _)| position);
+        let nodes = |position: usize, most| {
+            outlines.shared[position].nodes.iter().take(most).map(move |node| (*node, position))
         };
-        if !surroundings.knows_load() {
-            return equals(block).next();
-        }
-        let blocks = (block..self.least.len()).filter(|block| self.least[*block] == *least).take(BLOCKS_COMPARED);
-        let id = |position: usize| NodeId(u32::try_from(position).unwrap_or(u32::MAX));
-        blocks.flat_map(equals).min_by_key(|position| (surroundings.load(id(*position)), *position))
+        let (node, position) = if surroundings.knows_load() {
+            let mut nodes: Vec<(NodeId, usize)> = equals.flat_map(|position| nodes(position, NODES_COMPARED)).collect();
+            nodes.sort_unstable();
+            nodes.truncate(NODES_COMPARED);
+            nodes.into_iter().min_by_key(|(node, _)| (surroundings.load(*node), *node))
+        } else {
+            equals.flat_map(|position| nodes(position, 1)).min()
+        }?;
+        Some((node, self.card[position]))
     }
 }
 
@@ -215,12 +167,24 @@ impl Index {
     /// Puts new prices into force.
     pub(crate) fn reprice(&mut self, prices: Prices) {
         self.columns.reprice(prices);
+        self.outlines.reprice();
+    }
+
+    /// How often a request was judged on an outline.
+    pub(crate) fn judged(&self) -> u64 {
+        self.columns.judged
+    }
+
+    /// Looks again at the nodes that have changed since their outlines were asked for.
+    pub(crate) fn settle_outlines(&mut self) {
+        self.outlines.settle(&self.nodes);
     }
 
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
-        let column = self.columns.current(&self.nodes, demand);
-        let position = column.best(&self.surroundings)?;
-        self.nodes[position].cards.get(usize::from(column.card[position])).map(|card| card.id)
+        self.settle_outlines();
+        let column = self.columns.current(&self.nodes, &mut self.outlines, demand);
+        let (node, card) = column.best(&self.outlines, &self.surroundings)?;
+        self.nodes[node.0 as usize].cards.get(usize::from(card)).map(|card| card.id)
     }
 }

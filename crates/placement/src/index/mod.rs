@@ -5,12 +5,15 @@
 //! are read again before the next plan.
 
 pub(crate) mod card;
+mod changes;
 pub(crate) mod class;
 pub(crate) mod columns;
 pub(crate) mod node;
+pub(crate) mod outline;
+pub(crate) mod outlines;
 pub(crate) mod run;
 pub(crate) mod surroundings;
-pub(crate) mod worth;
+mod worth;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use card::{CardEntry, Room};
 use class::Classes;
 use columns::Columns;
 use node::{Host, NodeEntry};
+use outlines::{LabelsId, Outlines};
 use run::{FreeRuns, Run};
 use surroundings::Surroundings;
 
@@ -43,6 +47,8 @@ pub(crate) struct Index {
     stale: BTreeSet<CardId>,
     /// Nodes whose hosts a plan changed and the ledger has not confirmed.
     stale_hosts: BTreeSet<NodeId>,
+    /// Nodes that look the same to every request.
+    pub(crate) outlines: Outlines,
     /// What placements would cost.
     columns: Columns,
 }
@@ -78,9 +84,11 @@ impl Index {
             && (before.is_some_and(|before| now.is_none_or(|now| now.has_more_than(before)))
                 || labels != node.as_ref().map(|node| node.description.labels.clone()));
         known.host = now;
+        known.labels =
+            node.as_ref().map_or_else(LabelsId::default, |node| self.outlines.labels(&node.description.labels));
         known.node = node;
         self.stale_hosts.remove(&id);
-        self.columns.touch(id);
+        self.outlines.touch(id);
         let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
         cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
         cards.sort_unstable();
@@ -104,7 +112,7 @@ impl Index {
         let (before, now) = (known.host, Host::read(state, node));
         known.host = now;
         self.stale_hosts.remove(&id);
-        self.columns.touch(id);
+        self.outlines.touch(id);
         let more = now.zip(before).is_some_and(|(now, before)| now.has_more_than(before));
         let cards = known.cards.iter().filter(|card| more && card.usable);
         Some(cards.map(|card| Freed(card.id)).collect())
@@ -127,7 +135,7 @@ impl Index {
     }
 
     fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
-        self.columns.touch(id.node);
+        self.outlines.touch(id.node);
         let known = self.card(id).map(CardEntry::room);
         let linked = fresh.as_ref().map(CardEntry::room);
         let moved = known != linked;
@@ -241,7 +249,7 @@ impl Index {
         change(&mut node.cards[position]);
         let room = node.cards[position].room();
         self.link(room);
-        self.columns.touch(id.node);
+        self.outlines.touch(id.node);
         self.journal.push(Before::Card(id, known));
     }
 
@@ -250,7 +258,7 @@ impl Index {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
         let Some(left) = node.host else { return };
         node.host = Some(change(left));
-        self.columns.touch(id);
+        self.outlines.touch(id);
         self.journal.push(Before::Host(id, Some(left)));
     }
 
@@ -273,7 +281,7 @@ impl Index {
         for id in cards {
             let Some(room) = self.card(*id).map(CardEntry::room) else { continue };
             self.unlink(room);
-            self.columns.touch(id.node);
+            self.outlines.touch(id.node);
             let node = &mut self.nodes[id.node.0 as usize];
             if let Some(position) = node.position(*id) {
                 node.cards[position].hidden = hidden;
@@ -295,7 +303,7 @@ impl Index {
                 Some(Before::Card(id, before)) => self.place_entry(id, Some(before)),
                 Some(Before::Host(id, before)) => {
                     self.nodes[id.0 as usize].host = before;
-                    self.columns.touch(id);
+                    self.outlines.touch(id);
                 }
                 None => {}
             }

@@ -6,6 +6,7 @@ use tessera_ledger::{CardId, HostRequest, Mebibytes, MilliCpus, Node, State};
 
 use super::card::CardEntry;
 use super::class::ClassId;
+use super::outlines::LabelsId;
 
 /// What the cards of one class on a node have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl Host {
     /// What a node has left; `None` when it is not known and not limited.
     pub(crate) fn read(state: &State, node: &Node) -> Option<Self> {
         let (host, held) = (node.description.host?, state.host_use(node.id));
-        let (left, offered) = (held.left_of(host), HostRequest { cpu: host.cpu, memory: host.memory });
+        let (left, offered) = (held.left_of(host), host.whole());
         let over = held.used.plus(held.promised).minus(offered);
         Some(Self { cpu: left.cpu.0, memory: left.memory.0, over })
     }
@@ -71,6 +72,8 @@ pub(crate) struct NodeEntry {
     pub(crate) node: Option<Arc<Node>>,
     /// What its host has left; `None`: not limited.
     pub(crate) host: Option<Host>,
+    /// The labels that it carries.
+    pub(super) labels: LabelsId,
     /// Its cards in order of index.
     pub(crate) cards: Vec<CardEntry>,
     /// Totals of the classes that have been seen on it.

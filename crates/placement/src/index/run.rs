@@ -1,5 +1,6 @@
 //! Free runs of one card: where blocks can be taken without renumbering.
 
+use smallvec::SmallVec;
 use tessera_ledger::{BlockCount, BlockIndex};
 
 /// A run of neighbouring free blocks.
@@ -21,7 +22,8 @@ impl Run {
 /// The free runs of a card in order, never touching one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreeRuns {
-    runs: Vec<Run>,
+    /// Most cards have one or two: those need no memory of their own.
+    runs: SmallVec<[Run; 2]>,
 }
 
 impl FreeRuns {

@@ -21,6 +21,9 @@ const MEMORY_STEPS: [u64; LANES - CPU_LANES] = [256, 512, 1024, 2048];
 /// Bits behind the point of host prices.
 const POINT: u32 = 16;
 
+/// The same for one over such a price.
+const RECIPROCAL: u32 = 48;
+
 /// No price of a request or a host is larger.
 pub(crate) const MOST: i64 = 1 << 27;
 
@@ -32,6 +35,8 @@ pub(crate) const MOST_OF_CARD: i32 = 1 << 23;
 pub(crate) struct HostPrices {
     cpu: [u64; LANES],
     memory: [u64; LANES],
+    /// One over how much dearer processor time is in the next lane; zero: no dearer. So that nothing is divided for every node.
+    per_rise: [u64; CPU_LANES],
 }
 
 impl HostPrices {
@@ -45,6 +50,10 @@ impl HostPrices {
         };
         for (lane, step) in CPU_STEPS.into_iter().enumerate() {
             prices.cpu[lane] = scaled(cpu, step);
+        }
+        for lane in 1..CPU_LANES {
+            let rise = prices.cpu[lane] - prices.cpu[lane - 1];
+            prices.per_rise[lane - 1] = (1u64 << RECIPROCAL).checked_div(rise).unwrap_or(0);
         }
         for (lane, step) in (CPU_LANES..).zip(MEMORY_STEPS) {
             prices.memory[lane] = scaled(memory, step);
@@ -62,9 +71,11 @@ impl HostPrices {
         })
     }
 
-    /// The price of processor time in a lane.
-    pub(crate) fn cpu(&self, lane: usize) -> u64 {
-        self.cpu[lane]
+    /// How much processor time is given up between a lane and the next, where it is dearer, when the cards are worth so much less there; `None`
+    /// when there is no next lane or it is no dearer.
+    pub(crate) fn cpu_between(&self, lane: usize, worth: i32) -> Option<i64> {
+        let per_rise = self.per_rise.get(lane).copied().filter(|per_rise| *per_rise > 0)?;
+        i64::try_from((i128::from(worth) * i128::from(per_rise)) >> (RECIPROCAL - POINT)).ok()
     }
 }
 
@@ -82,27 +93,16 @@ pub(crate) fn subtract(lanes: &mut Lanes, less: &Lanes) {
     }
 }
 
-/// Takes `less` from `lanes` if there is any.
-pub(crate) fn subtract_some(lanes: &mut Lanes, less: Option<&Lanes>) {
-    if let Some(less) = less {
-        subtract(lanes, less);
-    }
-}
-
 /// The least of both, lane by lane.
 pub(crate) fn least(left: &Lanes, right: &Lanes) -> Lanes {
     std::array::from_fn(|lane| left[lane].min(right[lane]))
 }
 
-/// The lane with the least value, and that value.
+/// The first lane with the least value, and that value; without branches, which the processor would guess wrongly.
 pub(crate) fn bound(lanes: &Lanes) -> (usize, i32) {
-    let mut best = (0, lanes[0]);
-    for (lane, value) in lanes.iter().enumerate() {
-        if *value < best.1 {
-            best = (lane, *value);
-        }
-    }
-    best
+    let least = minimum(lanes);
+    let bits = lanes.iter().enumerate().fold(0u32, |bits, (lane, value)| bits | u32::from(*value == least) << lane);
+    (bits.trailing_zeros() as usize, least)
 }
 
 /// The least value.

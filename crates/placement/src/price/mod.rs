@@ -13,6 +13,7 @@
 pub(crate) mod grid;
 pub(crate) mod item;
 pub(crate) mod lanes;
+pub(crate) mod shelves;
 pub(crate) mod solve;
 pub(crate) mod stock;
 pub(crate) mod table;

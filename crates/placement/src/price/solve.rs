@@ -2,20 +2,22 @@
 //! fixed number of times in smaller and smaller steps (multiplicative weights); the prices are the mean of the second half.
 
 use super::item::{Item, MOST_ITEMS, POINT, WHOLE_MIX, grids, use_of};
-use super::lanes::{self, CPU_LANES, HostPrices, LANES, Lanes, MOST};
-use super::stock::{self, ONE_NODE, Stock};
-use super::table::{Rooms, Table, Use};
+use super::lanes::{HostPrices, Lanes, MOST};
+use super::shelves::Shelves;
+use super::stock;
+use super::table::{Table, Use};
 use super::{LARGEST_CARD, Prices};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
-/// Steps. More of them place no better.
-const STEPS: i64 = 12;
+/// Steps. Fewer of them find no price for requests that take several cards of a node at once: a node serves such a request or it does
+/// not, so that the supply jumps as prices change.
+const STEPS: i64 = 40;
 
-/// Steps where requests take several cards of a node at once. A node serves such a request or it does not, so that the supply jumps as
-/// prices change, and it takes smaller steps to find the price between.
-const STEPS_FOR_WHOLE: i64 = 160;
+/// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next step looks
+/// at the others.
+const SHELVES: usize = 512;
 
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
 const FIRST_STEP: i64 = 1229;
@@ -32,23 +34,8 @@ const HIGHEST: i64 = 64;
 /// The parts of the mean card's worth that are told apart.
 const QUANTA: i64 = 96;
 
-/// The most processor time of one node that is told apart, in thousandths; so that products fit 64 bits.
-const MOST_CPU: i64 = 1 << 48;
-
 /// The most empty cards of one node that are told apart.
 const MOST_CARDS: usize = 64;
-
-/// A node's stock in steps of the tables.
-#[derive(Clone, Debug)]
-struct Shelf {
-    weight: i64,
-    /// Worth of the host in every lane, and its processor time; `None`: not limited.
-    host: Option<(Lanes, u64)>,
-    /// Table, steps of compute, steps of memory.
-    parts: Vec<(usize, usize, usize)>,
-    /// Table and number of empty cards.
-    empty: Vec<(usize, usize)>,
-}
 
 /// Solves for the prices of the pool's room, given the mix of requests and how often each is seen.
 pub(crate) fn prices(index: &Index, mix: &[(Demand, u64)]) -> Prices {
@@ -58,18 +45,18 @@ pub(crate) fn prices(index: &Index, mix: &[(Demand, u64)]) -> Prices {
     demands.truncate(MOST_ITEMS);
     let scale = Scale::of(index);
     let (tables, uses, of_class) = tables(index, &demands);
+    let stocks = stock::stocks(index);
+    let turns = (stocks.len() / SHELVES).max(1);
+    let shelves = |turn| Shelves::new(stocks.iter().skip(turn).step_by(turns), &tables, &of_class, &scale.host);
     let mut solver = Solver {
         items: items(&demands, &scale),
         uses,
-        shelves: stock::stocks(index)
-            .iter()
-            .map(|(stock, weight)| shelf(stock, *weight, &tables, &of_class, &scale))
-            .collect(),
+        shelves: (0..turns).map(shelves).collect(),
         tables,
-        cpu: scale.host.clone(),
+        host: scale.host,
     };
     solver.solve();
-    Prices { host: scale.host, tables: solver.tables, of_class, quantum: scale.quantum }
+    Prices { host: solver.host, tables: solver.tables, of_class, quantum: scale.quantum }
 }
 
 /// How worth is counted in a pool.
@@ -88,7 +75,7 @@ impl Scale {
     fn of(index: &Index) -> Self {
         let largest = index.classes.in_order().map(|(key, _)| u64::from(key.blocks)).max().unwrap_or(1).max(1);
         let (mut blocks, mut cards, mut cpu, mut memory) = (0u64, 0u64, 0u64, 0u64);
-        for node in stock::sample(index) {
+        for (_, node) in stock::sample(index) {
             let usable = node.cards.iter().filter(|card| card.usable);
             blocks += usable.clone().map(|card| u64::from(card.blocks)).sum::<u64>();
             cards += usable.count() as u64;
@@ -160,47 +147,32 @@ fn tables(index: &Index, demands: &[(&Demand, u64)]) -> (Vec<Table>, Vec<Vec<Use
     (tables, uses, of_class)
 }
 
-fn shelf(stock: &Stock, weight: i64, tables: &[Table], of_class: &[usize], scale: &Scale) -> Shelf {
-    let part = |(class, blocks, memory): &(ClassId, u32, u64)| {
-        let table = of_class[class.0];
-        let (compute, memory_grid) = (tables[table].compute_grid, tables[table].memory_grid);
-        (table, compute.left(u64::from(*blocks)), memory_grid.left(*memory))
-    };
-    Shelf {
-        weight,
-        host: stock.host.map(|host| (scale.host.of(host.cpu, host.memory), host.cpu)),
-        parts: stock.parts.iter().map(part).collect(),
-        empty: stock.empty.iter().map(|(class, count)| (of_class[class.0], *count)).collect(),
-    }
-}
-
 struct Solver {
     items: Vec<Item>,
     uses: Vec<Vec<Use>>,
     tables: Vec<Table>,
-    shelves: Vec<Shelf>,
-    cpu: HostPrices,
+    /// What nodes have left, in parts; a step looks at one of them, and they take turns.
+    shelves: Vec<Shelves>,
+    host: HostPrices,
 }
 
 impl Solver {
     fn solve(&mut self) {
         let spent = self.spent();
         let mut sums = vec![0i64; self.items.len()];
-        let several = |used: &Use| matches!(used, Use::Whole(cards) if *cards > 1);
-        let steps = if self.uses.iter().flatten().any(several) { STEPS_FOR_WHOLE } else { STEPS };
-        for step in 0..steps {
+        for (step, turn) in (0..STEPS).zip((0..self.shelves.len()).cycle()) {
             self.fill();
-            let (worth, supply) = self.serve();
+            let (worth, supply) = self.shelves[turn].fill(&self.tables, &self.host, self.items.len());
             self.adjust(worth, &supply, FIRST_STEP * HALVED_AFTER / (HALVED_AFTER + step));
             self.normalise(spent);
-            if step >= steps / 2 {
+            if step >= STEPS / 2 {
                 for (sum, item) in sums.iter_mut().zip(&self.items) {
                     *sum += item.price;
                 }
             }
         }
         for (sum, item) in sums.iter().zip(&mut self.items) {
-            item.price = sum / (steps - steps / 2);
+            item.price = sum / (STEPS - STEPS / 2);
         }
         self.normalise(spent);
         self.fill();
@@ -225,84 +197,6 @@ impl Solver {
         for (table, uses) in self.tables.iter_mut().zip(&self.uses) {
             table.fill(uses, &worth);
         }
-    }
-
-    /// Fills every node as well as can be; answers what all nodes are worth, and how much of each item they then hold.
-    fn serve(&self) -> (i128, Vec<i64>) {
-        let mut supply = vec![0i64; self.items.len()];
-        let mut rooms: Vec<Rooms> = self.tables.iter().map(Rooms::new).collect();
-        let mut empty: Vec<Vec<[i64; LANES]>> =
-            self.tables.iter().map(|table| vec![[0; LANES]; table.most_empty() + 1]).collect();
-        let mut total = 0i128;
-        for shelf in &self.shelves {
-            let lanes = self.worth_of_cards(shelf);
-            let (worth, chosen) = self.choose(shelf, &lanes);
-            total += i128::from(worth) * i128::from(shelf.weight);
-            for (lane, weight) in chosen {
-                for (table, compute, memory) in &shelf.parts {
-                    self.tables[*table].fill_part(&mut rooms[*table], *compute, *memory, lane, weight);
-                }
-                for (table, count) in &shelf.empty {
-                    let most = self.tables[*table].most_empty();
-                    empty[*table][(*count).min(most)][lane] += weight;
-                }
-            }
-        }
-        for ((table, rooms), empty) in self.tables.iter().zip(&mut rooms).zip(&mut empty) {
-            table.empty_into(empty, rooms, &mut supply);
-            table.by_compute.empty_into(&mut rooms.compute, &mut supply);
-            if let Some(by_memory) = &table.by_memory {
-                by_memory.empty_into(&mut rooms.memory, &mut supply);
-            }
-        }
-        (total, supply)
-    }
-
-    fn worth_of_cards(&self, shelf: &Shelf) -> Lanes {
-        let mut lanes = [0; LANES];
-        for (table, compute, memory) in &shelf.parts {
-            lanes::add(&mut lanes, self.tables[*table].part(*compute, *memory).as_ref());
-        }
-        for (table, count) in &shelf.empty {
-            lanes::add(&mut lanes, self.tables[*table].empty(*count));
-        }
-        lanes
-    }
-
-    /// What a node is worth, and in which lanes it is filled: in the one that binds, blended with a neighbour so that about all
-    /// of its processor time is used.
-    fn choose(&self, shelf: &Shelf, cards: &Lanes) -> (i32, [(usize, i64); 2]) {
-        let Some((host, cpu)) = &shelf.host else { return (cards[0], [(0, shelf.weight), (0, 0)]) };
-        let mut all = *cards;
-        lanes::add(&mut all, host);
-        let (lane, worth) = lanes::bound(&all);
-        let (other, part) = self.blend(cards, lane, *cpu).unwrap_or((lane, 0));
-        let moved = shelf.weight * part / ONE_NODE;
-        (worth, [(lane, shelf.weight - moved), (other, moved)])
-    }
-
-    /// The lane to blend with, and how much of it in parts of [`ONE_NODE`]. The processor time that a filling uses is how fast the
-    /// worth of the cards falls as its price rises.
-    fn blend(&self, cards: &Lanes, lane: usize, cpu: u64) -> Option<(usize, i64)> {
-        let use_between = |low: usize, high: usize| {
-            let price = self.cpu.cpu(high).checked_sub(self.cpu.cpu(low)).filter(|price| *price > 0)?;
-            Some((i64::from(cards[low] - cards[high]) << 16) / i64::try_from(price).unwrap_or(i64::MAX))
-        };
-        let cpu = i64::try_from(cpu).unwrap_or(i64::MAX).min(MOST_CPU);
-        if lane >= CPU_LANES {
-            return None;
-        }
-        let above = (lane + 1 < CPU_LANES).then(|| use_between(lane, lane + 1)).flatten();
-        let below = (lane > 0).then(|| use_between(lane - 1, lane)).flatten();
-        let here = match (above, below) {
-            (Some(above), Some(below)) => i64::midpoint(above, below),
-            (Some(only), None) | (None, Some(only)) => only,
-            (None, None) => return None,
-        };
-        let (other, toward) = if here > cpu { (lane + 1, above?) } else { (lane.checked_sub(1)?, below?) };
-        let span = 2 * (here - toward).abs();
-        let part = ((here - cpu).abs() * ONE_NODE).checked_div(span)?;
-        Some((other, part.min(ONE_NODE)))
     }
 
     fn adjust(&mut self, worth: i128, supply: &[i64], step: i64) {

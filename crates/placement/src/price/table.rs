@@ -54,13 +54,23 @@ impl Knapsack {
         self.sizes.sort_unstable_by_key(|best| best.size);
         self.worth.clear();
         self.worth.push([0; LANES]);
+        let mut all = std::mem::take(&mut self.sizes).into_iter().peekable();
         for room in 1..=steps {
             let mut worth = self.worth[room - 1];
-            for best in self.sizes.iter().take_while(|best| best.size <= room) {
+            for best in &self.sizes {
                 let rest = &self.worth[room - best.size];
                 for lane in 0..LANES {
                     worth[lane] = worth[lane].max(rest[lane] + best.worth[lane]);
                 }
+            }
+            // A request that is worth no more in any lane than smaller ones in its place is never put there.
+            if let Some(best) = all.next_if(|best| best.size == room)
+                && (0..LANES).any(|lane| best.worth[lane] > worth[lane])
+            {
+                for lane in 0..LANES {
+                    worth[lane] = worth[lane].max(best.worth[lane]);
+                }
+                self.sizes.push(best);
             }
             self.worth.push(worth.map(|worth| worth.min(MOST_OF_CARD)));
         }
