@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tessera_api::v1::CardHealth;
-use tessera_store::memory::Place;
+use tessera_store::memory::{MemoryDisk, Place};
 
 use crate::links::{Cut, FaultId};
 use crate::machine::now;
@@ -66,6 +66,8 @@ pub enum Fault {
     SlowNodeDisk(usize, Duration),
     /// A bit of a member's log flips while its process is down; it must refuse to serve, and is rebuilt.
     FlipBit(usize, usize),
+    /// An entry of a member's log is there by half, although its disk said that it was written; the same follows.
+    TearEntry(usize, usize),
     /// The agent of a node is started anew and finds one of its cards unhealthy; at the end it finds it healthy again.
     SickCard(usize, usize),
     /// A member's wall clock jumps, by milliseconds.
@@ -103,6 +105,7 @@ impl Fault {
             Self::FillDisk(_) => "full disk",
             Self::SlowDisk(..) | Self::SlowNodeDisk(..) => "slow disk",
             Self::FlipBit(..) => "flipped bit",
+            Self::TearEntry(..) => "torn entry",
             Self::SickCard(..) => "unhealthy card",
             Self::Jump(..) => "clock jump",
             Self::Operate(Order::Add(_)) => "member added",
@@ -194,12 +197,12 @@ impl Fault {
             Self::SlowDisk(place, by) => pool.members[*place].slow_disk = *by,
             Self::SlowNodeDisk(place, by) => pool.nodes[*place].machine.slow_down(*by),
             Self::FlipBit(place, bit) => {
-                let member = &mut pool.members[*place];
-                let last = member.pool().map_or(0, |pool| pool.status().borrow().last.0);
-                member.kill();
-                let flipped = member.disk.flip_bit(Place::Entry(last.saturating_sub(*bit as u64 % 8)), *bit);
-                let name = member.name.clone();
-                pool.story.tell(&name, format!("a bit of its log is flipped: {flipped}"));
+                let flipped = damage(pool, *place, *bit, |disk, entry| disk.flip_bit(entry, *bit));
+                pool.story.tell(&pool.members[*place].name, format!("a bit of its log is flipped: {flipped}"));
+            }
+            Self::TearEntry(place, back) => {
+                let torn = damage(pool, *place, *back, MemoryDisk::tear);
+                pool.story.tell(&pool.members[*place].name, format!("an entry of its log is torn: {torn}"));
             }
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Unhealthy),
             Self::Jump(place, by) => pool.members[*place].jump(*by),
@@ -210,7 +213,7 @@ impl Fault {
     /// Mends it.
     pub fn end(&self, id: FaultId, pool: &mut Simulation) {
         match self {
-            Self::CrashMember(place) | Self::FlipBit(place, _) => {
+            Self::CrashMember(place) | Self::FlipBit(place, _) | Self::TearEntry(place, _) => {
                 let member = &mut pool.members[*place];
                 if !member.is_there() {
                     member.restart_at = Some(now());
@@ -269,4 +272,12 @@ impl Fault {
             Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
         }
     }
+}
+
+/// Ends a member's process and damages one of the last entries of its log; answers whether there was one.
+fn damage(pool: &mut Simulation, place: usize, back: usize, how: impl FnOnce(&MemoryDisk, Place) -> bool) -> bool {
+    let member = &mut pool.members[place];
+    let last = member.pool().map_or(0, |pool| pool.status().borrow().last.0);
+    member.kill();
+    how(&member.disk, Place::Entry(last.saturating_sub(back as u64 % 8)))
 }

@@ -241,7 +241,7 @@ impl Faults {
             16 => Fault::FillDisk(member),
             17 if self.random.random_bool(0.7) => Fault::SlowDisk(member, slow),
             17 => Fault::SlowNodeDisk(node, slow),
-            18 => self.flip(pool, member)?,
+            18 => self.damage(pool, member)?,
             19 => Fault::Jump(member, self.random.random_range(-120_000..120_000)),
             20 => Fault::Operate(self.change_members(pool)?),
             23 => Fault::Congest(
@@ -292,12 +292,13 @@ impl Faults {
     }
 
     /// Only while no other member lost its data or may have.
-    fn flip(&mut self, pool: &Simulation, member: usize) -> Option<Fault> {
+    fn damage(&mut self, pool: &Simulation, member: usize) -> Option<Fault> {
         let whole = self.damaged.is_empty() && self.rebuilding.is_empty() && self.voters >= FEWEST_VOTERS;
         let there = pool.members[member].pool().is_some();
         (whole && there).then(|| {
             self.damaged.insert(member);
-            Fault::FlipBit(member, self.random.random_range(0..10_000))
+            let (place, tear) = (self.random.random_range(0..10_000), self.random.random_bool(0.3));
+            if tear { Fault::TearEntry(member, place) } else { Fault::FlipBit(member, place) }
         })
     }
 

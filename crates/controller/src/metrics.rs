@@ -5,6 +5,7 @@
 mod scrape;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
+use tessera_placement::Fragmentation;
 
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
@@ -39,6 +41,11 @@ struct ByQueueAndOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCause {
     cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResource {
+    resource: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -66,6 +73,7 @@ pub struct Metrics {
     quarantines: Counter,
     sessions_opened: Counter,
     sessions_ended: Family<ByCause, Counter>,
+    fragmentation: Family<ByResource, Gauge<f64, AtomicU64>>,
     disk_free: Gauge,
     disk_reserve: Gauge,
 }
@@ -92,6 +100,7 @@ impl Metrics {
             quarantines: Counter::default(),
             sessions_opened: Counter::default(),
             sessions_ended: Family::default(),
+            fragmentation: Family::default(),
             disk_free: Gauge::default(),
             disk_reserve: Gauge::default(),
         };
@@ -112,6 +121,11 @@ impl Metrics {
         registry.register("tessera_migrations", "Moves of jobs between cards that ended", self.migrations.clone());
         registry.register("tessera_placement_duration_seconds", "Time to make one plan", self.placement.clone());
         registry.register("tessera_plan_parts", "Parts of plans by what the ledger said", self.plan_parts.clone());
+        registry.register(
+            "tessera_fragmentation_ratio",
+            "Part of what is free that the average request of those seen cannot use where it is; the leader tells",
+            self.fragmentation.clone(),
+        );
         registry.register("tessera_leases_granted", "Leases granted to nodes", self.leases.clone());
         registry.register(
             "tessera_leases_withheld",
@@ -221,6 +235,21 @@ impl Metrics {
         self.sessions_ended.get_or_create(&ByCause { cause }).inc();
     }
 
+    /// What of the free room cannot be used; `None`: this member does not place.
+    pub(crate) fn fragmented(&self, seen: Option<Fragmentation>) {
+        let Some(seen) = seen else { return self.fragmentation.clear() };
+        let shares = [
+            ("compute", seen.unusable_blocks, seen.free_blocks),
+            ("memory", seen.unusable_memory.0, seen.free_memory.0),
+        ];
+        for (resource, unusable, free) in shares {
+            // Thousandths, so that what is counted exactly is divided exactly.
+            let thousandths = (u128::from(unusable) * 1000).checked_div(u128::from(free)).unwrap_or(0);
+            let ratio = f64::from(u32::try_from(thousandths).unwrap_or(1000)) / 1000.0;
+            self.fragmentation.get_or_create(&ByResource { resource }).set(ratio);
+        }
+    }
+
     pub(crate) fn disk(&self, free_bytes: Option<u64>, reserve_bytes: u64) {
         let as_gauge = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         self.disk_reserve.set(as_gauge(reserve_bytes));
@@ -240,14 +269,20 @@ mod tests {
         metrics.job_submitted("red");
         metrics.plan_answered(3, 1);
         metrics.nodes_silent(2, true);
+        let (free_blocks, unusable_blocks) = (400, 100);
+        metrics.fragmented(Some(Fragmentation { free_blocks, unusable_blocks, ..Fragmentation::default() }));
         let page = metrics.encode().expect("every metric can be written");
         for line in [
             "tessera_jobs_submitted_total{queue=\"red\"} 1",
             "tessera_plan_parts_total{outcome=\"rejected\"} 1",
             "tessera_mass_loss_suspected 1",
+            "tessera_fragmentation_ratio{resource=\"compute\"} 0.25",
+            "tessera_fragmentation_ratio{resource=\"memory\"} 0.0",
             "tessera_build_info{version=",
         ] {
             assert!(page.contains(line), "{line} is not in:\n{page}");
         }
+        metrics.fragmented(None);
+        assert!(!metrics.encode().expect("every metric can be written").contains("tessera_fragmentation_ratio{"));
     }
 }

@@ -113,7 +113,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
         };
         let event = tokio::select! {
             biased;
-            () = end.cancelled() => return,
+            () = end.cancelled() => return pool.metrics().fragmented(None),
             answer = &mut in_flight, if !in_flight.is_terminated() => Event::Answered(answer),
             change = reader.changed() => Event::Changed(change),
             plan = &mut planning, if !planning.is_terminated() => Event::Compacted(plan),
@@ -143,6 +143,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
                 Effect::Wake(Wake::In(pause)) => wake_at = Some(Instant::now() + pause),
                 Effect::Wake(Wake::Never) => wake_at = None,
                 Effect::Count { accepted, rejected } => pool.metrics().plan_answered(accepted, rejected),
+                Effect::Measured(fragmentation) => pool.metrics().fragmented(Some(fragmentation)),
                 Effect::Compact(errand) => planning.set(planned(errand).boxed().fuse()),
             }
         }

@@ -3,12 +3,15 @@
 use tessera_ledger::{Mebibytes, State};
 
 use crate::demand::Demand;
-use crate::index::node::NodeEntry;
+use crate::index::outline::Group;
 use crate::pool::Pool;
-use crate::price::stock;
+use crate::price::stock::{self, Stock};
+
+/// Requests that are looked at: so many of those seen most often.
+const REQUESTS: usize = 64;
 
 /// What is free, and how much of it an average request of the observed mix cannot use where it is: free room on cards that the request
-/// does not take or does not fit, or whose host has too little left for it. In pools of more than a thousand nodes every
+/// does not take or does not fit, or whose host has too little left for it. In pools of more than two thousand nodes every
 /// n-th node is looked at, and the figures are of those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
@@ -22,29 +25,41 @@ pub struct Fragmentation {
     pub unusable_memory: Mebibytes,
 }
 
-/// What a node has free, and how much of it a request cannot use.
+/// Free room.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct Room {
     blocks: u64,
     memory: u64,
 }
 
+impl Room {
+    /// What some cards have left.
+    fn of<'index>(groups: impl Iterator<Item = &'index Group>) -> Self {
+        groups.fold(Self::default(), |sum, group| Self {
+            blocks: sum.blocks + u64::from(group.count) * u64::from(group.offered),
+            memory: sum.memory.saturating_add(group.memory.saturating_mul(group.count.into())),
+        })
+    }
+}
+
 impl Pool {
     /// How much of what is free the observed mix of requests cannot use (architecture section 7: compute and memory together).
-    #[must_use]
-    pub fn fragmentation(&self, state: &State) -> Fragmentation {
-        let mix = self.mix.demands(&self.index.classes, state.config());
+    pub fn fragmentation(&mut self, state: &State) -> Fragmentation {
+        self.mix.compile(&self.index.classes, state.config());
+        self.index.settle_outlines();
+        let mut mix: Vec<(&Demand, u64)> = self.mix.demands().collect();
+        mix.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
+        mix.truncate(REQUESTS);
         let total: u128 = mix.iter().map(|(_, weight)| u128::from(*weight)).sum();
-        let mut free = Share::default();
-        let mut unusable = (0u128, 0u128);
-        for (_, node) in stock::sample(&self.index) {
-            let left = free_on(node);
-            free.blocks += left.blocks;
-            free.memory = free.memory.saturating_add(left.memory);
+        let (mut free, mut unusable) = (Room::default(), (0u128, 0u128));
+        for stock in stock::stocks(&self.index) {
+            let left = Room::of(stock.outline.groups.iter());
+            free.blocks += left.blocks * stock.nodes;
+            free.memory = free.memory.saturating_add(left.memory.saturating_mul(stock.nodes));
             for (demand, weight) in &mix {
-                let used = usable_on(node, demand);
-                unusable.0 += u128::from(left.blocks - used.blocks) * u128::from(*weight);
-                unusable.1 += u128::from(left.memory.saturating_sub(used.memory)) * u128::from(*weight);
+                let (used, weight) = (self.usable(&stock, demand), u128::from(*weight) * u128::from(stock.nodes));
+                unusable.0 += u128::from(left.blocks - used.blocks) * weight;
+                unusable.1 += u128::from(left.memory.saturating_sub(used.memory)) * weight;
             }
         }
         let mean = |sum: u128| u64::try_from(sum.checked_div(total).unwrap_or(0)).unwrap_or(u64::MAX);
@@ -55,35 +70,27 @@ impl Pool {
             unusable_memory: Mebibytes(mean(unusable.1)),
         }
     }
-}
 
-fn free_on(node: &NodeEntry) -> Share {
-    let usable = node.cards.iter().filter(|card| card.usable);
-    usable.fold(Share::default(), |sum, card| Share {
-        blocks: sum.blocks + u64::from(card.free.total()),
-        memory: sum.memory.saturating_add(card.memory_free),
-    })
-}
-
-/// What is free on the cards of a node where a request would fit.
-fn usable_on(node: &NodeEntry, demand: &Demand) -> Share {
-    if !demand.fits_host(node, 1) || !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
-        return Share::default();
-    }
-    let mut sum = Share::default();
-    for offer in &demand.offers {
-        let fits = |card: &&crate::index::card::CardEntry| {
-            let one = offer.need.min(offer.blocks);
-            card.class == offer.class
-                && card.usable
-                && if demand.whole { card.is_empty() } else { card.room_for(one, demand.memory.min(offer.memory)) > 0 }
-        };
-        let cards = node.cards.iter().filter(fits);
-        let room: u64 = cards.clone().map(|card| u64::from(card.free.total())).sum();
-        if room >= u64::from(offer.need) {
-            sum.blocks += room;
-            sum.memory = cards.fold(sum.memory, |memory, card| memory.saturating_add(card.memory_free));
+    /// What is free on the cards of a node where a request would fit.
+    fn usable(&self, stock: &Stock<'_>, demand: &Demand) -> Room {
+        let node = self.index.ledger_node(stock.first);
+        let holds = stock.outline.host.is_none_or(|left| left.holds(demand.host));
+        if !holds || !node.is_some_and(|node| demand.accepts(node)) {
+            return Room::default();
         }
+        let mut sum = Room::default();
+        for offer in &demand.offers {
+            let fits = |group: &&Group| {
+                let (blocks, memory) = (offer.need.min(offer.blocks), demand.memory.min(offer.memory));
+                let holds = group.offered >= blocks && group.memory >= memory;
+                group.class == offer.class && if demand.whole { group.empty } else { holds }
+            };
+            let room = Room::of(stock.outline.groups.iter().filter(fits));
+            if room.blocks >= u64::from(offer.need) {
+                sum.blocks += room.blocks;
+                sum.memory = sum.memory.saturating_add(room.memory);
+            }
+        }
+        sum
     }
-    sum
 }

@@ -14,6 +14,8 @@ use crate::line::shape::ShapeKey;
 #[derive(Clone, Debug)]
 struct Seen {
     spec: Arc<JobSpec>,
+    /// The request against as many classes, once it was asked for.
+    compiled: Option<(usize, Demand)>,
     /// By jobs in the ledger.
     counted: u64,
     /// In a past that was told.
@@ -35,7 +37,7 @@ impl Mix {
         self.jobs.clear();
         self.seen.retain(|_, seen| seen.told > 0);
         for seen in self.seen.values_mut() {
-            seen.counted = 0;
+            (seen.counted, seen.compiled) = (0, None);
         }
         self.counted = 0;
         for job in state.jobs_from(JobId(0)) {
@@ -65,8 +67,12 @@ impl Mix {
 
     fn add(&mut self, key: Arc<ShapeKey>, spec: &Arc<JobSpec>, count: impl FnOnce(&mut Seen, u64)) -> Arc<ShapeKey> {
         let key = self.seen.get_key_value(&key).map_or(key, |(known, _)| Arc::clone(known));
-        let seen =
-            self.seen.entry(Arc::clone(&key)).or_insert_with(|| Seen { spec: Arc::clone(spec), counted: 0, told: 0 });
+        let seen = self.seen.entry(Arc::clone(&key)).or_insert_with(|| Seen {
+            spec: Arc::clone(spec),
+            compiled: None,
+            counted: 0,
+            told: 0,
+        });
         count(seen, u64::from(spec.gang));
         key
     }
@@ -87,10 +93,19 @@ impl Mix {
         self.counted
     }
 
-    /// The requests, compiled, and how often each was seen.
-    pub(crate) fn demands(&self, classes: &Classes, config: &PoolConfig) -> Vec<(Demand, u64)> {
-        let compiled = |seen: &Seen| (Demand::compile(&seen.spec, classes, config), seen.counted + seen.told);
-        self.seen.values().map(compiled).collect()
+    /// Compiles the requests that are not compiled against the present classes. When the pool's settings change, all are forgotten.
+    pub(crate) fn compile(&mut self, classes: &Classes, config: &PoolConfig) {
+        for seen in self.seen.values_mut() {
+            if seen.compiled.as_ref().is_none_or(|(known, _)| *known != classes.len()) {
+                seen.compiled = Some((classes.len(), Demand::compile(&seen.spec, classes, config)));
+            }
+        }
+    }
+
+    /// The requests as they were compiled last, and how often each was seen.
+    pub(crate) fn demands(&self) -> impl Iterator<Item = (&Demand, u64)> {
+        let compiled = self.seen.values().filter_map(|seen| Some((seen, seen.compiled.as_ref()?)));
+        compiled.map(|(seen, (_, demand))| (demand, seen.counted + seen.told))
     }
 }
 

@@ -64,9 +64,9 @@ impl Pool {
 
     /// Makes prices anew from what is free now and the requests seen so far.
     fn reprice(&mut self, state: &State) {
-        let mix = self.mix.demands(&self.index.classes, state.config());
+        self.mix.compile(&self.index.classes, state.config());
         self.index.settle_outlines();
-        let prices = solve::prices(&self.index, &mix);
+        let prices = solve::prices(&self.index, self.mix.demands());
         self.index.reprice(prices);
         let cards: usize = self.index.nodes().map(|(_, node)| node.cards.len()).sum();
         let classes = self.index.classes.in_order();

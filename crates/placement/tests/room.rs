@@ -97,7 +97,7 @@ fn whole_cards_are_taken_whole_and_from_one_node() {
 fn what_no_request_can_use_is_fragmented() {
     let mut world = World::default();
     world.node("node", cards(&[(CardKind::Gpu, 10, 100)]));
-    let pool = Pool::new(&world.state);
+    let mut pool = Pool::new(&world.state);
     assert_eq!(pool.fragmentation(&world.state).unusable_blocks, 0);
     world.run(job(6, 10));
     let seen = Pool::new(&world.state).fragmentation(&world.state);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{Command, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
-use tessera_placement::{CompactionPlan, Limits, Pool};
+use tessera_placement::{CompactionPlan, Fragmentation, Limits, Pool};
 
 use super::compaction::{Compaction, Errand};
 use super::{NAME, Question};
@@ -41,6 +41,8 @@ pub(super) enum Effect {
     Wake(Wake),
     /// Count what the ledger said of a plan's parts.
     Count { accepted: u64, rejected: u64 },
+    /// Tell how much of what is free cannot be used.
+    Measured(Fragmentation),
     /// Plan compaction beside the actor and tell what came of it.
     Compact(Box<Errand>),
 }
@@ -107,6 +109,7 @@ impl Placement {
             Event::Load(load) => {
                 if let Some(known) = &mut self.known {
                     known.pool.set_load(load.clone());
+                    effects.push(Effect::Measured(known.pool.fragmentation(&known.state)));
                 }
                 self.load = load;
                 return effects;

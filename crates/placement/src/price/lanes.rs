@@ -93,6 +93,15 @@ pub(crate) fn subtract(lanes: &mut Lanes, less: &Lanes) {
     }
 }
 
+/// Raises lanes to at least `to`; answers whether that changed any.
+pub(crate) fn raise(lanes: &mut Lanes, to: &Lanes) -> bool {
+    let before = *lanes;
+    for (lane, to) in lanes.iter_mut().zip(to) {
+        *lane = (*lane).max(*to);
+    }
+    *lanes != before
+}
+
 /// The least of both, lane by lane.
 pub(crate) fn least(left: &Lanes, right: &Lanes) -> Lanes {
     std::array::from_fn(|lane| left[lane].min(right[lane]))

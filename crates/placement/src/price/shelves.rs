@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 
 use super::lanes::{self, CPU_LANES, HostPrices, LANES, Lanes};
-use super::stock::ONE_NODE;
+use super::stock::Stock;
 use super::table::{Rooms, Table};
 use crate::index::node::Host;
-use crate::index::outline::{Group, Outline};
+use crate::index::outline::Group;
+
+/// Weight of one node.
+const ONE_NODE: i64 = 1 << 8;
 
 /// The most processor time of one node that is told apart, in thousandths; so that products fit 64 bits.
 const MOST_CPU: i64 = 1 << 48;
@@ -45,15 +48,15 @@ enum Lot {
 impl Shelves {
     /// Lays out what nodes have left and how often each; `of_class` are the tables of the classes.
     pub(crate) fn new<'index>(
-        stocks: impl Iterator<Item = &'index (&'index Outline, i64)>,
+        stocks: impl Iterator<Item = &'index Stock<'index>>,
         tables: &[Table],
         of_class: &[usize],
         prices: &HostPrices,
     ) -> Self {
         let mut all = Self::default();
         let mut known: BTreeMap<Lot, usize> = BTreeMap::new();
-        for (outline, weight) in stocks {
-            for group in &outline.groups {
+        for stock in stocks {
+            for group in &stock.outline.groups {
                 let lot = lot(group, tables, of_class);
                 let position = *known.entry(lot).or_insert_with(|| {
                     all.lots.push(lot);
@@ -65,7 +68,11 @@ impl Shelves {
                 let cpu = i64::try_from(host.cpu).unwrap_or(i64::MAX).min(MOST_CPU);
                 (prices.of(host.cpu, host.memory), cpu)
             };
-            all.shelves.push(Shelf { weight: *weight, host: outline.host.map(host), end: all.held.len() });
+            all.shelves.push(Shelf {
+                weight: i64::try_from(stock.nodes).unwrap_or(i64::MAX) * ONE_NODE,
+                host: stock.outline.host.map(host),
+                end: all.held.len(),
+            });
         }
         all
     }

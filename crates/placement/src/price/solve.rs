@@ -11,9 +11,8 @@ use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
-/// Steps. Fewer of them find no price for requests that take several cards of a node at once: a node serves such a request or it does
-/// not, so that the supply jumps as prices change.
-const STEPS: i64 = 40;
+/// Steps. More of them place no better, with fewer some orders of arrivals end a few points worse.
+const STEPS: i64 = 48;
 
 /// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next step looks
 /// at the others.
@@ -23,7 +22,7 @@ const SHELVES: usize = 512;
 const FIRST_STEP: i64 = 1229;
 
 /// After so many steps they are half as large.
-const HALVED_AFTER: i64 = 20;
+const HALVED_AFTER: i64 = 4;
 
 /// A price falls to this part of what it was at the start, and not lower.
 const LOWEST: i64 = 20;
@@ -38,8 +37,8 @@ const QUANTA: i64 = 96;
 const MOST_CARDS: usize = 64;
 
 /// Solves for the prices of the pool's room, given the mix of requests and how often each is seen.
-pub(crate) fn prices(index: &Index, mix: &[(Demand, u64)]) -> Prices {
-    let mut demands: Vec<(&Demand, u64)> = mix.iter().map(|(demand, weight)| (demand, *weight)).collect();
+pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Demand, u64)>) -> Prices {
+    let mut demands: Vec<(&Demand, u64)> = mix.collect();
     demands.retain(|(demand, weight)| !demand.offers.is_empty() && *weight > 0);
     demands.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
     demands.truncate(MOST_ITEMS);

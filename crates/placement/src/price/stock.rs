@@ -9,23 +9,32 @@ use crate::index::outline::Outline;
 /// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of the pool.
 const MOST_NODES: usize = 2048;
 
-/// Weight of one node.
-pub(crate) const ONE_NODE: i64 = 1 << 8;
+/// Nodes that have the same left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stock<'index> {
+    /// How they look.
+    pub(crate) outline: &'index Outline,
+    /// The one that registered first.
+    pub(crate) first: NodeId,
+    /// How many.
+    pub(crate) nodes: u64,
+}
 
-/// How the nodes look that have something left, each look once, and how many nodes (in parts of [`ONE_NODE`]) have it. In the order in which the
-/// first of them registered. As of the last time that the index took over changes.
-pub(crate) fn stocks(index: &Index) -> Vec<(&Outline, i64)> {
-    let mut stocks: Vec<(&Outline, i64)> = Vec::new();
+/// What nodes have left, as far as they have anything; in the order in which the first of those that look the same registered. As of the last
+/// time that the index took over changes.
+pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
+    let mut stocks: Vec<Stock<'_>> = Vec::new();
     let mut known: Vec<Option<usize>> = vec![None; index.outlines.positions()];
-    for (node, _) in sample(index) {
-        let Some((id, outline)) = index.outlines.of_node(node).filter(|(_, outline)| !outline.groups.is_empty()) else {
+    for (first, _) in sample(index) {
+        let Some((id, outline)) = index.outlines.of_node(first).filter(|(_, outline)| !outline.groups.is_empty())
+        else {
             continue;
         };
         let position = *known[id.position()].get_or_insert(stocks.len());
         if position == stocks.len() {
-            stocks.push((outline, 0));
+            stocks.push(Stock { outline, first, nodes: 0 });
         }
-        stocks[position].1 += ONE_NODE;
+        stocks[position].nodes += 1;
     }
     stocks
 }

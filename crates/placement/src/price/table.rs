@@ -3,6 +3,11 @@
 use super::grid::Grid;
 use super::lanes::{self, LANES, Lanes, MOST_OF_CARD};
 
+/// All nodes that can serve a request for several whole cards only when it is worth this part more than what else could be made of the
+/// cards; the less more it is worth, the fewer of them. If it were all or none, its price would swing around the one at which
+/// as many are served as shall be.
+const INDIFFERENCE: i32 = 25;
+
 /// What a request takes of a card of some class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
@@ -65,11 +70,8 @@ impl Knapsack {
             }
             // A request that is worth no more in any lane than smaller ones in its place is never put there.
             if let Some(best) = all.next_if(|best| best.size == room)
-                && (0..LANES).any(|lane| best.worth[lane] > worth[lane])
+                && lanes::raise(&mut worth, &best.worth)
             {
-                for lane in 0..LANES {
-                    worth[lane] = worth[lane].max(best.worth[lane]);
-                }
                 self.sizes.push(best);
             }
             self.worth.push(worth.map(|worth| worth.min(MOST_OF_CARD)));
@@ -199,23 +201,29 @@ impl Table {
                 if weight == 0 {
                     continue;
                 }
-                let worth = self.empty[count][lane];
-                if self.empty[count - 1][lane].wrapping_add(part[lane]) == worth {
-                    self.fill_part(rooms, compute, memory, lane, weight);
-                    cards[count - 1][lane] += weight;
-                    continue;
+                let parts = self.empty[count - 1][lane].wrapping_add(part[lane]);
+                let whole = self.best_whole(count, lane).filter(|(_, worth)| *worth > parts);
+                let mut taken = 0;
+                if let Some((whole, worth)) = whole {
+                    let all_from = i64::from(whole.worth[lane] / INDIFFERENCE).max(1);
+                    taken = weight * i64::from(worth - parts).min(all_from) / all_from;
+                    supply[usize::from(whole.item[lane])] += taken;
+                    cards[count - whole.size][lane] += taken;
                 }
-                let fits = self.wholes.iter().filter(|whole| whole.size <= count);
-                let chosen = fits
-                    .clone()
-                    .find(|whole| self.empty[count - whole.size][lane].wrapping_add(whole.worth[lane]) == worth);
-                if let Some(whole) = chosen {
-                    supply[usize::from(whole.item[lane])] += weight;
-                    cards[count - whole.size][lane] += weight;
+                if taken != weight {
+                    self.fill_part(rooms, compute, memory, lane, weight - taken);
+                    cards[count - 1][lane] += weight - taken;
                 }
             }
         }
         cards[0] = [0; LANES];
+    }
+
+    /// The request for whole cards that makes most of so many empty ones in a lane, and what they are all worth with it.
+    fn best_whole(&self, count: usize, lane: usize) -> Option<(&Best, i32)> {
+        let fits = self.wholes.iter().filter(|whole| whole.size <= count);
+        let worth = |whole: &Best| self.empty[count - whole.size][lane].wrapping_add(whole.worth[lane]);
+        fits.map(|whole| (whole, worth(whole))).reduce(|best, other| if other.1 > best.1 { other } else { best })
     }
 
     /// Notes that a card with so much left is filled in a lane, in the dimension that is scarcer there.
