@@ -140,6 +140,9 @@ impl From<&Rejection> for Refusal {
             Rejection::ExceedsCard { demand, largest } => refusal
                 .with("demand_milli_tflops", demand.0.to_string())
                 .with("largest_milli_tflops", largest.0.to_string()),
+            Rejection::ExceedsCardMemory { demand_mib, largest_mib } => {
+                refusal.with("demand_mib", demand_mib.to_string()).with("largest_mib", largest_mib.to_string())
+            }
             Rejection::ExceedsMemory { demand_mib, total_mib } => {
                 refusal.with("demand_mib", demand_mib.to_string()).with("total_mib", total_mib.to_string())
             }
@@ -289,7 +292,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::UnknownMove(_) => ErrorReason::MoveUnknown,
         Rejection::IllegalTransition { .. } => ErrorReason::IllegalTransition,
         Rejection::ExceedsPool { .. } => ErrorReason::ExceedsPool,
-        Rejection::ExceedsCard { .. } => ErrorReason::ExceedsCard,
+        Rejection::ExceedsCard { .. } | Rejection::ExceedsCardMemory { .. } => ErrorReason::ExceedsCard,
         Rejection::ExceedsMemory { .. } => ErrorReason::ExceedsMemory,
         Rejection::ExceedsHost { .. } => ErrorReason::ExceedsHost,
         Rejection::TooManyJobs { .. } => ErrorReason::TooManyJobs,

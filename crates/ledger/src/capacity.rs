@@ -119,11 +119,13 @@ impl Capacity {
     /// Refuses a job that the whole pool could not run even if it were empty (P5b), naming the total.
     ///
     /// # Errors
-    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`] or [`Rejection::ExceedsHost`].
+    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`], [`Rejection::ExceedsCardMemory`] or
+    /// [`Rejection::ExceedsHost`].
     pub fn admit(&self, spec: &JobSpec, reference: Precision) -> Result<(), Rejection> {
         let request = &spec.virtual_card;
         let precision = request.precision.unwrap_or(reference);
         let (mut total, mut total_memory, mut largest) = (0u128, 0u128, MilliTflops::ZERO);
+        let mut largest_memory = Mebibytes(0);
         for (class, cards) in self.classes().filter(|(class, _)| class.is_accepted_by(spec)) {
             let rate = class.rate(precision);
             if rate == MilliTflops::ZERO {
@@ -132,6 +134,9 @@ impl Capacity {
             total += u128::from(rate.0) * u128::from(cards);
             total_memory += u128::from(class.memory.0) * u128::from(cards);
             largest = largest.max(rate);
+            if rate >= request.compute {
+                largest_memory = largest_memory.max(class.memory);
+            }
         }
         let saturate = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
         let least = *spec.gang_sizes().start();
@@ -145,6 +150,10 @@ impl Capacity {
         }
         if request.span == Span::Card && request.compute > largest {
             return Err(Rejection::ExceedsCard { demand: request.compute, largest });
+        }
+        if request.span == Span::Card && request.memory > largest_memory {
+            let (demand_mib, largest_mib) = (request.memory.0, largest_memory.0);
+            return Err(Rejection::ExceedsCardMemory { demand_mib, largest_mib });
         }
         self.admit_to_hosts(spec, precision)
     }

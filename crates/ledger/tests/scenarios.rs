@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use pool::{Pool, card, exited, node, numbered, slice, spec, stopped};
 use tessera_ledger::{
-    AllocationId, CardHealth, CardId, CardKind, Command, Eligibility, Ending, JobState, MilliTflops, MovePhase, NodeId,
-    NodeState, Observation, OnDisconnect, Outcome, PlanPart, PlannedWorker, PoolConfig, QueueAmount, QueueSettings,
-    Reason, Rejection, Request, RequestId, RequestKey, Revision, StopCause,
+    AllocationId, CardHealth, CardId, CardKind, Command, Eligibility, Ending, JobState, Mebibytes, MilliTflops,
+    MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, PlanPart, PlannedWorker, PoolConfig, QueueAmount,
+    QueueSettings, Reason, Rejection, Request, RequestId, RequestKey, Revision, StopCause,
 };
 
 fn one_card(blocks: u64) -> Pool {
@@ -58,9 +58,19 @@ fn a_demand_above_the_total_is_refused_at_once() {
     too_much.virtual_card.compute = tflops(26);
     too_much.virtual_card.span = tessera_ledger::Span::Card;
     assert_eq!(
-        rejected(pool.run(command(too_much))),
+        rejected(pool.run(command(too_much.clone()))),
         Rejection::ExceedsCard { demand: tflops(26), largest: tflops(25) }
     );
+    // Together the cards have as much memory, and no single one does.
+    let most = pool.state.cards().map(|(_, card)| card.description.memory.0).max().expect("there are cards");
+    too_much.virtual_card.compute = tflops(1);
+    too_much.virtual_card.memory = Mebibytes(most + 1);
+    assert_eq!(
+        rejected(pool.run(command(too_much.clone()))),
+        Rejection::ExceedsCardMemory { demand_mib: most + 1, largest_mib: most }
+    );
+    too_much.virtual_card.span = tessera_ledger::Span::Node;
+    assert!(matches!(pool.run(command(too_much)), Outcome::Submitted(_)));
 }
 
 /// A failed attempt is retried after its backoff, and the job fails when no retry is left.

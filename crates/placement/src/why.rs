@@ -327,6 +327,10 @@ fn too_large(refused: &Rejection) -> Explanation {
             .with("needed_compute", demand.0)
             .with("largest_compute", largest.0)
             .changed_by("ask for less, or let the virtual card spread: span: node"),
+        Rejection::ExceedsCardMemory { demand_mib, largest_mib } => explanation(WaitCode::ExceedsPool)
+            .with("needed_memory", *demand_mib)
+            .with("largest_memory", *largest_mib)
+            .changed_by("ask for less, or let the virtual card spread: span: node"),
         Rejection::ExceedsMemory { demand_mib, total_mib } => explanation(WaitCode::ExceedsPool)
             .with("needed_memory", *demand_mib)
             .with("total_memory", *total_mib)

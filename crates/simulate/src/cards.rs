@@ -39,8 +39,8 @@ pub enum CardsError {
     /// A run over time failed.
     #[error(transparent)]
     Timeline(#[from] TimelineError),
-    /// Some did not fit although there was a card for each.
-    #[error("{0} of the jobs were not placed although there was a card for each")]
+    /// Some did not fit.
+    #[error("{0} of the jobs were not placed on the cards that there were")]
     NotPlaced(u64),
 }
 
@@ -51,9 +51,9 @@ pub struct CardsRow {
     pub division: String,
     /// No fewer cards could do: the sum of all shares, rounded up to what the division can give.
     pub lower_bound: u64,
-    /// Cards needed for all at once, submitted in the order of the list.
+    /// The fewest cards found that hold all at once, submitted in the order of the list.
     pub at_once_listed: u64,
-    /// Cards needed for all at once, submitted with the largest first.
+    /// The same, submitted with the largest first.
     pub at_once_largest_first: u64,
     /// Cards needed over the trace's own arrivals and departures: the most at once, where the trace has times.
     pub over_time_peak: Option<u64>,
@@ -117,8 +117,6 @@ fn rounded(milli: u32, blocks: u32) -> u32 {
 }
 
 fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions) -> Result<CardsRow, CardsError> {
-    let count = u32::try_from(shares.len()).unwrap_or(u32::MAX).div_ceil(CARDS_PER_NODE);
-    let nodes = made_up(count, CARDS_PER_NODE, options.card_memory_mib);
     let needed = |job: &TraceJob| (u64::from(job.ask.card_milli) * u64::from(blocks)).div_ceil(u64::from(WHOLE_CARD));
     let listed: Vec<&TraceJob> = shares.iter().collect();
     let mut largest_first = listed.clone();
@@ -130,11 +128,13 @@ fn row(division: String, blocks: u32, shares: &[TraceJob], options: CardsOptions
     // Whole cards cannot lie closer together.
     let compaction = Some(timeline::Compaction::default());
     let compacted = if timed && blocks > 1 { Some(over_time(&enough, shares, blocks, compaction)?) } else { None };
+    let lower_bound = shares.iter().map(needed).sum::<u64>().div_ceil(u64::from(blocks));
+    let at_once = |jobs: &[&TraceJob]| at_once(lower_bound, jobs, blocks, options.card_memory_mib);
     Ok(CardsRow {
         division,
-        lower_bound: shares.iter().map(needed).sum::<u64>().div_ceil(u64::from(blocks)),
-        at_once_listed: at_once(&nodes, &listed, blocks)?,
-        at_once_largest_first: at_once(&nodes, &largest_first, blocks)?,
+        lower_bound,
+        at_once_listed: at_once(&listed)?,
+        at_once_largest_first: at_once(&largest_first)?,
         over_time_peak: played.as_ref().map(|run| run.cards_needed_peak),
         over_time_mean: played.as_ref().map(|run| run.cards_needed_mean),
         compacted_peak: compacted.as_ref().map(|run| run.cards_needed_peak),
@@ -158,8 +158,30 @@ fn most_at_once(shares: &[TraceJob]) -> u32 {
     most
 }
 
+/// The fewest cards found on which all are placed, between what could not do and a card for each. Placement knows how many there are, and
+/// is more careful with few.
+fn at_once(lower_bound: u64, jobs: &[&TraceJob], blocks: u32, card_memory_mib: Option<u64>) -> Result<u64, CardsError> {
+    let used = |cards: u64| {
+        let cards = u32::try_from(cards).unwrap_or(u32::MAX);
+        let mut nodes = made_up(cards / CARDS_PER_NODE, CARDS_PER_NODE, card_memory_mib);
+        let rest = made_up(1, cards % CARDS_PER_NODE, card_memory_mib).into_iter();
+        nodes.extend(rest.filter(|node| node.cards > 0).map(|node| TraceNode { name: "rest".to_owned(), ..node }));
+        cards_used(&nodes, jobs, blocks)
+    };
+    let (mut fewest, mut least) = (used(jobs.len() as u64)?, lower_bound);
+    while least < fewest {
+        let tried = u64::midpoint(least, fewest);
+        match used(tried) {
+            Ok(used) => fewest = used,
+            Err(CardsError::NotPlaced(_)) => least = tried + 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(fewest)
+}
+
 /// Cards in use once all are placed.
-fn at_once(nodes: &[TraceNode], jobs: &[&TraceJob], blocks: u32) -> Result<u64, CardsError> {
+fn cards_used(nodes: &[TraceNode], jobs: &[&TraceJob], blocks: u32) -> Result<u64, CardsError> {
     let queues: std::collections::BTreeSet<&str> = jobs.iter().map(|job| job.queue.as_str()).collect();
     let queues: Vec<&str> = queues.into_iter().collect();
     let scale = Scale { blocks_per_card: BlockCount(blocks) };

@@ -269,3 +269,28 @@ impl Rooms {
         Self { compute: vec![[0; LANES]; table.compute_grid.steps() + 1], memory: vec![[0; LANES]; memory + 1] }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two empty cards on each of 81 nodes; a request that takes one card and is worth 1,000, and one that takes both and is worth so much.
+    fn supply(worth_of_both: i32) -> Vec<i64> {
+        let uses = [Use::Part { compute: 10, memory: 0 }, Use::Whole(2)];
+        let mut table = Table::new(Grid::new(10, [10].into_iter()), Grid::new(0, [].into_iter()), false, 2);
+        table.fill(&uses, &[[1_000; LANES], [worth_of_both; LANES]]);
+        let (mut rooms, mut supply) = (Rooms::new(&table), vec![0; 2]);
+        let mut empty = [[0; LANES]; 3];
+        empty[2][0] = 81;
+        table.empty_into(&mut empty, &mut rooms, &mut supply);
+        table.by_compute.empty_into(&mut rooms.compute, &mut supply);
+        supply
+    }
+
+    #[test]
+    fn the_more_a_request_for_whole_cards_is_worth_the_more_nodes_serve_it() {
+        assert_eq!(supply(2_000), [162, 0], "as much as what else there is");
+        assert_eq!(supply(2_040), [82, 40], "two in a hundred more");
+        assert_eq!(supply(2_100), [0, 81]);
+    }
+}
