@@ -270,13 +270,13 @@ fn waiting_protects_and_never_attacks() {
     assert_eq!(world.job_state(urgent), JobState::Running);
 }
 
-#[test]
-fn a_job_takes_the_card_that_its_queue_can_take_where_prices_prefer_another() {
+/// A queue that can take the smaller of two cards, which is dear because others ask for its model alone; and a job of the queue that
+/// takes one of the cards whole.
+fn dear_but_affordable() -> (World, JobSpec) {
     let mut world = World::default();
     world.queue("small", "", Some((15, 1000)));
     world.node("a", cards(&[(Gpu, 20, 100)]));
     world.node("b", cards(&[(Gpu, 8, 100)]));
-    // Others ask for the model of the smaller card alone, which makes it dear.
     for _ in 0..6 {
         let mut other = JobSpec { held: true, ..job(8, 10) };
         other.virtual_card.models = [format!("{}-8", Gpu.name())].into();
@@ -284,6 +284,25 @@ fn a_job_takes_the_card_that_its_queue_can_take_where_prices_prefer_another() {
     }
     let mut whole = of("small", 1, 0);
     whole.virtual_card.whole_cards = true;
+    (world, whole)
+}
+
+#[test]
+fn a_job_preempts_on_the_card_that_its_queue_can_take_where_prices_prefer_another() {
+    let (mut world, whole) = dear_but_affordable();
+    let lesser = world.submit(JobSpec { priority: 10, ..whole.clone() });
+    world.place();
+    world.start(lesser);
+    let urgent = world.submit(JobSpec { priority: 90, ..whole });
+    world.place();
+    assert_eq!(world.job_state(lesser), JobState::Suspending, "only together are they too much for their queue");
+    world.settle(5);
+    assert_ne!(world.job_state(urgent), JobState::Pending);
+}
+
+#[test]
+fn a_job_takes_the_card_that_its_queue_can_take_where_prices_prefer_another() {
+    let (mut world, whole) = dear_but_affordable();
     let id = world.submit(whole);
     world.place();
     assert_eq!(world.job_state(id), JobState::Starting, "its queue can take the card of 8 TFLOPS");

@@ -117,9 +117,10 @@ impl Column {
     /// Makes room for so many outlines.
     fn make_room(&mut self, positions: usize) {
         if self.badness.len() < positions {
-            self.badness.resize(positions, NOWHERE);
-            self.card.resize(positions, 0);
-            self.least.resize(positions.div_ceil(BLOCK), NOWHERE);
+            let blocks = positions.div_ceil(BLOCK);
+            self.badness.resize(blocks * BLOCK, NOWHERE);
+            self.card.resize(blocks * BLOCK, 0);
+            self.least.resize(blocks, NOWHERE);
         }
     }
 
