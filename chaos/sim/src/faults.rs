@@ -297,8 +297,8 @@ impl Faults {
         let there = pool.members[member].pool().is_some();
         (whole && there).then(|| {
             self.damaged.insert(member);
-            let (place, tear) = (self.random.random_range(0..10_000), self.random.random_bool(0.3));
-            if tear { Fault::TearEntry(member, place) } else { Fault::FlipBit(member, place) }
+            let place = self.random.random_range(0..10_000);
+            if place % 10 < 3 { Fault::TearEntry(member, place) } else { Fault::FlipBit(member, place) }
         })
     }
 

@@ -64,16 +64,6 @@ pub enum Rejection {
         /// What the largest card has.
         largest: MilliTflops,
     },
-    /// The memory asked for on one card is above that of every card with enough compute.
-    #[error(
-        "one virtual card on one card asks for {demand_mib} MiB of memory, and of the cards that it accepts and that are fast enough the largest has {largest_mib} MiB; ask for less or allow span: node or pool"
-    )]
-    ExceedsCardMemory {
-        /// What it asks for.
-        demand_mib: u64,
-        /// What the largest such card has.
-        largest_mib: u64,
-    },
     /// The memory asked for is above what the whole pool has.
     #[error(
         "the job asks for {demand_mib} MiB of card memory in all, and the pool has {total_mib} MiB in all on cards that it accepts; ask for less or add cards"
@@ -209,6 +199,16 @@ pub enum Rejection {
     /// The settings are not those that new ones were made from.
     #[error("the settings were changed since they were read; read them again and change what is there now")]
     ConfigChanged,
+    /// The memory asked for on one card is above that of every card with enough compute.
+    #[error(
+        "one virtual card on one card asks for {demand_mib} MiB of memory, and of the cards that it accepts and that are fast enough the largest has {largest_mib} MiB; ask for less or allow span: node or pool"
+    )]
+    ExceedsCardMemory {
+        /// What it asks for.
+        demand_mib: u64,
+        /// What the largest such card has.
+        largest_mib: u64,
+    },
 }
 
 impl Rejection {

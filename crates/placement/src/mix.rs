@@ -1,6 +1,7 @@
 //! The mix: which requests the pool sees, and how often each. It follows from the jobs in the ledger, whatever has become of them, and
 //! from a past that was told ([`crate::Pool::observe`]).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +22,15 @@ struct Seen {
     /// In a past that was told.
     told: u64,
 }
+
+impl Seen {
+    fn weight(&self) -> u64 {
+        self.counted + self.told
+    }
+}
+
+/// Most requests that are looked at: twice as many as prices are made for, because some fit no card.
+const COMPILED: usize = 1024;
 
 /// All requests seen.
 #[derive(Clone, Debug, Default)]
@@ -93,10 +103,22 @@ impl Mix {
         self.counted
     }
 
-    /// Compiles the requests that are not compiled against the present classes. When the pool's settings change, all are forgotten.
+    /// Compiles the requests seen most often, as far as they are not compiled against the present classes. When the pool's settings
+    /// change, all are forgotten.
     pub(crate) fn compile(&mut self, classes: &Classes, config: &PoolConfig) {
+        let mut weights: Vec<u64> = self.seen.values().map(Seen::weight).collect();
+        // Of those that are seen as often as the last one that is compiled, the first are.
+        let (mut least, mut of_least) = (0, COMPILED);
+        if weights.len() > COMPILED {
+            least = *weights.select_nth_unstable_by_key(COMPILED - 1, |weight| Reverse(*weight)).1;
+            of_least -= weights.iter().filter(|weight| **weight > least).count();
+        }
         for seen in self.seen.values_mut() {
-            if seen.compiled.as_ref().is_none_or(|(known, _)| *known != classes.len()) {
+            let chosen = seen.weight() > least || seen.weight() == least && of_least > 0;
+            of_least -= usize::from(chosen && seen.weight() == least);
+            if !chosen {
+                seen.compiled = None;
+            } else if seen.compiled.as_ref().is_none_or(|(known, _)| *known != classes.len()) {
                 seen.compiled = Some((classes.len(), Demand::compile(&seen.spec, classes, config)));
             }
         }
@@ -105,7 +127,7 @@ impl Mix {
     /// The requests as they were compiled last, and how often each was seen.
     pub(crate) fn demands(&self) -> impl Iterator<Item = (&Demand, u64)> {
         let compiled = self.seen.values().filter_map(|seen| Some((seen, seen.compiled.as_ref()?)));
-        compiled.map(|(seen, (_, demand))| (demand, seen.counted + seen.told))
+        compiled.map(|(seen, (_, demand))| (demand, seen.weight()))
     }
 }
 

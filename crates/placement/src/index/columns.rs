@@ -27,6 +27,9 @@ const NODES_COMPARED: usize = 256;
 /// Most costs that are kept, of all columns together: 40 MiB.
 const MOST_COSTS: usize = 4 << 20;
 
+/// Most columns.
+const MOST_COLUMNS: usize = 8192;
+
 /// What tells two requests apart when one virtual card of them is placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnKey {
@@ -104,11 +107,13 @@ impl Columns {
         column
     }
 
-    /// Drops the column that has not been used for longest when there are too many for so many outlines.
+    /// Drops the half of the columns that have not been used for longest when there are too many for so many outlines.
     fn make_room(&mut self, positions: usize) {
-        if self.kept.len() > MOST_COSTS / positions.max(1) {
-            let oldest = self.kept.iter().min_by_key(|(_, column)| column.used).map(|(key, _)| Arc::clone(key));
-            oldest.and_then(|key| self.kept.remove(&key));
+        if self.kept.len() > (MOST_COSTS / positions.max(1)).min(MOST_COLUMNS) {
+            let mut uses: Vec<u64> = self.kept.values().map(|column| column.used).collect();
+            let half = uses.len() / 2;
+            let median = *uses.select_nth_unstable(half).1;
+            self.kept.retain(|_, column| column.used > median);
         }
     }
 }
