@@ -76,9 +76,8 @@ impl Keeping {
         }
         line.short_after(search.after).filter(|_| !search.over)
     }
-}
 
-impl Keeping {
+    /// Hides all kept cards, or shows them.
     fn set_hidden(&mut self, index: &mut Index, hide: bool) {
         for (kept, hidden) in &mut self.in_force {
             if *hidden != hide {
@@ -222,7 +221,7 @@ impl Pool {
     fn cards_to_keep(&mut self, keeping: &mut Keeping, id: ShapeId) -> Option<Vec<CardId>> {
         let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.prospects))?;
         let demand = shape.demand.of_gang(shape.demand.gang_min);
-        self.hide_all(keeping);
+        keeping.set_hidden(&mut self.index, true);
         let mut seek = |index: &Index| {
             self.work.reservations_sought += 1;
             reserve::cards_for(index, &demand)
@@ -284,10 +283,6 @@ impl Pool {
                 *hidden = hide;
             }
         }
-    }
-
-    fn hide_all(&mut self, keeping: &mut Keeping) {
-        keeping.set_hidden(&mut self.index, true);
     }
 
     /// Ends a round: the reservations are remembered for the next one.

@@ -74,6 +74,11 @@ impl Group {
         *self == place
     }
 
+    /// How often the group counts in what its node is worth: empty cards are worth something together, others each for itself.
+    pub(crate) fn counts(&self) -> u16 {
+        if self.empty { 1 } else { self.count }
+    }
+
     /// How many of them are empty.
     pub(super) fn empties(&self) -> u16 {
         if self.empty { self.count } else { 0 }

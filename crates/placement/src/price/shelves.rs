@@ -62,7 +62,7 @@ impl Shelves {
                     all.lots.push(lot);
                     all.lots.len() - 1
                 });
-                all.held.extend((0..if group.empty { 1 } else { group.count }).map(|_| position));
+                all.held.extend((0..group.counts()).map(|_| position));
             }
             let host = |host: Host| {
                 let cpu = i64::try_from(host.cpu).unwrap_or(i64::MAX).min(MOST_CPU);
