@@ -166,11 +166,27 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
     let mut pool = Pool::new(&cluster.state);
     cluster.state.take_touched();
     commit(&mut cluster, &mut pool, 400);
-    // Makes the prices, if they are due after so many grants.
+    // Makes the prices, so that none of the hundred does.
+    pool.forget_prices();
     commit(&mut cluster, &mut pool, 1);
     bencher.counter(ItemsCount::new(100usize)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(100));
         assert_eq!(decision.plan.parts.len(), 100);
+        (decision, pool)
+    });
+}
+
+/// Prices made anew, and one decision by them.
+#[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
+fn prices_made_anew(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, _) = waiting_cluster(size);
+    let mut pool = Pool::new(&cluster.state);
+    cluster.state.take_touched();
+    commit(&mut cluster, &mut pool, 400);
+    pool.forget_prices();
+    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(1));
+        assert_eq!(decision.plan.parts.len(), 1);
         (decision, pool)
     });
 }

@@ -7,7 +7,7 @@ use crate::price::solve;
 
 /// Prices are made anew when as many virtual cards were placed or freed as this part of the cards that were free when they were
 /// made: the less there is left, the sooner it is different from what the prices were made for.
-const TURNOVER: usize = 5;
+const TURNOVER: usize = 4;
 
 /// But at most for so small a part of all cards as free.
 const LEAST_FREE: usize = 8;

@@ -15,8 +15,6 @@ pub(crate) const MOST_ITEMS: usize = 512;
 /// A request of the mix.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
-    /// How often it is seen, in parts of [`WHOLE_MIX`].
-    pub(crate) weight: i64,
     /// What one more of it is worth, with [`POINT`] bits behind the point.
     pub(crate) price: i64,
     /// Its price at the start: the compute it asks for, and a little for its part of the host.

@@ -10,8 +10,10 @@
 //! The dual is solved approximately, by a fixed number of multiplicative steps on integers: [`solve`]. Prices follow from the free
 //! room and the mix alone, and are the same on every machine.
 
+pub(crate) mod bids;
 pub(crate) mod grid;
 pub(crate) mod item;
+pub(crate) mod knapsack;
 pub(crate) mod lanes;
 pub(crate) mod shelves;
 pub(crate) mod solve;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::bids::Bids;
 use super::lanes::{self, CPU_LANES, HostPrices, LANES, Lanes};
 use super::stock::Stock;
 use super::table::{Rooms, Table};
@@ -77,9 +78,9 @@ impl Shelves {
         all
     }
 
-    /// Fills every node as well as can be at the prices of the tables; answers what all nodes are worth, and how much of each of so many
-    /// items they then hold.
-    pub(crate) fn fill(&self, tables: &[Table], prices: &HostPrices, items: usize) -> (i128, Vec<i64>) {
+    /// Fills every node as well as can be at the bids that the tables are filled from; answers what all nodes are worth, and how much
+    /// of each item they then hold.
+    pub(crate) fn fill(&self, tables: &[Table], prices: &HostPrices, bids: &Bids) -> (i128, Vec<i64>) {
         let worth: Vec<Lanes> = self.lots.iter().map(|lot| lot.worth(tables)).collect();
         let mut filled = vec![[0i64; LANES]; self.lots.len()];
         let (mut total, mut start) = (0, 0);
@@ -94,12 +95,12 @@ impl Shelves {
                 held.iter().for_each(|lot| filled[*lot][lane] += weight);
             }
         }
-        (total, self.supply(tables, &filled, items))
+        (total, self.supply(tables, &filled, bids))
     }
 
     /// How much of each item is held when lots are filled so often in each lane.
-    fn supply(&self, tables: &[Table], filled: &[[i64; LANES]], items: usize) -> Vec<i64> {
-        let mut supply = vec![0; items];
+    fn supply(&self, tables: &[Table], filled: &[[i64; LANES]], bids: &Bids) -> Vec<i64> {
+        let mut supply = vec![0; bids.worth.len()];
         let mut rooms: Vec<Rooms> = tables.iter().map(Rooms::new).collect();
         let mut empty: Vec<Vec<[i64; LANES]>> =
             tables.iter().map(|table| vec![[0; LANES]; table.most_empty() + 1]).collect();
@@ -116,10 +117,10 @@ impl Shelves {
             }
         }
         for ((table, rooms), empty) in tables.iter().zip(&mut rooms).zip(&mut empty) {
-            table.empty_into(empty, rooms, &mut supply);
-            table.by_compute.empty_into(&mut rooms.compute, &mut supply);
+            table.empty_into(empty, rooms, bids, &mut supply);
+            table.by_compute.empty_into(&mut rooms.compute, bids, &mut supply);
             if let Some(by_memory) = &table.by_memory {
-                by_memory.empty_into(&mut rooms.memory, &mut supply);
+                by_memory.empty_into(&mut rooms.memory, bids, &mut supply);
             }
         }
         supply

@@ -1,6 +1,7 @@
 //! Solving for prices: a request that the pool would hold too little of becomes dearer, one that it would hold too much of cheaper, a
 //! fixed number of times in smaller and smaller steps (multiplicative weights); the prices are the mean of the second half.
 
+use super::bids::Bids;
 use super::item::{Item, MOST_ITEMS, POINT, WHOLE_MIX, grids, use_of};
 use super::lanes::{HostPrices, Lanes, MOST};
 use super::shelves::Shelves;
@@ -11,8 +12,8 @@ use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
 
-/// Steps. More of them place no better, with fewer some orders of arrivals end a few points worse.
-const STEPS: i64 = 48;
+/// Steps. More of them place no better.
+const STEPS: i64 = 24;
 
 /// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next step looks
 /// at the others.
@@ -22,7 +23,7 @@ const SHELVES: usize = 512;
 const FIRST_STEP: i64 = 1229;
 
 /// After so many steps they are half as large.
-const HALVED_AFTER: i64 = 4;
+const HALVED_AFTER: i64 = 3;
 
 /// A price falls to this part of what it was at the start, and not lower.
 const LOWEST: i64 = 20;
@@ -43,13 +44,13 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
     demands.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
     demands.truncate(MOST_ITEMS);
     let scale = Scale::of(index);
-    let (tables, uses, of_class) = tables(index, &demands);
+    let (tables, of_class) = tables(index, &demands);
     let stocks = stock::stocks(index);
     let turns = (stocks.len() / SHELVES).max(1);
     let shelves = |turn| Shelves::new(stocks.iter().skip(turn).step_by(turns), &tables, &of_class, &scale.host);
     let mut solver = Solver {
         items: items(&demands, &scale),
-        uses,
+        bids: Bids { worth: Vec::new(), weight: weights(&demands) },
         shelves: (0..turns).map(shelves).collect(),
         tables,
         host: scale.host,
@@ -101,34 +102,34 @@ impl Scale {
 }
 
 fn items(demands: &[(&Demand, u64)], scale: &Scale) -> Vec<Item> {
-    let total: u128 = demands.iter().map(|(_, weight)| u128::from(*weight)).sum();
-    let item = |(demand, weight): &(&Demand, u64)| {
+    let item = |(demand, _): &(&Demand, u64)| {
         let needs = demand.offers.iter().map(|offer| u64::from(offer.need));
         let blocks = needs.min().unwrap_or(0).min(scale.largest * MOST_CARDS as u64);
         let compute = i64::try_from(((blocks * LARGEST_CARD) << POINT) / scale.largest).unwrap_or(MOST << POINT);
         let (cpu, memory) = (demand.host.cpu.0, demand.host.memory.0);
         let host = scale.of_host(cpu, memory).min(i64::try_from(LARGEST_CARD << POINT).unwrap_or(MOST));
         let nominal = compute.saturating_add(host).max(1 << POINT);
-        let share = u128::from(*weight) * u128::from(WHOLE_MIX) / total.max(1);
-        Item {
-            weight: i64::try_from(share).unwrap_or(1).max(1),
-            price: nominal,
-            nominal,
-            host: scale.host.of(cpu, memory),
-        }
+        Item { price: nominal, nominal, host: scale.host.of(cpu, memory) }
     };
     demands.iter().map(item).collect()
 }
 
-/// One table for all classes that look alike to every demand; the uses that each table's cards have; the table of each class.
-fn tables(index: &Index, demands: &[(&Demand, u64)]) -> (Vec<Table>, Vec<Vec<Use>>, Vec<usize>) {
+/// How often each is seen, in parts of [`WHOLE_MIX`].
+fn weights(demands: &[(&Demand, u64)]) -> Vec<i64> {
+    let total: u128 = demands.iter().map(|(_, weight)| u128::from(*weight)).sum();
+    let share = |weight: u64| u128::from(weight) * u128::from(WHOLE_MIX) / total.max(1);
+    demands.iter().map(|(_, weight)| i64::try_from(share(*weight)).unwrap_or(1).max(1)).collect()
+}
+
+/// One table for all classes that look alike to every demand, and the table of each class.
+fn tables(index: &Index, demands: &[(&Demand, u64)]) -> (Vec<Table>, Vec<usize>) {
     let most_cards = index.nodes().map(|(_, node)| node.cards.len()).max().unwrap_or(0).min(MOST_CARDS);
     let memory_matters = demands.iter().any(|(demand, _)| demand.memory > 0);
     let only: Vec<&Demand> = demands.iter().map(|(demand, _)| *demand).collect();
     let mut keys: Vec<(&ClassKey, ClassId)> = index.classes.in_order().collect();
     keys.sort_unstable_by_key(|(_, class)| *class);
     let mut known = Vec::new();
-    let (mut tables, mut uses, mut of_class) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tables, mut of_class) = (Vec::new(), Vec::new());
     for (key, class) in keys {
         let offers: Vec<Option<&Offer>> = only.iter().map(|demand| demand.offer_of(class)).collect();
         let grids = grids(key, &offers, &only);
@@ -136,19 +137,18 @@ fn tables(index: &Index, demands: &[(&Demand, u64)]) -> (Vec<Table>, Vec<Vec<Use
             only.iter().zip(&offers).map(|(demand, offer)| use_of(demand, *offer, grids, most_cards)).collect();
         let signature = (grids, used);
         let position = known.iter().position(|other| *other == signature).unwrap_or_else(|| {
-            tables.push(Table::new(grids.0, grids.1, memory_matters, most_cards));
-            uses.push(signature.1.clone());
+            tables.push(Table::new(grids, memory_matters, most_cards, &signature.1));
             known.push(signature);
             known.len() - 1
         });
         of_class.push(position);
     }
-    (tables, uses, of_class)
+    (tables, of_class)
 }
 
 struct Solver {
     items: Vec<Item>,
-    uses: Vec<Vec<Use>>,
+    bids: Bids,
     tables: Vec<Table>,
     /// What nodes have left, in parts; a step looks at one of them, and they take turns.
     shelves: Vec<Shelves>,
@@ -161,7 +161,7 @@ impl Solver {
         let mut sums = vec![0i64; self.items.len()];
         for (step, turn) in (0..STEPS).zip((0..self.shelves.len()).cycle()) {
             self.fill();
-            let (worth, supply) = self.shelves[turn].fill(&self.tables, &self.host, self.items.len());
+            let (worth, supply) = self.shelves[turn].fill(&self.tables, &self.host, &self.bids);
             self.adjust(worth, &supply, FIRST_STEP * HALVED_AFTER / (HALVED_AFTER + step));
             self.normalise(spent);
             if step >= STEPS / 2 {
@@ -179,7 +179,12 @@ impl Solver {
 
     /// What the whole mix costs.
     fn spent(&self) -> i128 {
-        self.items.iter().map(|item| i128::from(item.weight) * i128::from(item.price)).sum()
+        self.bids
+            .weight
+            .iter()
+            .zip(&self.items)
+            .map(|(weight, item)| i128::from(*weight) * i128::from(item.price))
+            .sum()
     }
 
     /// Keeps the cost of the whole mix what it was at the start: only the relations of prices matter.
@@ -192,17 +197,16 @@ impl Solver {
     }
 
     fn fill(&mut self) {
-        let worth: Vec<Lanes> = self.items.iter().map(worth_of).collect();
-        for (table, uses) in self.tables.iter_mut().zip(&self.uses) {
-            table.fill(uses, &worth);
-        }
+        self.bids.worth.clear();
+        self.bids.worth.extend(self.items.iter().map(worth_of));
+        self.tables.iter_mut().for_each(|table| table.fill(&self.bids));
     }
 
     fn adjust(&mut self, worth: i128, supply: &[i64], step: i64) {
         let cost: i128 = self.spent().max(1);
-        for (item, supply) in self.items.iter_mut().zip(supply) {
+        for ((item, weight), supply) in self.items.iter_mut().zip(&self.bids.weight).zip(supply) {
             // So much of the item belongs to as much of the mix as the pool could hold by its worth.
-            let wanted = ((worth * i128::from(item.weight)) << POINT) / cost;
+            let wanted = ((worth * i128::from(*weight)) << POINT) / cost;
             let wanted = i64::try_from(wanted).unwrap_or(i64::MAX >> POINT).max(1);
             let missing = (i128::from(wanted - supply) << POINT) / i128::from(wanted);
             let missing = i64::try_from(missing.clamp(-3 << POINT, 1 << POINT)).unwrap_or(0);

@@ -1,0 +1,85 @@
+//! The best use of one dimension of a card: unbounded knapsacks, one for each lane.
+
+use super::bids::{Bids, Rivals};
+use super::lanes::{self, LANES, Lanes, MOST_OF_CARD};
+
+/// Rivals, and what the best of them bids in every lane.
+#[derive(Clone, Copy, Debug)]
+struct Best {
+    /// The position of the rivals.
+    rivals: usize,
+    size: usize,
+    worth: Lanes,
+}
+
+/// The worth of any room of one dimension.
+#[derive(Clone, Debug)]
+pub(crate) struct Knapsack {
+    rivals: Vec<Rivals>,
+    worth: Vec<Lanes>,
+    sizes: Vec<Best>,
+}
+
+impl Knapsack {
+    /// An empty one for rooms of up to `steps`, for items of such sizes.
+    pub(crate) fn new(steps: usize, items: impl Iterator<Item = (u16, usize)>) -> Self {
+        let rivals = Rivals::by_size(items.filter(|(_, size)| (1..=steps).contains(size)));
+        Self { rivals, worth: vec![[0; LANES]; steps + 1], sizes: Vec::new() }
+    }
+
+    /// Fills it from what items bid.
+    pub(crate) fn fill(&mut self, bids: &Bids) {
+        self.sizes.clear();
+        let mut all = self.rivals.iter().enumerate().peekable();
+        for room in 1..self.worth.len() {
+            let mut worth = self.worth[room - 1];
+            for best in &self.sizes {
+                let rest = &self.worth[room - best.size];
+                for lane in 0..LANES {
+                    worth[lane] = worth[lane].max(rest[lane] + best.worth[lane]);
+                }
+            }
+            // Requests that are worth no more in any lane than smaller ones in their place are never put there.
+            if let Some((position, rivals)) = all.next_if(|(_, rivals)| rivals.size == room) {
+                let best = rivals.best(bids);
+                if lanes::raise(&mut worth, &best) {
+                    self.sizes.push(Best { rivals: position, size: room, worth: best });
+                }
+            }
+            self.worth[room] = worth.map(|worth| worth.min(MOST_OF_CARD));
+        }
+    }
+
+    /// The worth of so much room.
+    pub(crate) fn of(&self, room: usize) -> &Lanes {
+        &self.worth[room.min(self.worth.len() - 1)]
+    }
+
+    /// What is done with room in a lane: the rivals that get some of it, and the room that is left.
+    fn step(&self, room: usize, lane: usize) -> (Option<usize>, usize) {
+        let worth = self.worth[room][lane];
+        if self.worth[room - 1][lane] == worth {
+            return (None, room - 1);
+        }
+        let fits = self.sizes.iter().take_while(|best| best.size <= room);
+        let chosen = fits.clone().find(|best| self.worth[room - best.size][lane] + best.worth[lane] == worth);
+        chosen.map_or((None, room - 1), |best| (Some(best.rivals), room - best.size))
+    }
+
+    /// Adds to `supply` what rooms are filled with; `rooms` are weights by room and lane and are used up.
+    pub(crate) fn empty_into(&self, rooms: &mut [[i64; LANES]], bids: &Bids, supply: &mut [i64]) {
+        let mut got = vec![[0; LANES]; self.rivals.len()];
+        for room in (1..rooms.len()).rev() {
+            let weights = std::mem::replace(&mut rooms[room], [0; LANES]);
+            for (lane, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0) {
+                let (rivals, rest) = self.step(room, lane);
+                if let Some(rivals) = rivals {
+                    got[rivals][lane] += weight;
+                }
+                rooms[rest][lane] += weight;
+            }
+        }
+        rooms[0] = [0; LANES];
+        self.rivals.iter().zip(&got).for_each(|(rivals, got)| rivals.divide(got, bids, supply));
+    }
+}
