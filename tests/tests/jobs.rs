@@ -1,7 +1,7 @@
 //! The life of jobs, through real processes.
 
 use anyhow::Result;
-use tessera_api::v1::{CancelJobRequest, JobState, Span};
+use tessera_api::v1::{CancelJobRequest, HostRequest, JobState, Span};
 use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool, REFERENCE_POOL};
 use tessera_tests::wait::until;
@@ -72,6 +72,28 @@ async fn ends_are_reported_as_they_were() -> Result<()> {
     wait_for(&client, cancelled, JobState::Running).await?;
     client.cancel_job(CancelJobRequest { job_id: cancelled, ..Default::default() }).await?;
     wait_for(&client, cancelled, JobState::Cancelled).await?;
+    pool.verify().await
+}
+
+/// What a job asks of its host is what its control groups let it use, in either version of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_is_held_to_what_its_job_asks_of_the_host() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let mut spec = shell(
+        "while IFS=: read -r _ controllers path; do case $controllers in \
+         '') cd /sys/fs/cgroup$path && cat cpu.max memory.max;; \
+         cpu|cpu,cpuacct) cat /sys/fs/cgroup/cpu$path/cpu.cfs_quota_us;; \
+         memory) cat /sys/fs/cgroup/memory$path/memory.limit_in_bytes;; \
+         esac; done < /proc/self/cgroup; true",
+    );
+    spec.host = Some(HostRequest { milli_cpus: 1_500, memory_mib: 64 });
+    let job = submit(&client, spec).await?;
+    wait_for(&client, job, JobState::Completed).await?;
+    let text = output(&client, job, 0).await?;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.contains(&"150000"), "one and a half processors: {text}");
+    assert!(words.contains(&"67108864"), "64 MiB: {text}");
     pool.verify().await
 }
 

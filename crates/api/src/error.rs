@@ -143,6 +143,9 @@ impl From<&Rejection> for Refusal {
             Rejection::ExceedsCardMemory { demand_mib, largest_mib } => {
                 refusal.with("demand_mib", demand_mib.to_string()).with("largest_mib", largest_mib.to_string())
             }
+            Rejection::ExceedsGang { gang, most } => {
+                refusal.with("gang", gang.to_string()).with("most", most.to_string())
+            }
             Rejection::ExceedsMemory { demand_mib, total_mib } => {
                 refusal.with("demand_mib", demand_mib.to_string()).with("total_mib", total_mib.to_string())
             }
@@ -291,7 +294,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::UnknownQueue(_) => ErrorReason::QueueUnknown,
         Rejection::UnknownMove(_) => ErrorReason::MoveUnknown,
         Rejection::IllegalTransition { .. } => ErrorReason::IllegalTransition,
-        Rejection::ExceedsPool { .. } => ErrorReason::ExceedsPool,
+        Rejection::ExceedsPool { .. } | Rejection::ExceedsGang { .. } => ErrorReason::ExceedsPool,
         Rejection::ExceedsCard { .. } | Rejection::ExceedsCardMemory { .. } => ErrorReason::ExceedsCard,
         Rejection::ExceedsMemory { .. } => ErrorReason::ExceedsMemory,
         Rejection::ExceedsHost { .. } => ErrorReason::ExceedsHost,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::host::{HostCapacity, HostRequest};
-use crate::job::{JobSpec, Span};
+use crate::job::{JobSpec, Span, VirtualCardRequest};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
 use crate::units::{Mebibytes, MilliTflops, Percent};
@@ -119,13 +119,13 @@ impl Capacity {
     /// Refuses a job that the whole pool could not run even if it were empty (P5b), naming the total.
     ///
     /// # Errors
-    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`], [`Rejection::ExceedsCardMemory`] or
-    /// [`Rejection::ExceedsHost`].
+    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`], [`Rejection::ExceedsCardMemory`],
+    /// [`Rejection::ExceedsGang`] or [`Rejection::ExceedsHost`].
     pub fn admit(&self, spec: &JobSpec, reference: Precision) -> Result<(), Rejection> {
         let request = &spec.virtual_card;
         let precision = request.precision.unwrap_or(reference);
         let (mut total, mut total_memory, mut largest) = (0u128, 0u128, MilliTflops::ZERO);
-        let mut largest_memory = Mebibytes(0);
+        let (mut largest_memory, mut most) = (Mebibytes(0), 0u64);
         for (class, cards) in self.classes().filter(|(class, _)| class.is_accepted_by(spec)) {
             let rate = class.rate(precision);
             if rate == MilliTflops::ZERO {
@@ -137,6 +137,7 @@ impl Capacity {
             if rate >= request.compute {
                 largest_memory = largest_memory.max(class.memory);
             }
+            most = most.saturating_add(rooms(request, rate, class.memory).saturating_mul(cards));
         }
         let saturate = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
         let least = *spec.gang_sizes().start();
@@ -154,6 +155,9 @@ impl Capacity {
         if request.span == Span::Card && request.memory > largest_memory {
             let (demand_mib, largest_mib) = (request.memory.0, largest_memory.0);
             return Err(Rejection::ExceedsCardMemory { demand_mib, largest_mib });
+        }
+        if request.span == Span::Card && most < u64::from(least) {
+            return Err(Rejection::ExceedsGang { gang: least, most });
         }
         self.admit_to_hosts(spec, precision)
     }
@@ -179,4 +183,11 @@ impl Capacity {
         });
         Err(Rejection::ExceedsHost { demand: spec.host, most })
     }
+}
+
+/// The most virtual cards that an empty card of such a rate and memory holds.
+fn rooms(request: &VirtualCardRequest, rate: MilliTflops, memory: Mebibytes) -> u64 {
+    let by_compute = rate.0.checked_div(request.compute.0).unwrap_or(u64::MAX);
+    let by_memory = memory.0.checked_div(request.memory.0).unwrap_or(u64::MAX);
+    by_compute.min(by_memory).min(if request.whole_cards { 1 } else { u64::MAX })
 }

@@ -209,6 +209,16 @@ pub enum Rejection {
         /// What the largest such card has.
         largest_mib: u64,
     },
+    /// The cards of the pool hold fewer such virtual cards at once than the gang has, each on one card.
+    #[error(
+        "the gang has at least {gang} virtual cards, each on one card, and the cards that it accepts hold {most} of them when they are empty; ask for fewer or smaller ones, or allow span: node or pool"
+    )]
+    ExceedsGang {
+        /// Virtual cards that must start together.
+        gang: u32,
+        /// As many as all cards hold.
+        most: u64,
+    },
 }
 
 impl Rejection {
@@ -224,7 +234,7 @@ impl Rejection {
             Self::UnknownQueue(_) => "QUEUE_UNKNOWN",
             Self::UnknownMove(_) => "MOVE_UNKNOWN",
             Self::IllegalTransition { .. } => "ILLEGAL_TRANSITION",
-            Self::ExceedsPool { .. } => "EXCEEDS_POOL",
+            Self::ExceedsGang { .. } | Self::ExceedsPool { .. } => "EXCEEDS_POOL",
             Self::ExceedsCardMemory { .. } | Self::ExceedsCard { .. } => "EXCEEDS_CARD",
             Self::ExceedsMemory { .. } => "EXCEEDS_MEMORY",
             Self::ExceedsHost { .. } => "EXCEEDS_HOST",

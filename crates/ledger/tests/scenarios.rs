@@ -73,6 +73,24 @@ fn a_demand_above_the_total_is_refused_at_once() {
     assert!(matches!(pool.run(command(too_much)), Outcome::Submitted(_)));
 }
 
+/// P5b: so is a gang of which all cards together hold too few, although they have enough compute and memory in all.
+#[test]
+fn a_gang_that_empty_cards_do_not_hold_is_refused_at_once() {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]]);
+    let mut gang = |workers, least, compute, whole_cards| {
+        let mut spec = spec();
+        (spec.gang, spec.gang_min) = (workers, least);
+        (spec.virtual_card.compute, spec.virtual_card.whole_cards) = (tflops(compute), whole_cards);
+        pool.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() })
+    };
+    let refused = |outcome| rejected(outcome);
+    assert_eq!(refused(gang(4, None, 6, false)), Rejection::ExceedsGang { gang: 4, most: 3 });
+    assert_eq!(refused(gang(4, None, 1, true)), Rejection::ExceedsGang { gang: 4, most: 3 });
+    for fits in [gang(4, Some(3), 6, false), gang(3, None, 6, false), gang(6, None, 5, false)] {
+        assert!(matches!(fits, Outcome::Submitted(_)), "{fits:?}");
+    }
+}
+
 /// A failed attempt is retried after its backoff, and the job fails when no retry is left.
 #[test]
 fn a_failure_is_retried_after_its_backoff() {

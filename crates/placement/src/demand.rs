@@ -169,9 +169,12 @@ impl Demand {
         node.host.is_none_or(|left| left.holds(self.host.times(workers)))
     }
 
-    /// Whether a node would ever have a host that is large enough for one worker.
-    pub(crate) fn could_fit_host(&self, node: &Node) -> bool {
-        node.description.host.is_none_or(|host| self.host.cpu <= host.cpu && self.host.memory <= host.memory)
+    /// How many workers a node's host is large enough for when nothing else runs there.
+    pub(crate) fn workers_on(&self, node: &Node) -> u64 {
+        let Some(host) = node.description.host else { return u64::MAX };
+        let by_cpu = host.cpu.0.checked_div(self.host.cpu.0).unwrap_or(u64::MAX);
+        let by_memory = host.memory.0.checked_div(self.host.memory.0).unwrap_or(u64::MAX);
+        by_cpu.min(by_memory)
     }
 
     /// Whether a node carries the labels asked for.

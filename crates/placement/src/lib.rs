@@ -42,6 +42,7 @@ mod price;
 mod queues;
 mod rehearsal;
 mod reserve;
+mod shortage;
 mod tariff;
 mod terms;
 mod unmet;

@@ -65,7 +65,7 @@ impl Pool {
     /// The movers of a node, so many of them, that hold least and without whom the job would fit there by the numbers.
     fn cheapest_way(&self, state: &State, id: NodeId, demand: &Demand, moves: usize) -> Option<Way> {
         let node = self.index.node(id)?;
-        if !node.node.as_ref().is_some_and(|node| demand.accepts(node) && demand.could_fit_host(node)) {
+        if !node.node.as_ref().is_some_and(|node| demand.accepts(node) && demand.workers_on(node) > 0) {
             return None;
         }
         let mut movers = movers_on(state, id);

@@ -6,6 +6,7 @@
 //! and the choice only changes to cards that have even more.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use tessera_ledger::{AllocationPhase, CardId, LogTime, NodeId, Span, State};
 
@@ -18,6 +19,16 @@ use crate::index::node::NodeEntry;
 /// The cards to keep for a gang; `None` when the pool could not hold it even if everything ended.
 pub(crate) fn cards_for(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
     demands_by_region(index, demand).iter().find_map(|demand| cards_in_region(index, demand))
+}
+
+/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work; in doubt, that it could.
+pub(crate) fn could_hold(index: &Index, demand: &Demand) -> bool {
+    let holds = |demand: &Demand| match demand.span {
+        Span::Card => single_cards(index, demand).is_some(),
+        Span::Node | Span::Pool => cards_of_nodes(index, demand, &demand.offers).is_some(),
+    };
+    // Nodes that are to be avoided need not be when the jobs there have ended.
+    !demand.wishes.avoid().is_empty() || demands_by_region(index, demand).iter().any(holds)
 }
 
 fn cards_in_region(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
@@ -50,7 +61,7 @@ pub(crate) fn free_by(index: &Index, state: &State, cards: &[CardId], now: LogTi
 
 fn accepted(index: &Index, demand: &Demand, node: NodeId) -> bool {
     let avoid = demand.wishes.avoid();
-    index.ledger_node(node).is_some_and(|node| demand.accepts(node) && demand.could_fit_host(node))
+    index.ledger_node(node).is_some_and(|node| demand.accepts(node) && demand.workers_on(node) > 0)
         && (avoid.is_empty() || !index.surroundings.has(node, avoid))
 }
 
@@ -60,12 +71,27 @@ fn distance(card: &CardEntry, offer: &Offer) -> (u64, Reverse<u64>, CardId) {
     (missing * 1_000_000 / u64::from(offer.need.max(1)), Reverse(card.memory_free), card.id)
 }
 
+/// How many workers hosts have room for beside those that cards were chosen for, if everything on them ended.
+#[derive(Default)]
+struct HostRooms(BTreeMap<NodeId, u64>);
+
+impl HostRooms {
+    /// How many of so many workers a host has room for; they count as placed there.
+    fn take(&mut self, index: &Index, demand: &Demand, node: NodeId, workers: u64) -> u64 {
+        let all = || index.ledger_node(node).map_or(0, |node| demand.workers_on(node));
+        let left = self.0.entry(node).or_insert_with(all);
+        let taken = workers.min(*left);
+        *left -= taken;
+        taken
+    }
+}
+
 /// Cards for virtual cards that each need one.
 fn single_cards(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
     let gang = u64::from(demand.gang);
     let mut ranked: Vec<_> = Vec::new();
     for offer in demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some()) {
-        let mut room = 0u64;
+        let (mut room, mut hosts) = (0u64, HostRooms::default());
         for id in index.classes.get(offer.class).largest_first() {
             if room >= gang {
                 break;
@@ -73,25 +99,32 @@ fn single_cards(index: &Index, demand: &Demand) -> Option<Vec<CardId>> {
             let Some(card) = index.card(id).filter(|_| accepted(index, demand, id.node)) else { continue };
             let rooms = card.room_when_empty(offer.need, demand.memory);
             if rooms > 0 {
-                room += u64::from(rooms);
+                room += hosts.take(index, demand, id.node, rooms.into());
                 ranked.push((distance(card, offer), rooms));
             }
         }
     }
     ranked.sort_unstable_by_key(|(distance, _)| *distance);
-    let mut room = 0u64;
+    let (mut room, mut hosts) = (0u64, HostRooms::default());
     let mut chosen = Vec::new();
     for ((.., id), rooms) in ranked {
         if room < gang {
-            room += u64::from(rooms);
-            chosen.push(id);
+            let rooms = hosts.take(index, demand, id.node, rooms.into());
+            room += rooms;
+            chosen.extend((rooms > 0).then_some(id));
         }
     }
-    add_full_cards(index, demand, room, &mut chosen)
+    add_full_cards(index, demand, room, &mut hosts, &mut chosen)
 }
 
 /// Adds cards that have no room at all now, in order of block numbers, until the gang would fit.
-fn add_full_cards(index: &Index, demand: &Demand, mut room: u64, chosen: &mut Vec<CardId>) -> Option<Vec<CardId>> {
+fn add_full_cards(
+    index: &Index,
+    demand: &Demand,
+    mut room: u64,
+    hosts: &mut HostRooms,
+    chosen: &mut Vec<CardId>,
+) -> Option<Vec<CardId>> {
     for (id, node) in index.nodes() {
         if room >= u64::from(demand.gang) {
             break;
@@ -103,7 +136,8 @@ fn add_full_cards(index: &Index, demand: &Demand, mut room: u64, chosen: &mut Ve
             let Some(offer) = demand.offer_of(card.class) else { continue };
             if demand.need_on_one_card(offer).is_some() && room < u64::from(demand.gang) {
                 let rooms = card.room_when_empty(offer.need, demand.memory);
-                room += u64::from(rooms);
+                let rooms = hosts.take(index, demand, id, rooms.into());
+                room += rooms;
                 chosen.extend((rooms > 0).then_some(card.id));
             }
         }
@@ -151,7 +185,8 @@ fn cards_of_nodes(index: &Index, demand: &Demand, team: &[Offer]) -> Option<Vec<
             break;
         }
         let by_memory = prospect.memory.checked_div(demand.memory).unwrap_or(u64::MAX);
-        members += u128::from((prospect.compute / demand.compute.max(1)).min(by_memory));
+        let by_host = index.ledger_node(id).map_or(0, |node| demand.workers_on(node));
+        members += u128::from((prospect.compute / demand.compute.max(1)).min(by_memory).min(by_host));
         compute += u128::from(prospect.compute);
         memory += u128::from(prospect.memory);
         let cards = index.node(id).into_iter().flat_map(|node| &node.cards);

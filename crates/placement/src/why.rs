@@ -1,12 +1,13 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::{BlockCount, Job, JobId, JobState, MilliTflops, Rejection, Span, State};
+use tessera_ledger::{Job, JobId, JobState, Rejection, State};
 
-use crate::demand::{Demand, Offer};
+use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
 use crate::kept::Reservation;
 use crate::pool::Pool;
+use crate::reserve;
 use crate::unmet;
 
 /// The machine-readable part of an explanation.
@@ -20,7 +21,7 @@ pub enum WaitCode {
     SuspendedByUser,
     /// It waits before the next attempt after a failure.
     Backoff,
-    /// The whole pool is too small for it.
+    /// The whole pool is too small for it, or what of it takes new work now.
     ExceedsPool,
     /// No host with a card for it has what each of its workers asks of it.
     ExceedsHost,
@@ -116,16 +117,6 @@ impl Explanation {
     }
 }
 
-/// What the cards that a job accepts have left, together and at best in one place.
-#[derive(Clone, Copy, Debug, Default)]
-struct Supply {
-    compute: u64,
-    memory: u64,
-    best_compute: u64,
-    best_memory: u64,
-    nodes: u64,
-}
-
 impl Pool {
     /// Says why a job waits. Tries on the index and leaves it as it was.
     pub fn explain(&mut self, state: &State, job: &Job) -> Explanation {
@@ -142,6 +133,7 @@ impl Pool {
             )
         };
         let explanation = match explanation {
+            Some(lack) if lacks_room(&lack) && !reserve::could_hold(&self.index, &least) => Some(never_enough(lack)),
             Some(lack) if lacks_room(&lack) => Some(self.held_back(state, job, &least).unwrap_or(lack)),
             other => other,
         };
@@ -207,83 +199,6 @@ impl Pool {
                 .changed_by(format!("it is tried again when job {earlier} has started; a higher priority goes before it")),
         })
     }
-
-    /// Names the shortest of compute, memory and room together.
-    fn capacity_shortage(&mut self, demand: &Demand) -> Explanation {
-        let supply = supply(&self.index, demand);
-        if supply.nodes == 0 {
-            let labels: Vec<String> = demand.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            let text = format!("no node that takes new work has a card for it and the labels {}", labels.join(", "));
-            return Explanation::new(WaitCode::NoNodeWithLabels, text)
-                .changed_by("ask for other labels, or uncordon nodes");
-        }
-        let compute = demand.compute.saturating_mul(u64::from(demand.gang));
-        let memory = demand.memory.saturating_mul(u64::from(demand.gang));
-        let change = self.smallest_change(demand);
-        let place = match demand.span {
-            Span::Card => "card",
-            Span::Node => "node",
-            Span::Pool => "kind of card",
-        };
-        let explanation = if supply.compute < compute {
-            let (asked, free) = (MilliTflops(compute), MilliTflops(supply.compute));
-            let missing = MilliTflops(compute - supply.compute);
-            let text =
-                format!("it needs {asked} and {free} is free on the cards that it accepts: {missing} too little");
-            Explanation::new(WaitCode::ComputeShort, text)
-        } else if supply.memory < memory {
-            let missing = memory - supply.memory;
-            let text = format!(
-                "it needs {memory} MiB and {} MiB is free on the cards that it accepts: {missing} MiB too little",
-                supply.memory
-            );
-            Explanation::new(WaitCode::MemoryShort, text)
-        } else {
-            let text = format!(
-                "enough is free in all, but not together: each of its {} virtual cards needs {} and {} MiB on one {place}, \
-                 and the {place} with the most has {} and {} MiB",
-                demand.gang,
-                MilliTflops(demand.compute),
-                demand.memory,
-                MilliTflops(supply.best_compute),
-                supply.best_memory,
-            );
-            Explanation::new(WaitCode::Fragmented, text)
-        };
-        let explanation = explanation
-            .with("needed_compute", compute)
-            .with("free_compute", supply.compute)
-            .with("best_compute", supply.best_compute)
-            .with("needed_memory", memory)
-            .with("free_memory", supply.memory)
-            .with("best_memory", supply.best_memory);
-        match change {
-            Some(change) => explanation.changed_by(change),
-            None => explanation,
-        }
-    }
-
-    /// The first of the changes that ask least of the user, or of the pool.
-    fn smallest_change(&mut self, demand: &Demand) -> Option<String> {
-        for (span, name) in [(Span::Node, "node"), (Span::Pool, "pool")] {
-            let wider = demand.changed(|demand| demand.span = span);
-            if span > demand.span && fits(&mut self.index, &wider) {
-                return Some(format!("allow the virtual card to spread: span: {name}"));
-            }
-        }
-        let mixed = demand.changed(|demand| (demand.mixed, demand.span) = (true, demand.span.max(Span::Node)));
-        if !demand.mixed && fits(&mut self.index, &mixed) {
-            return Some("allow several kinds of cards in one virtual card: mixed: true".to_owned());
-        }
-        let unlabelled = demand.changed(|demand| demand.labels.clear());
-        if !demand.labels.is_empty() && fits(&mut self.index, &unlabelled) {
-            return Some("ask for no node labels".to_owned());
-        }
-        if let Some(compute) = largest_that_fits(&mut self.index, demand) {
-            return Some(format!("ask for at most {} per virtual card", MilliTflops(compute)));
-        }
-        largest_gang(&mut self.index, demand).map(|gang| format!("ask for at most {gang} virtual cards at once"))
-    }
 }
 
 /// What of a job's own standing keeps it from being considered.
@@ -335,8 +250,25 @@ fn too_large(refused: &Rejection) -> Explanation {
             .with("needed_memory", *demand_mib)
             .with("total_memory", *total_mib)
             .changed_by("ask for less, or add cards"),
+        Rejection::ExceedsGang { gang, most } => explanation(WaitCode::ExceedsPool)
+            .with("gang", u64::from(*gang))
+            .with("most_virtual_cards", *most)
+            .changed_by("ask for fewer or smaller virtual cards, or add cards"),
         _ => explanation(WaitCode::ExceedsPool).changed_by("ask for less, or add cards"),
     }
+}
+
+/// Says of a lack that no end of other work helps; its numbers stay, and so does what to change unless that is to wait.
+fn never_enough(lack: Explanation) -> Explanation {
+    let now = &lack.sentence;
+    let sentence =
+        format!("it would not fit if all other work on the nodes that take new work ended; as things are now, {now}");
+    let ask = match lack.code {
+        WaitCode::HostShort => "ask for less of the host or for fewer workers at once, or add or uncordon nodes",
+        _ => "ask for fewer or smaller virtual cards, or add or uncordon nodes",
+    };
+    let change = lack.change.filter(|_| lack.code != WaitCode::HostShort).unwrap_or_else(|| ask.to_owned());
+    Explanation { code: WaitCode::ExceedsPool, sentence, change: Some(change), numbers: lack.numbers }
 }
 
 /// Whether a gang fits now; changes nothing.
@@ -345,61 +277,4 @@ pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
     let fits = fit::place(index, demand).is_ok();
     index.undo_to(mark);
     fits
-}
-
-/// What is left for a demand.
-fn supply(index: &Index, demand: &Demand) -> Supply {
-    let mut supply = Supply::default();
-    for (_, node) in index.nodes() {
-        if !node.node.as_ref().is_some_and(|node| node.grantable() && demand.accepts(node)) {
-            continue;
-        }
-        let offer_of = |card: &crate::index::card::CardEntry| demand.offer_of(card.class).copied();
-        let cards: Vec<(Offer, &crate::index::card::CardEntry)> =
-            node.cards.iter().filter_map(|card| Some((offer_of(card)?, card))).collect();
-        supply.nodes += u64::from(!cards.is_empty());
-        let (mut node_compute, mut node_memory) = (0u64, 0u64);
-        for (offer, card) in cards.iter().filter(|(_, card)| card.offered() > 0) {
-            let compute = offer.compute_of(card.offered());
-            node_compute = node_compute.saturating_add(compute);
-            node_memory = node_memory.saturating_add(card.memory_free);
-            if demand.span == Span::Card && compute >= supply.best_compute {
-                (supply.best_compute, supply.best_memory) = (compute, card.memory_free);
-            }
-        }
-        if demand.span != Span::Card && node_compute >= supply.best_compute {
-            (supply.best_compute, supply.best_memory) = (node_compute, node_memory);
-        }
-        supply.compute = supply.compute.saturating_add(node_compute);
-        supply.memory = supply.memory.saturating_add(node_memory);
-    }
-    supply
-}
-
-/// The most compute per virtual card with which the gang would fit, in whole blocks of the class that gives the finest steps.
-fn largest_that_fits(index: &mut Index, demand: &Demand) -> Option<u64> {
-    let step = demand.offers.iter().map(|offer| offer.compute_of(BlockCount(1).0)).filter(|step| *step > 0).min()?;
-    let (mut fitting, mut failing) = (0u64, demand.compute / step);
-    while failing - fitting > 1 {
-        let middle = fitting + (failing - fitting) / 2;
-        let smaller = demand.changed(|demand| {
-            demand.compute = middle * step;
-            for offer in &mut demand.offers {
-                offer.need = offer.blocks_for(middle * step).max(1);
-            }
-        });
-        if fits(index, &smaller) { fitting = middle } else { failing = middle }
-    }
-    (fitting > 0).then_some(fitting * step)
-}
-
-/// The largest gang of the same virtual cards that fits.
-fn largest_gang(index: &mut Index, demand: &Demand) -> Option<u32> {
-    let (mut fitting, mut failing) = (0u32, demand.gang);
-    while failing - fitting > 1 {
-        let middle = fitting + (failing - fitting) / 2;
-        let smaller = demand.changed(|demand| demand.gang = middle);
-        if fits(index, &smaller) { fitting = middle } else { failing = middle }
-    }
-    (fitting > 0).then_some(fitting)
 }

@@ -216,6 +216,51 @@ fn another_queue_whose_turn_it_is_is_named_with_both_shares() {
     );
 }
 
+/// Two nodes of three cards, whose hosts have eight processors each.
+fn six_cards() -> World {
+    let mut world = World::default();
+    for name in ["a", "b"] {
+        let host = HostCapacity { cpu: MilliCpus(8_000), memory: Mebibytes(9_000) };
+        world.hosted_node(name, cards(&[(Gpu, 10, 100); 3]), &[], Some(host));
+    }
+    world
+}
+
+#[test]
+fn a_gang_that_all_hosts_together_do_not_hold_is_told_that_waiting_does_not_help() {
+    let mut world = six_cards();
+    let other = world.submit(asking(1_000, 100));
+    world.place();
+    let three = |cpu, span| {
+        let mut spec = JobSpec { gang: 3, ..asking(cpu, 100) };
+        spec.virtual_card.span = span;
+        spec
+    };
+    for span in [Span::Card, Span::Node] {
+        let id = world.submit(three(5_000, span));
+        let explanation = explain(&world, id);
+        assert_eq!(explanation.code, WaitCode::ExceedsPool);
+        assert!(
+            explanation
+                .sentence
+                .starts_with("it would not fit if all other work on the nodes that take new work ended"),
+            "{}",
+            explanation.sentence
+        );
+        let change = "ask for less of the host or for fewer workers at once, or add or uncordon nodes";
+        assert_eq!(explanation.change.as_deref(), Some(change));
+    }
+    // Two on one of the hosts as long as the other job runs, and one on the other: only now there is no room.
+    let id = world.submit(three(4_000, Span::Card));
+    let undecided = world.state.job(id).expect("it was just submitted");
+    assert_eq!(Pool::new(&world.state).explain(&world.state, undecided).code, WaitCode::Ready);
+    let node = world.slices(other)[0].card.node;
+    let elsewhere = world.state.nodes().map(|known| known.id).find(|id| *id != node).expect("there are two");
+    let (node, eligibility, reason) = (elsewhere, Eligibility::Cordoned, String::new());
+    assert_eq!(world.apply(Command::SetEligibility { node, eligibility, reason }), Outcome::Done);
+    assert_eq!(explain(&world, id).code, WaitCode::ExceedsPool, "three times four processors of eight");
+}
+
 /// Two hosts of which one has the processors and the other the memory, each with a card.
 fn two_hosts() -> World {
     let mut world = World::default();

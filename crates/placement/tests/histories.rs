@@ -6,8 +6,8 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tessera_ledger::{LogTime, PlanPart, Span};
-use tessera_placement::{Decision, Limits, Pool};
+use tessera_ledger::{JobId, LogTime, PlanPart, Span};
+use tessera_placement::{Decision, Limits, Pool, WaitCode};
 use world::World;
 use world::history::{RandomCard, Step, nodes, step};
 
@@ -66,6 +66,14 @@ fn fits_exactly(step: &Step) -> bool {
     !matches!(step, Step::Submit(request) if request.gang > 1 && request.span != Span::Card)
 }
 
+/// The jobs that are told that the pool is too small for them.
+fn too_large(world: &World) -> Vec<JobId> {
+    let mut pool = Pool::new(&world.state);
+    let waiting = world.state.jobs_from(JobId(0)).filter(|job| job.allocation.is_none());
+    let told = waiting.filter(|job| pool.explain(&world.state, job).code == WaitCode::ExceedsPool);
+    told.map(|job| job.id).collect()
+}
+
 /// More cases on request, by the variable that proptest itself reads.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(192)
@@ -73,6 +81,27 @@ fn cases() -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn a_job_for_which_the_pool_is_too_small_does_not_start_when_all_others_end(
+        nodes in nodes(),
+        steps in prop::collection::vec(step(), 1..100),
+    ) {
+        let mut world = World::random(&nodes);
+        for step in &steps {
+            world.step(step);
+            if matches!(step, Step::Decide) {
+                world.place();
+            }
+        }
+        for job in too_large(&world) {
+            let mut alone = World::default();
+            alone.resume_from(&world);
+            alone.leave_only(job);
+            prop_assert!(alone.place().is_empty());
+            prop_assert_eq!(too_large(&alone), [job]);
+        }
+    }
 
     #[test]
     fn every_plan_is_accepted(nodes in nodes(), steps in prop::collection::vec(step(), 1..200)) {

@@ -140,10 +140,14 @@ fn processors_of_hosts_are_the_last_resort() {
 #[test]
 fn a_gang_starts_whole_or_not_at_all() {
     let mut world = World::default();
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b", "c", "d"] {
         world.node(name, cards(&[(Gpu, 10, 100)]));
     }
     let mut spec = job(6, 10);
+    spec.gang = 5;
+    assert_eq!(world.try_submit(spec.clone()), None, "four cards hold four of them at most");
+    world.submit(job(5, 10));
+    world.place();
     spec.gang = 4;
     let (gang, single) = (world.submit(spec.clone()), world.submit(job(10, 10)));
     world.place();

@@ -292,6 +292,15 @@ impl World {
         }
     }
 
+    /// Every job but one is cancelled, and whatever is told to stop does so.
+    pub fn leave_only(&mut self, one: JobId) {
+        let others: Vec<JobId> = self.state.jobs_from(JobId(0)).map(|job| job.id).filter(|id| *id != one).collect();
+        for job in others {
+            self.apply(Command::CancelJob { job });
+            self.obey(job);
+        }
+    }
+
     fn set_health(&mut self, which: usize, healthy: bool) {
         let cards: Vec<CardId> = self.state.cards().map(|(id, _)| id).collect();
         let Some(id) = Self::pick(&cards, which) else { return };
