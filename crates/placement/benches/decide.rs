@@ -228,7 +228,9 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let Outcome::Submitted(id) = outcome else { panic!("the job was not accepted: {outcome:?}") };
     refresh(&mut cluster, &mut pool);
     let job = cluster.state.job(id).expect("the job was just submitted").clone();
-    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| (pool.explain(&cluster.state, &job), pool));
+    bencher
+        .with_inputs(|| pool.clone())
+        .bench_local_values(|mut pool| (pool.explain(&cluster.state, &job, cluster.state.time()), pool));
 }
 
 /// Reading the whole ledger, as a new leader does. Prints what an index takes that has decided 2,000 times.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tessera_ledger::{JobId, JobState, LogTime, MilliTflops, Plan, PlanPart, Span, State};
 
 use crate::demand::{Demand, Offer};
-use crate::fit::{self, Placement};
+use crate::fit::{self, Placement, Short};
+use crate::index::Index;
 use crate::kept::Keeping;
 use crate::limits::{Decision, Limits};
 use crate::line::order::{First, Order};
@@ -130,15 +131,9 @@ impl Pool {
             };
         }
         let (queues, block_size) = (&self.queues, round.state.config().block_size);
-        let amount_of = |place: &Placement| queues::amount(place.blocks(), place.memory(), block_size);
-        let admits = |place: &Placement| queues.admit(&spec.queue, amount_of(place), &[]).is_ok();
-        let mut placed = fit::elastic::place(&mut self.index, &shape.demand, admits);
-        if let (Ok(None), Some(demand)) = (&placed, affordable(&shape.demand, queues, &spec.queue, block_size)) {
-            placed = fit::elastic::place(&mut self.index, &demand, admits).or(Ok(None));
-        }
-        match placed {
+        match place_admitted(&mut self.index, &shape.demand, queues, &spec.queue, block_size) {
             Ok(Some(placement)) => {
-                let amount = amount_of(&placement);
+                let amount = queues::amount(placement.blocks(), placement.memory(), block_size);
                 self.queues.charge(&spec.queue, amount, spec.preemptible);
                 self.index.keep();
                 self.grant(round, key.job, placement, Vec::new());
@@ -213,6 +208,26 @@ impl Pool {
         self.tariff.changed(1);
         self.line.plan(job);
     }
+}
+
+/// Places as many virtual cards of a gang as fit and its queue takes, at least the least number. `Ok(None)`: that fits, but the queue does
+/// not take it.
+pub(crate) fn place_admitted(
+    index: &mut Index,
+    demand: &Demand,
+    queues: &Queues,
+    queue: &str,
+    block_size: MilliTflops,
+) -> Result<Option<Placement>, Short> {
+    let amount_of = |place: &Placement| queues::amount(place.blocks(), place.memory(), block_size);
+    let admits = |place: &Placement| queues.admit(queue, amount_of(place), &[]).is_ok();
+    let placed = fit::elastic::place(index, demand, admits);
+    if let Ok(None) = &placed
+        && let Some(demand) = affordable(demand, queues, queue, block_size)
+    {
+        return fit::elastic::place(index, &demand, admits).or(Ok(None));
+    }
+    placed
 }
 
 /// The same request for fewer kinds of cards: those of which its queue could take the least that it would be granted. On some it counts

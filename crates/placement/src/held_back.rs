@@ -42,26 +42,19 @@ impl Pool {
 
     /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being behind it;
     /// `None`: nothing but the lack of room.
-    pub(crate) fn held_back(&mut self, state: &State, job: &Job, demand: &Demand) -> Option<Explanation> {
+    pub(crate) fn held_back(&mut self, state: &State, job: &Job, demand: &Demand, now: LogTime) -> Option<Explanation> {
         let least = demand.least(state.config().block_size);
         let (queue, priority) = (job.spec.queue.as_str(), job.spec.priority);
         let beneficiary = Beneficiary { demand, priority, queue, least, missing: 1 };
-        let search = preempt::search(
-            &mut self.index,
-            state,
-            state.time(),
-            &self.victims,
-            &self.queues,
-            beneficiary,
-            &InPlan::default(),
-        );
+        let search =
+            preempt::search(&mut self.index, state, now, &self.victims, &self.queues, beneficiary, &InPlan::default());
         if search.found.is_some() {
             return None;
         }
         if let Some(at) = search.retry_at {
-            return Some(protected(state.time(), at));
+            return Some(protected(now, at));
         }
-        self.beyond_guarantee(queue, least).or_else(|| self.others_turn(state, queue, least))
+        self.beyond_guarantee(queue, least).or_else(|| self.others_turn(state, queue, demand))
     }
 
     /// The queue is guaranteed something, others hold loans, and the job would be on loan itself.
@@ -93,15 +86,21 @@ impl Pool {
         )
     }
 
-    /// Another queue has a job waiting whose turn is before this one's: what becomes free goes there first.
-    fn others_turn(&self, state: &State, queue: &str, least: QueueAmount) -> Option<Explanation> {
+    /// Another queue has a job waiting that its queue admits and that takes some of the same cards, and its turn is before this
+    /// one's: what becomes free goes there first.
+    fn others_turn(&self, state: &State, queue: &str, demand: &Demand) -> Option<Explanation> {
         let block_size = state.config().block_size;
+        let least = demand.least(block_size);
         let shapes = &self.line.shapes;
         let others = shapes.lines().filter(|line| shapes.line(*line).queue != queue);
         let first_of = |line| {
             let of_queue = shapes.line(line);
             let first = of_queue.first_ready().into_iter().chain(of_queue.blocked_after(None)).min();
             let (key, shape) = first.and_then(|(key, id)| Some((key, shapes.get(id)?)))?;
+            let competes = shape.demand.offers.iter().any(|offer| demand.offer_of(offer.class).is_some());
+            if !competes || !self.admits_least(state, shape) {
+                return None;
+            }
             Some((self.queues.turn(&of_queue.queue, shape.least(block_size)), key, of_queue.queue.as_str()))
         };
         let (turn, key, other) = others.filter_map(first_of).min()?;

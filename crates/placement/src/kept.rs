@@ -5,7 +5,7 @@
 //!
 //! Queues take turns, and whoever comes first takes its pick of the cards to keep; a large job could miss some in every round. So whoever has waited
 //! longest of all, and very long, does not wait for its turn: its reservation is in force from the start of the round, for all but those
-//! who have a guarantee to recall.
+//! of other queues who have a guarantee to recall.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -272,12 +272,14 @@ impl Pool {
 
     /// Shows the kept cards that a job may use, and hides the others.
     pub(crate) fn show_to(&mut self, keeping: &mut Keeping, id: ShapeId, now: LogTime) {
-        let Some(key) = self.line.shapes.get(id).map(|shape| Arc::clone(&shape.key)) else { return };
+        let Some(shape) = self.line.shapes.get(id) else { return };
+        let (key, line) = (Arc::clone(&shape.key), shape.line);
         let (shape_limit, recalls) = (key.limit(), self.queues.may_recall(&key.queue));
         for (kept, hidden) in &mut keeping.in_force {
             let over_by = shape_limit.map(|limit| now.after(limit.saturating_add(STOPPING)));
             let in_time = over_by.is_some_and(|over| kept.free_by.is_some_and(|free| over <= free));
-            let hide = kept.shape != id && !in_time && !(kept.out_of_turn && recalls);
+            let recalls = kept.out_of_turn && kept.line != line && recalls;
+            let hide = kept.shape != id && !in_time && !recalls;
             if *hidden != hide {
                 self.index.set_hidden(&kept.cards, hide);
                 *hidden = hide;

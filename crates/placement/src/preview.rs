@@ -1,7 +1,8 @@
 //! What would happen to a job if it were submitted now, without doing it.
 
-use tessera_ledger::{JobId, JobSpec, MilliTflops, PlannedWorker, Rejection, State};
+use tessera_ledger::{JobId, JobSpec, LogTime, MilliTflops, PlannedWorker, Rejection, State};
 
+use crate::decide::place_admitted;
 use crate::demand::Demand;
 use crate::fit;
 use crate::pool::Pool;
@@ -39,8 +40,8 @@ pub enum Preview {
 }
 
 impl Pool {
-    /// Tries a job as if it had been submitted now, before all others of its priority. Leaves everything as it was.
-    pub fn preview(&mut self, state: &State, spec: &JobSpec) -> Preview {
+    /// Tries a job as if it had been submitted at `now`, before all others of its priority. Leaves everything as it was.
+    pub fn preview(&mut self, state: &State, spec: &JobSpec, now: LogTime) -> Preview {
         if let Err(refusal) = spec.check() {
             return Preview::Refused(refusal);
         }
@@ -50,23 +51,25 @@ impl Pool {
         if state.queue(&spec.queue).is_none() {
             return Preview::Refused(Rejection::UnknownQueue(spec.queue.clone()));
         }
-        let demand = Demand::compile(spec, &self.index.classes, state.config());
+        let all = Demand::compile(spec, &self.index.classes, state.config());
+        // It waits, and others give way, for the least number of virtual cards; it starts with as many as fit.
+        let demand = all.of_gang(all.gang_min);
         let Some(shortage) = self.shortage(state, &spec.queue, &demand, None) else {
             let kept: Vec<_> = self.reservations.iter().flat_map(|kept| kept.cards.clone()).collect();
             self.index.set_hidden(&kept, true);
             let mark = self.index.mark();
-            let placement = fit::place(&mut self.index, &demand);
+            let placed = place_admitted(&mut self.index, &all, &self.queues, &spec.queue, state.config().block_size);
             self.index.undo_to(mark);
             self.index.set_hidden(&kept, false);
-            return Preview::Starts { workers: placement.unwrap_or_default().workers };
+            return Preview::Starts { workers: placed.ok().flatten().unwrap_or_default().workers };
         };
         let mark = self.index.mark();
         let missing = fit::place(&mut self.index, &demand).err().map_or(0, |short| short.missing);
         self.index.undo_to(mark);
         let least = demand.least(state.config().block_size);
         let job = Beneficiary { demand: &demand, priority: spec.priority, queue: &spec.queue, least, missing };
-        let search =
-            preempt::search(&mut self.index, state, state.time(), &self.victims, &self.queues, job, &InPlan::default());
+        let now = now.max(state.time());
+        let search = preempt::search(&mut self.index, state, now, &self.victims, &self.queues, job, &InPlan::default());
         let Some((placement, victims)) = search.found else { return Preview::Waits(shortage) };
         let amount = crate::queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
         if !preempt::legal(&self.queues, &spec.queue, amount, &victims) {

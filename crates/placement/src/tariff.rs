@@ -68,6 +68,7 @@ impl Pool {
         self.index.settle_outlines();
         let prices = solve::prices(&self.index, self.mix.demands());
         self.index.reprice(prices);
+        self.line.shapes.prices_changed();
         let cards: usize = self.index.nodes().map(|(_, node)| node.cards.len()).sum();
         let classes = self.index.classes.in_order();
         let free: u64 = classes.map(|(key, id)| self.index.classes.get(id).free / u64::from(key.blocks.max(1))).sum();

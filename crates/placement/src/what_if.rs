@@ -197,7 +197,7 @@ fn outcome(with: &mut Rehearsal, id: JobId) -> Moves {
     let (pool, state) = with.pool();
     let grant = state.job(id).and_then(|job| state.allocation(job.allocation?));
     match (grant, state.job(id)) {
-        (None, Some(job)) => Moves::Waits(pool.explain(state, job)),
+        (None, Some(job)) => Moves::Waits(pool.explain(state, job, state.time())),
         (grant, _) => Moves::Runs(grant.map(|grant| placed(grant)).unwrap_or_default()),
     }
 }

@@ -138,8 +138,9 @@ fn started(state: &State, job: JobId) -> bool {
 
 /// What keeps a job that no end of another one can help.
 fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
+    let now = rehearsal.now;
     let (pool, state) = rehearsal.pool();
-    let explanation = pool.explain(state, state.job(id)?);
+    let explanation = pool.explain(state, state.job(id)?, now);
     let helpless = matches!(
         explanation.code,
         WaitCode::NotWaiting
@@ -157,8 +158,9 @@ fn never(rehearsal: &mut Rehearsal, id: JobId, without_limit: u32) -> Unknown {
     if without_limit > 0 {
         return Unknown::HeldWithoutLimit;
     }
+    let now = rehearsal.now;
     let (pool, state) = rehearsal.pool();
-    state.job(id).map_or(Unknown::TooFar, |job| Unknown::NeverFits(pool.explain(state, job)))
+    state.job(id).map_or(Unknown::TooFar, |job| Unknown::NeverFits(pool.explain(state, job, now)))
 }
 
 /// The jobs that hold blocks, by when they end.

@@ -1,6 +1,6 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::{Job, JobId, JobState, Rejection, State};
+use tessera_ledger::{Job, JobId, JobState, LogTime, Rejection, State};
 
 use crate::demand::Demand;
 use crate::fit;
@@ -118,9 +118,10 @@ impl Explanation {
 }
 
 impl Pool {
-    /// Says why a job waits. Tries on the index and leaves it as it was.
-    pub fn explain(&mut self, state: &State, job: &Job) -> Explanation {
-        if let Some(explanation) = standing(state, job) {
+    /// Says why a job waits at `now`. Tries on the index and leaves it as it was.
+    pub fn explain(&mut self, state: &State, job: &Job, now: LogTime) -> Explanation {
+        let now = now.max(state.time());
+        if let Some(explanation) = standing(state, job, now) {
             return explanation;
         }
         let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
@@ -134,7 +135,7 @@ impl Pool {
         };
         let explanation = match explanation {
             Some(lack) if lacks_room(&lack) && !reserve::could_hold(&self.index, &least) => Some(never_enough(lack)),
-            Some(lack) if lacks_room(&lack) => Some(self.held_back(state, job, &least).unwrap_or(lack)),
+            Some(lack) if lacks_room(&lack) => Some(self.held_back(state, job, &least, now).unwrap_or(lack)),
             other => other,
         };
         let explanation = explanation.map(|explanation| match demand.gang_min < demand.gang {
@@ -202,7 +203,7 @@ impl Pool {
 }
 
 /// What of a job's own standing keeps it from being considered.
-fn standing(state: &State, job: &Job) -> Option<Explanation> {
+fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explanation> {
     if !matches!(job.state, JobState::Pending | JobState::Suspended) {
         return Some(Explanation::new(
             WaitCode::NotWaiting,
@@ -215,8 +216,8 @@ fn standing(state: &State, job: &Job) -> Option<Explanation> {
     if job.parked {
         return Some(Explanation::new(WaitCode::SuspendedByUser, "a person suspended it").changed_by("resume the job"));
     }
-    if job.not_before > state.time() {
-        let left = job.not_before.since(state.time());
+    if job.not_before > now {
+        let left = job.not_before.since(now);
         let text = format!("it waits {} s before attempt {}", left.as_secs().max(1), job.attempts.saturating_add(1));
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         return Some(Explanation::new(WaitCode::Backoff, text).with("milliseconds_left", millis));

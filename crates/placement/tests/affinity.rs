@@ -127,7 +127,7 @@ fn a_gang_that_cannot_be_together_waits_and_says_why() {
     world.place();
     assert_eq!(world.job_state(waiting), JobState::Pending);
     let job = world.state.job(waiting).unwrap().clone();
-    let explanation = Pool::new(&world.state).explain(&world.state, &job);
+    let explanation = Pool::new(&world.state).explain(&world.state, &job, world.state.time());
     assert_eq!(explanation.code, WaitCode::Affinity);
     assert_eq!(
         explanation.sentence,
@@ -154,7 +154,7 @@ fn avoided_jobs_are_avoided_until_they_end() {
     pool.refresh(&world.state, &touched);
     let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
     assert_eq!(decision.plan.parts, []);
-    let explanation = pool.explain(&world.state, &world.state.job(waiting).unwrap().clone());
+    let explanation = pool.explain(&world.state, &world.state.job(waiting).unwrap().clone(), world.state.time());
     assert_eq!(explanation.code, WaitCode::Affinity);
     assert_eq!(explanation.change.as_deref(), Some("leave out affinity.avoid, or wait until those jobs end"));
     // One of them ends: the node that it left is found by the same index, without being built anew.
@@ -238,7 +238,9 @@ fn a_preview_says_what_spoke_for_each_node() {
         wish.preferred = vec![PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 }];
         wish.together = "rack".to_owned();
     });
-    let Preview::Starts { workers } = Pool::new(&world.state).preview(&world.state, &spec) else { panic!("it waits") };
+    let Preview::Starts { workers } = Pool::new(&world.state).preview(&world.state, &spec, world.state.time()) else {
+        panic!("it waits")
+    };
     let judged = terms(&world.state, &spec, &workers);
     assert_eq!(judged.len(), 1);
     assert_eq!(judged[0].node, b);
@@ -349,8 +351,8 @@ proptest! {
         let wishing = JobSpec { affinity: wishes, packing, ..plain.clone() };
         let starts = |preview| matches!(preview, Preview::Starts { .. });
         let mut pool = Pool::new(&world.state);
-        let without = starts(pool.preview(&world.state, &plain));
-        prop_assert_eq!(starts(pool.preview(&world.state, &wishing)) || !without, true);
+        let without = starts(pool.preview(&world.state, &plain, world.state.time()));
+        prop_assert_eq!(starts(pool.preview(&world.state, &wishing, world.state.time())) || !without, true);
         if let Some(job) = world.try_submit(wishing) {
             world.place();
             prop_assert!(!without || world.job_state(job) == JobState::Starting);

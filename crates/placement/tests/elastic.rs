@@ -6,6 +6,7 @@ mod world;
 use std::time::Duration;
 
 use tessera_ledger::*;
+use tessera_placement::{Pool, Preview};
 use world::{World, cards, job};
 
 use CardKind::Gpu;
@@ -62,6 +63,32 @@ fn nobody_gives_way_for_more_than_the_least_number() {
     assert_eq!(world.settle(3).len(), 2);
     assert_eq!(size(&world, id), 2);
     assert_eq!(low.iter().filter(|id| world.job_state(**id) == JobState::Running).count(), 2);
+}
+
+#[test]
+fn a_dry_run_says_of_an_elastic_gang_what_a_decision_does() {
+    let preview =
+        |world: &World, spec: &JobSpec| Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time));
+    let mut world = pool(5);
+    world.queue("small", "", Some((30, 1000)));
+    world.submit(job(10, 10));
+    world.settle(3);
+    for (queue, expected) in [("default", 4), ("small", 3)] {
+        let Preview::Starts { workers } = preview(&world, &JobSpec { queue: queue.to_owned(), ..between(2, 8) }) else {
+            panic!("two of eight have room");
+        };
+        assert_eq!(workers.len(), expected);
+    }
+    for _ in 0..4 {
+        world.submit(job(10, 10));
+    }
+    world.settle(5);
+    let urgent = JobSpec { priority: 90, ..between(2, 8) };
+    let Preview::Preempts { victims, workers } = preview(&world, &urgent) else { panic!("two give way") };
+    assert_eq!((victims.len(), workers.len()), (2, 2));
+    world.submit(urgent);
+    let told: Vec<JobId> = victims.iter().map(|victim| victim.job).collect();
+    assert_eq!(world.settle(3), told);
 }
 
 #[test]

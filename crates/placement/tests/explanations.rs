@@ -14,11 +14,11 @@ fn explain(world: &World, id: JobId) -> Explanation {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());
     let job = world.state.job(id).expect("the job is known").clone();
-    pool.explain(&world.state, &job)
+    pool.explain(&world.state, &job, LogTime(world.time))
 }
 
 fn preview(world: &World, spec: &JobSpec) -> Preview {
-    Pool::new(&world.state).preview(&world.state, spec)
+    Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time))
 }
 
 /// Two cards with 6 and 4 of 10 blocks free.
@@ -202,6 +202,44 @@ fn protected_jobs_are_named_with_the_time_that_is_left() {
 }
 
 #[test]
+fn a_backoff_is_over_at_its_time_though_nothing_was_written_since() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100)]));
+    let retry = RetryPolicy { max_retries: 1, backoff: Duration::from_secs(60), ..RetryPolicy::default() };
+    let id = world.submit(JobSpec { retry, ..job(10, 10) });
+    world.place();
+    world.start(id);
+    let grant = world.state.job(id).and_then(|job| job.allocation).expect("it runs");
+    world.report(grant, Rank(0), Observation::Stopped(world::exit(StopCause::Exited, Some(1))));
+    let job = world.state.job(id).expect("it waits").clone();
+    let at = |seconds: u64| {
+        let now = LogTime(world.state.time().0 + seconds * 1000);
+        Pool::new(&world.state).explain(&world.state, &job, now).code
+    };
+    assert_eq!((at(0), at(59)), (WaitCode::Backoff, WaitCode::Backoff));
+    assert_eq!(at(60), WaitCode::Ready);
+}
+
+#[test]
+fn a_queue_that_waits_for_other_cards_is_not_in_the_way() {
+    let mut world = lent_out();
+    let of = |queue: &str, kind, tflops| {
+        let mut spec = JobSpec { queue: queue.to_owned(), ..job(tflops, 10) };
+        spec.virtual_card.kinds.insert(kind);
+        spec
+    };
+    world.node("npu", cards(&[(Npu, 3, 100)]));
+    world.submit(of("default", Npu, 2));
+    world.settle(3);
+    let npu = world.submit(of("default", Npu, 2));
+    let id = world.submit(of("borrower", Gpu, 5));
+    assert_eq!(explain(&world, id).code, WaitCode::ComputeShort);
+    world.apply(Command::CancelJob { job: npu });
+    world.submit(of("default", Gpu, 5));
+    assert_eq!(explain(&world, id).code, WaitCode::FairShareTurn);
+}
+
+#[test]
 fn another_queue_whose_turn_it_is_is_named_with_both_shares() {
     let mut world = lent_out();
     world.submit(JobSpec { queue: "borrower".to_owned(), ..job(5, 10) });
@@ -253,7 +291,7 @@ fn a_gang_that_all_hosts_together_do_not_hold_is_told_that_waiting_does_not_help
     // Two on one of the hosts as long as the other job runs, and one on the other: only now there is no room.
     let id = world.submit(three(4_000, Span::Card));
     let undecided = world.state.job(id).expect("it was just submitted");
-    assert_eq!(Pool::new(&world.state).explain(&world.state, undecided).code, WaitCode::Ready);
+    assert_eq!(Pool::new(&world.state).explain(&world.state, undecided, world.state.time()).code, WaitCode::Ready);
     let node = world.slices(other)[0].card.node;
     let elsewhere = world.state.nodes().map(|known| known.id).find(|id| *id != node).expect("there are two");
     let (node, eligibility, reason) = (elsewhere, Eligibility::Cordoned, String::new());
@@ -326,7 +364,7 @@ fn asking_why_a_job_waits_does_not_change_where_it_goes() {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());
     let asked = world.state.job(id).expect("it is known").clone();
-    let explanation = pool.explain(&world.state, &asked);
+    let explanation = pool.explain(&world.state, &asked, world.state.time());
     assert_eq!(explanation.change.as_deref(), Some("ask for at most 3 TFLOPS per virtual card"));
     world.finish(jobs[2]);
     let touched = world.state.take_touched();

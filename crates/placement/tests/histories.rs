@@ -47,8 +47,10 @@ fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: b
                 fresh.plan,
                 "the index has drifted from the ledger"
             );
-            let counted = |decision: &Decision| decision.plan.parts.len();
-            assert_eq!(counted(&pool.clone().decide(&world.state, now, limits)) == 0, counted(&fresh) == 0);
+            let at_its_prices = pool.clone().decide(&world.state, now, limits);
+            if !(has_limited_gang(&world, &fresh) || has_limited_gang(&world, &at_its_prices)) {
+                assert_eq!(at_its_prices.plan.parts.is_empty(), fresh.plan.parts.is_empty());
+            }
         }
         let decision = pool.decide(&world.state, now, limits);
         let grants = decision.plan.parts.iter().filter(|part| matches!(part, PlanPart::Grant { .. })).count();
@@ -57,6 +59,15 @@ fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: b
             world.commit(&decision);
         }
     }
+}
+
+/// Whether a gang is granted something in a queue with a maximum. What its members count for there depends on the cards that prices choose,
+/// so that at other prices it may be one block too much.
+fn has_limited_gang(world: &World, decision: &Decision) -> bool {
+    decision.plan.parts.iter().any(|part| {
+        let PlanPart::Grant { job, .. } = part else { return false };
+        world.state.job(*job).is_some_and(|job| job.spec.gang > 1 && world.is_limited(&job.spec.queue))
+    })
 }
 
 /// Gangs whose virtual cards spread are placed member by member, and which of several ways to divide a member is best for the next
@@ -70,7 +81,7 @@ fn fits_exactly(step: &Step) -> bool {
 fn too_large(world: &World) -> Vec<JobId> {
     let mut pool = Pool::new(&world.state);
     let waiting = world.state.jobs_from(JobId(0)).filter(|job| job.allocation.is_none());
-    let told = waiting.filter(|job| pool.explain(&world.state, job).code == WaitCode::ExceedsPool);
+    let told = waiting.filter(|job| pool.explain(&world.state, job, world.state.time()).code == WaitCode::ExceedsPool);
     told.map(|job| job.id).collect()
 }
 

@@ -228,7 +228,9 @@ fn those_give_way_who_lose_least() {
     let mut world = pool(3);
     let checkpoint = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
     let saved = world.submit(JobSpec { checkpoint, ..job(10, 10) });
-    let old = world.submit(job(10, 10));
+    // No agent can dump an image yet: all its work would be gone.
+    let checkpoint = CheckpointPolicy { mode: CheckpointMode::Transparent, ..CheckpointPolicy::default() };
+    let old = world.submit(JobSpec { checkpoint, ..job(10, 10) });
     world.settle(5);
     world.pass(Duration::from_secs(3600));
     let young = world.submit(job(10, 10));

@@ -22,12 +22,6 @@ impl World {
         id
     }
 
-    /// Whether a queue, or one above it, has a maximum: it may forbid what fits.
-    fn is_limited(&self, queue: &str) -> bool {
-        let queues = std::iter::successors(self.state.queue(queue), |queue| self.state.queue(&queue.settings.parent));
-        queues.take(8).any(|queue| queue.settings.maximum.is_some())
-    }
-
     fn is_limited_move(&self, part: &PlanPart) -> bool {
         matches!(part, PlanPart::Move { job, .. } if self.is_limited(&self.state.job(*job).unwrap().spec.queue))
     }
@@ -131,7 +125,7 @@ proptest! {
             return Ok(());
         }
         world.carry_out(moves);
-        let preview = Pool::new(&world.state).preview(&world.state, &spec);
+        let preview = Pool::new(&world.state).preview(&world.state, &spec, world.state.time());
         prop_assert!(matches!(preview, Preview::Starts { .. }), "{:?}", preview);
     }
 }

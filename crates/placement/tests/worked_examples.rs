@@ -423,3 +423,17 @@ fn in_a_full_queue_a_higher_priority_preempts_a_lower_one_of_the_same_queue() {
     let [PlanPart::Grant { job, victims, .. }] = &parts[..] else { panic!("one grant was expected: {parts:?}") };
     assert_eq!((*job, &victims[..]), (urgent, &[victim][..]), "only a job of the queue makes room in it");
 }
+
+#[test]
+fn a_gang_preempts_in_its_full_queue_although_other_nodes_have_room() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100); 2]));
+    world.queue("small", "", Some((20, 1000)));
+    let pair = |priority| JobSpec { queue: "small".to_owned(), gang: 2, ..with_priority(job(10, 10), priority) };
+    let low = world.submit(pair(10));
+    world.settle(3);
+    world.node("b", cards(&[(Gpu, 10, 100); 4]));
+    let urgent = world.submit(pair(90));
+    assert_eq!(world.settle(3), [low]);
+    assert_eq!((world.job_state(urgent), world.job_state(low)), (JobState::Running, JobState::Suspended));
+}

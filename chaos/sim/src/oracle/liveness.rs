@@ -49,7 +49,7 @@ fn unfinished(state: &State) -> Option<String> {
 fn unexplained(state: &State) -> Option<String> {
     let mut pool = Pool::new(state);
     state.jobs_from(JobId(1)).filter(|job| !job.state.is_terminal()).find_map(|job| {
-        let explanation = pool.explain(state, job);
+        let explanation = pool.explain(state, job, state.time());
         let lasting = matches!(
             explanation.code,
             WaitCode::ExceedsPool

@@ -116,7 +116,7 @@ impl Placement {
             }
             Event::Asked(question) => {
                 let steers = question.steers();
-                self.answer(question);
+                self.answer(question, now);
                 if !steers {
                     return effects;
                 }
@@ -222,15 +222,15 @@ impl Placement {
         effects.push(Effect::Propose { request: Box::new(request(decision.plan)), within: self.propose_within });
     }
 
-    fn answer(&mut self, question: Question) {
+    fn answer(&mut self, question: Question, now: LogTime) {
         // Questions that come before the first state is read are dropped, which tells the asker to come again.
         let Some(known) = &mut self.known else { return };
         match question {
             Question::Explain { job, reply } => {
-                let explanation = known.state.job(job).map(|job| known.pool.explain(&known.state, job));
+                let explanation = known.state.job(job).map(|job| known.pool.explain(&known.state, job, now));
                 reply.send(explanation);
             }
-            Question::Preview { spec, reply } => reply.send(known.pool.preview(&known.state, &spec)),
+            Question::Preview { spec, reply } => reply.send(known.pool.preview(&known.state, &spec, now)),
             Question::Compaction(reply) => reply.send(self.compaction.progress()),
             Question::StopCompaction(reply) => {
                 self.compaction.stop();

@@ -73,7 +73,7 @@ pub(super) fn put_back(view: &mut View, job: &Movable, targets: &[CardId]) {
 
 /// Whether a waiting job is one that moves could help: enough is free in all, but not together on one card.
 pub(super) fn is_scattered(pool: &mut Pool, state: &State, job: &Job) -> bool {
-    job.spec.virtual_card.span == Span::Card && pool.explain(state, job).code == WaitCode::Fragmented
+    job.spec.virtual_card.span == Span::Card && pool.explain(state, job, state.time()).code == WaitCode::Fragmented
 }
 
 /// What a waiting job asks of each card.

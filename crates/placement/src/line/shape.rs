@@ -81,7 +81,8 @@ impl ShapeKey {
             packing: spec.packing,
             queue: spec.queue.clone(),
             priority: spec.priority,
-            limit: limit_class(spec.time_limit),
+            // Told to stop at its limit, it still has its grace time.
+            limit: limit_class(spec.time_limit.map(|limit| limit.saturating_add(spec.checkpoint.grace))),
         }
     }
 }

@@ -363,6 +363,18 @@ impl Shapes {
         }
     }
 
+    /// Prices were made anew: gangs that lack room in their queues, although others could give way there, are tried again. What a gang counts for in
+    /// its queue, and whom it could replace, depends on the cards that prices choose.
+    pub(crate) fn prices_changed(&mut self) {
+        let is_gang = |id: &ShapeId| {
+            self.get(*id).is_some_and(|shape| {
+                shape.demand.gang > 1 && matches!(shape.block, Some(Block::Capacity { in_queue: true, .. }))
+            })
+        };
+        let gangs: Vec<ShapeId> = self.in_queue.iter().copied().filter(is_gang).collect();
+        gangs.into_iter().for_each(|id| self.try_again(id));
+    }
+
     /// Compiles all requests anew when the index knows further classes.
     pub(crate) fn recompile(&mut self, index: &Index, config: &PoolConfig) {
         if self.classes == index.classes.len() {

@@ -20,12 +20,14 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// The cost of a whole gang. What a job that writes a checkpoint when it is asked to stop has done so far is kept; what another
-    /// has done since it was started is lost. Whoever gave way lately costs more, so that it does not always hit the same.
+    /// has done since it was started is lost, as [`crate::Loss::of`] says. Whoever gave way lately costs more, so that it does not always hit the same.
     pub(crate) fn of(job: &Job, allocation: &Allocation, blocks: u64, now: LogTime, lowest: u32) -> Self {
         let checkpoint = &job.spec.checkpoint;
         let lost = match checkpoint.mode {
-            CheckpointMode::Requeue => allocation.started_at.map_or(Duration::ZERO, |started| now.since(started)),
-            CheckpointMode::Cooperative | CheckpointMode::Transparent => Duration::ZERO,
+            CheckpointMode::Requeue | CheckpointMode::Transparent => {
+                allocation.started_at.map_or(Duration::ZERO, |started| now.since(started))
+            }
+            CheckpointMode::Cooperative => Duration::ZERO,
         };
         let seconds = lost.saturating_add(START_AGAIN).saturating_add(checkpoint.grace).as_secs();
         let times = job.preempted_at.len() as u128 + 1;

@@ -206,7 +206,22 @@ impl Hunt<'_> {
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
     fn place_without(&self, index: &mut Index, victims: Vec<Arc<Victim>>) -> Option<Found> {
-        let placement = attempt(index, &victims, |index| fit::place(index, self.job.demand).ok())?;
+        let demand = self.job.demand;
+        let placement = attempt(index, &victims, |index| fit::place(index, demand).ok())?;
+        self.useful(placement, &victims).or_else(|| {
+            // There is room elsewhere, but not in its queue: whoever gives way there must do so on the cards that are granted.
+            let nodes = victims.iter().flat_map(|victim| live_workers(&victim.allocation)).map(|worker| worker.node);
+            let within = demand.within.as_ref();
+            let nodes: BTreeSet<NodeId> =
+                nodes.filter(|node| within.is_none_or(|within| within.contains(node))).collect();
+            let there = demand.changed(|demand| demand.within = Some(Arc::new(nodes)));
+            let placement = attempt(index, &victims, |index| fit::place(index, &there).ok())?;
+            self.useful(placement, &victims)
+        })
+    }
+
+    /// The victims that give a placement something, if its queue takes it then.
+    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
         let useful = useful_for(&placement, self.job.demand.host, victims);
         (!useful.is_empty() && self.admits(&useful)).then_some((placement, useful))
     }
@@ -276,7 +291,7 @@ fn attempt(
 }
 
 /// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted in vain.
-fn useful_for(placement: &Placement, host: HostRequest, victims: Vec<Arc<Victim>>) -> Vec<Arc<Victim>> {
+fn useful_for(placement: &Placement, host: HostRequest, victims: &[Arc<Victim>]) -> Vec<Arc<Victim>> {
     let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
     let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();
     let gives = |victim: &Arc<Victim>| {
@@ -284,7 +299,7 @@ fn useful_for(placement: &Placement, host: HostRequest, victims: Vec<Arc<Victim>
         live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card))
             || on_hosts && live_workers(&victim.allocation).any(|worker| nodes.contains(&worker.node))
     };
-    victims.into_iter().filter(gives).collect()
+    victims.iter().filter(|victim| gives(victim)).cloned().collect()
 }
 
 /// What victims give back, by queue.

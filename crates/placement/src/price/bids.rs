@@ -9,8 +9,8 @@ use super::lanes::{self, LANES, Lanes};
 /// serve would go without as often as all others: its price would not tell that its cards are scarce.
 const CLOSE: i64 = 10;
 
-/// Bits behind the point of a share.
-const POINT: u32 = 16;
+/// Bits behind the point of what items get; rounded only once everything is divided, or a rare one would get nothing anywhere.
+const POINT: u32 = 18;
 
 /// What every item bids.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ impl Rivals {
         best
     }
 
-    /// Divides what they get in every lane among them, and adds it to the supply of each item.
+    /// Divides what they get in every lane among them, and adds it to the supply of each item; see [`rounded`].
     pub(crate) fn divide(&self, amounts: &[i64; LANES], bids: &Bids, supply: &mut [i64]) {
         for (lane, amount) in amounts.iter().enumerate().filter(|(_, amount)| **amount != 0) {
             let bid = |item: u16| i64::from(bids.worth[usize::from(item)][lane]);
@@ -55,10 +55,15 @@ impl Rivals {
             let part = |item: u16| bids.weight[usize::from(item)] * (bid(item) - least).max(0);
             let all = self.items.iter().map(|item| part(*item)).sum::<i64>().max(1);
             for item in &self.items {
-                supply[usize::from(*item)] += (amount * ((part(*item) << POINT) / all)) >> POINT;
+                supply[usize::from(*item)] += amount * ((part(*item) << POINT) / all);
             }
         }
     }
+}
+
+/// What items got, once everything is divided.
+pub(crate) fn rounded(supply: Vec<i64>) -> Vec<i64> {
+    supply.into_iter().map(|supply| supply >> POINT).collect()
 }
 
 #[cfg(test)]
@@ -73,13 +78,25 @@ mod tests {
         amounts[0] = 1_000;
         let mut supply = vec![0; 3];
         rivals[0].divide(&amounts, &bids, &mut supply);
-        supply
+        rounded(supply)
     }
 
     #[test]
     fn rivals_share_by_what_they_bid_and_how_often_they_are_seen() {
         assert_eq!(shares([1_000, 1_000, 500], [1, 3, 9]), [250, 750, 0], "who bids alike, by how often");
         assert_eq!(shares([1_000, 950, 900], [1, 1, 1]), [666, 333, 0], "who bids a tenth less gets nothing");
-        assert_eq!(shares([0, 0, 0], [1, 1, 1]), [333, 333, 333], "who bid nothing");
+        assert_eq!(shares([1_000, -5, 1_000], [1, 9, 1]), [500, 0, 500], "nor does who would pay less than the host");
+    }
+
+    #[test]
+    fn what_is_rare_gets_its_part_of_many_small_amounts() {
+        let bids = Bids { worth: vec![[1_000; LANES]; 2], weight: vec![1, 9_999] };
+        let rivals = Rivals::by_size([(0, 5), (1, 5)].into_iter());
+        let mut supply = vec![0; 2];
+        for _ in 0..100 {
+            rivals[0].divide(&[1_000; LANES], &bids, &mut supply);
+        }
+        let supply = rounded(supply);
+        assert!((155..=160).contains(&supply[0]), "{supply:?}");
     }
 }

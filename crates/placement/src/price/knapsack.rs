@@ -61,12 +61,12 @@ impl Knapsack {
         if self.worth[room - 1][lane] == worth {
             return (None, room - 1);
         }
-        let fits = self.sizes.iter().take_while(|best| best.size <= room);
-        let chosen = fits.clone().find(|best| self.worth[room - best.size][lane] + best.worth[lane] == worth);
+        let mut fits = self.sizes.iter().take_while(|best| best.size <= room);
+        let chosen = fits.find(|best| self.worth[room - best.size][lane] + best.worth[lane] == worth);
         chosen.map_or((None, room - 1), |best| (Some(best.rivals), room - best.size))
     }
 
-    /// Adds to `supply` what rooms are filled with; `rooms` are weights by room and lane and are used up.
+    /// Adds to `supply` what rooms are filled with, to be rounded; `rooms` are weights by room and lane and are used up.
     pub(crate) fn empty_into(&self, rooms: &mut [[i64; LANES]], bids: &Bids, supply: &mut [i64]) {
         let mut got = vec![[0; LANES]; self.rivals.len()];
         for room in (1..rooms.len()).rev() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bids::Bids;
+use super::bids::{self, Bids};
 use super::lanes::{self, CPU_LANES, HostPrices, LANES, Lanes};
 use super::stock::Stock;
 use super::table::{Rooms, Table};
@@ -123,7 +123,7 @@ impl Shelves {
                 by_memory.empty_into(&mut rooms.memory, bids, &mut supply);
             }
         }
-        supply
+        bids::rounded(supply)
     }
 }
 

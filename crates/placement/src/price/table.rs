@@ -208,6 +208,7 @@ impl Rooms {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bids::rounded;
     use super::*;
 
     /// Two empty cards on each of 81 nodes; a request that takes one card and is worth 1,000, and one that takes both and is worth so much.
@@ -222,7 +223,7 @@ mod tests {
         empty[2][0] = 81;
         table.empty_into(&mut empty, &mut rooms, &bids, &mut supply);
         table.by_compute.empty_into(&mut rooms.compute, &bids, &mut supply);
-        supply
+        rounded(supply)
     }
 
     #[test]

@@ -174,6 +174,12 @@ impl World {
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
+    /// Whether a queue, or one above it, has a maximum: it may forbid what fits.
+    pub fn is_limited(&self, queue: &str) -> bool {
+        let queues = std::iter::successors(self.state.queue(queue), |queue| self.state.queue(&queue.settings.parent));
+        queues.take(8).any(|queue| queue.settings.maximum.is_some())
+    }
+
     /// Decides on a fresh index, demands that plan and check agree, and commits; answers the parts.
     pub fn place(&mut self) -> Vec<PlanPart> {
         let mut pool = Pool::new(&self.state);

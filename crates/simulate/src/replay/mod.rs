@@ -160,7 +160,7 @@ impl Replay {
         };
         let state = &kept.state;
         let followed = self.follows.and_then(|id| state.job(id)).cloned();
-        let explanation = followed.map(|job| self.pool.clone().explain(state, &job));
+        let explanation = followed.map(|job| self.pool.clone().explain(state, &job, state.time()));
         let again = |pool: &Pool| {
             [committed_at, state.time()].into_iter().find_map(|now| {
                 let mut trial = pool.clone();

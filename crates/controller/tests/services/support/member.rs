@@ -133,8 +133,10 @@ async fn answer_questions(mut questions: Mailbox<Question>, view: LedgerView) {
         let state = view.current();
         let mut pool = Pool::new(&state);
         question.handle(|question| match question {
-            Question::Explain { job, reply } => reply.send(state.job(job).map(|job| pool.explain(&state, job))),
-            Question::Preview { spec, reply } => reply.send(pool.preview(&state, &spec)),
+            Question::Explain { job, reply } => {
+                reply.send(state.job(job).map(|job| pool.explain(&state, job, state.time())))
+            }
+            Question::Preview { spec, reply } => reply.send(pool.preview(&state, &spec, state.time())),
             Question::Compaction(reply) => reply.send(compaction),
             Question::StopCompaction(reply) => {
                 compaction.phase = CompactionPhase::Stopped;
