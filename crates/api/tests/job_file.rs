@@ -27,6 +27,7 @@ virtual_card:
   vendors: acme
   models: [Axon 9, Axon 10]
   whole_cards: true
+  slice_memory: 4GiB
 gang_min: 2
 host: { cpus: 1.5, memory: 2GiB }
 affinity:
@@ -86,6 +87,7 @@ isolation = "soft"
 vendors = ["acme"]
 models = ["Axon 9", "Axon 10"]
 whole_cards = true
+slice_memory = "4GiB"
 
 [host]
 cpus = "1500m"
@@ -151,6 +153,7 @@ fn expected() -> v1::JobSpec {
             vendors: vec!["acme".to_owned()],
             models: vec!["Axon 9".to_owned(), "Axon 10".to_owned()],
             whole_cards: true,
+            slice_memory_mib: 4_096,
         }),
         priority: Some(70),
         preemptible: Some(false),
@@ -289,7 +292,7 @@ fn toml_and_json_errors_have_their_place_too() {
 #[test]
 fn a_file_that_is_too_large_is_refused_unread() {
     let text = format!("# {}\n{YAML}", "x".repeat(limits::JOB_FILE));
-    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4195258; put large input into files that the job reads");
+    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4195279; put large input into files that the job reads");
     let script = format!("command: [a]\nvirtual_card: {{tflops: 1}}\nscript: {}\n", "x".repeat(limits::SCRIPT + 1));
     insta::assert_snapshot!(yaml(&script), @"line 3, column 9: script: must have at most 1048576 bytes, has 1048577");
 }

@@ -163,6 +163,7 @@ pub(crate) fn job(tflops: u64) -> JobSpec {
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
             whole_cards: false,
+            slice_memory: Mebibytes(0),
         },
         priority: 50,
         preemptible: true,

@@ -134,6 +134,7 @@ fn submission() -> Command {
             vendors: Default::default(),
             models: Default::default(),
             whole_cards: false,
+            slice_memory: Mebibytes(0),
         },
         priority: 50,
         preemptible: true,

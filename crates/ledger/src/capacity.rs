@@ -134,7 +134,7 @@ impl Capacity {
             total += u128::from(rate.0) * u128::from(cards);
             total_memory += u128::from(class.memory.0) * u128::from(cards);
             largest = largest.max(rate);
-            if rate >= request.compute {
+            if rate >= request.compute || request.span != Span::Card {
                 largest_memory = largest_memory.max(class.memory);
             }
             most = most.saturating_add(rooms(request, rate, class.memory).saturating_mul(cards));
@@ -152,8 +152,9 @@ impl Capacity {
         if request.span == Span::Card && request.compute > largest {
             return Err(Rejection::ExceedsCard { demand: request.compute, largest });
         }
-        if request.span == Span::Card && request.memory > largest_memory {
-            let (demand_mib, largest_mib) = (request.memory.0, largest_memory.0);
+        let on_one_card = if request.span == Span::Card { request.memory_on_one_card() } else { request.slice_memory };
+        if on_one_card > largest_memory {
+            let (demand_mib, largest_mib) = (on_one_card.0, largest_memory.0);
             return Err(Rejection::ExceedsCardMemory { demand_mib, largest_mib });
         }
         if request.span == Span::Card && most < u64::from(least) {
@@ -188,6 +189,6 @@ impl Capacity {
 /// The most virtual cards that an empty card of such a rate and memory holds.
 fn rooms(request: &VirtualCardRequest, rate: MilliTflops, memory: Mebibytes) -> u64 {
     let by_compute = rate.0.checked_div(request.compute.0).unwrap_or(u64::MAX);
-    let by_memory = memory.0.checked_div(request.memory.0).unwrap_or(u64::MAX);
+    let by_memory = memory.0.checked_div(request.memory_on_one_card().0).unwrap_or(u64::MAX);
     by_compute.min(by_memory).min(if request.whole_cards { 1 } else { u64::MAX })
 }

@@ -46,6 +46,8 @@ pub struct VirtualCardRequest {
     pub models: BTreeSet<String>,
     /// Whether its slices take whole cards: nobody else computes on them.
     pub whole_cards: bool,
+    /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over more cards.
+    pub slice_memory: Mebibytes,
 }
 
 /// How virtual cards are laid over the pool.

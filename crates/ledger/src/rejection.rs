@@ -201,7 +201,7 @@ pub enum Rejection {
     ConfigChanged,
     /// The memory asked for on one card is above that of every card with enough compute.
     #[error(
-        "one virtual card on one card asks for {demand_mib} MiB of memory, and of the cards that it accepts and that are fast enough the largest has {largest_mib} MiB; ask for less or allow span: node or pool"
+        "{demand_mib} MiB of memory are asked for on one card, and of the cards that are accepted and fast enough the largest has {largest_mib} MiB; ask for less, or allow a virtual card to spread with span: node or pool"
     )]
     ExceedsCardMemory {
         /// What it asks for.

@@ -9,7 +9,7 @@ use crate::host::{HostCapacity, HostRequest};
 use crate::job::{Affinity, JobSpec, VirtualCardRequest};
 use crate::node::NodeDescription;
 use crate::rejection::Rejection;
-use crate::units::{MilliCpus, MilliTflops, Percent};
+use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
 
 /// Most virtual cards in a gang.
 pub const GANG_LIMIT: u32 = 4096;
@@ -37,6 +37,12 @@ pub const OVERSUBSCRIPTION_LIMIT: Percent = Percent(1000);
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
 impl VirtualCardRequest {
+    /// The memory that it needs of a card that backs it alone.
+    #[must_use]
+    pub fn memory_on_one_card(&self) -> Mebibytes {
+        self.memory.max(self.slice_memory)
+    }
+
     /// Whether such a card may back the virtual card.
     #[must_use]
     pub fn accepts(&self, kind: CardKind, vendor: &str, model: &str, isolation: Isolation) -> bool {

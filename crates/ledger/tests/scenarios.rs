@@ -91,6 +91,33 @@ fn a_gang_that_empty_cards_do_not_hold_is_refused_at_once() {
     }
 }
 
+/// A grant gives each card's slices together the memory that the job asks for on each card.
+#[test]
+fn a_grant_with_too_little_memory_on_a_card_is_refused() {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]]);
+    let job = pool.submit(|spec| {
+        spec.virtual_card.compute = tflops(12);
+        spec.virtual_card.span = tessera_ledger::Span::Node;
+        (spec.virtual_card.memory, spec.virtual_card.slice_memory) = (Mebibytes(100), Mebibytes(60));
+    });
+    let with = |least: u64| {
+        let memory = |mut slice: tessera_ledger::Slice, memory| {
+            slice.memory = Mebibytes(memory);
+            slice
+        };
+        let slices = vec![
+            memory(slice(0, 0, 0, 10), 60),
+            memory(slice(0, 1, 0, 1), least / 2),
+            memory(slice(0, 1, 1, 1), least - least / 2),
+        ];
+        let workers = vec![PlannedWorker { member: 0, node: NodeId(0), slices }];
+        vec![PlanPart::Grant { job, workers, victims: Vec::new() }]
+    };
+    let refused = rejected(pool.plan(with(59)));
+    assert!(matches!(refused, Rejection::GrantMismatch { .. }), "{refused}");
+    assert!(matches!(pool.plan(with(60)), Outcome::Planned(parts) if parts[0].is_ok()));
+}
+
 /// A failed attempt is retried after its backoff, and the job fails when no retry is left.
 #[test]
 fn a_failure_is_retried_after_its_backoff() {

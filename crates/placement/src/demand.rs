@@ -63,6 +63,8 @@ pub(crate) struct Demand {
     pub(crate) compute: u64,
     /// Memory of each in MiB.
     pub(crate) memory: u64,
+    /// The least memory on each card in MiB.
+    pub(crate) slice_memory: u64,
     /// Precision of the compute.
     pub(crate) precision: Precision,
     /// How far each may spread.
@@ -102,7 +104,7 @@ impl Demand {
             let mut offer = Offer { class, kind, blocks: key.blocks, rate, memory, need: 0 };
             offer.need = offer.blocks_for(compute).max(1);
             if request.whole_cards {
-                offer.need = offer.whole_cards_for(request.memory.0);
+                offer.need = offer.whole_cards_for(request.memory_on_one_card().0);
             }
             Some(offer)
         };
@@ -111,7 +113,8 @@ impl Demand {
             gang: spec.gang,
             gang_min: *spec.gang_sizes().start(),
             compute,
-            memory: request.memory.0,
+            memory: request.memory_on_one_card().0,
+            slice_memory: request.slice_memory.0,
             precision,
             span: request.span,
             mixed: request.mixed,

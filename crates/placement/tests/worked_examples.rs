@@ -437,3 +437,31 @@ fn a_gang_preempts_in_its_full_queue_although_other_nodes_have_room() {
     assert_eq!(world.settle(3), [low]);
     assert_eq!((world.job_state(urgent), world.job_state(low)), (JobState::Running, JobState::Suspended));
 }
+
+#[test]
+fn a_virtual_card_that_spreads_has_the_memory_asked_for_on_each_card() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 20), (Gpu, 10, 60)]));
+    let with_slices = |tflops, memory, slice_memory, span| {
+        let mut spec = spanning(tflops, memory, span);
+        spec.virtual_card.slice_memory = Mebibytes(slice_memory);
+        spec
+    };
+    // One card has too little; in proportion to compute the second one would get less than 40 MiB.
+    let id = world.submit(with_slices(14, 50, 40, Span::Node));
+    world.place();
+    let memory: Vec<(u32, u64)> = world.slices(id).iter().map(|slice| (slice.card.index, slice.memory.0)).collect();
+    assert_eq!(memory, [(0, 40), (2, 40)]);
+    // On one card the larger of both counts.
+    let single = world.submit(with_slices(1, 10, 15, Span::Card));
+    world.place();
+    assert_eq!(world.slices(single)[0].memory.0, 15);
+    assert_eq!(world.try_submit(with_slices(14, 50, 101, Span::Node)), None, "no card has so much");
+    let waits = world.submit(with_slices(15, 50, 30, Span::Node));
+    world.place();
+    assert_eq!(
+        world.job_state(waits),
+        JobState::Pending,
+        "two cards have compute enough, and only one has 30 MiB left"
+    );
+}

@@ -92,6 +92,8 @@ pub struct VirtualCard {
     pub models: Option<OneOrMany<String>>,
     /// Whether it takes whole cards, on which nobody else computes; false when left out.
     pub whole_cards: Option<bool>,
+    /// The least memory on each card that it takes something of; none when left out.
+    pub slice_memory: Option<Memory>,
 }
 
 /// What each worker needs of its host beside its virtual card. It is kept free for the worker, and the worker gets no more.
@@ -488,6 +490,7 @@ impl VirtualCard {
             vendors: self.vendors.map_or_else(Vec::new, |vendors| vendors.0),
             models: self.models.map_or_else(Vec::new, |models| models.0),
             whole_cards: self.whole_cards.unwrap_or(false),
+            slice_memory_mib: self.slice_memory.map_or(0, |memory| memory.0.0),
         }
     }
 }

@@ -119,6 +119,8 @@ pub struct VirtualCardView {
     pub models: Vec<String>,
     /// Whether nobody else computes on its cards.
     pub whole_cards: bool,
+    /// Least memory on each card.
+    pub slice_memory_mib: u64,
 }
 
 /// One try.
@@ -289,6 +291,7 @@ impl From<v1::VirtualCardRequest> for VirtualCardView {
             vendors: card.vendors,
             models: card.models,
             whole_cards: card.whole_cards,
+            slice_memory_mib: card.slice_memory_mib,
         }
     }
 }

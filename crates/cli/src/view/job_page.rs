@@ -52,9 +52,16 @@ impl JobView {
         let card = &self.virtual_card;
         let mix = if card.mixed { ", kinds may mix" } else { "" };
         let whole = if card.whole_cards { ", whole cards" } else { "" };
+        let least = match card.slice_memory_mib {
+            0 => String::new(),
+            least => format!(", at least {least} MiB on each card"),
+        };
         let kinds = if card.kinds.is_empty() { "any kind".to_owned() } else { card.kinds.join(", ") };
         let precision = if card.precision == "unspecified" { String::new() } else { format!(" {}", card.precision) };
-        format!("{} TFLOPS{precision}, {} MiB, span {}, {kinds}{mix}{whole}", card.tflops, card.memory_mib, card.span)
+        format!(
+            "{} TFLOPS{precision}, {} MiB, span {}, {kinds}{mix}{whole}{least}",
+            card.tflops, card.memory_mib, card.span
+        )
     }
 }
 

@@ -142,7 +142,7 @@ impl State {
         let problem = |text: &str| Err(Err(text.to_owned()));
         let precision = request.precision.unwrap_or(self.config.reference_precision);
         let (mut compute, mut memory) = (MilliTflops::ZERO, Mebibytes::ZERO);
-        let (mut cards, mut nodes, mut kinds) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut cards, mut nodes, mut kinds) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         for worker in workers {
             let node = self.nodes.get(&worker.node).ok_or(Ok(Rejection::UnknownNode(worker.node)))?;
             if job.spec.node_labels.iter().any(|(key, value)| node.description.labels.get(key) != Some(value)) {
@@ -166,7 +166,8 @@ impl State {
                 }
                 compute = compute.saturating_add(card.rate_of(slice.length, precision));
                 memory = memory.saturating_add(slice.memory);
-                cards.insert(slice.card);
+                let on_card: &mut Mebibytes = cards.entry(slice.card).or_default();
+                *on_card = on_card.saturating_add(slice.memory);
                 kinds.insert(card.description.kind);
             }
         }
@@ -178,6 +179,9 @@ impl State {
         }
         if compute < request.compute || memory < request.memory {
             return problem("it has too little compute or memory");
+        }
+        if cards.values().any(|memory| *memory < request.slice_memory) {
+            return problem("it has less memory on a card than asked for");
         }
         Ok(())
     }

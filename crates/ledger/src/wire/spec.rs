@@ -103,6 +103,7 @@ fn request_from_wire(request: v1::VirtualCardRequest) -> Result<VirtualCardReque
         vendors: request.vendors.into_iter().collect(),
         models: request.models.into_iter().collect(),
         whole_cards: request.whole_cards,
+        slice_memory: Mebibytes(request.slice_memory_mib),
     })
 }
 
@@ -118,6 +119,7 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
         vendors: request.vendors.iter().cloned().collect(),
         models: request.models.iter().cloned().collect(),
         whole_cards: request.whole_cards,
+        slice_memory_mib: request.slice_memory.0,
     }
 }
 

@@ -64,7 +64,7 @@ fn worker() -> impl Strategy<Value = PlannedWorker> {
 
 fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
     (
-        (any::<u64>(), any::<u64>(), option::of(select(Precision::ALL.to_vec()))),
+        ((any::<u64>(), any::<u64>()), any::<u64>(), option::of(select(Precision::ALL.to_vec()))),
         select(vec![Span::Card, Span::Node, Span::Pool]),
         btree_set(select(CardKind::ALL.to_vec()), 0..4),
         any::<bool>(),
@@ -72,7 +72,14 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
         (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
     )
         .prop_map(
-            |((compute, memory, precision), span, kinds, mixed, isolation, (vendors, models, whole_cards))| {
+            |(
+                ((memory, slice_memory), compute, precision),
+                span,
+                kinds,
+                mixed,
+                isolation,
+                (vendors, models, whole_cards),
+            )| {
                 VirtualCardRequest {
                     compute: MilliTflops(compute),
                     memory: Mebibytes(memory),
@@ -84,6 +91,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
                     vendors,
                     models,
                     whole_cards,
+                    slice_memory: Mebibytes(slice_memory),
                 }
             },
         )

@@ -87,6 +87,7 @@ pub fn spec() -> JobSpec {
             vendors: Default::default(),
             models: Default::default(),
             whole_cards: false,
+            slice_memory: Mebibytes(0),
         },
         priority: 50,
         preemptible: true,

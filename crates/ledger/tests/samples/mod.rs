@@ -188,6 +188,7 @@ pub fn spec() -> JobSpec {
             vendors: BTreeSet::from(["acme".to_owned()]),
             models: BTreeSet::from(["Axon 9".to_owned()]),
             whole_cards: false,
+            slice_memory: Mebibytes(4_096),
         },
         priority: 70,
         preemptible: false,

@@ -171,6 +171,7 @@ pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
             vendors: BTreeSet::new(),
             models: BTreeSet::new(),
             whole_cards: false,
+            slice_memory: Mebibytes(0),
         },
         priority: 50,
         preemptible: true,

@@ -74,7 +74,7 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
     let request = &job.spec.virtual_card;
     let precision = request.precision.unwrap_or(state.config().reference_precision);
     let (mut compute, mut memory) = (MilliTflops::ZERO, Mebibytes::ZERO);
-    let (mut nodes, mut cards, mut kinds) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut nodes, mut cards, mut kinds) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
     for worker in workers {
         let node = state.node(worker.node);
         let labelled = node.is_some_and(|node| {
@@ -101,7 +101,8 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
             };
             compute = compute.saturating_add(card.rate_of(slice.length, precision));
             memory = memory.saturating_add(slice.memory);
-            cards.insert(slice.card);
+            let on_card: &mut Mebibytes = cards.entry(slice.card).or_default();
+            *on_card = on_card.saturating_add(slice.memory);
             kinds.insert(card.description.kind);
         }
     }
@@ -109,7 +110,8 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
     if too_far || kinds.len() > 1 && !request.mixed {
         problems.push(Problem::SpreadTooFar { job: job.id, member });
     }
-    if compute < request.compute || memory < request.memory {
+    let thin = cards.values().any(|memory| *memory < request.slice_memory);
+    if compute < request.compute || memory < request.memory || thin {
         problems.push(Problem::TooLittle { job: job.id, member });
     }
 }

@@ -37,15 +37,18 @@ impl Candidate {
     }
 }
 
-/// The cards of a node that could give a share out of `offers`, in order of block numbers; with `whole`, only those that could be
-/// given whole.
-pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], whole: bool) -> Vec<Candidate> {
+/// The cards of a node that could give a share out of `offers`, in order of block numbers: those with memory enough for one, and if
+/// whole cards are asked for only those that could be given whole.
+pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], demand: &Demand) -> Vec<Candidate> {
     let candidate = |card: &crate::index::card::CardEntry| {
         let offer = *offers.iter().find(|offer| offer.class == card.class)?;
         let free = card.offered();
         (free > 0).then_some(Candidate { card: card.id, offer, free, memory: card.memory_free })
     };
-    node.cards.iter().filter(|card| !whole || card.is_empty()).filter_map(candidate).collect()
+    let is_enough = |card: &&crate::index::card::CardEntry| {
+        (!demand.whole || card.is_empty()) && card.memory_free >= demand.slice_memory
+    };
+    node.cards.iter().filter(is_enough).filter_map(candidate).collect()
 }
 
 /// Divides one virtual card over some of the candidates: kinds in the order gpu, npu, fpga, cpu (P9), within a kind over as few
@@ -75,7 +78,7 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
             *blocks = card.free;
         }
     }
-    let shares = share_memory(&chosen, demand.memory);
+    let shares = share_memory(&chosen, demand);
     (missing == 0).then_some(shares)
 }
 
@@ -150,8 +153,10 @@ fn take_memory(mut unused: Vec<Candidate>, memory: u64, chosen: &mut Vec<(Candid
     }
 }
 
-/// Divides memory in proportion to compute, rounded up, within what each card has; what does not fit so goes where there is room.
-fn share_memory(chosen: &[(Candidate, u32)], memory: u64) -> Vec<Share> {
+/// Divides memory in proportion to compute, rounded up, within what each card has and not below what each must give; what does not fit
+/// so goes where there is room.
+fn share_memory(chosen: &[(Candidate, u32)], demand: &Demand) -> Vec<Share> {
+    let memory = demand.memory;
     let weight = |(card, blocks): &(Candidate, u32)| u128::from(card.offer.compute_of(*blocks)).max(1);
     let weights: u128 = chosen.iter().map(weight).sum();
     let mut left = memory;
@@ -159,7 +164,7 @@ fn share_memory(chosen: &[(Candidate, u32)], memory: u64) -> Vec<Share> {
         .iter()
         .map(|entry| {
             let proportion = (u128::from(memory) * weight(entry)).div_ceil(weights.max(1));
-            let part = u64::try_from(proportion).unwrap_or(u64::MAX).min(entry.0.memory);
+            let part = u64::try_from(proportion).unwrap_or(u64::MAX).max(demand.slice_memory).min(entry.0.memory);
             left = left.saturating_sub(part);
             Share { card: entry.0.card, blocks: entry.1, memory: part }
         })

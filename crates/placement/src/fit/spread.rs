@@ -34,7 +34,7 @@ pub(crate) fn on_node(index: &Index, demand: &Demand, id: NodeId) -> Option<Vec<
     if !demand.fits_host(node, 1) || !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
         return None;
     }
-    teams(demand).into_iter().find_map(|team| divide(index, candidates(node, team, demand.whole), demand))
+    teams(demand).into_iter().find_map(|team| divide(index, candidates(node, team, demand), demand))
 }
 
 /// How good a node is; less is better: the processors of hosts last, then few cards, then little left afterwards.
@@ -59,7 +59,7 @@ fn attempt(index: &Index, id: NodeId, demand: &Demand, team: &[Offer]) -> Option
     {
         return None;
     }
-    let shares = divide(index, candidates(node, team, demand.whole), demand)?;
+    let shares = divide(index, candidates(node, team, demand), demand)?;
     let last_resort = team.iter().all(|offer| offer.kind == CardKind::Cpu);
     Some(((last_resort, shares.len(), compute - demand.compute, id), shares))
 }
@@ -85,7 +85,7 @@ pub(crate) fn over_nodes(index: &Index, demand: &Demand) -> Option<Vec<Share>> {
         let (mut compute, mut memory) = (0u64, 0u64);
         for (id, left) in nodes_by_room(index, demand, team) {
             let Some(node) = index.node(id) else { continue };
-            chosen.extend(candidates(node, team, demand.whole));
+            chosen.extend(candidates(node, team, demand));
             compute = compute.saturating_add(left.0);
             memory = memory.saturating_add(left.1);
             if compute < demand.compute || memory < demand.memory {

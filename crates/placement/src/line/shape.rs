@@ -37,6 +37,7 @@ pub(crate) struct ShapeKey {
     models: BTreeSet<String>,
     node_labels: BTreeMap<String, String>,
     whole_cards: bool,
+    slice_memory: u64,
     affinity: Affinity,
     packing: Option<Packing>,
     /// Its queue; left empty where queues do not matter.
@@ -77,6 +78,7 @@ impl ShapeKey {
             models: request.models.clone(),
             node_labels: spec.node_labels.clone(),
             whole_cards: request.whole_cards,
+            slice_memory: request.slice_memory.0,
             affinity: spec.affinity.clone(),
             packing: spec.packing,
             queue: spec.queue.clone(),

@@ -52,6 +52,7 @@ pub struct Request {
     pub limit: Option<u64>,
     /// Thousandths of a processor, and whether whole cards are taken.
     pub host: (u64, bool),
+    pub slice_memory: u64,
     pub gang_min: Option<u32>,
     pub min_runtime: u64,
 }
@@ -76,6 +77,7 @@ impl Request {
         spec.retry.max_retries = 2;
         spec.host.cpu = MilliCpus(self.host.0);
         spec.virtual_card.whole_cards = self.host.1;
+        spec.virtual_card.slice_memory = Mebibytes(self.slice_memory);
         if let Some(zone) = self.zone {
             spec.node_labels.insert("zone".to_owned(), (zone % ZONES).to_string());
         }
@@ -99,10 +101,11 @@ fn request() -> impl Strategy<Value = Request> {
         (span, prop::collection::vec(kind(), 0..3), any::<bool>(), 0usize..8, prop::option::weighted(0.2, 0u32..2));
     let limit = prop::option::weighted(0.5, prop::sample::select(vec![20u64, 100, 900]));
     let host = (prop::sample::select(vec![0u64, 0, 1000, 2500]), prop::bool::weighted(0.1));
+    let slice_memory = prop::sample::select(vec![0u64, 0, 0, 40]);
     let elastic = (prop::option::weighted(0.3, 1u32..3), prop::sample::select(vec![0u64, 0, 0, 50, 7200]));
-    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit, elastic);
-    (shape, rest, flags, host).prop_map(|(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime)), host)| {
-        Request {
+    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit, elastic, slice_memory);
+    (shape, rest, flags, host).prop_map(
+        |(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime), slice_memory), host)| Request {
             tflops: shape.0,
             memory: shape.1,
             gang: shape.2,
@@ -118,8 +121,9 @@ fn request() -> impl Strategy<Value = Request> {
             host,
             gang_min,
             min_runtime,
-        }
-    })
+            slice_memory,
+        },
+    )
 }
 
 /// Any step.

@@ -128,6 +128,7 @@ fn virtual_card(ask: &Ask, counted: Counted) -> VirtualCardRequest {
         vendors: BTreeSet::new(),
         models: ask.models.clone(),
         whole_cards: ask.is_whole(),
+        slice_memory: Mebibytes::ZERO,
     }
 }
 

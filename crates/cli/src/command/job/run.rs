@@ -169,6 +169,7 @@ fn spec(args: RunArgs) -> JobSpec {
             kinds: args.kind.iter().map(|kind| (*kind).into()).collect(),
             mixed: args.mixed,
             whole_cards: args.whole_cards,
+            slice_memory_mib: args.slice_memory,
             ..VirtualCardRequest::default()
         }),
         priority: args.priority,
