@@ -55,7 +55,10 @@ fn has_room(state: &State, card: &Card, spec: &JobSpec) -> bool {
     runs.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
     let reach: u32 = runs.into_iter().take(slices).sum();
     let is_empty = card.slices == 0 && reach == card.blocks.0 && card.memory_free() == card.description.memory;
-    accepted && reach >= need.0 && card.memory_free() >= request.memory && (is_empty || !request.whole_cards)
+    accepted
+        && reach >= need.0
+        && card.memory_free() >= request.memory_on_one_card()
+        && (is_empty || !request.whole_cards)
 }
 
 /// Grants until nothing more is granted; plans take a few rounds, because one plan changes a card only once.

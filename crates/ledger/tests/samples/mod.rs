@@ -80,10 +80,16 @@ pub fn additions() -> Vec<(&'static str, Command)> {
     vec![
         ("register_node.host", Command::RegisterNode { node, cards: vec![] }),
         ("submit_job.host", Command::SubmitJob { spec: Arc::new(full_spec()), traceparent: String::new() }),
+        ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
+}
+
+/// A job that says how much memory it needs on each card.
+fn thick_spec() -> JobSpec {
+    JobSpec { virtual_card: VirtualCardRequest { slice_memory: Mebibytes(4_096), ..spec().virtual_card }, ..spec() }
 }
 
 /// A node that says everything.
@@ -188,7 +194,7 @@ pub fn spec() -> JobSpec {
             vendors: BTreeSet::from(["acme".to_owned()]),
             models: BTreeSet::from(["Axon 9".to_owned()]),
             whole_cards: false,
-            slice_memory: Mebibytes(4_096),
+            slice_memory: Mebibytes(0),
         },
         priority: 70,
         preemptible: false,

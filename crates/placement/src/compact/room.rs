@@ -97,7 +97,7 @@ impl Need<'_> {
     /// How many of its virtual cards a card could back now.
     fn rooms(&self, id: CardId, card: &CardView) -> u32 {
         let Some(blocks) = self.blocks(id) else { return 0 };
-        let memory = card.memory.checked_div(self.job.spec.virtual_card.memory.0).unwrap_or(u64::MAX);
+        let memory = card.memory.checked_div(self.job.spec.virtual_card.memory_on_one_card().0).unwrap_or(u64::MAX);
         (card.reach / blocks).min(u32::try_from(memory).unwrap_or(u32::MAX)).min(card.slices_left)
     }
 }
