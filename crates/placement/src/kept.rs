@@ -131,6 +131,9 @@ impl Pool {
             let waits = line.short_after(None).is_some_and(|(first, _)| first <= kept.holder);
             self.wake_for_cards(&kept.cards, (waits && !kept.out_of_turn).then_some(kept.line));
         }
+        // Its cards may have been kept for others until now. They are hidden before those are released, and so do not wake it.
+        let anew = first.as_ref().filter(|first| !before.contains(first)).map(|first| first.shape);
+        anew.into_iter().for_each(|shape| self.line.shapes.try_again(shape));
         keeping.before = before;
         if let Some(first) = first {
             self.put_in_force(&mut keeping, first);

@@ -261,7 +261,7 @@ impl Shapes {
         }
     }
 
-    fn try_again(&mut self, id: ShapeId) {
+    pub(crate) fn try_again(&mut self, id: ShapeId) {
         self.change(id, |shape| shape.block = None);
     }
 
