@@ -159,15 +159,21 @@ fn one_decision_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A hundred decisions on pools of different sizes that have made their prices and have decided on every request before.
-#[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
-fn growth(bencher: Bencher, size: (u32, u32)) {
+/// A pool that has taken some jobs, and whose next decision makes prices.
+fn unpriced(size: (u32, u32)) -> (Cluster, Pool) {
     let (mut cluster, _) = waiting_cluster(size);
     let mut pool = Pool::new(&cluster.state);
     cluster.state.take_touched();
     commit(&mut cluster, &mut pool, 400);
-    // Makes the prices, so that none of the hundred does.
     pool.forget_prices();
+    (cluster, pool)
+}
+
+/// A hundred decisions on pools of different sizes that have made their prices and have decided on every request before.
+#[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
+fn growth(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, mut pool) = unpriced(size);
+    // Makes the prices, so that none of the hundred does.
     commit(&mut cluster, &mut pool, 1);
     bencher.counter(ItemsCount::new(100usize)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(100));
@@ -179,11 +185,7 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
 /// Prices made anew, and one decision by them.
 #[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
 fn prices_made_anew(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, _) = waiting_cluster(size);
-    let mut pool = Pool::new(&cluster.state);
-    cluster.state.take_touched();
-    commit(&mut cluster, &mut pool, 400);
-    pool.forget_prices();
+    let (cluster, pool) = unpriced(size);
     bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(1));
         assert_eq!(decision.plan.parts.len(), 1);

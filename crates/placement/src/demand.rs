@@ -83,7 +83,7 @@ pub(crate) struct Demand {
     pub(crate) offers: Vec<Offer>,
     /// Where it would rather be, and must not be.
     pub(crate) wishes: Arc<Wishes>,
-    /// The only nodes that are considered; `None`: all. Not for searches by column, which do not know it.
+    /// The only nodes that are considered; `None`: all. Such a demand is placed node by node: searches by column do not know it.
     pub(crate) within: Option<Arc<BTreeSet<NodeId>>>,
     /// What tells it apart where single virtual cards are placed.
     pub(crate) column: Arc<ColumnKey>,

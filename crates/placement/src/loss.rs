@@ -18,18 +18,12 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// The loss of a job that holds blocks, were it stopped at `now`. No agent of this release dumps images of processes, so that
-    /// a job in mode `transparent` is counted to lose as much as one that starts again from the beginning.
+    /// The loss of a job that holds blocks, were it stopped at `now`.
     #[must_use]
     pub fn of(state: &State, job: &Job, now: LogTime) -> Self {
         let mode = job.spec.checkpoint.mode;
         let started = job.history.last().and_then(|attempt| attempt.started_at);
-        let work = match mode {
-            CheckpointMode::Cooperative => Duration::ZERO,
-            CheckpointMode::Transparent | CheckpointMode::Requeue => {
-                started.map_or(Duration::ZERO, |started| now.since(started))
-            }
-        };
+        let work = work_lost(mode, started, now);
         let allocation = job.allocation.and_then(|id| state.allocation(id));
         let blocks = allocation.map_or(0, |grant| live_slices(grant).map(|slice| u64::from(slice.length.0)).sum());
         Self { mode, work, compute: MilliTflops(blocks.saturating_mul(state.config().block_size.0)) }
@@ -39,5 +33,16 @@ impl Loss {
     #[must_use]
     pub fn tflops_seconds(&self) -> u64 {
         self.compute.0.saturating_mul(self.work.as_secs()) / 1_000
+    }
+}
+
+/// The work that is gone when a run that began at `started` is stopped at `now`. No agent of this release dumps images of processes, so
+/// that a job in mode `transparent` is counted to lose as much as one that starts again from the beginning.
+pub(crate) fn work_lost(mode: CheckpointMode, started: Option<LogTime>, now: LogTime) -> Duration {
+    match mode {
+        CheckpointMode::Cooperative => Duration::ZERO,
+        CheckpointMode::Transparent | CheckpointMode::Requeue => {
+            started.map_or(Duration::ZERO, |started| now.since(started))
+        }
     }
 }

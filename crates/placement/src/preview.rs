@@ -68,7 +68,6 @@ impl Pool {
         self.index.undo_to(mark);
         let least = demand.least(state.config().block_size);
         let job = Beneficiary { demand: &demand, priority: spec.priority, queue: &spec.queue, least, missing };
-        let now = now.max(state.time());
         let search = preempt::search(&mut self.index, state, now, &self.victims, &self.queues, job, &InPlan::default());
         let Some((placement, victims)) = search.found else { return Preview::Waits(shortage) };
         let amount = crate::queues::amount(placement.blocks(), placement.memory(), state.config().block_size);

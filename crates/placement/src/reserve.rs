@@ -78,6 +78,9 @@ struct HostRooms(BTreeMap<NodeId, u64>);
 impl HostRooms {
     /// How many of so many workers a host has room for; they count as placed there.
     fn take(&mut self, index: &Index, demand: &Demand, node: NodeId, workers: u64) -> u64 {
+        if demand.host.is_zero() {
+            return workers;
+        }
         let all = || index.ledger_node(node).map_or(0, |node| demand.workers_on(node));
         let left = self.0.entry(node).or_insert_with(all);
         let taken = workers.min(*left);

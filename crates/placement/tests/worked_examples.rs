@@ -439,6 +439,42 @@ fn a_gang_preempts_in_its_full_queue_although_other_nodes_have_room() {
 }
 
 #[test]
+fn a_gang_over_nodes_preempts_in_its_full_queue_and_spoils_nothing_for_others() {
+    for labelled in [false, true] {
+        let mut world = World::default();
+        world.queue("small", "", Some((20, 1000)));
+        let pair = |queue: &str, priority| {
+            let mut spec = JobSpec { queue: queue.to_owned(), gang: 2, ..with_priority(job(10, 10), priority) };
+            spec.node_labels.extend(labelled.then(|| ("zone".to_owned(), "x".to_owned())));
+            spec
+        };
+        for name in ["a", "b", "c", "d"] {
+            world.labelled_node(name, cards(&[(Gpu, 10, 100)]), &[("zone", "x")]);
+        }
+        let first = world.submit(pair("default", 50));
+        world.settle(3);
+        let low = world.submit(pair("small", 10));
+        world.settle(3);
+        world.finish(first);
+        let mut pool = Pool::new(&world.state);
+        world.state.take_touched();
+        let urgent = world.submit(pair("small", 90));
+        let mut decide = |world: &mut World| {
+            let touched = world.state.take_touched();
+            pool.refresh(&world.state, &touched);
+            let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
+            world.commit(&decision)
+        };
+        let parts = decide(&mut world);
+        let [PlanPart::Grant { job, victims, .. }] = &parts[..] else { panic!("one grant was expected: {parts:?}") };
+        assert_eq!((*job, &victims[..]), (urgent, &[low][..]));
+        let other = world.submit(pair("default", 50));
+        decide(&mut world);
+        assert_eq!(world.job_state(other), JobState::Starting, "the first two nodes are free");
+    }
+}
+
+#[test]
 fn a_virtual_card_that_spreads_has_the_memory_asked_for_on_each_card() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 20), (Gpu, 10, 60)]));

@@ -65,9 +65,10 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     if possible < demand.gang {
         return Err(Short { missing: demand.gang - possible });
     }
-    if demand.wishes.decide(index) {
+    let restricted = demand.within.is_some();
+    if restricted || demand.wishes.decide(index) {
         let placed = affinity::place(index, demand);
-        if placed.is_ok() || demand.wishes.are_hard() {
+        if placed.is_ok() || restricted || demand.wishes.are_hard() {
             return placed;
         }
     }

@@ -3,7 +3,9 @@
 use std::iter::Sum;
 use std::time::Duration;
 
-use tessera_ledger::{Allocation, CheckpointMode, Job, LogTime};
+use tessera_ledger::{Allocation, Job, LogTime};
+
+use crate::loss::work_lost;
 
 /// Time that a job needs until it is where it was, beside the work that it lost: placing it, starting it, reading its data.
 const START_AGAIN: Duration = Duration::from_secs(30);
@@ -19,16 +21,10 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// The cost of a whole gang. What a job that writes a checkpoint when it is asked to stop has done so far is kept; what another
-    /// has done since it was started is lost, as [`crate::Loss::of`] says. Whoever gave way lately costs more, so that it does not always hit the same.
+    /// The cost of a whole gang. Whoever gave way lately costs more, so that it does not always hit the same.
     pub(crate) fn of(job: &Job, allocation: &Allocation, blocks: u64, now: LogTime, lowest: u32) -> Self {
         let checkpoint = &job.spec.checkpoint;
-        let lost = match checkpoint.mode {
-            CheckpointMode::Requeue | CheckpointMode::Transparent => {
-                allocation.started_at.map_or(Duration::ZERO, |started| now.since(started))
-            }
-            CheckpointMode::Cooperative => Duration::ZERO,
-        };
+        let lost = work_lost(checkpoint.mode, allocation.started_at, now);
         let seconds = lost.saturating_add(START_AGAIN).saturating_add(checkpoint.grace).as_secs();
         let times = job.preempted_at.len() as u128 + 1;
         let work = u128::from(seconds).saturating_mul(u128::from(blocks)).saturating_mul(times);

@@ -210,11 +210,9 @@ impl Hunt<'_> {
         let placement = attempt(index, &victims, |index| fit::place(index, demand).ok())?;
         self.useful(placement, &victims).or_else(|| {
             // There is room elsewhere, but not in its queue: whoever gives way there must do so on the cards that are granted.
-            let nodes = victims.iter().flat_map(|victim| live_workers(&victim.allocation)).map(|worker| worker.node);
-            let within = demand.within.as_ref();
-            let nodes: BTreeSet<NodeId> =
-                nodes.filter(|node| within.is_none_or(|within| within.contains(node))).collect();
-            let there = demand.changed(|demand| demand.within = Some(Arc::new(nodes)));
+            let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
+            let within = Some(Arc::new(workers.map(|worker| worker.node).collect()));
+            let there = Demand { within, ..demand.clone() };
             let placement = attempt(index, &victims, |index| fit::place(index, &there).ok())?;
             self.useful(placement, &victims)
         })
