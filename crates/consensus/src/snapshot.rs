@@ -7,6 +7,7 @@ use bytes::Bytes;
 use openraft::RaftSnapshotBuilder;
 use tessera_store::{SnapshotRecord, SnapshotWriter, Store, StoreError};
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
 
 use crate::blocking::blocking;
 use crate::codec::Description;
@@ -121,19 +122,43 @@ pub(crate) struct Builder {
     pub frozen: Mutex<Option<Box<dyn Frozen>>>,
 }
 
+/// After each chunk its writer rests so many times as long as the chunk took. Members count the same entries and so write their snapshots at
+/// the same time; unpaced, each takes a processor for as long as the state is large, and whatever else a member does waits.
+const REST: u32 = 4;
+
+/// A snapshot being written: what is written, and what is left.
+struct Writing {
+    writer: Box<dyn SnapshotWriter>,
+    chunks: Box<dyn Iterator<Item = Bytes> + Send>,
+}
+
+impl Writing {
+    /// Writes the next chunk; false when there is none.
+    fn step(mut self) -> Result<(Self, bool), StoreError> {
+        let chunk = self.chunks.next();
+        let more = chunk.is_some();
+        chunk.map_or(Ok(()), |chunk| self.writer.write_chunk(chunk))?;
+        Ok((self, more))
+    }
+}
+
 impl Builder {
+    /// Writes all chunks, in a fifth of the time of one processor at most.
     async fn write_chunks(&mut self) -> io::Result<Box<dyn SnapshotWriter>> {
         let frozen = self.frozen.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let frozen = frozen.ok_or_else(|| io::Error::other("a snapshot is built once per builder"))?;
         let store = Arc::clone(&self.shared.store);
-        let written = blocking(move || {
-            let mut writer = store.begin_snapshot()?;
-            for chunk in frozen.chunks() {
-                writer.write_chunk(chunk)?;
-            }
-            Ok(writer)
-        });
-        written.await.map_err(|error| self.shared.store_failed(error))
+        let begun = blocking(move || store.begin_snapshot()).await.map_err(|error| self.shared.store_failed(error))?;
+        let mut writing = Writing { writer: begun, chunks: frozen.chunks() };
+        loop {
+            let began = Instant::now();
+            let step = blocking(move || writing.step()).await.map_err(|error| self.shared.store_failed(error))?;
+            writing = match step {
+                (writing, true) => writing,
+                (whole, false) => return Ok(whole.writer),
+            };
+            sleep(began.elapsed() * REST).await;
+        }
     }
 }
 
