@@ -8,6 +8,7 @@
 //!
 //! * `messages`: what agents say, checked.
 //! * `orders`: what should run on a node, from the ledger alone.
+//! * `news`: what agents say that the ledger does not know.
 //! * `book`: what was ordered, against what should run.
 //! * `state`: the actor: plain state and `on`.
 //! * `shell`: the task around it.
@@ -18,6 +19,7 @@ pub(crate) mod concern;
 pub(crate) mod directory;
 mod events;
 pub(crate) mod messages;
+mod news;
 pub(crate) mod orders;
 mod shell;
 pub(crate) mod state;

@@ -9,15 +9,12 @@ use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason, SessionResponse};
 use tessera_consensus::Term;
 use tessera_ledger::wire::{WireEnum as _, duration_to_wire};
-use tessera_ledger::{
-    CardDescription, Command, NodeId, NodeState, Observation, Outcome, Rejection, Request, State, WorkerReport,
-    WorkerState,
-};
+use tessera_ledger::{Command, NodeId, NodeState, Outcome, Rejection, Request, State};
 
 use super::book::OrderBook;
 use super::concern::Concern;
-use super::messages::{Greeting, Heard, Heartbeat, Report, Sighting, phase_name, violation};
-use super::orders;
+use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
+use super::news::{known_as, news};
 use crate::config::Timings;
 use crate::lifecycle::leases::Withheld;
 use crate::pool::{Committed, ProposeError};
@@ -447,57 +444,6 @@ fn send(message: Message) -> Effect {
 
 fn acknowledge(report_id: u64) -> Effect {
     send(Message::ReportAcknowledged(v1::ReportAcknowledged { report_id }))
-}
-
-/// The number of the node if the ledger knows all that its agent says of it; `None` when it must register.
-fn known_as(greeting: &Greeting, state: &State) -> Option<NodeId> {
-    let node = state.node_by_name(&greeting.node.name)?;
-    let mut cards = state.cards_of(node.id).map(|(_, card)| &card.description);
-    let same_cards = greeting.cards.iter().all(|card| cards.next() == Some(card)) && cards.next().is_none();
-    (node.description == greeting.node && same_cards).then_some(node.id)
-}
-
-/// The commands that tell the ledger what it does not know of these reports.
-fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Command> {
-    let workers: Vec<WorkerReport> = reports
-        .iter()
-        .flat_map(|report| &report.workers)
-        .filter_map(Sighting::report)
-        .filter(|report| is_news(node, report, state))
-        .collect();
-    let cards: Vec<CardDescription> = reports
-        .iter()
-        .flat_map(|report| &report.cards)
-        .filter(|card| {
-            let id = tessera_ledger::CardId { node, index: card.index };
-            state.card(id).is_none_or(|known| known.description != **card)
-        })
-        .cloned()
-        .collect();
-    let mut commands = Vec::new();
-    if !workers.is_empty() {
-        commands.push(Command::ReportWorkers { node, reports: workers });
-    }
-    if !cards.is_empty() {
-        commands.push(Command::UpdateCards { node, cards });
-    }
-    let known = state.node(node).map(|node| &node.description.cached);
-    if let Some(cached) = reports.iter().rev().find_map(|report| report.cached.as_ref())
-        && known.is_some_and(|known| known != cached)
-    {
-        commands.push(Command::UpdateCached { node, cached: cached.clone() });
-    }
-    commands
-}
-
-/// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not be said.
-fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
-    let Some((_, worker)) = orders::worker_on(state, node, report.worker) else { return false };
-    match report.observation {
-        Observation::Running => matches!(worker.state, WorkerState::Held | WorkerState::Lost),
-        Observation::Stopped(_) => worker.state != WorkerState::Stopped,
-        Observation::Unconfirmed { .. } => !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost),
-    }
 }
 
 #[cfg(test)]

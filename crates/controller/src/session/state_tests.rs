@@ -1,10 +1,11 @@
 //! What a session does, event by event.
 
 use tessera_api::v1::WorkerDesire;
-use tessera_ledger::{Allocation, JobSpec, OnDisconnect, Owner, StopCause, WorkerExit};
+use tessera_ledger::{Allocation, JobSpec, Observation, OnDisconnect, Owner, StopCause, WorkerExit, WorkerState};
 
 use super::*;
 use crate::fixture::{Ledger, card, job, node, owner};
+use crate::session::messages::Sighting;
 
 const TERM: Term = Term(7);
 

@@ -1,0 +1,57 @@
+//! What an agent says that the ledger does not know yet: only that is proposed to the log.
+
+use tessera_ledger::{CardDescription, Command, NodeId, Observation, State, WorkerReport, WorkerState};
+
+use super::messages::{Greeting, Report, Sighting};
+use super::orders;
+
+/// The number of the node if the ledger knows all that its agent says of it; `None` when it must register.
+pub(super) fn known_as(greeting: &Greeting, state: &State) -> Option<NodeId> {
+    let node = state.node_by_name(&greeting.node.name)?;
+    let mut cards = state.cards_of(node.id).map(|(_, card)| &card.description);
+    let same_cards = greeting.cards.iter().all(|card| cards.next() == Some(card)) && cards.next().is_none();
+    (node.description == greeting.node && same_cards).then_some(node.id)
+}
+
+/// The commands that tell the ledger what it does not know of these reports.
+pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Command> {
+    let workers: Vec<WorkerReport> = reports
+        .iter()
+        .flat_map(|report| &report.workers)
+        .filter_map(Sighting::report)
+        .filter(|report| is_news(node, report, state))
+        .collect();
+    let cards: Vec<CardDescription> = reports
+        .iter()
+        .flat_map(|report| &report.cards)
+        .filter(|card| {
+            let id = tessera_ledger::CardId { node, index: card.index };
+            state.card(id).is_none_or(|known| known.description != **card)
+        })
+        .cloned()
+        .collect();
+    let mut commands = Vec::new();
+    if !workers.is_empty() {
+        commands.push(Command::ReportWorkers { node, reports: workers });
+    }
+    if !cards.is_empty() {
+        commands.push(Command::UpdateCards { node, cards });
+    }
+    let known = state.node(node).map(|node| &node.description.cached);
+    if let Some(cached) = reports.iter().rev().find_map(|report| report.cached.as_ref())
+        && known.is_some_and(|known| known != cached)
+    {
+        commands.push(Command::UpdateCached { node, cached: cached.clone() });
+    }
+    commands
+}
+
+/// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not be said.
+fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
+    let Some((_, worker)) = orders::worker_on(state, node, report.worker) else { return false };
+    match report.observation {
+        Observation::Running => matches!(worker.state, WorkerState::Held | WorkerState::Lost),
+        Observation::Stopped(_) => worker.state != WorkerState::Stopped,
+        Observation::Unconfirmed { .. } => !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost),
+    }
+}
