@@ -24,6 +24,13 @@ impl QueueAmount {
         self.compute <= limit.compute && self.memory <= limit.memory
     }
 
+    /// Whether it is above `limit` in a resource of which `part` is some.
+    #[must_use]
+    pub fn is_above_with(self, limit: Self, part: Self) -> bool {
+        self.compute > limit.compute && part.compute > MilliTflops::ZERO
+            || self.memory > limit.memory && part.memory > Mebibytes::ZERO
+    }
+
     /// The sum of both resources.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

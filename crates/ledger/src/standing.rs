@@ -6,8 +6,8 @@
 //! * **Effective priority.** A running job has its priority, and a point more for each [`HEAD_START`] that it has waited for
 //!   its grants in all. A job may preempt those of its queue whose effective priority is strictly below its own *priority*:
 //!   waiting protects, it never attacks. Whoever may preempt another would also go before it in the line.
-//! * **Between queues** priorities are not compared. A job whose queue stays within its guarantee may *recall* what other queues
-//!   hold above theirs; [`RECALL_PATIENCE`] bounds how long a job can put that off.
+//! * **Between queues** priorities are not compared. A job whose queue, or one above it, stays within its guarantee may *recall* what
+//!   that queue's neighbours hold above theirs; [`RECALL_PATIENCE`] bounds how long a job can put that off.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! The replicated state. Copying it is cheap (persistent maps share their structure), so that snapshots and readers never
 //! stall applying; changing it happens in [`State::apply`] and nowhere else.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use immutable_chunkmap::map::Map;
@@ -41,10 +40,20 @@ impl WaitingKey {
     /// The key of a job.
     #[must_use]
     pub fn of(job: &Job) -> Self {
-        let inverse_priority = 100u32.saturating_sub(job.spec.priority);
+        let began = LogTime(job.waiting_since().0.saturating_sub(millis(job.waited)));
+        Self::since(began, job.spec.priority, job.id)
+    }
+
+    /// The key that a job would have if it were submitted at `now`, behind all that are known.
+    #[must_use]
+    pub fn of_next(priority: u32, now: LogTime) -> Self {
+        Self::since(now, priority, JobId(u64::MAX))
+    }
+
+    fn since(began: LogTime, priority: u32, job: JobId) -> Self {
+        let inverse_priority = 100u32.saturating_sub(priority);
         let behind = HEAD_START.as_millis() as u64 * u64::from(inverse_priority);
-        let began = job.waiting_since().0.saturating_sub(millis(job.waited));
-        Self { place: began.saturating_add(behind), inverse_priority, job: job.id }
+        Self { place: began.0.saturating_add(behind), inverse_priority, job }
     }
 }
 
@@ -88,7 +97,8 @@ pub struct State {
     pub(crate) waiting: PersistentMap<WaitingKey, ()>,
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
-    pub(crate) node_workers: PersistentMap<(NodeId, AllocationId), ()>,
+    /// Not keyed by node and grant: the map finds the beginning of a range by going through all that is before it.
+    pub(crate) node_workers: PersistentMap<NodeId, Arc<BTreeSet<AllocationId>>>,
     pub(crate) ports: MeetingPorts,
     /// Nodes of whose hosts something is held or promised.
     pub(crate) host_use: PersistentMap<NodeId, HostUse>,
@@ -265,8 +275,8 @@ impl State {
 
     /// The allocations that have a worker on a node, over or not.
     pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
-        let (first, last) = ((node, AllocationId(0)), (node, AllocationId(u64::MAX)));
-        self.node_workers.range(first..=last).filter_map(|((_, id), ())| self.allocations.get(id))
+        let ids = self.node_workers.get(&node).into_iter().flat_map(|ids| &**ids);
+        ids.filter_map(|id| self.allocations.get(id))
     }
 
     /// A move in progress.
@@ -325,8 +335,10 @@ impl State {
         if revision < self.compacted {
             return None;
         }
-        let later = (Bound::Excluded(revision), Bound::Unbounded);
-        Some(self.history.range(later).map(|(_, entry)| entry))
+        // From the newest back: the map finds the beginning of a range by going through all that is before it.
+        let later = self.history.into_iter().rev().take_while(|(known, _)| **known > revision);
+        let later: Vec<&EntryEvents> = later.map(|(_, entry)| entry).collect();
+        Some(later.into_iter().rev())
     }
 
     /// Watches must start after this revision or anew.

@@ -153,6 +153,60 @@ fn others_recall_from_those_of_a_tenant_who_borrow() {
 }
 
 #[test]
+fn a_team_claims_what_its_department_is_guaranteed_against_others_and_nothing_against_its_sisters() {
+    let beyond = "it is of another queue, and the job's own would hold more than it is guaranteed";
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 20)]]);
+    set_queue(&mut pool, "department", "", 10);
+    set_queue(&mut pool, "team", "department", 0);
+    set_queue(&mut pool, "sister", "department", 0);
+    set_queue(&mut pool, "other", "", 0);
+    let sisters = running(&mut pool, "sister", 0, 9, |_| {});
+    let lent = running(&mut pool, "other", 9, 11, |_| {});
+    let job = waiting(&mut pool, "team", 0);
+    let refused = refusal(&mut pool, job, vec![slice(0, 0, 9, 2)], vec![lent]);
+    assert_eq!(refused.as_deref(), Some(beyond), "9 and 2 are more than 10");
+    let refused = refusal(&mut pool, job, vec![slice(0, 0, 0, 1)], vec![sisters]);
+    assert_eq!(refused.as_deref(), Some(beyond), "between teams the department's guarantee does not count");
+    assert_eq!(refusal(&mut pool, job, vec![slice(0, 0, 9, 1)], vec![lent]), None, "the department is guaranteed 10");
+}
+
+#[test]
+fn a_queue_is_safe_within_its_own_guarantee_whoever_claims_for_a_department() {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 20)]]);
+    set_queue(&mut pool, "department", "", 10);
+    set_queue(&mut pool, "team", "department", 0);
+    set_queue(&mut pool, "other", "", 0);
+    set_queue(&mut pool, "safe", "other", 20);
+    let safe = running(&mut pool, "safe", 0, 20, |_| {});
+    let job = waiting(&mut pool, "team", 0);
+    let refused = refusal(&mut pool, job, vec![slice(0, 0, 0, 2)], vec![safe]);
+    assert_eq!(refused.as_deref(), Some("its queue holds no more than it is guaranteed"));
+}
+
+#[test]
+fn who_holds_nothing_of_what_is_on_loan_does_not_give_way_for_it() {
+    let mut pool = pool();
+    let amount = |tflops, memory| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
+    let (name, parent) = ("borrower".to_owned(), String::new());
+    let queue = QueueSettings { name, parent, guaranteed: amount(15, 1024), maximum: None, weight: 1, packing: None };
+    assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
+    let held = |pool: &mut Pool, start, blocks, memory| {
+        let job = pool.submit(|spec| {
+            spec.queue = "borrower".to_owned();
+            spec.virtual_card.memory = Mebibytes(memory);
+        });
+        pool.grant(job, vec![Slice { memory: Mebibytes(memory), ..slice(0, 0, start, blocks) }]);
+        pool.report_all(job, &Observation::Running);
+        job
+    };
+    let (computes, remembers) = (held(&mut pool, 0, 8, 0), held(&mut pool, 8, 4, 4096));
+    let owner = waiting(&mut pool, "owner", 0);
+    let refused = refusal(&mut pool, owner, vec![slice(0, 0, 0, 2)], vec![computes]);
+    assert_eq!(refused.as_deref(), Some("its queue is guaranteed what it holds"), "memory is on loan, and it has none");
+    assert_eq!(refusal(&mut pool, owner, vec![slice(0, 0, 8, 2)], vec![remembers]), None);
+}
+
+#[test]
 fn what_a_worker_held_that_is_over_is_not_there_to_be_taken() {
     let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]]);
     let gang = pool.submit(|spec| (spec.gang, spec.priority) = (2, 0));

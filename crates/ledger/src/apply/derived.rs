@@ -1,10 +1,11 @@
 //! What can be computed from the rest of the state: rebuilt after a snapshot was read, and compared by the laws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::capacity::Capacity;
 use crate::extent::BlockCounts;
+use crate::ids::{AllocationId, NodeId};
 use crate::job::JobState;
 use crate::ports::MeetingPorts;
 use crate::queue::Queue;
@@ -30,10 +31,13 @@ impl State {
             .collect();
         self.request_times = self.requests.into_iter().map(|(id, answer)| ((answer.at, *id), ())).collect();
         self.requests_held = self.requests.len() as u64;
-        self.node_workers = self
-            .allocations()
-            .flat_map(|allocation| allocation.workers.iter().map(|worker| ((worker.node, allocation.id), ())))
-            .collect();
+        let mut on_nodes: BTreeMap<NodeId, BTreeSet<AllocationId>> = BTreeMap::new();
+        for allocation in self.allocations() {
+            for worker in allocation.workers.iter() {
+                on_nodes.entry(worker.node).or_default().insert(allocation.id);
+            }
+        }
+        self.node_workers = on_nodes.into_iter().map(|(node, ids)| (node, Arc::new(ids))).collect();
         let mut ports = MeetingPorts::default();
         for allocation in self.allocations() {
             if let Some(first) = allocation.workers.first() {

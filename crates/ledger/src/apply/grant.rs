@@ -84,7 +84,7 @@ impl State {
             self.hold_slices(owner, &plan.slices, phase == AllocationPhase::Waiting);
             self.hold_host(plan.node, request, phase == AllocationPhase::Waiting);
             amount = amount.plus(self.amount_of(&plan.slices));
-            self.node_workers.insert_cow((plan.node, id), ());
+            Arc::make_mut(self.node_workers.get_or_default_cow(plan.node)).insert(id);
             workers.push(Worker {
                 rank,
                 member: plan.member,
@@ -168,7 +168,11 @@ impl State {
     /// Takes an allocation that holds nothing out of the ledger.
     pub(super) fn remove_allocation(&mut self, allocation: &Allocation) {
         for worker in allocation.workers.iter() {
-            self.node_workers.remove_cow(&(worker.node, allocation.id));
+            let there = self.node_workers.get_mut_cow(&worker.node).map(Arc::make_mut);
+            let was_last = there.is_some_and(|there| there.remove(&allocation.id) && there.is_empty());
+            if was_last {
+                self.node_workers.remove_cow(&worker.node);
+            }
         }
         if let Some(first) = allocation.workers.first() {
             self.ports.give_back(first.node, allocation.master_port);

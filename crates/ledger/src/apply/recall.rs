@@ -149,9 +149,10 @@ impl State {
         Ok(())
     }
 
-    /// A recall: below the lowest queue that both have above them, every queue of the beneficiary stays within its guarantee, and
-    /// every queue of the victim still holds more than its guarantee when the victims `before` it are gone. So no guarantee
-    /// is cut by more than the rest of one job.
+    /// A recall: directly below the lowest queue that both have above them, the beneficiary's queue stays within its guarantee; what is
+    /// guaranteed further down is settled among those there. Every queue of the victim below that one still holds more than its
+    /// guarantee when the victims `before` it are gone, in a resource that this one gives. So no guarantee is cut by more than the rest
+    /// of one job.
     ///
     /// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee leaves beside
     /// theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back from the
@@ -169,32 +170,39 @@ impl State {
             line.iter().take_while(|name| !other.contains(name)).cloned().collect()
         };
         let (mine, theirs) = (apart(&mine, &theirs), apart(&theirs, &mine));
-        let within = mine.iter().filter_map(|name| self.queues.get(name)).all(|queue| {
+        let branch = mine.last().and_then(|name| self.queues.get(name));
+        let within = branch.is_some_and(|queue| {
             let back = Returned::in_queue(&plan.all.whole, &queue.settings.name).all;
             queue.standing().minus(back).plus(asked).within(queue.settings.guaranteed)
         });
-        if mine.is_empty() || !within {
+        if !within {
             return Err("it is of another queue, and the job's own would hold more than it is guaranteed");
         }
+        let gives = victim.allocation.and_then(|id| self.allocations.get(&id)).map(|grant| self.held_by(grant));
+        let gives = gives.unwrap_or_default();
         if let Some(own) = plan.lenders.get(&victim.spec.queue) {
             let back = Returned::in_queue(&before.own, &victim.spec.queue);
-            validate_loan(victim, own.holds.minus(back), own.guaranteed)?;
+            validate_loan(victim, gives, own.holds.minus(back), own.guaranteed)?;
         }
         for queue in theirs.iter().filter_map(|name| self.queues.get(name)) {
             let holds = Amount { all: queue.standing(), firm: queue.firm };
             let back = Returned::in_queue(&before.whole, &queue.settings.name);
-            validate_loan(victim, holds.minus(back), queue.settings.guaranteed)?;
+            validate_loan(victim, gives, holds.minus(back), queue.settings.guaranteed)?;
         }
         Ok(())
     }
 }
 
-/// Whether something of what is held is on loan, and of that which is not preemptible if the victim is not.
-fn validate_loan(victim: &Job, holds: Amount, guaranteed: QueueAmount) -> Result<(), &'static str> {
+/// Whether something of what is held is on loan, in a resource that the victim `gives`, and of that which is not preemptible if the
+/// victim is not.
+fn validate_loan(victim: &Job, gives: QueueAmount, holds: Amount, guaranteed: QueueAmount) -> Result<(), &'static str> {
     if holds.all.within(guaranteed) {
         return Err("its queue holds no more than it is guaranteed");
     }
-    if !victim.spec.preemptible && holds.firm.within(guaranteed) {
+    if !holds.all.is_above_with(guaranteed, gives) {
+        return Err("its queue is guaranteed what it holds");
+    }
+    if !victim.spec.preemptible && !holds.firm.is_above_with(guaranteed, gives) {
         return Err("it is not preemptible, and its queue is guaranteed what such jobs hold");
     }
     Ok(())
