@@ -9,6 +9,7 @@
 
 mod cluster;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use cluster::{Cluster, Numbers, job};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool};
+use tessera_placement::{CompactionOrder, Limits, Pool};
 
 /// Nodes and cards per node.
 const SIZES: [(u32, u32); 2] = [(1_200, 5), (10_000, 8)];
@@ -182,6 +183,26 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
+/// A full pool with 100,000 jobs waiting, and a large one before them that may have cards kept for it at once. An item is one round that starts
+/// from the same state of the ledger.
+#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
+fn decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, mut pool, grants) = saturated(size);
+    let large = JobSpec { priority: 100, ..job(989, 81_920, &[CardKind::Gpu]) };
+    cluster.apply([Command::SubmitJob { spec: Arc::new(large), traceparent: String::new() }]);
+    cluster.end(&grants[..1]);
+    refresh(&mut cluster, &mut pool);
+    let limits = Limits { reserve_after: Duration::ZERO, ..limits(usize::MAX) };
+    // Reads all schedules and finds the first room to keep.
+    pool.decide(&cluster.state, cluster.state.time(), &limits);
+    bencher.counter(ItemsCount::new(10usize)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        for _ in 0..10 {
+            pool.decide(&cluster.state, cluster.state.time(), &limits);
+        }
+        pool
+    });
+}
+
 /// Prices made anew, and one decision by them.
 #[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
 fn prices_made_anew(bencher: Bencher, size: (u32, u32)) {
@@ -207,11 +228,64 @@ fn gang_of_512(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
+/// Decisions on jobs with wishes in a pool of 10,000 nodes that has taken 20,000 jobs: one job after the other, out of a hundred.
+#[divan::bench(args = ["preferred", "data", "avoid", "together", "spread", "packing"], sample_count = 10, sample_size = 1)]
+fn wishes(bencher: Bencher, wish: &str) {
+    let (mut cluster, _) = waiting_cluster(SIZES[1]);
+    let mut pool = Pool::new(&cluster.state);
+    cluster.state.take_touched();
+    for _ in 0..4 {
+        commit(&mut cluster, &mut pool, 5_000);
+    }
+    let nodes = (0..100).map(|number| NodeId(number * 97));
+    let cached = |node| Command::UpdateCached { node, cached: [format!("data-{}", node.0 / 97 % 10)].into() };
+    cluster.apply(nodes.map(cached));
+    let submit = |number| Command::SubmitJob { spec: Arc::new(wishing(wish, number)), traceparent: String::new() };
+    cluster.apply((0..100).map(submit));
+    refresh(&mut cluster, &mut pool);
+    // Makes the prices, so that none of the hundred does.
+    pool.forget_prices();
+    pool.decide(&cluster.state, cluster.state.time(), &limits(1));
+    bencher.counter(ItemsCount::new(99usize)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &limits(99));
+        assert_eq!(decision.plan.parts.len(), 99);
+        (decision, pool)
+    });
+}
+
+/// A job before all others, with one wish.
+fn wishing(wish: &str, number: u32) -> JobSpec {
+    let mut spec = JobSpec { priority: 100, ..job(20, 1_000, &[CardKind::Gpu]) };
+    let service = || BTreeMap::from([("service".to_owned(), (number % 10).to_string())]);
+    match wish {
+        "preferred" => {
+            let value = (number * 7 % 600).to_string();
+            spec.affinity.preferred = vec![PreferredLabel { key: "rack".to_owned(), value, weight: 10 }];
+        }
+        "data" => spec.affinity.data = [format!("data-{}", number % 10)].into(),
+        "avoid" => (spec.labels, spec.affinity.avoid) = (service(), service()),
+        "together" => (spec.gang, spec.affinity.together) = (4, "rack".to_owned()),
+        "spread" => (spec.gang, spec.affinity.spread) = (4, "rack".to_owned()),
+        _ => spec.packing = Some(Packing::Spread),
+    }
+    spec
+}
+
 /// Preemption on a full pool: one job of high priority that needs a whole large card.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn preemption_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
+    preemption(bencher, size, 1);
+}
+
+/// The same for a gang of so many.
+#[divan::bench(args = [((1_200, 8), 128), ((10_000, 8), 128), ((10_000, 8), 512)], sample_count = 10, sample_size = 1)]
+fn preemption_by_a_gang_on_a_full_pool(bencher: Bencher, (size, gang): ((u32, u32), u32)) {
+    preemption(bencher, size, gang);
+}
+
+fn preemption(bencher: Bencher, size: (u32, u32), gang: u32) {
     let (mut cluster, mut pool, _) = saturated(size);
-    let spec = JobSpec { priority: 90, ..job(900, 60_000, &[CardKind::Gpu]) };
+    let spec = JobSpec { priority: 90, gang, ..job(900, 60_000, &[CardKind::Gpu]) };
     cluster.apply([Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }]);
     refresh(&mut cluster, &mut pool);
     bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
@@ -233,6 +307,26 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     bencher
         .with_inputs(|| pool.clone())
         .bench_local_values(|mut pool| (pool.explain(&cluster.state, &job, cluster.state.time()), pool));
+}
+
+/// Which moves would make room on a full pool for a job that needs a whole large card, when all of a thousandth of the jobs has ended.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn make_room_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
+    let (mut cluster, mut pool, grants) = saturated(size);
+    cluster.start(&grants);
+    let ended: Vec<AllocationId> = grants.iter().copied().step_by(1000).collect();
+    cluster.end(&ended);
+    let spec = Arc::new(job(900, 60_000, &[CardKind::Gpu]));
+    let outcome = cluster.apply([Command::SubmitJob { spec, traceparent: String::new() }]).remove(0);
+    let Outcome::Submitted(id) = outcome else { panic!("the job was not accepted: {outcome:?}") };
+    refresh(&mut cluster, &mut pool);
+    let now = cluster.state.time();
+    let order = CompactionOrder { losing_work: true, ..CompactionOrder::default() };
+    let found = pool.clone().make_room(&cluster.state, now, id, &order);
+    println!("{size:?}: {:?} moves", found.map(|moves| moves.len()));
+    bencher
+        .with_inputs(|| pool.clone())
+        .bench_local_values(|mut pool| (pool.make_room(&cluster.state, now, id, &order), pool));
 }
 
 /// Reading the whole ledger, as a new leader does. Prints what an index takes that has decided 2,000 times.

@@ -13,7 +13,7 @@ use crate::line::order::{First, Order};
 use crate::line::shape::{Block, LineId, ShapeId};
 use crate::pool::Pool;
 use crate::preempt::{self, Beneficiary, InPlan, Victim};
-use crate::queues::{self, Queues};
+use crate::queues::{self, Giver, Queues};
 
 /// A plan being made.
 struct Round<'a> {
@@ -73,7 +73,9 @@ impl Pool {
             self.consider(&mut round, next.line);
         }
         self.end_keeping(round.keeping);
-        Decision { plan: round.plan, next_wakeup: self.line.next_wakeup(), more: round.more }
+        let patience = self.next_out_of_patience(state, now, limits);
+        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).min();
+        Decision { plan: round.plan, next_wakeup, more: round.more }
     }
 
     /// Enters the first jobs of all queues into the order.
@@ -93,11 +95,14 @@ impl Pool {
         round.order.set(line, of_line.first_ready().into_iter().chain(blocked).min().and_then(first), turn);
     }
 
-    /// Asks jobs to leave nodes that are drained.
-    fn evict(&self, round: &mut Round<'_>) {
-        for node in &self.draining {
-            for allocation in round.state.allocations_on(*node) {
-                let Some(job) = round.state.job(allocation.job) else { continue };
+    /// Asks jobs to leave nodes that are drained. What they give back counts for all that comes later in the plan, as the ledger counts:
+    /// their queues have less on loan, and may recall more.
+    fn evict(&mut self, round: &mut Round<'_>) {
+        let state = round.state;
+        let mut givers = Vec::new();
+        'nodes: for node in &self.draining {
+            for allocation in state.allocations_on(*node) {
+                let Some(job) = state.job(allocation.job) else { continue };
                 let there = job.allocation == Some(allocation.id)
                     && matches!(job.state, JobState::Starting | JobState::Running)
                     && allocation.workers.iter().any(|worker| worker.node == *node);
@@ -106,12 +111,16 @@ impl Pool {
                 }
                 if round.in_plan.leaving.len() >= round.limits.evictions {
                     round.more = true;
-                    return;
+                    break 'nodes;
                 }
                 round.in_plan.leaving.insert(job.id);
                 round.plan.parts.push(PlanPart::Evict { job: job.id, node: *node });
+                givers.push(Giver::of(job, allocation, state.config().block_size));
             }
         }
+        givers.iter().for_each(|giver| self.queues.take_back(*giver));
+        let claims = self.queues.claims_of(givers.iter().map(|giver| giver.queue));
+        self.line.shapes.recall_changed(&self.queues, &claims);
     }
 
     /// Tries the first job of a queue.
@@ -177,10 +186,6 @@ impl Pool {
             return self.line.shapes.block(id, if search.inexact { Block::Round } else { short });
         };
         let amount = queues::amount(placement.blocks(), placement.memory(), block_size);
-        let back = preempt::given_back(&victims);
-        if self.queues.admit(queue, amount, &back).is_err() || !preempt::legal(&self.queues, queue, amount, &victims) {
-            return self.line.shapes.block(id, Block::Round);
-        }
         self.queues.charge(queue, amount, spec.preemptible);
         victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
         preempt::take(&mut self.index, &placement, spec.host);
@@ -199,7 +204,7 @@ impl Pool {
             round.plan.parts.push(PlanPart::Renumber { card });
         }
         if let Some(job) = round.state.job(job) {
-            self.index.surroundings.plan(&job.spec, &placement.workers);
+            self.index.plan(&job.spec, &placement.workers, round.now);
         }
         let victims: Vec<JobId> = victims.into_iter().map(|victim| victim.job).collect();
         round.in_plan.leaving.extend(&victims);

@@ -46,10 +46,12 @@ impl Pool {
     /// How much of what is free the observed mix of requests cannot use (architecture section 7: compute and memory together).
     pub fn fragmentation(&mut self, state: &State) -> Fragmentation {
         self.mix.compile(&self.index.classes, state.config());
-        self.index.settle_outlines();
         let mut mix: Vec<(&Demand, u64)> = self.mix.demands().collect();
         mix.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
         mix.truncate(REQUESTS);
+        // What the labels that are asked for do not tell apart is counted together.
+        mix.iter().for_each(|(demand, _)| self.index.follow(&demand.labels));
+        self.index.settle_outlines();
         let total: u128 = mix.iter().map(|(_, weight)| u128::from(*weight)).sum();
         let (mut free, mut unusable) = (Room::default(), (0u128, 0u128));
         for stock in stock::stocks(&self.index) {

@@ -1,17 +1,20 @@
 //! Why a job waits, as far as that has to do with queues and with other jobs: its queue's maximum and guarantee, whose turn it is, and
 //! those that would give way but are left in peace for now.
 
-use tessera_ledger::{Job, LogTime, QueueAmount, State};
+use tessera_ledger::{LogTime, QueueAmount, State};
 
 use crate::demand::Demand;
 use crate::pool::Pool;
-use crate::preempt::{self, Beneficiary, InPlan};
+use crate::queues::Exceeded;
+use crate::verdict::Candidate;
 use crate::why::{Explanation, WaitCode};
 
+/// Most ends of protections that are gone through in search of the one after which a job starts.
+const PROTECTIONS: usize = 16;
+
 impl Pool {
-    /// The maximum of a queue that the least grant would exceed.
-    pub(crate) fn queue_shortage(&self, state: &State, queue: &str, demand: &Demand) -> Option<Explanation> {
-        let amount = demand.least(state.config().block_size);
+    /// The maximum of a queue that a grant of so much would exceed.
+    pub(crate) fn queue_shortage(&self, queue: &str, amount: QueueAmount) -> Option<Explanation> {
         let over = self.queues.admit(queue, amount, &[]).err()?;
         let short = over.used.plus(amount).minus(over.maximum);
         let QueueAmount { compute, memory } = short;
@@ -42,29 +45,35 @@ impl Pool {
 
     /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being behind it;
     /// `None`: nothing but the lack of room.
-    pub(crate) fn held_back(&mut self, state: &State, job: &Job, demand: &Demand, now: LogTime) -> Option<Explanation> {
-        let least = demand.least(state.config().block_size);
-        let (queue, priority) = (job.spec.queue.as_str(), job.spec.priority);
-        let beneficiary = Beneficiary { demand, priority, queue, least, missing: 1 };
-        let search =
-            preempt::search(&mut self.index, state, now, &self.victims, &self.queues, beneficiary, &InPlan::default());
-        if search.found.is_some() {
-            return None;
-        }
-        if let Some(at) = search.retry_at {
-            return Some(protected(now, at));
-        }
-        self.beyond_guarantee(queue, least).or_else(|| self.others_turn(state, queue, demand))
+    pub(crate) fn held_back(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
+        self.protected(state, job, now)
+            .or_else(|| self.beyond_guarantee(state, job, now))
+            .or_else(|| self.others_turn(state, &job.spec.queue, &job.least))
     }
 
-    /// The queue is guaranteed something, others hold loans, and the job would be on loan itself.
-    fn beyond_guarantee(&self, queue: &str, least: QueueAmount) -> Option<Explanation> {
-        let (guaranteed, holds) = self.queues.guarantee(queue)?;
-        let with_job = holds.plus(least);
-        if with_job.within(guaranteed) || !self.queues.others_borrow(queue) {
-            return None;
+    /// Jobs that would give way, and be enough, are left in peace for now.
+    pub(crate) fn protected(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
+        let mut try_at = |at| self.try_preempting(state, job, at, job.least.gang, None);
+        let mut until = try_at(now).1?;
+        // All protections but those for ever are over then.
+        try_at(LogTime(u64::MAX - 1)).0?;
+        for _ in 0..PROTECTIONS {
+            match try_at(until) {
+                (None, Some(later)) if later > until => until = later,
+                _ => break,
+            }
         }
-        let more = with_job.minus(guaranteed);
+        Some(explain_protected(now, until))
+    }
+
+    /// The queue, or one above it, is guaranteed something, others hold loans, and the job would start if it were not on loan itself.
+    fn beyond_guarantee(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
+        let least = job.amount;
+        let exceeded: Vec<Exceeded> = self.queues.exceeded(&job.spec.queue, least).collect();
+        let would_start =
+            |one: &Exceeded| self.try_preempting(state, job, now, job.least.gang, Some(&one.raised)).0.is_some();
+        let Exceeded { queue, guaranteed, holds, .. } = exceeded.into_iter().find(would_start)?;
+        let more = holds.plus(least).minus(guaranteed);
         let text = format!(
             "queue {queue:?} holds {} and {} of the {} and {} that it is guaranteed, and the job needs {} and {}: beyond its \
              guarantee it cannot call back what others have borrowed",
@@ -127,7 +136,7 @@ impl Pool {
     }
 }
 
-fn protected(now: LogTime, until: LogTime) -> Explanation {
+fn explain_protected(now: LogTime, until: LogTime) -> Explanation {
     let left = until.since(now);
     let text = format!(
         "jobs that would give way are left running for {} s more: they were preempted too often within the last hour, or have \

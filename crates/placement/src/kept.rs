@@ -1,4 +1,5 @@
-//! Cards kept free during a round of decisions, for the first jobs of a few queues that have waited long enough for capacity.
+//! Cards kept free during a round of decisions, for a few jobs that have waited long enough for capacity: the first of their queues, or next
+//! to those that may wait for ever.
 //!
 //! A reservation comes into force when the order of jobs passes its holder, and then holds for all jobs behind it. A job behind it may
 //! use the cards all the same if by its time limit it is over before everything that holds them now: it delays nobody.
@@ -6,10 +7,12 @@
 //! Queues take turns, and whoever comes first takes its pick of the cards to keep; a large job could miss some in every round. So whoever has waited
 //! longest of all, and very long, does not wait for its turn: its reservation is in force from the start of the round, for all but those
 //! of other queues who have a guarantee to recall.
+//!
+//! Whoever has waited very long for jobs without a time limit may wait for ever. It does not stand for those behind it: room is kept for the next
+//! one as well, for as many as there may be reservations.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
@@ -19,16 +22,18 @@ use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::class::ClassId;
 use crate::limits::Limits;
-use crate::line::shape::{Block, LineId, Shape, ShapeId};
+use crate::line::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
 use crate::pool::Pool;
-use crate::reserve;
+use crate::reserve::{self, Kept};
 
 /// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's turn it is.
 const VERY_LONG: u32 = 8;
 /// How many jobs of a queue that could never be held are passed over in search of one to keep cards for.
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
+/// The least time that passes.
+const TICK: Duration = Duration::from_millis(1);
 /// Time for stopping a job whose time limit is over.
-const STOPPING: Duration = Duration::from_secs(30);
+pub(crate) const STOPPING: Duration = Duration::from_secs(30);
 
 /// Cards kept for a job from all jobs behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,15 +41,46 @@ pub(crate) struct Reservation {
     /// The job.
     pub(crate) holder: WaitingKey,
     /// Its shape.
-    shape: ShapeId,
+    pub(crate) shape: ShapeId,
     /// The line of its queue.
-    line: LineId,
-    /// The cards.
-    pub(crate) cards: Vec<CardId>,
-    /// By when what holds them now is over, if that is known.
-    pub(crate) free_by: Option<LogTime>,
+    pub(crate) line: LineId,
+    /// What is kept.
+    pub(crate) kept: Kept,
     /// Whether it is in force from the start of the round.
-    out_of_turn: bool,
+    pub(crate) out_of_turn: bool,
+}
+
+/// A job that would like to use kept cards.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Applicant {
+    /// Its shape; `None`: one that no waiting job has.
+    pub(crate) shape: Option<ShapeId>,
+    /// The line of its queue; `None`: one in which nobody ever waited.
+    pub(crate) line: Option<LineId>,
+    /// By when it is over if it starts now, if it has a time limit.
+    pub(crate) over_by: Option<LogTime>,
+    /// Whether its queue has a guarantee to recall.
+    pub(crate) recalls: bool,
+}
+
+impl Reservation {
+    /// Whether it keeps its cards from a job, once it is in force for that one. Whoever is over before they are free delays nobody.
+    pub(crate) fn binds(&self, job: &Applicant) -> bool {
+        let in_time = job.over_by.is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
+        let recalls = self.out_of_turn && job.line != Some(self.line) && job.recalls;
+        job.shape != Some(self.shape) && !in_time && !recalls
+    }
+
+    /// Whether nothing is kept for those behind the holder in its queue. Jobs without a time limit for which the holder waits may never end: once
+    /// it has waited long enough for them it must not stand for all others. Before, every further reservation would cost all others more.
+    fn is_enough(&self, state: &State, now: LogTime, limits: &Limits) -> bool {
+        self.kept.free_by.is_some() || waited(state, self.holder, now).is_none_or(|waited| waited <= limits.stuck_after)
+    }
+}
+
+/// By when a job of a shape is over that starts now, if all of them have a time limit.
+pub(crate) fn over_by(shape: &ShapeKey, now: LogTime) -> Option<LogTime> {
+    shape.limit().map(|limit| now.after(limit.saturating_add(STOPPING)))
 }
 
 /// How far the search for a job to keep cards for has come in one queue.
@@ -79,11 +115,8 @@ impl Keeping {
 
     /// Hides all kept cards, or shows them.
     fn set_hidden(&mut self, index: &mut Index, hide: bool) {
-        for (kept, hidden) in &mut self.in_force {
-            if *hidden != hide {
-                index.set_hidden(&kept.cards, hide);
-                *hidden = hide;
-            }
+        for (reservation, hidden) in &mut self.in_force {
+            reservation.kept.change(index, hidden, hide);
         }
     }
 }
@@ -124,20 +157,19 @@ impl Pool {
     pub(crate) fn begin_keeping(&mut self, state: &State, now: LogTime, limits: &Limits) -> Keeping {
         let before = std::mem::take(&mut self.reservations);
         let mut keeping = Keeping::default();
-        let first = self.keep_for_oldest(&mut keeping, state, now, limits);
+        let firsts = self.keep_for_oldest(&mut keeping, state, now, limits);
         // What is in force for everybody, as it was in the round before, keeps away whom it kept away then.
-        for kept in before.iter().filter(|kept| first.as_ref() != Some(*kept)) {
-            let line = self.line.shapes.line(kept.line);
-            let waits = line.short_after(None).is_some_and(|(first, _)| first <= kept.holder);
-            self.wake_for_cards(&kept.cards, (waits && !kept.out_of_turn).then_some(kept.line));
+        for old in before.iter().filter(|old| !firsts.contains(old)) {
+            let line = self.line.shapes.line(old.line);
+            let waits = line.short_after(None).is_some_and(|(first, _)| first <= old.holder);
+            self.wake_for_kept(&old.kept, &Kept::default(), (waits && !old.out_of_turn).then_some(old.line));
         }
-        // Its cards may have been kept for others until now. They are hidden before those are released, and so do not wake it.
-        let anew = first.as_ref().filter(|first| !before.contains(first)).map(|first| first.shape);
-        anew.into_iter().for_each(|shape| self.line.shapes.try_again(shape));
+        // Their cards may have been kept for others until now. They are hidden before those are released, and so do not wake them.
+        for first in firsts.iter().filter(|first| !before.contains(first)) {
+            self.line.shapes.try_again(first.shape);
+        }
         keeping.before = before;
-        if let Some(first) = first {
-            self.put_in_force(&mut keeping, first);
-        }
+        firsts.into_iter().for_each(|first| self.put_in_force(&mut keeping, first, now));
         keeping
     }
 
@@ -146,32 +178,64 @@ impl Pool {
         if limits.reservations == 0 {
             return Vec::new();
         }
-        let firsts = |line| {
-            let next = move |after| self.line.shapes.line(line).any_after(after);
-            let firsts = std::iter::successors(next(None), move |(key, _)| next(Some(*key)));
-            firsts.take(IMPOSSIBLE_PASSED_OVER).map(move |(holder, id)| (holder, id, line))
-        };
-        let waited = |holder| waited(state, holder, now).unwrap_or_default();
-        let mut oldest: Vec<_> = self.line.shapes.lines().flat_map(firsts).collect();
-        oldest.retain(|(holder, ..)| waited(*holder) > limits.reserve_after.saturating_mul(VERY_LONG));
-        oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(waited(*holder)), holder.job));
+        let mut oldest: Vec<_> = self.firsts().collect();
+        oldest.retain(|(holder, ..)| has_waited_long(state, *holder, now, limits));
+        oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(waited(state, *holder, now)), holder.job));
         oldest.truncate(IMPOSSIBLE_PASSED_OVER);
         oldest
     }
 
-    /// The cards to keep for whoever has waited longest of those that could ever be held.
+    /// The first jobs of all queues, as many of each as may be passed over in search of one to keep cards for.
+    fn firsts(&self) -> impl Iterator<Item = (WaitingKey, ShapeId, LineId)> {
+        self.line.shapes.lines().flat_map(move |line| {
+            let next = move |after| self.line.shapes.line(line).any_after(after);
+            let firsts = std::iter::successors(next(None), move |(key, _)| next(Some(*key)));
+            firsts.take(IMPOSSIBLE_PASSED_OVER).map(move |(holder, id)| (holder, id, line))
+        })
+    }
+
+    /// When the next of the first jobs that wait for capacity will have waited so long that cards are kept for it, or that it does not wait
+    /// for its turn any more. By both others may be told to wait, or not to any more, though nothing else happens.
+    pub(crate) fn next_out_of_patience(&self, state: &State, now: LogTime, limits: &Limits) -> Option<LogTime> {
+        if limits.reservations == 0 {
+            return None;
+        }
+        let is_short = |id| {
+            let shape = self.line.shapes.get(id);
+            shape.is_some_and(|shape| matches!(shape.block, Some(Block::Capacity { .. })))
+        };
+        let since = self.firsts().filter(|(_, id, _)| is_short(*id)).filter_map(|(key, ..)| waits_since(state, key));
+        since
+            .flat_map(|since| {
+                [limits.reserve_after, very_long(limits).saturating_add(TICK), limits.stuck_after.saturating_add(TICK)]
+                    .map(|long| since.after(long))
+            })
+            .filter(|at| *at > now)
+            .min()
+    }
+
+    /// What to keep for those who have waited longest of those that could ever be held: for the first, and as long as that one waits for jobs
+    /// without a time limit for the next as well.
     fn keep_for_oldest(
         &mut self,
         keeping: &mut Keeping,
         state: &State,
         now: LogTime,
         limits: &Limits,
-    ) -> Option<Reservation> {
-        self.oldest(state, now, limits).into_iter().find_map(|(holder, shape, line)| {
+    ) -> Vec<Reservation> {
+        for (holder, shape, line) in self.oldest(state, now, limits) {
             let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(state, shape));
-            let fresh = if admitted { self.keep_for(keeping, holder, shape, line, state, now) } else { None }?;
-            Some(Reservation { out_of_turn: true, ..fresh })
-        })
+            let fresh = if admitted { self.keep_for(keeping, holder, shape, line, state) } else { None };
+            let Some(fresh) = fresh else { continue };
+            let is_last = fresh.is_enough(state, now, limits) || keeping.in_force.len() + 1 >= limits.reservations;
+            fresh.kept.set_hidden(&mut self.index, true);
+            keeping.in_force.push((Reservation { out_of_turn: true, ..fresh }, true));
+            if is_last {
+                break;
+            }
+        }
+        keeping.set_hidden(&mut self.index, false);
+        std::mem::take(&mut keeping.in_force).into_iter().map(|(first, _)| first).collect()
     }
 
     /// Cards to keep for a job at its turn, if there are any.
@@ -182,11 +246,9 @@ impl Pool {
         shape: ShapeId,
         line: LineId,
         state: &State,
-        now: LogTime,
     ) -> Option<Reservation> {
-        let cards = self.cards_to_keep(keeping, shape)?;
-        let free_by = reserve::free_by(&self.index, state, &cards, now);
-        Some(Reservation { holder, shape, line, cards, free_by, out_of_turn: false })
+        let kept = self.room_to_keep(keeping, shape, state)?;
+        Some(Reservation { holder, shape, line, kept, out_of_turn: false })
     }
 
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
@@ -194,18 +256,20 @@ impl Pool {
         let Some((holder, id)) = keeping.next_blocked(self, line) else { return };
         let mut search = keeping.searches.get(&line).copied().unwrap_or_default();
         search.after = Some(holder);
-        search.over |= keeping.in_force.iter().any(|(kept, _)| kept.holder == holder);
+        let known = keeping.in_force.iter().find(|(kept, _)| kept.holder == holder);
+        let (is_kept, enough) = known.map_or((false, false), |(kept, _)| (true, kept.is_enough(state, now, limits)));
+        search.over |= enough;
         let Some(shape) = self.line.shapes.get(id) else { return };
         let short = matches!(shape.block, Some(Block::Capacity { .. }));
         // What its queue would not let start is not worth keeping cards for.
-        if short && !search.over && self.admits_least(state, shape) {
+        if short && !search.over && !is_kept && self.admits_least(state, shape) {
             let patient = waited(state, holder, now).is_some_and(|waited| waited >= limits.reserve_after);
             search.over = !patient || keeping.in_force.len() >= limits.reservations;
             if !search.over {
-                match self.keep_for(keeping, holder, id, line, state, now) {
+                match self.keep_for(keeping, holder, id, line, state) {
                     Some(fresh) => {
-                        search.over = true;
-                        self.put_in_force(keeping, fresh);
+                        search.over = fresh.is_enough(state, now, limits);
+                        self.put_in_force(keeping, fresh, now);
                     }
                     None => {
                         search.impossible += 1;
@@ -220,23 +284,23 @@ impl Pool {
         keeping.searches.insert(line, search);
     }
 
-    /// The cards to keep for a shape beside those that are kept already. That the pool has none is remembered until it changes.
-    fn cards_to_keep(&mut self, keeping: &mut Keeping, id: ShapeId) -> Option<Vec<CardId>> {
+    /// What to keep for a shape beside what is kept already. That the pool has nothing is remembered until it changes.
+    fn room_to_keep(&mut self, keeping: &mut Keeping, id: ShapeId, state: &State) -> Option<Kept> {
         let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.prospects))?;
         let demand = shape.demand.of_gang(shape.demand.gang_min);
         keeping.set_hidden(&mut self.index, true);
-        let mut seek = |index: &Index| {
+        let mut seek = |index: &mut Index| {
             self.work.reservations_sought += 1;
-            reserve::cards_for(index, &demand)
+            reserve::find(index, state, &demand)
         };
-        let found = seek(&self.index);
+        let found = seek(&mut self.index);
         if found.is_some() {
             return found;
         }
         if !keeping.in_force.is_empty() {
             // With what is kept for others there might be some: then this one is only to wait for its turn.
             keeping.set_hidden(&mut self.index, false);
-            let with_all = seek(&self.index);
+            let with_all = seek(&mut self.index);
             keeping.set_hidden(&mut self.index, true);
             with_all.is_none().then(|| self.line.shapes.has_no_cards(id, self.prospects));
         } else {
@@ -245,16 +309,17 @@ impl Pool {
         None
     }
 
-    fn put_in_force(&mut self, keeping: &mut Keeping, fresh: Reservation) {
+    fn put_in_force(&mut self, keeping: &mut Keeping, fresh: Reservation, now: LogTime) {
         let old =
-            keeping.before.iter().position(|old| old.line == fresh.line).map(|place| keeping.before.remove(place));
+            keeping.before.iter().position(|old| old.holder == fresh.holder).map(|place| keeping.before.remove(place));
         if let Some(old) = old {
-            // Kept for another job until now, or for longer than was known: whoever was kept away is tried again.
-            let anew = old.holder != fresh.holder || old.free_by < fresh.free_by;
-            let released = old.cards.iter().copied().filter(|card| anew || !fresh.cards.contains(card));
-            self.wake_for_cards(&released.collect::<Vec<_>>(), None);
+            // Kept for longer than was known: whoever was kept away is tried again.
+            let (until, longer) = (fresh.kept.free_by, old.kept.free_by < fresh.kept.free_by);
+            let anew = longer && until > Some(now);
+            let still = if anew { &Kept::default() } else { &fresh.kept };
+            self.wake_for_kept(&old.kept, still, None);
         }
-        self.index.set_hidden(&fresh.cards, true);
+        fresh.kept.set_hidden(&mut self.index, true);
         keeping.in_force.push((fresh, true));
     }
 
@@ -262,41 +327,43 @@ impl Pool {
     fn release_before(&mut self, keeping: &mut Keeping, line: LineId) {
         while let Some(place) = keeping.before.iter().position(|old| old.line == line) {
             let old = keeping.before.remove(place);
-            self.wake_for_cards(&old.cards, None);
+            self.wake_for_kept(&old.kept, &Kept::default(), None);
         }
+    }
+
+    /// What was kept may be used as far as it is not kept still; those of the line `but` know it already.
+    fn wake_for_kept(&mut self, old: &Kept, still: &Kept, but: Option<LineId>) {
+        if old == still {
+            return;
+        }
+        let cards = old.beyond(&self.index, still);
+        self.wake_for_cards(&cards, but);
     }
 
     /// Nothing is left to be tried: whatever was kept before and is not any more may be used. Answers whether that was anything.
     pub(crate) fn release_rest(&mut self, keeping: &mut Keeping) -> bool {
         let rest = std::mem::take(&mut keeping.before);
-        rest.iter().for_each(|old| self.wake_for_cards(&old.cards, None));
+        rest.iter().for_each(|old| self.wake_for_kept(&old.kept, &Kept::default(), None));
         !rest.is_empty()
     }
 
     /// Shows the kept cards that a job may use, and hides the others.
     pub(crate) fn show_to(&mut self, keeping: &mut Keeping, id: ShapeId, now: LogTime) {
         let Some(shape) = self.line.shapes.get(id) else { return };
-        let (key, line) = (Arc::clone(&shape.key), shape.line);
-        let (shape_limit, recalls) = (key.limit(), self.queues.may_recall(&key.queue));
-        for (kept, hidden) in &mut keeping.in_force {
-            let over_by = shape_limit.map(|limit| now.after(limit.saturating_add(STOPPING)));
-            let in_time = over_by.is_some_and(|over| kept.free_by.is_some_and(|free| over <= free));
-            let recalls = kept.out_of_turn && kept.line != line && recalls;
-            let hide = kept.shape != id && !in_time && !recalls;
-            if *hidden != hide {
-                self.index.set_hidden(&kept.cards, hide);
-                *hidden = hide;
-            }
+        let recalls = self.queues.may_recall(&shape.key.queue);
+        let job = Applicant { shape: Some(id), line: Some(shape.line), over_by: over_by(&shape.key, now), recalls };
+        // Who has a reservation is not hindered by later ones: they may keep more of a host than is free beside the first now.
+        let own = keeping.in_force.iter().position(|(reservation, _)| reservation.shape == id).unwrap_or(usize::MAX);
+        for (number, (reservation, hidden)) in keeping.in_force.iter_mut().enumerate() {
+            reservation.kept.change(&mut self.index, hidden, number < own && reservation.binds(&job));
         }
     }
 
     /// Ends a round: the reservations are remembered for the next one.
     pub(crate) fn end_keeping(&mut self, keeping: Keeping) {
-        for (kept, hidden) in keeping.in_force {
-            if hidden {
-                self.index.set_hidden(&kept.cards, false);
-            }
-            self.reservations.push(kept);
+        for (reservation, mut hidden) in keeping.in_force {
+            reservation.kept.change(&mut self.index, &mut hidden, false);
+            self.reservations.push(reservation);
         }
         self.reservations.extend(keeping.before);
     }
@@ -307,8 +374,23 @@ impl Pool {
     }
 }
 
+/// Since when a job waits for its grant.
+fn waits_since(state: &State, holder: WaitingKey) -> Option<LogTime> {
+    let job = state.job(holder.job)?;
+    Some(job.waiting_since().max(job.not_before))
+}
+
 /// How long a job has waited for its grant.
 fn waited(state: &State, holder: WaitingKey, now: LogTime) -> Option<Duration> {
-    let job = state.job(holder.job)?;
-    Some(now.since(job.waiting_since().max(job.not_before)))
+    Some(now.since(waits_since(state, holder)?))
+}
+
+/// How long a job must have waited not to wait for its turn any more.
+fn very_long(limits: &Limits) -> Duration {
+    limits.reserve_after.saturating_mul(VERY_LONG)
+}
+
+/// Whether a job has waited so long that it does not wait for its turn any more.
+fn has_waited_long(state: &State, holder: WaitingKey, now: LogTime, limits: &Limits) -> bool {
+    waited(state, holder, now).is_some_and(|waited| waited > very_long(limits))
 }

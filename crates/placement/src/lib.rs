@@ -7,20 +7,30 @@
 //!   what changed; none looks at the whole pool, except the first of its kind after prices were made anew.
 //! * [`Pool::decide`] goes through the lines of waiting jobs once, whoever's turn it is, and grants what fits, where it costs least
 //!   of what the room could have been used for (`price`; docs/decisions/0007-placement-score.md): on one card, over the cards of
-//!   a node or over nodes (P1, P9), gangs whole, within the maxima of queues and what hosts have left, with renumbering where it
-//!   makes room (P7, P10). Turns follow from guarantees and fair share, lower priorities of the same queue give way, loans are
+//!   a node or over nodes (P1, P9), gangs whole and close together (docs/decisions/0011-racks.md), within the maxima of queues and what
+//!   hosts have left, with renumbering where it makes room (P7, P10). Turns follow from guarantees and fair share, lower priorities of the same queue give way, loans are
 //!   recalled (P5d, law L4), and cards are kept free for first jobs of queues that wait too long.
 //! * [`Pool::explain`] and [`Pool::preview`] answer *why* and *what if* with the same code that decides.
 //! * [`Pool::make_room`] finds few moves after which a job fits, [`Pool::fragmentation`] says how much of what is free the observed mix
 //!   of requests cannot use.
 //! * [`check`] validates any plan against the state, independently of the code that made it.
 //!
-//! What it does not do: a gang whose virtual cards spread over cards is placed member by member without going back, so that it may wait
-//! although some other division would fit; and preemption compares a bounded number of cards, so that it is cheap but not
-//! always cheapest.
+//! What it does not do:
+//!
+//! * It does not go back. A gang is placed class by class and rack by rack, then node by node, then card by card; where its virtual cards
+//!   spread over cards or nodes, each is placed beside those before it. So one may wait although some other division would fit, and what a
+//!   reservation keeps for such a gang is counted by sums where no exact way is found.
+//! * It does not search for the cheapest preemption of all: a bounded number of cards is compared, and of gangs that spread, or whose
+//!   wishes must be met, victims are given up in order and then spared. Cheap, but not always cheapest.
+//! * It knows no distance above the rack: other levels are labels, by the wishes `together` and `spread`.
+//! * It keeps room for a few jobs at once, not for all that wait ([`Limits::reservations`]), and does not know when jobs without a time
+//!   limit end: whoever needs what such a job holds may wait for ever.
+//! * A decision never moves a job that runs: [`compact`], [`move_job`] and [`Pool::make_room`] plan moves for whoever asks for them.
 //!
 //! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `price` and `index::worth` (what a place costs), `line` (who is tried), `preempt` and `reserve`.
 
+mod added;
+mod binding;
 mod check;
 mod compact;
 mod decide;
@@ -35,6 +45,7 @@ mod line;
 mod loss;
 mod make_room;
 mod mix;
+mod movers;
 mod pool;
 mod preempt;
 mod preview;
@@ -46,6 +57,7 @@ mod shortage;
 mod tariff;
 mod terms;
 mod unmet;
+mod verdict;
 mod victims;
 mod what_if;
 mod when;
@@ -62,7 +74,7 @@ pub use loss::Loss;
 pub use pool::Pool;
 pub use preview::{Preview, PreviewedVictim};
 pub use terms::{NodeTerms, Term, terms};
-pub use what_if::{Capacity, Change, Moved, Moves, WhatIf, what_if};
+pub use what_if::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
 pub use when::{Assumptions, Estimate, Unknown, Whom, when};
 pub use why::{Explanation, WaitCode};
 pub use work::Work;

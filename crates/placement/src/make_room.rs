@@ -1,169 +1,193 @@
 //! Making room: few moves of running jobs after which a job fits that does not fit now.
 //!
 //! Room for one more job is often there, but divided: cards with room on a node whose host is used up, hosts with room beside full
-//! cards. One or two moves put it together. Nodes are looked at where so few moves would be enough by the numbers; the
-//! cheapest of them are tried out on the index, and every trial is undone.
+//! cards, halves of cards on several nodes. A few moves put it together. Nodes are looked at where so few moves would be enough by the
+//! numbers; the cheapest ways are tried out on the index, and every trial is undone. Whoever is moved goes where it costs least of what the
+//! room could have been used for, as if it were placed for the first time.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use tessera_ledger::{Allocation, AllocationPhase, Job, JobId, JobState, NodeId, PlanPart, State, WorkerState};
+use tessera_ledger::{CardId, Job, JobId, LogTime, Span, State};
 
+use crate::compact::{CompactionOrder, PlannedMove};
 use crate::demand::Demand;
-use crate::fit;
-use crate::index::node::NodeEntry;
+use crate::fit::{self, Placement};
+use crate::movers::{Mover, Rules, Way, movers_by_node};
 use crate::pool::Pool;
 use crate::preempt::vacate;
-use crate::victims::{live_slices, live_workers};
+use crate::why::fits;
 
-/// Most ways that are tried out.
+/// Most ways that are tried out, of those that take equally many moves and are alike in whether they lose work.
 const TRIED: usize = 48;
 
-/// Most jobs of one node that are combined with one another.
-const COMBINED: usize = 16;
-
-/// A running job that could go elsewhere.
-#[derive(Clone)]
-struct Mover {
-    job: Arc<Job>,
-    allocation: Arc<Allocation>,
-    /// Blocks that it holds.
-    blocks: u64,
-}
-
-/// Movers of one node, cheapest ways first: what they hold together, the node, and who they are.
-type Way = (u64, NodeId, Vec<Mover>);
-
 impl Pool {
-    /// Looks for at most `most_moves` moves of running jobs after which `job`, which waits and does not fit, would fit. Each is lawful as
-    /// part of a plan now, and all of them together. Fewer moves go before more, then those of jobs that hold less. Jobs that
-    /// cannot be preempted are not moved. Answers `None` when it finds none; leaves everything as it was.
-    pub fn make_room(&mut self, state: &State, job: JobId, most_moves: usize) -> Option<Vec<PlanPart>> {
+    /// Looks for moves of running jobs, within what the order allows, after which `job`, which waits and does not fit, would fit. They are
+    /// made one after the other. Moves that lose no work go before those that do, then fewer before more, then those that lose less
+    /// and are of jobs that hold less. Answers `None` when it finds none; leaves everything as it was.
+    pub fn make_room(
+        &mut self,
+        state: &State,
+        now: LogTime,
+        job: JobId,
+        order: &CompactionOrder,
+    ) -> Option<Vec<PlannedMove>> {
+        let rules = Rules { order, now, stay: &BTreeSet::new() };
+        self.make_room_if(state, &rules, job, &mut |_| true)
+    }
+
+    /// The same by moves that somebody else accepts as well.
+    pub(crate) fn make_room_if(
+        &mut self,
+        state: &State,
+        rules: &Rules<'_>,
+        job: JobId,
+        accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
+    ) -> Option<Vec<PlannedMove>> {
         self.settle(state, state.time());
         self.reprice_if_due(state);
-        let spec = Arc::clone(&state.job(job).filter(|job| job.is_waiting())?.spec);
-        let demand = Demand::compile(&spec, &self.index.classes, state.config());
-        if demand.gang != 1 || demand.offers.is_empty() {
+        let waiting = state.job(job).filter(|job| job.is_waiting())?;
+        let demand = Demand::compile(&waiting.spec, &self.index.classes, state.config());
+        let demand = demand.of_gang(demand.gang_min);
+        // Virtual cards of a gang are found room for one by one; which room that is must not matter to the others.
+        let apart = demand.gang == 1 || demand.span == Span::Card && !demand.wishes.are_hard();
+        if demand.offers.is_empty() || !apart || fits(&mut self.index, &demand) {
             return None;
         }
-        let nodes: Vec<NodeId> = self.index.nodes().map(|(id, _)| id).collect();
-        for moves in 1..=most_moves.min(2) {
-            let mut ways: Vec<Way> = Vec::new();
-            for id in &nodes {
-                ways.extend(self.cheapest_way(state, *id, &demand, moves));
+        let mark = self.index.mark();
+        let mut found = self.room_for_gang(state, rules, &demand, accept);
+        self.index.undo_to(mark);
+        found.iter_mut().flatten().for_each(|planned| planned.makes_room_for = Some(job));
+        found
+    }
+
+    /// Whether a waiting job lacks nothing but room.
+    pub(crate) fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
+        let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
+        let least = demand.of_gang(demand.gang_min);
+        let amount = least.least(state.config().block_size);
+        self.queues.admit(&job.spec.queue, amount, &[]).is_ok() && !fits(&mut self.index, &least)
+    }
+
+    /// Room for each virtual card for which there is none beside the others, one after the other; what was found stays taken.
+    fn room_for_gang(
+        &mut self,
+        state: &State,
+        rules: &Rules<'_>,
+        demand: &Demand,
+        accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
+    ) -> Option<Vec<PlannedMove>> {
+        let one = demand.of_gang(1);
+        let mut missing = demand.gang;
+        while missing > 0 && fit::place(&mut self.index, &one).is_ok() {
+            missing -= 1;
+        }
+        let mut stay = rules.stay.clone();
+        let mut moves: Vec<PlannedMove> = Vec::new();
+        for left in (0..missing).rev() {
+            let most = (rules.order.moves as usize).saturating_sub(moves.len());
+            let rules = Rules { stay: &stay, ..*rules };
+            let mut with_those_before = |more: &[PlannedMove]| accept(&[&moves[..], more].concat());
+            let more = self.room_for_one(state, &rules, &one, most, &mut with_those_before)?;
+            stay.extend(more.iter().map(|planned| planned.job));
+            moves.extend(more);
+            // What is left over of the room that was made may be enough for the next one too.
+            if left > 0 && fits(&mut self.index, &demand.of_gang(left)) {
+                break;
             }
-            ways.sort_by_key(|(blocks, node, _)| (*blocks, *node));
-            for (_, node, movers) in ways.into_iter().take(TRIED) {
-                if let Some(parts) = self.try_out(state, node, &movers, &demand) {
-                    return Some(parts);
+        }
+        Some(moves).filter(|moves| !moves.is_empty())
+    }
+
+    /// Moves after which one virtual card fits. They and the virtual card stay in the index.
+    fn room_for_one(
+        &mut self,
+        state: &State,
+        rules: &Rules<'_>,
+        demand: &Demand,
+        most: usize,
+        accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
+    ) -> Option<Vec<PlannedMove>> {
+        let nodes = movers_by_node(&self.index, state, rules, demand);
+        for losing_work in [false, true] {
+            if losing_work && !rules.order.losing_work {
+                break;
+            }
+            for count in 1..=most.min(3) {
+                // Three stands for as many as it takes.
+                let most = if count < 3 { count } else { most };
+                let of_node = |movers| Way::cheapest(&self.index, movers, demand, losing_work, count, most);
+                let mut ways: Vec<Way> = nodes.iter().filter_map(of_node).collect();
+                ways.sort_by_key(Way::cost);
+                for way in ways.into_iter().take(TRIED) {
+                    if let Some(moves) = self.try_out(state, &way, demand, accept) {
+                        return Some(moves);
+                    }
                 }
             }
         }
         None
     }
 
-    /// The movers of a node, so many of them, that hold least and without whom the job would fit there by the numbers.
-    fn cheapest_way(&self, state: &State, id: NodeId, demand: &Demand, moves: usize) -> Option<Way> {
-        let node = self.index.node(id)?;
-        if !node.node.as_ref().is_some_and(|node| demand.accepts(node) && demand.workers_on(node) > 0) {
-            return None;
-        }
-        let mut movers = movers_on(state, id);
-        movers.sort_by_key(|mover| (mover.blocks, mover.job.id));
-        movers.truncate(COMBINED);
-        let enough = |chosen: &[&Mover]| would_fit(node, demand, chosen);
-        let alone = movers.iter().find(|mover| enough(&[mover])).map(|mover| vec![mover.clone()]);
-        if moves == 1 {
-            return alone.map(|movers| (movers[0].blocks, id, movers));
-        }
-        let pairs = (0..movers.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
-        let pair = pairs
-            .filter(|(first, second)| enough(&[&movers[*first], &movers[*second]]))
-            .min_by_key(|(first, second)| movers[*first].blocks + movers[*second].blocks)?;
-        let chosen = vec![movers[pair.0].clone(), movers[pair.1].clone()];
-        Some((chosen[0].blocks + chosen[1].blocks, id, chosen))
-    }
-
-    /// Moves these away from the node and places the job, in a trial; answers the moves if that succeeds.
-    fn try_out(&mut self, state: &State, node: NodeId, movers: &[Mover], demand: &Demand) -> Option<Vec<PlanPart>> {
-        let mark = self.index.mark();
-        let moves = self.move_away(state, node, movers);
-        let fits = moves.is_some() && {
-            for mover in movers {
-                vacate(&mut self.index, &mover.allocation, mover.job.spec.host);
+    /// Moves these away and places the virtual card. They leave the node; if that cannot be, only the cards that they are on.
+    fn try_out(
+        &mut self,
+        state: &State,
+        way: &Way,
+        demand: &Demand,
+        accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
+    ) -> Option<Vec<PlannedMove>> {
+        let sources: BTreeSet<CardId> = way.movers.iter().flat_map(|mover| mover.cards()).collect();
+        let of_node: BTreeSet<CardId> = self.index.node(way.node)?.cards.iter().map(|card| card.id).collect();
+        let whole: BTreeSet<CardId> = of_node.union(&sources).copied().collect();
+        let narrow = (whole != sources).then_some(sources);
+        std::iter::once(whole).chain(narrow).find_map(|closed| {
+            let mark = self.index.mark();
+            let moves = self.move_away(state, &way.movers, closed);
+            let done = moves.filter(|moves| fit::place(&mut self.index, demand).is_ok() && accept(moves));
+            if done.is_none() {
+                self.index.undo_to(mark);
             }
-            fit::place(&mut self.index, demand).is_ok()
-        };
-        self.index.undo_to(mark);
-        moves.filter(|_| fits)
-    }
-
-    /// Finds other nodes for the movers. Their targets are taken before their sources are given back, as the ledger does it.
-    fn move_away(&mut self, state: &State, node: NodeId, movers: &[Mover]) -> Option<Vec<PlanPart>> {
-        let cards: Vec<_> =
-            self.index.node(node)?.cards.iter().filter(|card| !card.hidden).map(|card| card.id).collect();
-        self.index.set_hidden(&cards, true);
-        let mut parts = Vec::new();
-        for mover in movers {
-            let own = Demand::compile(&mover.job.spec, &self.index.classes, state.config());
-            let target = fit::place(&mut self.index, &own).ok();
-            let lawful = target.filter(|target| {
-                target.renumbered.is_empty() && target.workers.len() == mover.allocation.workers.len()
-            });
-            parts.extend(lawful.map(|target| PlanPart::Move { job: mover.job.id, workers: target.workers }));
-        }
-        self.index.set_hidden(&cards, false);
-        (parts.len() == movers.len()).then_some(parts)
-    }
-}
-
-/// The running jobs of one virtual card that are on this node alone and may be disturbed.
-fn movers_on(state: &State, node: NodeId) -> Vec<Mover> {
-    let mover = |allocation: &Arc<Allocation>| {
-        let job = state.job(allocation.job)?;
-        let whole = allocation.workers.iter().all(|worker| worker.node == node && worker.state == WorkerState::Running);
-        let movable = job.state == JobState::Running
-            && job.allocation == Some(allocation.id)
-            && allocation.phase == AllocationPhase::Active
-            && job.spec.preemptible
-            && job.spec.gang == 1
-            && whole;
-        let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
-        movable.then(|| Mover { job: Arc::clone(job), allocation: Arc::clone(allocation), blocks })
-    };
-    state.allocations_on(node).filter_map(mover).collect()
-}
-
-/// Whether the job would fit the node without these, by what they hold there.
-fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
-    let host = node.host.map(|left| {
-        movers.iter().fold(left, |left, mover| {
-            let workers = u32::try_from(live_workers(&mover.allocation).count()).unwrap_or(u32::MAX);
-            left.more(mover.job.spec.host.times(workers))
+            done
         })
-    });
-    if host.is_some_and(|left| !left.holds(demand.host)) {
-        return false;
     }
-    let mut given: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    for slice in movers.iter().flat_map(|mover| live_slices(&mover.allocation)) {
-        let card = given.entry(slice.card).or_default();
-        *card = (card.0.saturating_add(slice.length.0), card.1.saturating_add(slice.memory.0));
+
+    /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are given back, as the
+    /// ledger does it.
+    fn move_away(&mut self, state: &State, movers: &[Mover], closed: BTreeSet<CardId>) -> Option<Vec<PlannedMove>> {
+        let shown = |card: &CardId| self.index.card(*card).is_some_and(|card| !card.hidden);
+        let closed: Vec<CardId> = closed.into_iter().filter(shown).collect();
+        self.index.set_hidden(&closed, true);
+        let moves: Option<Vec<PlannedMove>> = movers.iter().map(|mover| self.move_one(state, mover)).collect();
+        self.index.set_hidden(&closed, false);
+        if moves.is_some() {
+            movers.iter().for_each(|mover| self.leave(mover));
+        }
+        moves
     }
-    let mut found = 0u32;
-    for card in node.cards.iter().filter(|card| card.usable && !card.hidden) {
-        let Some(offer) = demand.offer_of(card.class) else { continue };
-        let (blocks, memory) = given.get(&card.id).copied().unwrap_or_default();
-        let (blocks, memory) = (card.free.total().saturating_add(blocks), card.memory_free.saturating_add(memory));
-        let whole = blocks >= card.blocks && memory >= card.memory;
-        found = match demand.whole {
-            true => found.saturating_add(if whole { card.blocks } else { 0 }),
-            false if memory >= demand.memory => found.max(blocks),
-            false => found,
-        };
-        if found >= offer.need {
-            return true;
+
+    fn move_one(&mut self, state: &State, mover: &Mover) -> Option<PlannedMove> {
+        let members = |planned: &Placement| planned.workers.iter().map(|worker| worker.member).collect::<Vec<_>>();
+        let own = Demand::compile(&mover.job.spec, &self.index.classes, state.config()).of_gang(mover.members());
+        let target = fit::place(&mut self.index, &own).ok()?;
+        let same = members(&target).into_iter().eq(mover.allocation.workers.iter().map(|worker| worker.member));
+        same.then(|| PlannedMove {
+            job: mover.job.id,
+            from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
+            workers: target.workers,
+            renumbered: target.renumbered.into_iter().collect(),
+            loss: mover.loss,
+            makes_room_for: None,
+        })
+    }
+
+    /// Gives back what a mover held. It has left when the job is placed, so that its cards can be renumbered as before.
+    fn leave(&mut self, mover: &Mover) {
+        let cards: BTreeSet<CardId> = mover.cards().collect();
+        let pinned: Vec<(CardId, bool)> =
+            cards.iter().filter_map(|id| Some((*id, self.index.card(*id)?.pinned))).collect();
+        vacate(&mut self.index, &mover.allocation, mover.job.spec.host);
+        for (card, pinned) in pinned {
+            self.index.change(card, |card| card.pinned = pinned);
         }
     }
-    false
 }

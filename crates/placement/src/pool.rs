@@ -105,9 +105,12 @@ impl Pool {
                 }
                 Touched::Allocation(id) => {
                     preemptible.extend(self.victims.update(state, *id));
+                    let workers = state.allocation(*id).map(|allocation| Arc::clone(&allocation.workers));
+                    for worker in workers.iter().flat_map(|workers| workers.iter()) {
+                        self.index.forget_schedule(worker.node);
+                    }
                     // Whoever avoided a job that has left may want any card of the node now.
                     let left = self.index.surroundings.update(state, *id);
-                    self.prospects += u64::from(!left.is_empty());
                     freed.extend(left.into_iter().flat_map(|node| self.index.usable_cards(node)));
                 }
                 Touched::Job(id) => {
@@ -137,8 +140,8 @@ impl Pool {
     /// How much was looked at so far.
     #[must_use]
     pub fn work(&self) -> Work {
-        let (costs_computed, uses_recounted) = (self.index.judged(), self.queues.uses_recounted());
-        Work { costs_computed, uses_recounted, ..self.work }
+        let (costs_computed, nodes_looked_at) = (self.index.judged(), self.index.looked_at());
+        Work { costs_computed, nodes_looked_at, uses_recounted: self.queues.uses_recounted(), ..self.work }
     }
 
     /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties between equally good
@@ -181,14 +184,12 @@ impl Pool {
 
     /// Forgets what earlier plans took and the ledger did not confirm, and lets in the jobs whose time has come.
     pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
-        self.index.surroundings.settle();
+        self.index.settle();
         let freed = self.index.read_stale(state);
         let queues = self.queues.read_stale(state);
         self.wake(state, &freed, queues);
         self.queues.settle(state, now);
         for job in self.line.planned() {
-            // Refused: jobs that would have avoided it may find room again.
-            self.prospects += u64::from(state.job(job).is_some_and(|job| job.is_waiting()));
             self.line.update(job, state.job(job), now, &self.index.classes, state.config());
         }
         self.line.advance(now);

@@ -1,12 +1,14 @@
 //! What would happen to a job if it were submitted now, without doing it.
 
-use tessera_ledger::{JobId, JobSpec, LogTime, MilliTflops, PlannedWorker, Rejection, State};
+use std::sync::Arc;
 
-use crate::decide::place_admitted;
-use crate::demand::Demand;
-use crate::fit;
+use tessera_ledger::state::WaitingKey;
+use tessera_ledger::{JobId, JobSpec, LogTime, PlannedWorker, Rejection, State};
+
+use crate::loss::Loss;
 use crate::pool::Pool;
-use crate::preempt::{self, Beneficiary, InPlan};
+use crate::preempt::Victim;
+use crate::verdict::{Candidate, Verdict};
 use crate::why::Explanation;
 
 /// A job that would be preempted, and what it would lose.
@@ -14,8 +16,8 @@ use crate::why::Explanation;
 pub struct PreviewedVictim {
     /// The job.
     pub job: JobId,
-    /// Compute that it would give back, at the pool's reference precision.
-    pub compute: MilliTflops,
+    /// What it would give back, and lose.
+    pub loss: Loss,
 }
 
 /// What would happen.
@@ -40,8 +42,10 @@ pub enum Preview {
 }
 
 impl Pool {
-    /// Tries a job as if it had been submitted at `now`, before all others of its priority. Leaves everything as it was.
+    /// Tries a job as if it were submitted at `now` and nobody else were granted anything before it, at the
+    /// prices of room that the next decision goes by. Leaves everything as it was.
     pub fn preview(&mut self, state: &State, spec: &JobSpec, now: LogTime) -> Preview {
+        let now = now.max(state.time());
         if let Err(refusal) = spec.check() {
             return Preview::Refused(refusal);
         }
@@ -51,37 +55,19 @@ impl Pool {
         if state.queue(&spec.queue).is_none() {
             return Preview::Refused(Rejection::UnknownQueue(spec.queue.clone()));
         }
-        let all = Demand::compile(spec, &self.index.classes, state.config());
-        // It waits, and others give way, for the least number of virtual cards; it starts with as many as fit.
-        let demand = all.of_gang(all.gang_min);
-        let Some(shortage) = self.shortage(state, &spec.queue, &demand, None) else {
-            let kept: Vec<_> = self.reservations.iter().flat_map(|kept| kept.cards.clone()).collect();
-            self.index.set_hidden(&kept, true);
-            let mark = self.index.mark();
-            let placed = place_admitted(&mut self.index, &all, &self.queues, &spec.queue, state.config().block_size);
-            self.index.undo_to(mark);
-            self.index.set_hidden(&kept, false);
-            return Preview::Starts { workers: placed.ok().flatten().unwrap_or_default().workers };
-        };
-        let mark = self.index.mark();
-        let missing = fit::place(&mut self.index, &demand).err().map_or(0, |short| short.missing);
-        self.index.undo_to(mark);
-        let least = demand.least(state.config().block_size);
-        let job = Beneficiary { demand: &demand, priority: spec.priority, queue: &spec.queue, least, missing };
-        let search = preempt::search(&mut self.index, state, now, &self.victims, &self.queues, job, &InPlan::default());
-        let Some((placement, victims)) = search.found else { return Preview::Waits(shortage) };
-        let amount = crate::queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
-        if !preempt::legal(&self.queues, &spec.queue, amount, &victims) {
-            return Preview::Waits(shortage);
+        self.reprice_if_due(state);
+        let job = Candidate::new(self, state, spec, WaitingKey::of_next(spec.priority, now));
+        match self.judge(state, &job, now) {
+            Err(explanation) => Preview::Waits(explanation),
+            Ok(Verdict { placement, victims }) if victims.is_empty() => Preview::Starts { workers: placement.workers },
+            Ok(Verdict { placement, victims }) => {
+                let told = |victim: &Arc<Victim>| {
+                    let job = state.job(victim.job)?;
+                    Some(PreviewedVictim { job: victim.job, loss: Loss::of(state, job, now) })
+                };
+                let victims = victims.iter().filter_map(told).collect();
+                Preview::Preempts { workers: placement.workers, victims }
+            }
         }
-        if self.queues.admit(&spec.queue, amount, &preempt::given_back(&victims)).is_err() {
-            return Preview::Waits(shortage);
-        }
-        let block_size = state.config().block_size.0;
-        let victims = victims.into_iter().map(|victim| PreviewedVictim {
-            job: victim.job,
-            compute: MilliTflops(victim.blocks.saturating_mul(block_size)),
-        });
-        Preview::Preempts { workers: placement.workers, victims: victims.collect() }
     }
 }

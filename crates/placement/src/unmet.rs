@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{HostRequest, Mebibytes, MilliCpus};
+use tessera_ledger::{HostRequest, Mebibytes, MilliCpus, State};
 
 use crate::demand::Demand;
 use crate::index::Index;
+use crate::reserve;
 use crate::why::{Explanation, WaitCode, fits};
 
 /// The wish that alone keeps a job from starting; `None` when the pool has too little for it anyway.
@@ -38,6 +39,26 @@ pub(crate) fn explain(index: &mut Index, demand: &Demand) -> Option<Explanation>
     );
     let both = without(demand.wishes.softened());
     both.then(|| Explanation::new(WaitCode::Affinity, text).changed_by("leave out affinity.together or affinity.avoid"))
+}
+
+/// Whether a job can never start in this pool because its workers must be together: no value of the label has room for all of them even if
+/// all other work ended, but the pool has.
+pub(crate) fn is_never_together(index: &Index, state: &State, demand: &Demand) -> bool {
+    let anywhere = || Demand { wishes: Arc::new(demand.wishes.without_together()), ..demand.clone() };
+    !demand.wishes.together().is_empty()
+        && !reserve::could_hold(index, state, demand)
+        && reserve::could_hold(index, state, &anywhere())
+}
+
+/// That it can never start for that.
+pub(crate) fn never_together(demand: &Demand) -> Explanation {
+    let key = demand.wishes.together();
+    let text = format!(
+        "the nodes with any one value of the label {key:?} would not hold all its workers if all other work on them ended; waiting does \
+         not help"
+    );
+    Explanation::new(WaitCode::Affinity, text)
+        .changed_by("leave out affinity.together, ask for fewer or smaller virtual cards, or add or uncordon nodes")
 }
 
 /// What hosts lack, where cards would do; `None` when the cards have too little anyway.

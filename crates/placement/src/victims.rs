@@ -100,3 +100,9 @@ pub(crate) fn live_workers(allocation: &Allocation) -> impl Iterator<Item = &Wor
 pub(crate) fn live_slices(allocation: &Allocation) -> impl Iterator<Item = &Slice> {
     live_workers(allocation).flat_map(|worker| &worker.slices)
 }
+
+/// The slices of a grant that count in its queue: those of lost workers too.
+pub(crate) fn unstopped_slices(allocation: &Allocation) -> impl Iterator<Item = &Slice> {
+    let unstopped = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+    unstopped.flat_map(|worker| &worker.slices)
+}

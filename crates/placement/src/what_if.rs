@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{
     BlockCount, CardDescription, CardHealth, CardKind, Command, Eligibility, JobId, JobState, LogTime, Mebibytes,
-    MilliTflops, NodeDescription, NodeId, Outcome, PlannedWorker, QueueSettings, Rejection, State,
+    MilliCpus, MilliTflops, NodeId, Outcome, PlannedWorker, QueueSettings, Rejection, State,
 };
 
+use crate::added;
 use crate::limits::Limits;
 use crate::rehearsal::Rehearsal;
 use crate::why::Explanation;
@@ -18,14 +19,26 @@ pub enum Change {
     /// Nodes are drained: what runs there leaves them.
     Drain(BTreeSet<NodeId>),
     /// Nodes are added, all alike.
-    Add {
-        /// The cards of each.
-        cards: Vec<CardDescription>,
-        /// How many.
-        nodes: u32,
-    },
+    Add(AddedNodes),
     /// A queue is made or changed.
     Queue(QueueSettings),
+}
+
+/// Nodes that are only thought of, all alike. What is not said of them is taken from a node of the pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddedNodes {
+    /// The cards of each.
+    pub cards: Vec<CardDescription>,
+    /// How many.
+    pub nodes: u32,
+    /// The node that they are like; `None`: the one whose cards of the same models are most like theirs in number.
+    pub like: Option<NodeId>,
+    /// Processor time of each host, if it is not as that node's.
+    pub cpu: Option<MilliCpus>,
+    /// Memory of each host, if it is not as that node's.
+    pub memory: Option<Mebibytes>,
+    /// Labels beside that node's, and instead of them.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What cards of one kind offer to new work and to work that runs there.
@@ -66,6 +79,8 @@ pub struct WhatIf {
     pub before: BTreeMap<CardKind, Capacity>,
     /// By kind of card, after the change.
     pub after: BTreeMap<CardKind, Capacity>,
+    /// The node that hosts, labels and links of added ones were taken from.
+    pub like: Option<NodeId>,
     /// Jobs that run and would be suspended by the change: they leave their nodes or give way, and go on elsewhere or wait.
     pub displaced: Vec<Moved>,
     /// Jobs that wait and would start because of the change.
@@ -94,11 +109,16 @@ pub fn what_if(state: &State, now: LogTime, change: &Change) -> Result<(WhatIf, 
             return Err(rejection);
         }
     }
+    let like = match change {
+        Change::Add(added) => added::like(state, added),
+        Change::Drain(_) | Change::Queue(_) => None,
+    };
     let after = capacity(&with.state);
     let changed = with.settle(&limits);
     let mut answer = WhatIf {
         before: capacity(state),
         after,
+        like,
         waiting_before: waiting(&without.state),
         waiting_after: waiting(&with.state),
         whole: unchanged.whole && changed.whole,
@@ -118,30 +138,12 @@ fn commands(state: &State, change: &Change) -> Vec<Command> {
             };
             nodes.iter().map(drain).collect()
         }
-        Change::Add { cards, nodes } => (0..*nodes).map(|number| register(state, number, cards)).collect(),
+        Change::Add(added) => {
+            let node = added::node_like(state, added);
+            (0..added.nodes).map(|number| node.register(state, number)).collect()
+        }
         Change::Queue(queue) => vec![Command::SetQueue { queue: queue.clone() }],
     }
-}
-
-/// A node of the rehearsal, under a name that no node has.
-fn register(state: &State, number: u32, cards: &[CardDescription]) -> Command {
-    let mut name = format!("what-if-{number}");
-    while state.node_by_name(&name).is_some() {
-        name.push('\'');
-    }
-    let node = NodeDescription {
-        uid: name.clone(),
-        incarnation: 1,
-        agent_version: String::new(),
-        address: String::new(),
-        worker_host: name.clone(),
-        labels: BTreeMap::new(),
-        host: None,
-        cached: BTreeSet::new(),
-        name,
-    };
-    let numbered = (0u32..).zip(cards).map(|(index, card)| CardDescription { index, ..card.clone() });
-    Command::RegisterNode { node, cards: numbered.collect() }
 }
 
 /// What healthy cards offer on nodes that new work may go to.

@@ -102,10 +102,7 @@ pub fn when(state: &State, now: LogTime, whom: &Whom, assumed_limit: Option<Dura
             return unknown(Unknown::NotWaiting(explanation), rests_on);
         }
         rests_on.without_limit = ends.read(&rehearsal.state, assumed_limit);
-        // With a reservation the first in line is decided anew by time alone.
-        let patience = rehearsal.state.job(id).map(|job| job.changed_at.after(limits.reserve_after));
-        let wakeups = settled.next_wakeup.into_iter().chain(patience).filter(|time| *time > rehearsal.now).min();
-        match (ends.next(), wakeups) {
+        match (ends.next(), settled.next_wakeup) {
             (Some((end, job)), wakeup) if wakeup.is_none_or(|wakeup| end <= wakeup) => {
                 if u64::from(rests_on.ends_at_limits) >= most_ends {
                     break;
@@ -141,16 +138,17 @@ fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
     let now = rehearsal.now;
     let (pool, state) = rehearsal.pool();
     let explanation = pool.explain(state, state.job(id)?, now);
-    let helpless = matches!(
-        explanation.code,
+    let helpless = match explanation.code {
+        WaitCode::Affinity => pool.is_never_together(state, &state.job(id)?.spec),
         WaitCode::NotWaiting
-            | WaitCode::Held
-            | WaitCode::SuspendedByUser
-            | WaitCode::ExceedsPool
-            | WaitCode::ExceedsHost
-            | WaitCode::NoAcceptableCard
-            | WaitCode::NoNodeWithLabels
-    );
+        | WaitCode::Held
+        | WaitCode::SuspendedByUser
+        | WaitCode::ExceedsPool
+        | WaitCode::ExceedsHost
+        | WaitCode::NoAcceptableCard
+        | WaitCode::NoNodeWithLabels => true,
+        _ => false,
+    };
     helpless.then_some(explanation)
 }
 

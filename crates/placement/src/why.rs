@@ -1,14 +1,17 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::{Job, JobId, JobState, LogTime, Rejection, State};
+use tessera_ledger::state::WaitingKey;
+use tessera_ledger::{Job, JobSpec, JobState, LogTime, Rejection, State};
 
 use crate::demand::Demand;
-use crate::fit;
+use crate::fit::{self, Placement};
 use crate::index::Index;
-use crate::kept::Reservation;
+use crate::kept::{Reservation, STOPPING};
 use crate::pool::Pool;
+use crate::queues;
 use crate::reserve;
 use crate::unmet;
+use crate::verdict::{Candidate, Verdict};
 
 /// The machine-readable part of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +42,7 @@ pub enum WaitCode {
     HostShort,
     /// Enough is free in all, but not together in the way that it asks for.
     Fragmented,
-    /// It would fit, but not where its affinity allows it.
+    /// It would fit, but not where its affinity allows it: not now, or, where the sentence says that waiting does not help, never in this pool.
     Affinity,
     /// It would fit, but the cards are kept for a job before it in line.
     ReservedForEarlier,
@@ -49,7 +52,7 @@ pub enum WaitCode {
     FairShareTurn,
     /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they asked to.
     VictimsProtected,
-    /// It fits; the next decision starts it.
+    /// It fits, or would once others give way to it; the next decision starts it.
     Ready,
 }
 
@@ -118,88 +121,147 @@ impl Explanation {
 }
 
 impl Pool {
-    /// Says why a job waits at `now`. Tries on the index and leaves it as it was.
+    /// Says why a job waits at `now`, as far as the last decision knows what is kept for whom. Tries on the index and leaves it as it was.
     pub fn explain(&mut self, state: &State, job: &Job, now: LogTime) -> Explanation {
         let now = now.max(state.time());
         if let Some(explanation) = standing(state, job, now) {
             return explanation;
         }
-        let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
-        let least = demand.of_gang(demand.gang_min);
-        let explanation = self.shortage(state, &job.spec.queue, &least, Some(job.id));
-        let lacks_room = |explanation: &Explanation| {
-            matches!(
-                explanation.code,
-                WaitCode::ComputeShort | WaitCode::MemoryShort | WaitCode::HostShort | WaitCode::Fragmented
-            )
-        };
-        let explanation = match explanation {
-            Some(lack) if lacks_room(&lack) && !reserve::could_hold(&self.index, &least) => Some(never_enough(lack)),
-            Some(lack) if lacks_room(&lack) => Some(self.held_back(state, job, &least, now).unwrap_or(lack)),
-            other => other,
-        };
-        let explanation = explanation.map(|explanation| match demand.gang_min < demand.gang {
-            true => explanation.of_elastic(&demand),
-            false => explanation,
-        });
-        explanation.unwrap_or_else(|| Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it"))
+        let candidate = Candidate::new(self, state, &job.spec, WaitingKey::of(job));
+        match self.judge(state, &candidate, now) {
+            Ok(verdict) => ready(&verdict),
+            Err(explanation) => explanation,
+        }
     }
 
-    /// What keeps a request from being granted now; `None` when it fits.
-    pub(crate) fn shortage(
-        &mut self,
-        state: &State,
-        queue: &str,
-        demand: &Demand,
-        job: Option<JobId>,
-    ) -> Option<Explanation> {
+    /// Where a job starts by the next decision, and who gives way for that.
+    ///
+    /// # Errors
+    /// What keeps it from that.
+    pub(crate) fn judge(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Result<Verdict, Explanation> {
+        let (verdict, kept) = self.verdict(state, job, now);
+        verdict.ok_or_else(|| {
+            let explanation = match self.kept_for_another(state, job, now, &kept) {
+                Some(explanation) => explanation,
+                None => self.shortage(state, job, now, &kept),
+            };
+            if job.demand.gang_min < job.demand.gang { explanation.of_elastic(&job.demand) } else { explanation }
+        })
+    }
+
+    /// What a job is short of that would not start either if nothing were kept for others.
+    fn shortage(&mut self, state: &State, job: &Candidate<'_>, now: LogTime, kept: &[Reservation]) -> Explanation {
+        let demand = &job.least;
         if demand.offers.is_empty() {
             let text = "no card of the pool is of a kind, vendor, model, precision and isolation that it accepts";
             let change = "accept other kinds, vendors or models, another precision or a weaker isolation";
-            return Some(Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change));
+            return Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change);
         }
-        if let Some(explanation) = self.queue_shortage(state, queue, demand) {
-            return Some(explanation);
+        if let Some(over) = self.queue_shortage(&job.spec.queue, job.amount) {
+            return self.beside(kept, |pool| pool.protected(state, job, now)).unwrap_or(over);
         }
-        if !fits(&mut self.index, demand) {
-            let unmet = unmet::explain(&mut self.index, demand);
-            let unmet = unmet.or_else(|| unmet::host_shortage(&mut self.index, demand));
-            return Some(unmet.unwrap_or_else(|| self.capacity_shortage(demand)));
+        if let Some(placement) = place(&mut self.index, demand) {
+            let amount = queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
+            let over = self.queue_shortage(&job.spec.queue, amount);
+            return over.unwrap_or_else(|| self.capacity_shortage(demand));
         }
-        self.kept_for_another(demand, job)
+        if unmet::is_never_together(&self.index, state, demand) {
+            return unmet::never_together(demand);
+        }
+        if let Some(unmet) = unmet::explain(&mut self.index, demand) {
+            return unmet;
+        }
+        let host = unmet::host_shortage(&mut self.index, demand);
+        let lack = host.unwrap_or_else(|| self.capacity_shortage(demand));
+        if lack.code == WaitCode::NoNodeWithLabels {
+            return lack;
+        }
+        if !reserve::could_hold(&self.index, state, demand) {
+            return never_enough(lack);
+        }
+        self.beside(kept, |pool| pool.held_back(state, job, now)).unwrap_or(lack)
     }
 
-    /// Names the job for which cards are kept that would be enough.
-    fn kept_for_another(&mut self, demand: &Demand, job: Option<JobId>) -> Option<Explanation> {
-        let others = self.reservations.iter().filter(|kept| job.is_none_or(|job| job != kept.holder.job));
-        let kept: Vec<Reservation> = others.cloned().collect();
-        kept.iter().for_each(|kept| self.index.set_hidden(&kept.cards, true));
-        let fits_beside = fits(&mut self.index, demand);
-        // The first one without whose reservation it would fit; if only all of them together matter, the first.
-        let mut first = None;
-        for kept in kept.iter().filter(|_| !fits_beside) {
-            self.index.set_hidden(&kept.cards, false);
-            if first.is_none() && fits(&mut self.index, demand) {
-                first = Some(kept);
-            }
-            self.index.set_hidden(&kept.cards, true);
-        }
-        kept.iter().for_each(|kept| self.index.set_hidden(&kept.cards, false));
-        let kept = first.or(kept.first()).filter(|_| !fits_beside)?;
-        let earlier = kept.holder.job;
-        let text = format!("it would fit, but the cards are kept for job {earlier}, which has waited longer");
-        let explanation = Explanation::new(WaitCode::ReservedForEarlier, text)
-            .with("cards_reserved", kept.cards.len() as u64)
-            .with("reserved_for_job", earlier.0);
-        Some(match kept.free_by {
-            Some(at) => explanation.with("reserved_until_ms", at.0).changed_by(format!(
-                "give it a time limit with which it is over before job {earlier} can start; else it is tried again when that job \
-                 has started"
-            )),
-            None => explanation
-                .changed_by(format!("it is tried again when job {earlier} has started; a higher priority goes before it")),
-        })
+    /// Whether a job can never start in this pool because its workers must be together.
+    pub(crate) fn is_never_together(&mut self, state: &State, spec: &JobSpec) -> bool {
+        let demand = Demand::compile(spec, &self.index.classes, state.config());
+        unmet::is_never_together(&self.index, state, &demand.of_gang(demand.gang_min))
     }
+
+    /// Names the job for which cards are kept that would be enough: the first one without whose reservation it would start; if only all of
+    /// them together matter, the first.
+    fn kept_for_another(
+        &mut self,
+        state: &State,
+        job: &Candidate<'_>,
+        now: LogTime,
+        kept: &[Reservation],
+    ) -> Option<Explanation> {
+        if kept.is_empty() || self.try_now(state, job, now).is_none() {
+            return None;
+        }
+        let but = |left_out: usize| -> Vec<Reservation> {
+            kept.iter().enumerate().filter(|(place, _)| *place != left_out).map(|(_, kept)| kept.clone()).collect()
+        };
+        let alone = (0..kept.len()).find(|place| {
+            let others = but(*place);
+            self.beside(&others, |pool| pool.try_now(state, job, now).is_some())
+        });
+        let place = alone.unwrap_or(0);
+        // Beside the cards that are kept there may be others, but not on a host of which as much is left.
+        let mut but_hosts = kept.to_vec();
+        but_hosts.get_mut(place)?.kept.hosts.clear();
+        let on_hosts = self.beside(&but_hosts, |pool| pool.try_now(state, job, now).is_some());
+        kept.get(place).map(|kept| reserved(state, kept, on_hosts, now))
+    }
+}
+
+/// That a job is kept from cards, or from what is left of hosts.
+fn reserved(state: &State, kept: &Reservation, on_hosts: bool, now: LogTime) -> Explanation {
+    let earlier = kept.holder.job;
+    let what = if on_hosts { hosts_of(state, kept) } else { "the cards are".to_owned() };
+    let text = format!("it would fit, but {what} kept for job {earlier}, which has waited longer");
+    let mut explanation = Explanation::new(WaitCode::ReservedForEarlier, text)
+        .with("cards_reserved", kept.kept.cards.len() as u64)
+        .with("reserved_for_job", earlier.0);
+    if on_hosts {
+        explanation = explanation.with("hosts_reserved", kept.kept.hosts.len() as u64);
+    }
+    let free_by = kept.kept.free_by;
+    if let Some(at) = free_by {
+        explanation = explanation.with("reserved_until_ms", at.max(now).0);
+    }
+    let again = format!("it is tried again when job {earlier} has started");
+    // Even the shortest time limit is over too late where the room is free already, or is about to be.
+    if free_by.is_some_and(|at| at > now.after(STOPPING)) {
+        return explanation.changed_by(format!(
+            "give it a time limit with which it is over before job {earlier} can start; else {again}"
+        ));
+    }
+    explanation.changed_by(match kept.out_of_turn {
+        true => again,
+        false => format!("{again}; a higher priority goes before it"),
+    })
+}
+
+/// The hosts of which something is kept, for a sentence.
+fn hosts_of(state: &State, kept: &Reservation) -> String {
+    let mut hosts = kept.kept.hosts.keys();
+    let first = hosts.next().and_then(|id| state.node(*id)).map_or("", |node| &node.description.name);
+    match hosts.count() {
+        0 => format!("room on the host {first:?} is"),
+        more => format!("room on the host {first:?} and {more} more is"),
+    }
+}
+
+/// That a job starts.
+fn ready(verdict: &Verdict) -> Explanation {
+    if verdict.victims.is_empty() {
+        return Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it");
+    }
+    let victims: Vec<String> = verdict.victims.iter().map(|victim| victim.job.to_string()).collect();
+    let text = format!("the next decision starts it in the place of job {}", victims.join(", job "));
+    Explanation::new(WaitCode::Ready, text).with("jobs_preempted", verdict.victims.len() as u64)
 }
 
 /// What of a job's own standing keeps it from being considered.
@@ -274,8 +336,12 @@ fn never_enough(lack: Explanation) -> Explanation {
 
 /// Whether a gang fits now; changes nothing.
 pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
+    place(index, demand).is_some()
+}
+
+fn place(index: &mut Index, demand: &Demand) -> Option<Placement> {
     let mark = index.mark();
-    let fits = fit::place(index, demand).is_ok();
+    let placement = fit::place(index, demand);
     index.undo_to(mark);
-    fits
+    placement.ok()
 }

@@ -7,6 +7,8 @@ pub struct Work {
     pub tried: u64,
     /// What requests would cost that were computed, each for all nodes that look the same.
     pub costs_computed: u64,
+    /// Nodes that were looked at one by one for jobs with wishes.
+    pub nodes_looked_at: u64,
     /// Searches of the pool for cards to keep for a job.
     pub reservations_sought: u64,
     /// Queues whose past use was counted anew from the ledger's last count, not from where a decision left it.

@@ -121,9 +121,35 @@ fn together_keeps_a_gang_in_one_rack_or_on_one_node() {
 }
 
 #[test]
+fn a_gang_is_together_where_only_cards_of_several_classes_hold_it() {
+    let mut world = World::default();
+    let gang = with(JobSpec { gang: 3, ..job(10, 10) }, |wish| wish.together = "rack".to_owned());
+    for (name, rack, tflops) in [("a", "r1", 10), ("b", "r2", 10), ("c", "r2", 12), ("d", "r3", 12), ("e", "r2", 14)] {
+        world.labelled_node(name, cards(&[(GPU, tflops, 100)]), &[("rack", rack)]);
+    }
+    let nodes = placed(&mut world, gang);
+    assert_eq!(racks_of(&world, &nodes), ["r2"; 3], "no rack has three cards of a class");
+}
+
+#[test]
+fn a_virtual_card_over_nodes_is_found_in_the_rack_that_holds_it_beside_larger_nodes() {
+    let mut world = World::default();
+    for (name, rack, count) in [("a", "r1", 3), ("b", "r2", 3), ("c", "r3", 3), ("d", "r4", 2), ("e", "r4", 2)] {
+        world.labelled_node(name, cards(&vec![(GPU, 10, 100); count]), &[("rack", rack)]);
+    }
+    let mut spec = with(job(35, 0), |wish| wish.together = "rack".to_owned());
+    spec.virtual_card.span = Span::Pool;
+    assert_eq!(placed(&mut world, spec), [NodeId(3), NodeId(4)]);
+}
+
+#[test]
 fn a_gang_that_cannot_be_together_waits_and_says_why() {
     let (mut world, _) = racks();
-    let waiting = world.submit(with(JobSpec { gang: 5, ..job(10, 10) }, |wish| wish.together = "rack".to_owned()));
+    for rack in ["r1", "r2"] {
+        let there = BTreeMap::from([("rack".to_owned(), rack.to_owned())]);
+        placed(&mut world, JobSpec { node_labels: there, ..job(10, 10) });
+    }
+    let waiting = world.submit(with(JobSpec { gang: 4, ..job(10, 10) }, |wish| wish.together = "rack".to_owned()));
     world.place();
     assert_eq!(world.job_state(waiting), JobState::Pending);
     let job = world.state.job(waiting).unwrap().clone();

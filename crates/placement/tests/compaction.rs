@@ -101,6 +101,26 @@ fn a_move_lets_a_waiting_job_start() {
     assert_eq!(world.job_state(waiting), JobState::Starting);
 }
 
+/// A host whose processors are used up beside free cards: they are brought together for a job that asks for both.
+#[test]
+fn a_move_lets_a_job_start_that_lacks_processors() {
+    let host = Some(HostCapacity { cpu: MilliCpus(10_000), memory: Mebibytes(1000) });
+    let with_host =
+        |tflops, cpu| JobSpec { host: HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(1) }, ..saving(tflops, 0) };
+    let mut world = World::default();
+    world.hosted_node("first", cards(&[(CardKind::Gpu, 10, 100), (CardKind::Gpu, 10, 100)]), &[], host);
+    let mover = world.run(with_host(2, 9000));
+    world.hosted_node("second", cards(&[(CardKind::Gpu, 4, 100)]), &[], host);
+    let waiting = world.submit(with_host(10, 5000));
+    world.place();
+    let plan = planned(&world, &CompactionOrder::default());
+    assert_eq!((plan.before.startable, plan.after.startable), (0, 1), "{plan:#?}");
+    assert_eq!((plan.moves[0].job, plan.moves[0].makes_room_for), (mover, Some(waiting)));
+    world.carry_out(&plan);
+    world.place();
+    assert_eq!(world.job_state(waiting), JobState::Starting);
+}
+
 /// Two halves of one node come together on one card although the memory beside them is then out of reach.
 #[test]
 fn cards_are_filled_although_memory_is_left_beside() {

@@ -5,7 +5,7 @@ mod world;
 use std::time::Duration;
 
 use tessera_ledger::*;
-use tessera_placement::{Explanation, Limits, Pool, Preview, WaitCode};
+use tessera_placement::{Explanation, Limits, Loss, Pool, Preview, WaitCode};
 use world::{World, cards, job};
 
 use CardKind::{Gpu, Npu};
@@ -148,9 +148,28 @@ fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {
     assert!(matches!(preview(&world, &spec), Preview::Waits(_)));
     spec.priority = 80;
     let Preview::Preempts { victims, .. } = preview(&world, &spec) else { panic!("it would preempt") };
-    let lost: Vec<(u64, u64)> = victims.iter().map(|victim| (victim.job.0, victim.compute.0)).collect();
+    let lost: Vec<(u64, u64)> = victims.iter().map(|victim| (victim.job.0, victim.loss.compute.0)).collect();
     assert_eq!(lost, [(2, 4000), (1, 6000)], "whoever loses least is named first");
     assert_eq!(world.state.digest(), before);
+}
+
+#[test]
+fn a_dry_run_says_what_victims_would_lose() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    let saving = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
+    let first = world.submit(JobSpec { priority: 10, ..job(10, 10) });
+    let second = world.submit(JobSpec { priority: 10, checkpoint: saving, ..job(8, 10) });
+    world.settle(3);
+    world.pass(Duration::from_secs(100));
+    let urgent = JobSpec { gang: 2, priority: 90, ..job(10, 10) };
+    let Preview::Preempts { victims, .. } = preview(&world, &urgent) else { panic!("both would give way") };
+    let lost: Vec<_> = victims.iter().map(|victim| (victim.job, victim.loss, victim.loss.tflops_seconds())).collect();
+    let loss =
+        |mode, work, tflops| Loss { mode, work: Duration::from_secs(work), compute: MilliTflops::from_tflops(tflops) };
+    let expected =
+        [(second, loss(CheckpointMode::Cooperative, 0, 8), 0), (first, loss(CheckpointMode::Requeue, 100, 10), 1000)];
+    assert_eq!(lost, expected);
 }
 
 /// A pool of 20 TFLOPS of which `owner` is guaranteed 10.
@@ -199,6 +218,66 @@ fn protected_jobs_are_named_with_the_time_that_is_left() {
          have not run as long as they asked to"
     );
     assert_eq!(explanation.numbers, [("milliseconds_left", 200_000)]);
+}
+
+/// The end of the protection would free one of the two cards that the job needs, and nobody gives way on the other.
+#[test]
+fn protected_jobs_are_not_named_where_they_would_not_be_enough() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    world.submit(JobSpec { priority: 10, min_runtime: Duration::from_secs(300), ..job(10, 10) });
+    world.submit(JobSpec { priority: 90, ..job(10, 10) });
+    world.settle(3);
+    let id = world.submit(JobSpec { priority: 90, gang: 2, ..job(10, 10) });
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::ComputeShort, "{explanation:?}");
+}
+
+/// Of three protected jobs two must give way: what is told is when the second may.
+/// Teams call back what their department is guaranteed: that is the guarantee that binds, not the team's own.
+#[test]
+fn a_team_beyond_the_guarantee_of_its_department_is_told_so() {
+    let mut world = lent_out();
+    world.queue_of("owner", "", (10, 1000), None, 1);
+    world.queue_of("team", "owner", (2, 1000), None, 1);
+    let id = world.submit(JobSpec { queue: "team".to_owned(), gang: 3, ..job(5, 10) });
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::BeyondGuarantee, "{explanation:?}");
+    let change = explanation.change.expect("there is one");
+    assert!(change.starts_with("guarantee queue \"owner\" 5 TFLOPS"), "{change}");
+}
+
+#[test]
+fn the_time_until_enough_jobs_are_not_protected_any_more_is_named() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100), (Gpu, 10, 100)]));
+    for seconds in [100, 200, 300] {
+        world.submit(JobSpec { priority: 10, min_runtime: Duration::from_secs(seconds), ..job(10, 10) });
+    }
+    world.settle(3);
+    let id = world.submit(JobSpec { priority: 90, gang: 2, ..job(10, 10) });
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::VictimsProtected);
+    assert_eq!(explanation.numbers, [("milliseconds_left", 200_000)]);
+}
+
+/// What others have borrowed is of no use to the job: more of a guarantee would not start it.
+#[test]
+fn a_guarantee_is_not_named_where_it_would_not_help() {
+    let mut world = lent_out();
+    world.node("npu", cards(&[(Npu, 10, 100)]));
+    let of = |kind, gang| {
+        let mut spec = JobSpec { queue: "owner".to_owned(), gang, ..job(5, 10) };
+        spec.virtual_card.kinds.insert(kind);
+        spec
+    };
+    world.submit(of(Npu, 2));
+    world.settle(3);
+    let id = world.submit(of(Npu, 1));
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::ComputeShort, "{explanation:?}");
+    let id = world.submit(of(Gpu, 1));
+    assert_eq!(explain(&world, id).code, WaitCode::BeyondGuarantee);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
-use tessera_placement::{Change, Estimate, Moves, Unknown, WhatIf, Whom, what_if, when};
+use tessera_placement::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, what_if, when};
 use world::history::{Step, nodes, step};
 use world::{World, card, cards, job};
 
@@ -85,13 +85,74 @@ fn added_cards_start_what_waits_for_them_and_nothing_else() {
     let large: Vec<JobId> = (0..3).map(|_| world.submit(job(9, 0))).collect();
     let small = world.submit(job(2, 0));
     let cards = vec![card(0, CardKind::Gpu, 10, 100)];
-    let answer = think(&world, &Change::Add { cards: cards.clone(), nodes: 2 });
+    let added = |nodes| Change::Add(AddedNodes { cards: cards.clone(), nodes, ..AddedNodes::default() });
+    let answer = think(&world, &added(2));
     let started: Vec<JobId> = answer.started.iter().map(|moved| moved.job).collect();
     assert_eq!(started, large[..2], "{small} fits as it is");
     assert_eq!((answer.waiting_before, answer.waiting_after), (3, 1));
     assert_eq!(answer.after[&CardKind::Gpu].cards, 3);
-    let none = think(&world, &Change::Add { cards, nodes: 0 });
+    let none = think(&world, &added(0));
     assert!(none.started.is_empty() && none.displaced.is_empty());
+}
+
+/// A node of four linked cards in a zone of its own, on a host of eight processors; and one like it without anything of that.
+fn two_kinds_of_nodes() -> (World, NodeId, NodeId) {
+    let mut world = World::default();
+    let bare = world.node("bare", cards(&[(CardKind::Gpu, 10, 100)]));
+    let mut linked = cards(&[(CardKind::Gpu, 10, 100); 4]);
+    let link = |peer_index| Link { peer_index, kind: LinkKind::Fabric, megabytes_per_second: 0 };
+    for (card, peer) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
+        linked[card].links = vec![link(peer)];
+    }
+    let host = HostCapacity { cpu: MilliCpus(8_000), memory: Mebibytes(9_000) };
+    let rich = world.hosted_node("rich", linked, &[("zone", "north")], Some(host));
+    (world, bare, rich)
+}
+
+/// Jobs of this many processors each that wait for cards of the zone when everything else is taken.
+fn waits_in_the_north(world: &mut World, cpu: u64, count: usize) {
+    for tflops in [10; 5] {
+        world.run(job(tflops, 0));
+    }
+    let mut spec = JobSpec { host: HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(1) }, ..job(10, 0) };
+    spec.node_labels.insert("zone".to_owned(), "north".to_owned());
+    for _ in 0..count {
+        world.submit(spec.clone());
+    }
+}
+
+#[test]
+fn added_nodes_are_like_one_that_the_pool_has() {
+    let (mut world, bare, rich) = two_kinds_of_nodes();
+    waits_in_the_north(&mut world, 3_000, 4);
+    let four = AddedNodes { cards: vec![card(0, CardKind::Gpu, 10, 100); 4], nodes: 1, ..AddedNodes::default() };
+    let started = |added: &AddedNodes| {
+        let answer = think(&world, &Change::Add(added.clone()));
+        (answer.started.len(), answer.like)
+    };
+    assert_eq!(started(&four), (2, Some(rich)), "two of three processors each fit a host of eight");
+    let large = AddedNodes { cpu: Some(MilliCpus(12_000)), ..four.clone() };
+    assert_eq!(started(&large), (4, Some(rich)));
+    let as_bare = AddedNodes { like: Some(bare), ..four.clone() };
+    assert_eq!(started(&as_bare), (0, Some(bare)), "it is in no zone");
+    let labels = [("zone".to_owned(), "north".to_owned())].into();
+    assert_eq!(started(&AddedNodes { labels, ..as_bare }), (4, Some(bare)), "its host is not limited");
+    let one = AddedNodes { cards: vec![card(0, CardKind::Gpu, 10, 100)], ..four };
+    assert_eq!(started(&one), (0, Some(bare)), "the node with as many such cards");
+    let other = AddedNodes { cards: vec![card(0, CardKind::Npu, 10, 100)], nodes: 1, ..AddedNodes::default() };
+    assert_eq!(started(&other).1, None);
+}
+
+#[test]
+fn added_cards_are_linked_like_those_of_the_node_that_they_are_like() {
+    let (world, _, rich) = two_kinds_of_nodes();
+    let three = vec![card(0, CardKind::Gpu, 10, 100); 3];
+    let added = AddedNodes { cards: three, nodes: 1, like: Some(rich), ..AddedNodes::default() };
+    let (_, after) = what_if(&world.state, now(&world), &Change::Add(added)).expect("the nodes can be added");
+    let node = after.node_by_name("what-if-0").expect("it was added").id;
+    let peers = |card: &Card| card.description.links.iter().map(|link| link.peer_index).collect::<Vec<_>>();
+    let linked: Vec<Vec<u32>> = after.cards_of(node).map(|(_, card)| peers(card)).collect();
+    assert_eq!(linked, [vec![1], vec![0], vec![]]);
 }
 
 #[test]
@@ -199,7 +260,7 @@ proptest! {
         let drain = Change::Drain([node].into());
         prop_assert_eq!(think(&world, &drain), think(&world, &drain));
         let added = vec![card(0, CardKind::Gpu, 20, 1000)];
-        let more = think(&world, &Change::Add { cards: added, nodes: 2 });
+        let more = think(&world, &Change::Add(AddedNodes { cards: added, nodes: 2, ..AddedNodes::default() }));
         prop_assert!(more.waiting_after <= more.waiting_before || !more.whole);
         for waiting in world.state.waiting().take(3).map(|job| job.id).collect::<Vec<_>>() {
             let whom = Whom::Job(waiting);

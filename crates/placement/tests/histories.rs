@@ -1,25 +1,15 @@
 //! Whatever has happened to a pool: a plan made against the present state is accepted whole, breaks no law, passes the independent
 //! check, and is the same from an index that was kept current as from one that was just built when both make their prices anew.
 
+#[path = "world/found.rs"]
+mod found;
 mod world;
-
-use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::{JobId, LogTime, PlanPart, Span};
 use tessera_placement::{Decision, Limits, Pool, WaitCode};
 use world::World;
-use world::history::{RandomCard, Step, nodes, step};
-
-fn limits() -> Limits {
-    Limits {
-        grants: 1000,
-        evictions: 1000,
-        preemption_searches: 1000,
-        reserve_after: Duration::from_secs(60),
-        reservations: 4,
-    }
-}
+use world::history::{RandomCard, Step, limits, nodes, step};
 
 /// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one must decide the
 /// same every time.
@@ -77,12 +67,15 @@ fn fits_exactly(step: &Step) -> bool {
     !matches!(step, Step::Submit(request) if request.gang > 1 && request.span != Span::Card)
 }
 
+fn code_of(world: &World, id: JobId) -> WaitCode {
+    let job = world.state.job(id).expect("the job is known");
+    Pool::new(&world.state).explain(&world.state, job, world.state.time()).code
+}
+
 /// The jobs that are told that the pool is too small for them.
 fn too_large(world: &World) -> Vec<JobId> {
-    let mut pool = Pool::new(&world.state);
-    let waiting = world.state.jobs_from(JobId(0)).filter(|job| job.allocation.is_none());
-    let told = waiting.filter(|job| pool.explain(&world.state, job, world.state.time()).code == WaitCode::ExceedsPool);
-    told.map(|job| job.id).collect()
+    let waiting = world.state.jobs_from(JobId(0)).filter(|job| job.allocation.is_none()).map(|job| job.id);
+    waiting.filter(|id| code_of(world, *id) == WaitCode::ExceedsPool).collect()
 }
 
 /// More cases on request, by the variable that proptest itself reads.
@@ -110,7 +103,9 @@ proptest! {
             alone.resume_from(&world);
             alone.leave_only(job);
             prop_assert!(alone.place().is_empty());
-            prop_assert_eq!(too_large(&alone), [job]);
+            // With all that room it may be its own wishes that are told to keep it from starting.
+            let told = code_of(&alone, job);
+            prop_assert!(matches!(told, WaitCode::ExceedsPool | WaitCode::Affinity), "{:?}", told);
         }
     }
 

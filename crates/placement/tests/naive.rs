@@ -21,6 +21,8 @@ fn simple(step: Step) -> Step {
     match step {
         Step::Submit(mut request) => {
             (request.gang, request.gang_min, request.span, request.queue) = (1, None, Span::Card, 0);
+            // What only prefers keeps nobody waiting.
+            (request.company.avoid, request.company.together) = (None, None);
             Step::Submit(request)
         }
         Step::Queue(..) => Step::Decide,

@@ -5,6 +5,7 @@ mod world;
 use std::time::Duration;
 
 use tessera_ledger::*;
+use tessera_placement::{Limits, Pool};
 use world::{World, cards, job};
 
 use CardKind::Gpu;
@@ -186,6 +187,64 @@ fn a_guarantee_within_a_queue_that_has_none_is_no_claim_on_others() {
     world.settle(10);
     submit_many(&mut world, 10, &of("top/a", 1, 1));
     assert_eq!(world.settle(10), vec![]);
+}
+
+/// A department that is guaranteed 10 of 20 TFLOPS, with two teams that are guaranteed nothing; a neighbour has borrowed all.
+fn department() -> World {
+    let mut world = pool(2);
+    world.queue_of("department", "", (10, 1000), None, 1);
+    world.queue_of("team", "department", (0, 0), None, 1);
+    world.queue_of("sister", "department", (0, 0), None, 1);
+    world.queue_of("neighbour", "", (0, 0), None, 1);
+    submit_many(&mut world, 20, &with_priority(of("neighbour", 1, 1), 100));
+    assert_eq!(world.settle(5), vec![]);
+    assert_eq!(world.standing("neighbour").0, 20);
+    world
+}
+
+#[test]
+fn the_teams_of_a_department_call_back_what_it_is_guaranteed() {
+    let mut world = department();
+    submit_many(&mut world, 20, &of("team", 1, 1));
+    let gave_way = world.settle(40);
+    assert_eq!(gave_way.len(), 10, "as much as the department is guaranteed, and no more");
+    assert_eq!(["team", "neighbour"].map(|queue| world.standing(queue).0), [10, 10]);
+    submit_many(&mut world, 20, &of("sister", 1, 1));
+    assert_eq!(world.settle(40), vec![], "teams that are guaranteed nothing settle it by fair share");
+    assert_eq!(["team", "sister", "neighbour"].map(|queue| world.standing(queue).0), [10, 0, 10]);
+}
+
+#[test]
+fn a_team_is_tried_again_when_its_department_has_less() {
+    let mut world = department();
+    let sisters = submit_many(&mut world, 10, &of("sister", 1, 1));
+    world.settle(20);
+    let mut pool = Pool::new(&world.state);
+    world.state.take_touched();
+    let mut decide = |world: &mut World| {
+        let touched = world.state.take_touched();
+        pool.refresh(&world.state, &touched);
+        let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
+        world.commit(&decision)
+    };
+    let teams = world.submit(of("team", 1, 1));
+    assert_eq!(decide(&mut world), vec![], "the department holds all that it is guaranteed");
+    world.apply(Command::SuspendJob { job: sisters[0] });
+    let parts = decide(&mut world);
+    let [PlanPart::Grant { job, victims, .. }] = &parts[..] else { panic!("a grant was expected: {parts:?}") };
+    assert_eq!((*job, victims.len()), (teams, 1), "it need not wait until the sister's job has stopped");
+}
+
+#[test]
+fn who_stays_within_what_the_department_is_guaranteed_goes_first() {
+    let mut world = pool(1);
+    world.queue_of("department", "", (10, 1000), None, 1);
+    world.queue_of("team", "department", (0, 0), None, 1);
+    world.queue_of("neighbour", "", (0, 0), None, 100);
+    submit_many(&mut world, 10, &with_priority(of("neighbour", 1, 1), 100));
+    submit_many(&mut world, 10, &with_priority(of("team", 1, 1), 0));
+    assert_eq!(world.settle(5), vec![]);
+    assert_eq!(["team", "neighbour"].map(|queue| world.standing(queue).0), [10, 0]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod world;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
-use tessera_placement::{Decision, Pool, Preview, check};
+use tessera_placement::{CompactionOrder, Decision, PlannedMove, Pool, Preview, check};
 use world::history::{nodes, step};
 use world::{World, cards, job};
 
@@ -22,28 +22,135 @@ impl World {
         id
     }
 
-    fn is_limited_move(&self, part: &PlanPart) -> bool {
-        matches!(part, PlanPart::Move { job, .. } if self.is_limited(&self.state.job(*job).unwrap().spec.queue))
+    fn is_limited_move(&self, planned: &PlannedMove) -> bool {
+        self.is_limited(&self.state.job(planned.job).unwrap().spec.queue)
     }
 
     /// Carries moves out through the ledger, step by step, as lifecycle and agents would.
-    fn carry_out(&mut self, parts: Vec<PlanPart>) {
-        let movers: Vec<JobId> = parts
-            .iter()
-            .filter_map(|part| if let PlanPart::Move { job, .. } = part { Some(*job) } else { None })
-            .collect();
-        let plan = Plan { revision: self.state.revision(), parts };
-        assert_eq!(check(&self.state, &plan), Ok(()));
-        self.commit(&Decision { plan, next_wakeup: None, more: false });
-        for job in movers {
-            let id = self.state.job(job).unwrap().moving.expect("it moves");
+    fn carry_out(&mut self, moves: &[PlannedMove]) {
+        for planned in moves {
+            let plan = Plan { revision: self.state.revision(), parts: planned.parts() };
+            assert_eq!(check(&self.state, &plan), Ok(()));
+            self.commit(&Decision { plan, next_wakeup: None, more: false });
+            let id = self.state.job(planned.job).unwrap().moving.expect("it moves");
             let advance = |from| Command::AdvanceMove { id, from, proceed: true };
             assert_eq!(self.apply(advance(MovePhase::Reserved)), Outcome::Done);
-            self.stop(job);
+            self.stop(planned.job);
             assert_eq!(self.apply(advance(MovePhase::Transferring)), Outcome::Done);
-            self.start(job);
+            self.start(planned.job);
         }
     }
+
+    /// Room for a job, made by so many moves of whoever may be disturbed.
+    fn room(&self, job: JobId, moves: u32) -> Option<Vec<PlannedMove>> {
+        let order = CompactionOrder { moves, losing_work: true, ..CompactionOrder::default() };
+        self.room_by(job, &order)
+    }
+
+    fn room_by(&self, job: JobId, order: &CompactionOrder) -> Option<Vec<PlannedMove>> {
+        let before = self.state.digest();
+        let made = Pool::new(&self.state).make_room(&self.state, LogTime(self.time), job, order);
+        assert_eq!(self.state.digest(), before);
+        made
+    }
+
+    /// Carries out what makes room for a job, and demands that it starts; answers the jobs that were moved.
+    fn make_room(&mut self, job: JobId, moves: u32) -> Vec<JobId> {
+        assert!(self.place().is_empty(), "it does not fit before");
+        let made = self.room(job, moves).expect("room can be made");
+        self.carry_out(&made);
+        self.place();
+        assert_eq!(self.job_state(job), JobState::Starting);
+        made.iter().map(|planned| planned.job).collect()
+    }
+}
+
+/// A job that can be moved without loss.
+fn saving(tflops: u64) -> JobSpec {
+    let checkpoint = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
+    JobSpec { checkpoint, ..job(tflops, 0) }
+}
+
+/// Nodes of so many cards of ten, filled up with jobs of one block; answers the jobs card by card.
+fn filled(nodes: &[usize]) -> (World, Vec<Vec<JobId>>) {
+    let mut world = World::default();
+    let mut jobs = Vec::new();
+    for (number, count) in nodes.iter().enumerate() {
+        world.node(&format!("n{number}"), cards(&vec![(CardKind::Gpu, 10, 100); *count]));
+    }
+    for _ in 0..10 * nodes.iter().sum::<usize>() {
+        jobs.push(world.submit(saving(1)));
+    }
+    world.place();
+    let mut by_card: std::collections::BTreeMap<CardId, Vec<JobId>> = std::collections::BTreeMap::new();
+    for id in jobs {
+        world.start(id);
+        by_card.entry(world.slices(id)[0].card).or_default().push(id);
+    }
+    (world, by_card.into_values().collect())
+}
+
+#[test]
+fn a_move_to_another_card_of_the_node_is_enough() {
+    let (mut world, jobs) = filled(&[2]);
+    jobs[0][..9].iter().chain(&jobs[1][..5]).for_each(|id| world.finish(*id));
+    let waiting = world.submit(job(10, 0));
+    assert_eq!(world.make_room(waiting, 1), [jobs[0][9]]);
+}
+
+#[test]
+fn as_many_as_the_budget_allows_leave_a_card() {
+    let (mut world, jobs) = filled(&[1, 1]);
+    jobs[0][..6].iter().chain(&jobs[1][..5]).for_each(|id| world.finish(*id));
+    let waiting = world.submit(job(10, 0));
+    assert_eq!(world.room(waiting, 3), None);
+    let mut moved = world.make_room(waiting, 4);
+    moved.sort_unstable();
+    assert_eq!(moved, jobs[0][6..]);
+}
+
+#[test]
+fn each_virtual_card_of_a_gang_finds_room() {
+    let (mut world, jobs) = filled(&[1, 1, 1, 1]);
+    for (card, count) in [(0, 9), (1, 9), (2, 8), (3, 0)] {
+        jobs[card][..count].iter().for_each(|id| world.finish(*id));
+    }
+    let waiting = world.submit(JobSpec { gang: 2, ..job(10, 0) });
+    assert_eq!(world.room(waiting, 1), None);
+    assert_eq!(world.make_room(waiting, 16).len(), 2);
+}
+
+#[test]
+fn whole_cards_of_one_node_are_emptied_together() {
+    let (mut world, jobs) = filled(&[2, 1]);
+    jobs[0][..9].iter().chain(&jobs[1][..9]).chain(&jobs[2][..5]).for_each(|id| world.finish(*id));
+    let mut spec = job(20, 0);
+    (spec.virtual_card.span, spec.virtual_card.whole_cards) = (Span::Node, true);
+    let waiting = world.submit(spec);
+    assert_eq!(world.make_room(waiting, 2), [jobs[0][9], jobs[1][9]]);
+}
+
+#[test]
+fn who_loses_work_stays_while_the_move_of_another_does() {
+    let moved = |preemptible: bool, order: &CompactionOrder| {
+        let mut world = World::default();
+        world.node("a", cards(&[(CardKind::Gpu, 10, 100)]));
+        let losing = world.run(job(2, 0));
+        world.node("b", cards(&[(CardKind::Gpu, 10, 100)]));
+        let saving = world.run(JobSpec { preemptible, ..saving(9) });
+        world.node("c", cards(&[(CardKind::Gpu, 9, 100)]));
+        world.pass(std::time::Duration::from_secs(10));
+        let waiting = world.submit(job(10, 0));
+        let made = world.room_by(waiting, order)?;
+        Some(made.iter().map(|planned| (planned.job == losing, planned.job == saving)).collect::<Vec<_>>())
+    };
+    let saving_only = CompactionOrder { moves: 1, ..CompactionOrder::default() };
+    let any = CompactionOrder { losing_work: true, ..saving_only };
+    let (losing, saving) = (Some(vec![(true, false)]), Some(vec![(false, true)]));
+    assert_eq!(moved(true, &any), saving, "although it holds more");
+    assert_eq!(moved(true, &saving_only), saving);
+    assert_eq!((moved(false, &any), moved(false, &saving_only)), (losing, None));
+    assert_eq!(moved(false, &CompactionOrder { not_preemptible: true, ..any }), saving);
 }
 
 #[test]
@@ -57,13 +164,10 @@ fn a_move_brings_free_processors_and_free_cards_together() {
     let second = world.hosted_node("second", cards(&[(CardKind::Gpu, 4, 100)]), &[], Some(HOST));
     let waiting = world.submit(with_host(10, 5000));
     assert!(world.place().is_empty());
-    let mut pool = Pool::new(&world.state);
-    assert_eq!(pool.make_room(&world.state, waiting, 0), None);
-    let moves = pool.make_room(&world.state, waiting, 1).expect("one move is enough");
-    assert!(matches!(&moves[..], [PlanPart::Move { job, workers }] if *job == mover && workers[0].node == second));
-    world.carry_out(moves);
-    world.place();
-    assert_eq!(world.job_state(waiting), JobState::Starting);
+    assert_eq!(world.room(waiting, 0), None);
+    let moves = world.room(waiting, 1).expect("one move is enough");
+    assert!(matches!(&moves[..], [planned] if planned.job == mover && planned.workers[0].node == second));
+    assert_eq!(world.make_room(waiting, 1), [mover]);
 }
 
 #[test]
@@ -107,7 +211,11 @@ proptest! {
 
     /// Whatever has happened: moves that are said to make room are lawful, and after them the job fits.
     #[test]
-    fn room_that_is_made_is_enough(nodes in nodes(), steps in prop::collection::vec(step(), 20..120)) {
+    fn room_that_is_made_is_enough(
+        nodes in nodes(),
+        steps in prop::collection::vec(step(), 20..120),
+        moves in 1u32..6,
+    ) {
         let mut world = World::random(&nodes);
         for step in &steps {
             world.step(step);
@@ -116,15 +224,14 @@ proptest! {
             }
         }
         let waiting: Vec<JobId> = world.state.waiting().map(|job| job.id).collect();
-        let mut pool = Pool::new(&world.state);
-        let made = waiting.iter().find_map(|job| Some((*job, pool.make_room(&world.state, *job, 2)?)));
-        let Some((job, moves)) = made else { return Ok(()) };
-        prop_assert!(!moves.is_empty() && moves.len() <= 2);
+        let made = waiting.iter().find_map(|job| Some((*job, world.room(*job, moves)?)));
+        let Some((job, made)) = made else { return Ok(()) };
+        prop_assert!(!made.is_empty() && made.len() <= moves as usize);
         let spec = world.state.job(job).unwrap().spec.clone();
-        if world.is_limited(&spec.queue) || moves.iter().any(|part| world.is_limited_move(part)) {
+        if world.is_limited(&spec.queue) || made.iter().any(|planned| world.is_limited_move(planned)) {
             return Ok(());
         }
-        world.carry_out(moves);
+        world.carry_out(&made);
         let preview = Pool::new(&world.state).preview(&world.state, &spec, world.state.time());
         prop_assert!(matches!(preview, Preview::Starts { .. }), "{:?}", preview);
     }

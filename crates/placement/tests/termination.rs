@@ -10,7 +10,18 @@ use tessera_ledger::*;
 use world::history::{RandomCard, nodes};
 use world::{World, job};
 
-const QUEUES: [&str; 5] = ["default", "top", "left", "right", "other"];
+/// The queues and those above them, the ones above first.
+const QUEUES: [(&str, &str); 9] = [
+    ("default", ""),
+    ("top", ""),
+    ("other", ""),
+    ("left", "top"),
+    ("right", "top"),
+    ("inner", "left"),
+    ("outer", "left"),
+    ("one", "other"),
+    ("two", "other"),
+];
 
 /// A queue: guaranteed TFLOPS, how much more it may have, weight.
 type RandomQueue = (u64, Option<u64>, u32);
@@ -20,6 +31,22 @@ type RandomJob = (u64, u64, u32, u32, bool, usize, Span);
 
 fn random_queue() -> impl Strategy<Value = RandomQueue> {
     (prop::sample::select(vec![0u64, 5, 10, 25]), prop::option::weighted(0.3, 0u64..30), 1u32..5)
+}
+
+/// Queues that are guaranteed something anywhere in the tree, or only at its top, where all below claim it.
+fn random_queues() -> impl Strategy<Value = Vec<RandomQueue>> {
+    (prop::collection::vec(random_queue(), QUEUES.len()), any::<bool>()).prop_map(|(mut queues, only_top)| {
+        for ((_, parent), (guaranteed, ..)) in QUEUES.iter().zip(&mut queues) {
+            *guaranteed = if only_top && !parent.is_empty() { 0 } else { *guaranteed };
+        }
+        queues
+    })
+}
+
+/// The queue at the top of a branch.
+fn top_of(queue: usize) -> usize {
+    let (_, parent) = QUEUES[queue];
+    QUEUES.iter().position(|(name, _)| *name == parent).map_or(queue, top_of)
 }
 
 fn random_job() -> impl Strategy<Value = RandomJob> {
@@ -33,8 +60,7 @@ fn world(nodes: &[Vec<RandomCard>], queues: &[RandomQueue]) -> World {
     // The budget of preemptions would hide a loop: it is as good as none here.
     let config = PoolConfig { preemptions_per_hour: 10_000, ..PoolConfig::default() };
     assert_eq!(world.apply(Command::SetConfig { config, expected: None }), Outcome::Done);
-    for (name, (guaranteed, more, weight)) in QUEUES.iter().zip(queues) {
-        let parent = if matches!(*name, "left" | "right") { "top" } else { "" };
+    for ((name, parent), (guaranteed, more, weight)) in QUEUES.iter().zip(queues) {
         let maximum = more.map(|more| (guaranteed + more, 1_000_000));
         world.queue_of(name, parent, (*guaranteed, 100_000), maximum, *weight);
     }
@@ -43,7 +69,7 @@ fn world(nodes: &[Vec<RandomCard>], queues: &[RandomQueue]) -> World {
 
 fn submit(world: &mut World, random: &RandomJob) {
     let (tflops, memory, gang, priority, preemptible, queue, span) = *random;
-    let queue = QUEUES[queue].to_owned();
+    let queue = QUEUES[queue].0.to_owned();
     let mut spec = JobSpec { gang, priority, preemptible, queue, ..job(tflops, memory) };
     spec.virtual_card.span = span;
     world.try_submit(spec);
@@ -63,7 +89,7 @@ proptest! {
     #[test]
     fn a_pool_that_is_left_alone_comes_to_rest(
         nodes in nodes(),
-        queues in prop::collection::vec(random_queue(), QUEUES.len()),
+        queues in random_queues(),
         waves in prop::collection::vec(prop::collection::vec(random_job(), 1..12), 1..5),
     ) {
         let mut world = world(&nodes, &queues);
@@ -81,29 +107,36 @@ proptest! {
     }
 
     #[test]
-    fn a_job_within_its_guarantee_never_waits_for_a_loan(
-        queues in prop::collection::vec(prop::sample::select(vec![0u64, 5, 10]), QUEUES.len()),
+    fn a_job_within_the_guarantee_of_its_branch_never_waits_for_a_loan(
+        guaranteed in prop::collection::vec(prop::sample::select(vec![0u64, 5, 10]), QUEUES.len()),
         borrowers in prop::collection::vec((0..QUEUES.len(), any::<bool>()), 20..60),
+        owners in prop::collection::vec(0..QUEUES.len(), 10..30),
         owner in 0..QUEUES.len(),
     ) {
         // Cards of one block: nothing is ever in the way but what others hold.
         let nodes = vec![vec![(CardKind::Gpu, 1, 100, 0, false); 8]; 5];
-        let settings: Vec<RandomQueue> = queues.iter().map(|guaranteed| (*guaranteed, None, 1)).collect();
+        // Guarantees of the top only. One further down is a claim on its sisters, and a shield against everybody.
+        let is_top = |queue: usize| QUEUES[queue].1.is_empty();
+        let settings: Vec<RandomQueue> =
+            (0..QUEUES.len()).map(|queue| (if is_top(queue) { guaranteed[queue] } else { 0 }, None, 1)).collect();
         let mut world = world(&nodes, &settings);
-        // Only top queues: a guarantee below another one is a claim on its sisters.
-        let top: Vec<usize> = (0..QUEUES.len()).filter(|queue| !matches!(QUEUES[*queue], "left" | "right")).collect();
-        let of = |queue: usize| QUEUES[top[queue % top.len()]].to_owned();
+        let is_leaf = |queue: &usize| QUEUES.iter().all(|(_, parent)| *parent != QUEUES[*queue].0);
+        let leaves: Vec<usize> = (0..QUEUES.len()).filter(is_leaf).collect();
         for (queue, preemptible) in borrowers {
-            world.try_submit(JobSpec { queue: of(queue), preemptible, priority: 100, ..job(1, 1) });
+            let queue = QUEUES[leaves[queue % leaves.len()]].0.to_owned();
+            world.try_submit(JobSpec { queue, preemptible, priority: 100, ..job(1, 1) });
         }
         world.settle(200);
-        let (owner, guaranteed) = (of(owner), queues[top[owner % top.len()]]);
-        for _ in 0..guaranteed {
-            world.try_submit(JobSpec { queue: owner.clone(), priority: 0, ..job(1, 1) });
+        let owner = top_of(owner);
+        let of_owner: Vec<usize> = leaves.iter().copied().filter(|leaf| top_of(*leaf) == owner).collect();
+        for queue in owners {
+            let queue = QUEUES[of_owner[queue % of_owner.len()]].0.to_owned();
+            world.try_submit(JobSpec { queue, priority: 0, ..job(1, 1) });
         }
         world.settle(200);
-        let all: u64 = top.iter().map(|queue| queues[*queue]).sum();
+        let all: u64 = settings.iter().map(|(guaranteed, ..)| guaranteed).sum();
         prop_assert!(all <= 40, "the pool holds what it guarantees");
-        prop_assert!(world.standing(&owner).0 >= guaranteed, "{owner} holds {:?} of {guaranteed}", world.standing(&owner));
+        let (owner, guaranteed) = (QUEUES[owner].0, settings[owner].0);
+        prop_assert!(world.standing(owner).0 >= guaranteed, "{owner} holds {:?} of {guaranteed}", world.standing(owner));
     }
 }

@@ -2,7 +2,7 @@
 
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_ledger::*;
@@ -40,6 +40,7 @@ impl Kept {
         Work {
             tried: after.tried - before.tried,
             costs_computed: after.costs_computed - before.costs_computed,
+            nodes_looked_at: after.nodes_looked_at - before.nodes_looked_at,
             reservations_sought: after.reservations_sought - before.reservations_sought,
             uses_recounted: after.uses_recounted - before.uses_recounted,
         }
@@ -163,4 +164,97 @@ fn nodes_that_look_the_same_are_judged_once() {
     let slices = kept.world.slices(there);
     assert!(slices.iter().all(|slice| slice.card.node.0 >= 50), "where the label is");
     assert_eq!(slices.len(), 1);
+}
+
+/// A thousand like nodes, each with its own name and one of fifty racks as labels.
+fn like_nodes() -> Kept {
+    let mut world = World::default();
+    for number in 0..1000 {
+        let (host, rack) = (format!("host-{number}"), (number / 20).to_string());
+        world.labelled_node(&host, cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]), &[("host", &host), ("rack", &rack)]);
+    }
+    Kept::new(world)
+}
+
+fn carrying(key: &str, value: &str) -> JobSpec {
+    JobSpec { node_labels: BTreeMap::from([(key.to_owned(), value.to_owned())]), ..job(4, 10) }
+}
+
+#[test]
+fn labels_that_nobody_asks_for_make_no_difference() {
+    let mut kept = like_nodes();
+    kept.world.submit(job(4, 10));
+    assert_eq!(kept.round().costs_computed, 1, "a thousand nodes look like one");
+    let there = kept.world.submit(carrying("host", "host-700"));
+    assert!(kept.round().costs_computed <= 3, "only the node asked for, the one that took a job, and all others");
+    assert_eq!(kept.world.slices(there)[0].card.node, NodeId(700));
+    let there = kept.world.submit(carrying("rack", "17"));
+    assert!(kept.round().costs_computed <= 5, "and the nodes of the rack");
+    assert_eq!(kept.world.slices(there)[0].card.node, NodeId(340));
+}
+
+#[test]
+fn labels_are_found_however_many_others_were_asked_for() {
+    let mut kept = like_nodes();
+    kept.limits.grants = usize::MAX;
+    for round in 0..2 {
+        let jobs: Vec<JobId> =
+            (0..1000).map(|number| kept.world.submit(carrying("host", &format!("host-{number}")))).collect();
+        let racks: Vec<JobId> =
+            (0..50).map(|number| kept.world.submit(carrying("rack", &number.to_string()))).collect();
+        kept.round();
+        for (number, job) in (0u32..).zip(jobs) {
+            assert_eq!(kept.world.slices(job)[0].card.node, NodeId(number), "in round {round}");
+        }
+        for (number, job) in (0u32..).zip(racks) {
+            assert_eq!(kept.world.slices(job)[0].card.node.0 / 20, number, "in round {round}");
+        }
+    }
+}
+
+/// A job with wishes.
+fn wishing(gang: u32, change: impl FnOnce(&mut Affinity)) -> JobSpec {
+    let mut affinity = Affinity::default();
+    change(&mut affinity);
+    JobSpec { gang, affinity, ..job(4, 10) }
+}
+
+#[test]
+fn wishes_look_at_few_nodes_of_a_large_pool() {
+    let mut kept = like_nodes();
+    let cached = BTreeSet::from(["imagenet".to_owned()]);
+    for node in [NodeId(600), NodeId(601)] {
+        kept.world.apply(Command::UpdateCached { node, cached: cached.clone() });
+    }
+    kept.round();
+    let prefer = |key: &str, value: &str| PreferredLabel { key: key.to_owned(), value: value.to_owned(), weight: 9 };
+    let web = BTreeMap::from([("service".to_owned(), "web".to_owned())]);
+    let wishes = [
+        wishing(1, |wish| wish.preferred = vec![prefer("rack", "33"), prefer(NODE_KEY, "host-667")]),
+        wishing(1, |wish| wish.data = cached.clone()),
+        JobSpec { labels: web.clone(), ..wishing(1, |wish| wish.avoid = web.clone()) },
+        JobSpec { labels: web.clone(), ..wishing(1, |wish| wish.avoid = web.clone()) },
+        wishing(6, |wish| wish.together = "rack".to_owned()),
+        wishing(4, |wish| wish.together = NODE_KEY.to_owned()),
+        wishing(6, |wish| wish.spread = "rack".to_owned()),
+        wishing(6, |wish| (wish.together, wish.spread) = ("rack".to_owned(), NODE_KEY.to_owned())),
+        JobSpec { packing: Some(Packing::Spread), ..job(4, 10) },
+    ];
+    let mut nodes: Vec<BTreeSet<u32>> = Vec::new();
+    for (number, wish) in wishes.into_iter().enumerate() {
+        let gang = wish.gang as usize;
+        let placed = kept.world.submit(wish);
+        let looked_at = kept.round().nodes_looked_at;
+        assert!((1..=300).contains(&looked_at), "{looked_at} nodes were looked at for wish {number}");
+        let slices = kept.world.slices(placed);
+        assert_eq!(slices.len(), gang, "wish {number}");
+        nodes.push(slices.iter().map(|slice| slice.card.node.0).collect());
+    }
+    let racks = |nodes: &BTreeSet<u32>| nodes.iter().map(|node| node / 20).collect::<BTreeSet<u32>>().len();
+    assert_eq!(nodes[0], [667].into(), "the node of that name, in the rack");
+    assert!(nodes[1].is_subset(&[600, 601].into()), "{:?}", nodes[1]);
+    assert!(nodes[2].is_disjoint(&nodes[3]));
+    assert_eq!((racks(&nodes[4]), racks(&nodes[6]), racks(&nodes[7])), (1, 6, 1));
+    assert_eq!((nodes[5].len(), nodes[7].len()), (1, 6));
+    assert_eq!(nodes[8].len(), 1);
 }

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 
 use super::job::KindChoice;
 use super::queue::SetQueueArgs;
-use super::values::{memory, tflops};
+use super::values::{cpus, memory, pair, tflops};
 
 /// `tessera pool compact`.
 #[derive(Debug, Args)]
@@ -55,6 +55,18 @@ pub enum WhatIfVerb {
         /// Number of such nodes
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10000))]
         nodes: u32,
+        /// Take what is not said of hosts, labels and links from this node; without it from the one whose cards are most like these
+        #[arg(long, value_name = "NODE")]
+        like: Option<String>,
+        /// Processors of each host, such as 64
+        #[arg(long, value_name = "N", value_parser = cpus, default_value = "0", hide_default_value = true)]
+        host_cpus: u64,
+        /// Memory of each host, such as 512GiB
+        #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "0", hide_default_value = true)]
+        host_memory: u64,
+        /// Label of each node
+        #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+        label: Vec<(String, String)>,
     },
     /// What other settings of a queue would change
     Queue(SetQueueArgs),

@@ -15,7 +15,14 @@ pub(super) async fn run(mut desk: Desk, verb: WhatIfVerb) -> Result<Exit, Failur
         WhatIfVerb::Drain { node } => {
             Change::Drain(DrainedNodes { nodes: node.iter().map(|name| node_named(name)).collect() })
         }
-        WhatIfVerb::Add { cards, nodes } => Change::Add(AddedNodes { cards: added(&cards)?, nodes }),
+        WhatIfVerb::Add { cards, nodes, like, host_cpus, host_memory, label } => Change::Add(AddedNodes {
+            cards: added(&cards)?,
+            nodes,
+            like: like.map(|name| node_named(&name)),
+            host_milli_cpus: host_cpus,
+            host_memory_mib: host_memory,
+            labels: label.into_iter().collect(),
+        }),
         WhatIfVerb::Queue(args) => Change::Queue(super::queue::wished(&desk, &args).await?),
     };
     let request = WhatIfRequest { change: Some(change), consistency: desk.consistency };

@@ -259,6 +259,8 @@ pub struct VictimView {
     pub checkpoint_mode: String,
     /// Work that it would lose.
     pub work_lost_seconds: f64,
+    /// The same in TFLOPS times seconds.
+    pub tflops_seconds_lost: u64,
 }
 
 impl From<v1::PlanJobResponse> for PlanView {
@@ -269,6 +271,7 @@ impl From<v1::PlanJobResponse> for PlanView {
             blocks: victim.blocks,
             checkpoint_mode: words::checkpoint_mode(victim.checkpoint_mode),
             work_lost_seconds: seconds(victim.work_lost.as_ref()).unwrap_or_default(),
+            tflops_seconds_lost: victim.tflops_seconds_lost,
         });
         Self {
             verdict: words::verdict(response.verdict),
@@ -323,7 +326,7 @@ impl Detail for PlanView {
         if !self.victims.is_empty() {
             out.title("to be suspended".to_owned());
             out.table(
-                &["JOB", "PRIO", "BLOCKS", "SUSPENSION", "LOSES"],
+                &["JOB", "PRIO", "BLOCKS", "SUSPENSION", "LOSES", "TFLOPS S"],
                 self.victims.iter().map(|victim| {
                     vec![
                         victim.job_id.to_string(),
@@ -331,6 +334,7 @@ impl Detail for PlanView {
                         victim.blocks.to_string(),
                         victim.checkpoint_mode.clone(),
                         super::compaction::lost(victim.work_lost_seconds),
+                        victim.tflops_seconds_lost.to_string(),
                     ]
                 }),
             );

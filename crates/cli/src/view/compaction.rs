@@ -467,6 +467,7 @@ mod tests {
             waiting_before: 0,
             waiting_after: 1,
             whole: true,
+            like_node: "node-b".to_owned(),
             read: None,
         };
         insta::assert_snapshot!(page(&WhatIfView::from(response)));

@@ -56,6 +56,8 @@ pub struct WhatIfView {
     pub waiting_before: u64,
     /// Jobs that would wait.
     pub waiting_after: u64,
+    /// The node that hosts, labels and links of added ones were taken from; empty when none was.
+    pub like_node: String,
     /// Whether everything was played through.
     pub whole: bool,
     /// Revision that the answer reflects.
@@ -91,6 +93,7 @@ impl From<v1::WhatIfResponse> for WhatIfView {
             started: response.started.into_iter().map(Into::into).collect(),
             waiting_before: response.waiting_before,
             waiting_after: response.waiting_after,
+            like_node: response.like_node,
             whole: response.whole,
             revision: response.read.unwrap_or_default().revision,
         }
@@ -117,6 +120,9 @@ impl Detail for WhatIfView {
             self.started.len()
         ));
         out.line("waiting", format!("{} -> {} jobs", self.waiting_before, self.waiting_after));
+        if !self.like_node.is_empty() {
+            out.line("taken from", format!("{}: what was not said of hosts, labels and links", self.like_node));
+        }
         if !self.whole {
             out.line("note", "the pool is so busy that not everything was played through");
         }

@@ -121,11 +121,20 @@ async fn changes_are_thought_through_and_not_made() {
     assert_refused(ask(drain(&[])).await, Code::InvalidArgument, ErrorReason::InvalidField);
     assert_refused(ask(None).await, Code::InvalidArgument, ErrorReason::InvalidField);
 
-    let add = |cards: v1::AddedCards| Some(Change::Add(v1::AddedNodes { cards: vec![cards], nodes: 1 }));
+    let add = |cards: v1::AddedCards| {
+        Some(Change::Add(v1::AddedNodes { cards: vec![cards], nodes: 1, ..Default::default() }))
+    };
     let like = v1::AddedCards { model: "a1".to_owned(), count: 1, ..Default::default() };
     let more = ask(add(like.clone())).await.expect("the pool has such a card");
     assert_eq!((more.started.len(), more.started[0].job_id), (1, waiting.0));
-    assert_eq!(more.started[0].to[0].node_name, "what-if-0");
+    assert_eq!((more.started[0].to[0].node_name.as_str(), more.like_node.as_str()), ("what-if-0", "n0"));
+    let at = |node: &str, host_milli_cpus| {
+        let (cards, node) = (vec![like.clone()], Some(named(node)));
+        Some(Change::Add(v1::AddedNodes { cards, like: node, host_milli_cpus, ..Default::default() }))
+    };
+    assert_eq!(ask(at("n1", 0)).await.expect("it exists").like_node, "n1");
+    assert_refused(ask(at("n7", 0)).await, Code::NotFound, ErrorReason::NodeUnknown);
+    assert_refused(ask(at("n1", 8_000)).await, Code::InvalidArgument, ErrorReason::InvalidField);
     let described = v1::AddedCards {
         model: "new".to_owned(),
         kind: CardKind::Npu.into(),

@@ -58,16 +58,21 @@ fn card(index: u32, model: usize) -> CardDescription {
     }
 }
 
-/// A node of which no more is known than its name.
-fn node(name: &str) -> NodeDescription {
+/// Nodes of one rack.
+const RACK: usize = 16;
+
+/// A node of which no more is known than its name and where it stands: labels that every node of a real pool carries.
+fn node(number: usize) -> NodeDescription {
+    let name = format!("node-{number}");
+    let labels = [("host", name.clone()), ("rack", (number / RACK).to_string())];
     NodeDescription {
-        name: name.to_owned(),
-        uid: name.to_owned(),
+        name: name.clone(),
+        uid: name,
         incarnation: 1,
         agent_version: String::new(),
         address: String::new(),
         worker_host: String::new(),
-        labels: BTreeMap::new(),
+        labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
         host: None,
         cached: BTreeSet::new(),
     }
@@ -97,8 +102,7 @@ impl Cluster {
                 let model = numbers.choose(&[0usize, 1, 1, 2, 3, 3, 4, 5]);
                 let other = if number % 8 == 0 { numbers.choose(&[4usize, 5]).max(model) } else { model };
                 let cards = (0..cards).map(|index| card(index, if index < cards / 2 { model } else { other }));
-                let node = node(&format!("node-{number}"));
-                Command::RegisterNode { node, cards: cards.collect() }
+                Command::RegisterNode { node: node(number as usize), cards: cards.collect() }
             })
             .collect();
         cluster.apply(commands);
@@ -124,6 +128,18 @@ impl Cluster {
                 Command::SubmitJob { spec: Arc::new(job(tflops, memory, kinds)), traceparent: String::new() }
             })
             .collect();
+        self.apply(commands);
+    }
+
+    /// Starts every worker of these grants.
+    pub fn start(&mut self, grants: &[AllocationId]) {
+        let mut commands = Vec::new();
+        for allocation in grants.iter().filter_map(|id| self.state.allocation(*id)) {
+            for worker in allocation.workers.iter() {
+                let report = WorkerReport { worker: allocation.owner(worker.rank), observation: Observation::Running };
+                commands.push(Command::ReportWorkers { node: worker.node, reports: vec![report] });
+            }
+        }
         self.apply(commands);
     }
 

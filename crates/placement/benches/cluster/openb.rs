@@ -62,11 +62,10 @@ pub fn pool() -> Cluster {
     let mut commands = Vec::new();
     for (count, processors, gibibytes, cards, model) in NODES {
         for _ in 0..count {
-            let name = format!("node-{}", commands.len());
             let mut all: Vec<CardDescription> = (0..cards).map(|i| card(i, CardKind::Gpu, model, 1_000)).collect();
             all.push(card(cards, CardKind::Cpu, "cpu", 100));
             let host = HostCapacity { cpu: MilliCpus(processors * 1_000), memory: Mebibytes(gibibytes * 1_024) };
-            let node = NodeDescription { host: Some(host), ..super::node(&name) };
+            let node = NodeDescription { host: Some(host), ..super::node(commands.len()) };
             commands.push(Command::RegisterNode { node, cards: all });
         }
     }

@@ -180,5 +180,6 @@ fn check_evict(world: &mut World<'_>, id: JobId, node: NodeId) -> Result<(), Vec
     if !active || !world.leaving.insert(id) {
         return Err(vec![Problem::JobNotReady(id)]);
     }
+    victims::leave(world, job);
     Ok(())
 }

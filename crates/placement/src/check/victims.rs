@@ -1,5 +1,5 @@
 //! Checks who gives way for a grant (law L4): lower priorities of the same queue, or what another queue holds above its guarantee for
-//! one that stays within its own. Nobody in vain.
+//! one whose branch stays within its own. Nobody in vain.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -88,25 +88,29 @@ fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(Stri
     world.queue_line(&job.spec.queue).into_iter().map(left).collect()
 }
 
-/// Between queues: as far as their lines are apart, the job's queues stay within their guarantees, and the victim's hold more than
-/// theirs, those victims gone that come before it; and so do the jobs that name the victim's queue, of what the queues below it
-/// are not guaranteed.
+/// Between queues: the job's highest queue that is not above the victim too stays within its guarantee, and all of the victim's that are not
+/// above the job hold more than theirs, those victims gone that come before it; and so do the jobs that name the victim's queue,
+/// of what the queues below it are not guaranteed.
 fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[(String, QueueAmount)]) -> bool {
     let theirs = world.queue_line(&victim.spec.queue);
     let guaranteed = |name: &String| world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();
-    let mut apart = mine.iter().filter(|(name, _)| !theirs.contains(name)).peekable();
-    apart.peek().is_some()
-        && apart.all(|(name, left)| left.plus(asked).within(guaranteed(name)))
+    let highest_apart = mine.iter().rfind(|(name, _)| !theirs.contains(name));
+    highest_apart.is_some_and(|(name, left)| left.plus(asked).within(guaranteed(name)))
         && is_lent_beside_those_below(world, victim)
         && theirs
             .iter()
             .filter(|name| mine.iter().all(|(other, _)| other != *name))
-            .all(|name| is_lent(world.queues.get(name).copied().unwrap_or_default(), guaranteed(name), victim))
+            .all(|name| is_lent(world, world.queues.get(name).copied().unwrap_or_default(), guaranteed(name), victim))
 }
 
-/// Whether so much is held above a guarantee that the victim may have to give back of it.
-fn is_lent(held: Held, guaranteed: QueueAmount, victim: &Job) -> bool {
-    !held.standing.within(guaranteed) && (victim.spec.preemptible || !held.firm.within(guaranteed))
+/// Whether so much of what the victim holds is held above a guarantee that it may have to give back of it.
+fn is_lent(world: &World<'_>, held: Held, guaranteed: QueueAmount, victim: &Job) -> bool {
+    let gives = held_by(world, victim);
+    let on_loan = |held: QueueAmount| {
+        let above = held.minus(guaranteed);
+        (above.compute.0 > 0 && gives.compute.0 > 0) || (above.memory.0 > 0 && gives.memory.0 > 0)
+    };
+    on_loan(held.standing) && (victim.spec.preemptible || on_loan(held.firm))
 }
 
 /// Whether the jobs that name the victim's queue hold more than its guarantee leaves beside those of the queues below it.
@@ -121,10 +125,11 @@ fn is_lent_beside_those_below(world: &World<'_>, victim: &Job) -> bool {
         held.firm = held.firm.minus(theirs.firm);
         guaranteed = guaranteed.minus(below.settings.guaranteed);
     }
-    is_lent(held, guaranteed, victim)
+    is_lent(world, held, guaranteed, victim)
 }
 
-fn leave(world: &mut World<'_>, victim: &Job) {
+/// A job is told to stop: its queues are counted without it at once.
+pub(super) fn leave(world: &mut World<'_>, victim: &Job) {
     let amount = held_by(world, victim);
     for name in world.queue_line(&victim.spec.queue) {
         let held = world.queues.entry(name).or_default();

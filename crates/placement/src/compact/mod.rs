@@ -3,7 +3,7 @@
 //! It has two prices. Renumbering within a card is free: numbers change, the work does not notice. A move between cards costs the job its
 //! suspension ([`Loss`]). [`compact`] therefore plans moves by gain against cost and within a budget:
 //!
-//! 1. moves that let a waiting job start which is too large for any place, though enough is free in all;
+//! 1. moves that let a waiting job start which is too large for any place ([`Pool::make_room`](crate::Pool::make_room));
 //! 2. moves that bring free room together, from cards with little on them to cards with more, as long as each gains;
 //! 3. renumbering of the cards whose free blocks then lie scattered.
 //!
@@ -11,24 +11,26 @@
 //! [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller: in compute on a card, on a node and in the
 //! pool, in memory on a card. Memory beside compute that is used up is the price of cards that are filled.
 //!
-//! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise; virtual cards that spread over
-//! several cards; jobs that asked for whole cards or for places beside or apart from others; and cards of other classes: a job that
-//! is moved computes as fast as before.
+//! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise, and jobs that asked for places beside or apart
+//! from others. Where free room is only brought together, also virtual cards that spread over several cards, jobs that asked for whole
+//! cards, and cards of other classes: a job that is moved for nobody computes as fast as before.
 
 mod measure;
 mod place;
-mod room;
+mod relocate;
 mod view;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_ledger::{CardId, JobId, LogTime, NodeId, Plan, PlanPart, PlannedWorker, Revision, Slice, State};
+use tessera_ledger::{CardId, Job, JobId, LogTime, Plan, PlanPart, PlannedWorker, Revision, Slice, State};
 
 pub use measure::{KindMeasure, Measure, Room};
 pub use place::{MoveRefusal, move_job};
 
 use crate::loss::Loss;
+use crate::movers::Rules;
 use crate::rehearsal::Rehearsal;
 use view::{Movable, View};
 
@@ -161,7 +163,7 @@ impl<'a> Planner<'a> {
         loop {
             let Some(found) = self.best() else { return false };
             let job = found.job.id;
-            if self.make(&found, None) {
+            if self.make_found(&found) {
                 return true;
             }
             // What the ledger would not take is not looked at again: there are fewer jobs every time.
@@ -199,50 +201,62 @@ impl<'a> Planner<'a> {
     /// What a move of the job to the best places would gain; `None` when it gains nothing or makes something smaller.
     fn gain_of(&mut self, job: &Movable) -> Option<(u64, Vec<CardId>)> {
         let largest = self.view.largest();
-        let targets = room::relocate(&mut self.view, &self.rehearsal.state, job, None, |_, _| true)?;
-        let worse = room::is_worse(&largest, &self.view.largest());
+        let targets = relocate::relocate(&mut self.view, &self.rehearsal.state, job, None)?;
+        let worse = relocate::is_worse(&largest, &self.view.largest());
         let cards: BTreeSet<CardId> =
             job.pieces.iter().map(|piece| piece.card).chain(targets.iter().copied()).collect();
         let worth =
             |view: &View| cards.iter().filter_map(|card| view.cards.get(card)).map(|card| card.worth()).sum::<u64>();
         let after = worth(&self.view);
-        room::put_back(&mut self.view, job, &targets);
+        relocate::put_back(&mut self.view, job, &targets);
         let gain = after.checked_sub(worth(&self.view)).filter(|gain| *gain > 0)?;
         (!worse).then_some((gain, targets))
     }
 
     /// Makes moves that let waiting jobs start, first in line first.
     fn make_room(&mut self) {
-        let (pool, state) = self.rehearsal.pool();
-        let mut short = Vec::new();
-        for job in state.waiting().filter(|job| job.is_eligible(state.time())).take(WAITING * 8) {
-            if short.len() < WAITING && room::is_scattered(pool, state, job) {
-                short.push(std::sync::Arc::clone(job));
-            }
-        }
-        for job in short {
-            if self.left() == 0 {
+        let state = &self.rehearsal.state;
+        let eligible = state.waiting().filter(|job| job.is_eligible(state.time())).take(WAITING * 8);
+        let waiting: Vec<Arc<Job>> = eligible.map(Arc::clone).collect();
+        let mut short = 0;
+        for job in waiting {
+            if self.left() == 0 || short >= WAITING {
                 return;
             }
-            let left = self.left();
-            let Some(found) = room::make_room(&mut self.view, &self.rehearsal.state, &job, left) else { continue };
-            for step in found {
-                if !self.make(&step, Some(job.id)) {
-                    self.view.settle(step.job.id);
+            let (pool, state) = self.rehearsal.pool();
+            if !pool.lacks_room(state, &job) {
+                continue;
+            }
+            short += 1;
+            for planned in self.room_for(job.id).into_iter().flatten() {
+                let job = planned.job;
+                if !self.make(planned) {
+                    self.view.settle(job);
                     break;
                 }
             }
         }
     }
 
-    /// Writes a move down and plays it through; false when it would not be accepted.
-    fn make(&mut self, found: &Found, makes_room_for: Option<JobId>) -> bool {
+    /// Moves that make room for a waiting job, within what is left of the budget, and nothing smaller that fits.
+    fn room_for(&mut self, job: JobId) -> Option<Vec<PlannedMove>> {
+        let order = CompactionOrder { moves: self.left(), ..*self.order };
+        let stay: BTreeSet<JobId> = self.moves.iter().map(|planned| planned.job).collect();
+        let rules = Rules { order: &order, now: self.rehearsal.now, stay: &stay };
+        let view = &mut self.view;
+        let (pool, state) = self.rehearsal.pool();
+        pool.make_room_if(state, &rules, job, &mut |moves| !view.would_be_worse(moves))
+    }
+
+    /// Writes a move to other cards of the same classes down and makes it.
+    fn make_found(&mut self, found: &Found) -> bool {
+        let planned = place::write_down(&self.rehearsal.state, found.job.id, &found.job.pieces, &found.targets);
+        planned.is_some_and(|planned| self.make(PlannedMove { loss: found.job.loss, ..planned }))
+    }
+
+    /// Plays a move through; false when it would not be accepted.
+    fn make(&mut self, planned: PlannedMove) -> bool {
         let state = &self.rehearsal.state;
-        let Some(mut planned) = place::write_down(state, found.job.id, &found.job.pieces, &found.targets) else {
-            return false;
-        };
-        planned.makes_room_for = makes_room_for;
-        planned.loss = found.job.loss;
         let plan = Plan { revision: state.revision(), parts: planned.parts() };
         if crate::check(state, &plan).is_err() || !self.rehearsal.carry_out(plan) {
             return false;
@@ -265,6 +279,3 @@ impl<'a> Planner<'a> {
         cards
     }
 }
-
-/// Nodes that a move may go to: one, or any.
-type Only = Option<NodeId>;

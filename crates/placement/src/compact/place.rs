@@ -8,7 +8,7 @@ use tessera_ledger::{
 };
 
 use super::view::{Movable, Piece, View, can_renumber, is_bound, pieces_of};
-use super::{CompactionOrder, PlannedMove, room};
+use super::{CompactionOrder, PlannedMove, relocate};
 use crate::check::Problem;
 use crate::loss::Loss;
 
@@ -70,7 +70,7 @@ pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> R
     let loss = Loss::of(state, job, now);
     let movable = Movable { id, pieces, loss };
     let mut view = View::new(state, now, &CompactionOrder::default());
-    let targets = room::relocate(&mut view, state, &movable, to, |_, _| true);
+    let targets = relocate::relocate(&mut view, state, &movable, to);
     let planned = targets.and_then(|targets| write_down(state, id, &movable.pieces, &targets));
     let planned = PlannedMove { loss, ..planned.ok_or(MoveRefusal::NoRoom { job: id, node: to })? };
     let plan = Plan { revision: state.revision(), parts: planned.parts() };

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::capacity::CardClass;
 use tessera_ledger::{
-    AllocationPhase, BlockState, Card, CardId, CardKind, Job, JobId, JobState, LogTime, NodeId, State, WorkerState,
+    AllocationPhase, BlockState, Card, CardId, CardKind, Job, JobId, JobState, LogTime, NodeId, Slice, State,
+    WorkerState,
 };
 
-use super::CompactionOrder;
 use super::measure::free_on;
+use super::relocate::is_worse;
+use super::{CompactionOrder, PlannedMove};
 use crate::loss::Loss;
+use crate::movers::{Rules, has_company};
 
 /// A card on which blocks may be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +157,25 @@ impl View {
         self.per_kind.iter().map(|(kind, tops)| (*kind, of(tops))).collect()
     }
 
+    /// Whether these moves would make something smaller that fits.
+    pub(super) fn would_be_worse(&mut self, moves: &[PlannedMove]) -> bool {
+        let before = self.largest();
+        let taken = moves.iter().flat_map(|planned| planned.workers.iter().flat_map(|worker| &worker.slices));
+        let left = moves.iter().flat_map(|planned| &planned.from);
+        let changes: Vec<(Slice, bool)> =
+            taken.map(|slice| (*slice, true)).chain(left.map(|slice| (*slice, false))).collect();
+        let touched: BTreeSet<CardId> = changes.iter().map(|(slice, _)| slice.card).collect();
+        let known: Vec<(CardId, CardView)> =
+            touched.into_iter().filter_map(|card| Some((card, *self.cards.get(&card)?))).collect();
+        for (slice, take) in changes {
+            let piece = Piece { member: 0, card: slice.card, blocks: slice.length.0, memory: slice.memory.0 };
+            self.shift(slice.card, &piece, take);
+        }
+        let worse = is_worse(&before, &self.largest());
+        known.into_iter().for_each(|(card, seen)| self.put(card, seen));
+        worse
+    }
+
     /// Takes, or gives back, what a piece holds on a card; a card of which nothing may be granted is left alone.
     pub(super) fn shift(&mut self, card: CardId, piece: &Piece, take: bool) {
         let Some(old) = self.cards.get(&card).copied() else { return };
@@ -220,12 +242,8 @@ pub(super) fn can_renumber(card: &Card) -> bool {
 
 /// The pieces of a job, if it may be moved.
 pub(super) fn movable(state: &State, job: &Job, now: LogTime, order: &CompactionOrder) -> Option<Vec<Piece>> {
-    let loses = job.spec.checkpoint.mode != tessera_ledger::CheckpointMode::Cooperative;
-    let moved_lately = job.history.iter().any(|attempt| {
-        attempt.reason == Some(tessera_ledger::Reason::Moving)
-            && attempt.ended_at.is_some_and(|ended| now.since(ended) < order.not_again_within)
-    });
-    if is_bound(job) || moved_lately || loses && !order.losing_work || !job.spec.preemptible && !order.not_preemptible {
+    let rules = Rules { order, now, stay: &BTreeSet::new() };
+    if is_bound(job) || !rules.allow(job) {
         return None;
     }
     pieces_of(state, job)
@@ -233,9 +251,7 @@ pub(super) fn movable(state: &State, job: &Job, now: LogTime, order: &Compaction
 
 /// Whether it is bound to where it is by more than what cards and labels say: whole cards, or other workers and jobs around it.
 pub(super) fn is_bound(job: &Job) -> bool {
-    let affinity = &job.spec.affinity;
-    let around = !affinity.together.is_empty() || !affinity.spread.is_empty() || !affinity.avoid.is_empty();
-    around || job.spec.virtual_card.whole_cards
+    has_company(job) || job.spec.virtual_card.whole_cards
 }
 
 /// What each worker of a running job holds, where each holds one card and each virtual card has one worker.

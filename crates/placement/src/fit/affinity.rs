@@ -4,7 +4,8 @@
 //! `avoid` hold in any case: they take nodes away. Among the nodes that are left, `spread` goes first (the value of its label with the
 //! fewest of the gang's workers), then the sum of `preferred` and `data`, then packing, then how busy nodes are.
 //!
-//! A wish that only prefers never keeps a job from starting: when this order finds no place, the plain search is tried.
+//! Wishes decide among the nodes of short lists (`shortlist`). Where these hold no place, all nodes are looked at for wishes that must be met, so
+//! that nobody waits who could start. A wish that only prefers never keeps a job from starting either: then the plain search is tried.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +13,11 @@ use std::sync::Arc;
 
 use tessera_ledger::{Affinity, CardId, JobSpec, Node, NodeId, Packing, Percent, Span};
 
-use super::{Placement, Short, Trial, card, spread};
+use super::{Placement, Short, Trial, card, shortlist, spread};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::node::NodeEntry;
 
-/// The roomiest nodes of each class that are looked at for a job whose only wish is to be spread.
-const ROOMIEST: usize = 64;
 /// What all data together count.
 const DATA: u32 = 100;
 
@@ -69,6 +68,16 @@ impl Wishes {
         &self.affinity.avoid
     }
 
+    /// The key of the label over whose values workers are spread.
+    pub(super) fn spread_key(&self) -> &str {
+        &self.affinity.spread
+    }
+
+    /// What the job says of nodes.
+    pub(super) const fn affinity(&self) -> &Affinity {
+        &self.affinity
+    }
+
     /// Whether a gang is placed by them, rather than by the price of room.
     pub(crate) fn decide(&self, index: &Index) -> bool {
         self.affinity != Affinity::default() || self.spread(index)
@@ -96,7 +105,7 @@ pub(crate) fn cached(affinity: &Affinity, node: &Node) -> usize {
 }
 
 /// What a node is worth to a job: its preferred labels, and the data on its disks.
-fn worth(affinity: &Affinity, node: &Node) -> u32 {
+pub(super) fn worth(affinity: &Affinity, node: &Node) -> u32 {
     let hits = u32::try_from(cached(affinity, node)).unwrap_or(u32::MAX);
     let all = u32::try_from(affinity.data.len()).unwrap_or(u32::MAX).max(1);
     preferred(affinity, node).saturating_add(DATA.saturating_mul(hits) / all)
@@ -104,27 +113,44 @@ fn worth(affinity: &Affinity, node: &Node) -> u32 {
 
 /// Places a gang by its wishes, or changes nothing.
 pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
-    let mark = index.mark();
-    if demand.wishes.affinity == Affinity::default() {
-        let roomiest = roomiest(index, demand);
-        if let Some(placement) = place_among(index, demand, &roomiest) {
-            return Ok(placement);
+    if demand.within.is_none() {
+        for region in shortlist::regions(index, demand) {
+            let nodes = shortlist::nodes(index, demand, region);
+            if let Some(placement) = place_or_undo(index, demand, &nodes) {
+                return Ok(placement);
+            }
         }
-        index.undo_to(mark);
     }
-    for nodes in regions(index, demand) {
-        if let Some(placement) = place_among(index, demand, &nodes) {
-            return Ok(placement);
+    if demand.within.is_some() || demand.wishes.are_hard() {
+        let regions = regions(index, demand);
+        index.count_looks(regions.iter().map(|nodes| nodes.len() as u64).sum());
+        for nodes in regions {
+            if let Some(placement) = place_or_undo(index, demand, &nodes) {
+                return Ok(placement);
+            }
         }
-        index.undo_to(mark);
     }
     Err(Short { missing: 1 })
 }
 
+fn place_or_undo(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
+    let mark = index.mark();
+    let placement = place_among(index, demand, nodes);
+    if placement.is_none() {
+        index.undo_to(mark);
+    }
+    placement
+}
+
 /// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each value of
-/// the label.
+/// the label. Looks at every node that is considered.
 fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
-    let nodes = index.nodes().filter(|(id, node)| is_possible(index, demand, *id, node)).map(|(id, _)| id);
+    let considered: Vec<NodeId> = match &demand.within {
+        Some(within) => within.iter().copied().collect(),
+        None => index.nodes().map(|(id, _)| id).collect(),
+    };
+    let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
+    let nodes = considered.into_iter().filter(possible);
     if demand.wishes.together().is_empty() {
         return vec![nodes.collect()];
     }
@@ -166,21 +192,12 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
 }
 
 /// Whether a worker may go to a node, and finds something free there.
-fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
+pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
     let avoid = demand.wishes.avoid();
     node.node.as_ref().is_some_and(|node| demand.accepts(node))
         && demand.fits_host(node, 1)
         && node.cards.iter().any(|card| card.offered() > 0 && demand.offer_of(card.class).is_some())
         && (avoid.is_empty() || !index.surroundings.has(id, avoid))
-}
-
-/// The possible nodes with the most left of the classes that are accepted.
-fn roomiest(index: &Index, demand: &Demand) -> Vec<NodeId> {
-    let classes = demand.offers.iter().map(|offer| index.classes.get(offer.class));
-    let largest: BTreeSet<NodeId> =
-        classes.flat_map(|class| class.nodes.iter().rev().take(ROOMIEST).map(|(_, id)| *id)).collect();
-    let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
-    largest.into_iter().filter(possible).collect()
 }
 
 /// What the cards of a node that are accepted have left, in thousandths of a TFLOPS.

@@ -1,8 +1,11 @@
-//! How close cards are to one another, as agents report it: fabric, PCIe switch, NUMA node, node, and beyond the node.
+//! How close cards are to one another: fabric, PCIe switch, NUMA node and node as agents report it, then the rack, then the pool.
 
 use tessera_ledger::{CardId, LinkKind};
 
 use crate::index::Index;
+
+/// The label that says in which rack a node is. Nodes without it are in no rack with any other.
+pub(crate) const RACK_KEY: &str = "rack";
 
 /// The most cards among which every one is tried as the first; a node has rarely more.
 const SEEDS: usize = 16;
@@ -10,7 +13,8 @@ const SEEDS: usize = 16;
 /// Distance of two cards; less is closer.
 pub(crate) fn distance(index: &Index, one: CardId, other: CardId) -> u32 {
     if one.node != other.node {
-        return 4;
+        let rack = |card: CardId| index.ledger_node(card.node)?.description.label(RACK_KEY);
+        return if rack(one).is_some() && rack(one) == rack(other) { 4 } else { 5 };
     }
     let link = |from: CardId, to: CardId| {
         let links = &index.card(from)?.links;
@@ -50,4 +54,70 @@ pub(crate) fn closest(index: &Index, cards: &[CardId], count: usize) -> Vec<Card
         (total, chosen)
     };
     cards.iter().take(SEEDS).map(|seed| from_seed(*seed)).min().map(|(_, chosen)| chosen).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use tessera_ledger::*;
+
+    use super::*;
+
+    fn node(name: &str, rack: Option<&str>) -> NodeDescription {
+        NodeDescription {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            incarnation: 1,
+            agent_version: String::new(),
+            address: String::new(),
+            worker_host: String::new(),
+            labels: rack.map(|rack| (RACK_KEY.to_owned(), rack.to_owned())).into_iter().collect(),
+            host: None,
+            cached: BTreeSet::new(),
+        }
+    }
+
+    fn card(index: u32, links: &[(u32, LinkKind)]) -> CardDescription {
+        CardDescription {
+            index,
+            kind: CardKind::Gpu,
+            vendor: String::new(),
+            model: String::new(),
+            uuid: String::new(),
+            memory: Mebibytes(1),
+            rated: BTreeMap::from([(Precision::Fp16, MilliTflops(1000))]),
+            measured: BTreeMap::new(),
+            links: links
+                .iter()
+                .map(|(peer_index, kind)| Link { peer_index: *peer_index, kind: *kind, megabytes_per_second: 0 })
+                .collect(),
+            isolation: Isolation::Soft,
+            simulated: true,
+            pci_address: String::new(),
+            max_slices: 0,
+            health: CardHealth::Healthy,
+        }
+    }
+
+    #[test]
+    fn each_step_away_is_further() {
+        let mut state = State::new();
+        let links = [(1, LinkKind::Fabric), (2, LinkKind::PcieSwitch), (3, LinkKind::Numa), (4, LinkKind::Node)];
+        let cards: Vec<CardDescription> =
+            (0..6).map(|index| card(index, if index == 0 { &links } else { &[] })).collect();
+        let nodes = [("a", Some("r")), ("b", Some("r")), ("c", Some("other")), ("d", None), ("e", None)];
+        let register = |(name, rack)| Command::RegisterNode { node: node(name, rack), cards: cards.clone() };
+        let requests: Vec<Request> =
+            nodes.map(|of_node| Request { key: None, actor: String::new(), command: register(of_node) }).into();
+        state.apply(EntryPosition { revision: Revision(1), time: LogTime(1) }, &requests);
+        let mut index = Index::default();
+        (0..5).map(NodeId).for_each(|id| drop(index.read_node(&state, id)));
+        let at = |node, index| CardId { node: NodeId(node), index };
+        let to = |other| [distance(&index, at(0, 0), other), distance(&index, other, at(0, 0))];
+        let same_node: Vec<[u32; 2]> = (1..6).map(|index| to(at(0, index))).collect();
+        assert_eq!(same_node, [[0; 2], [1; 2], [2; 2], [3; 2], [3; 2]]);
+        assert_eq!([to(at(1, 0)), to(at(2, 0)), to(at(3, 0))], [[4; 2], [5; 2], [5; 2]]);
+        assert_eq!(distance(&index, at(3, 0), at(4, 0)), 5, "two nodes without the label are in no rack together");
+    }
 }

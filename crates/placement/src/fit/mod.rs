@@ -6,8 +6,10 @@ mod card;
 mod closeness;
 pub(crate) mod elastic;
 mod member;
-mod share;
-mod spread;
+mod racks;
+pub(crate) mod share;
+mod shortlist;
+pub(crate) mod spread;
 
 use std::collections::BTreeSet;
 
@@ -80,6 +82,11 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
         return Ok(placement);
     }
     index.undo_to(mark);
+    if demand.gang > 1
+        && let Some(placement) = racks::place(index, demand)
+    {
+        return Ok(placement);
+    }
     place_within(index, demand, None).inspect_err(|_| index.undo_to(mark))
 }
 

@@ -1,16 +1,21 @@
 //! Virtual cards over several cards: of one node, or of as few nodes as possible.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tessera_ledger::{CardKind, NodeId};
 
+use super::closeness::RACK_KEY;
+use super::member::carriers_by_room;
 use super::share::{Candidate, Share, candidates, divide};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::node::NodeEntry;
+use crate::index::zones::Value;
 
 /// The sets of classes that may back one virtual card together: each kind for itself, then all if kinds may mix.
-fn teams(demand: &Demand) -> Vec<&[Offer]> {
+pub(crate) fn teams(demand: &Demand) -> Vec<&[Offer]> {
     let mut teams: Vec<&[Offer]> = demand.by_kind().collect();
     if demand.mixed && teams.len() > 1 {
         teams.push(&demand.offers);
@@ -66,8 +71,11 @@ fn attempt(index: &Index, id: NodeId, demand: &Demand, team: &[Offer]) -> Option
 
 /// The first node, by what its cards of the class have left, on which they are enough.
 fn on_node_of_class(index: &Index, demand: &Demand, offer: &Offer) -> Option<(Score, Vec<Share>)> {
-    let mut nodes = index.classes.get(offer.class).nodes.range((offer.need, NodeId(0))..);
-    nodes.find_map(|(_, id)| attempt(index, *id, demand, std::slice::from_ref(offer)))
+    let attempt = |(_, id): (u32, NodeId)| attempt(index, id, demand, std::slice::from_ref(offer));
+    match carriers_by_room(index, demand, offer, offer.need) {
+        Some(nodes) => nodes.into_iter().find_map(attempt),
+        None => index.classes.get(offer.class).nodes.range((offer.need, NodeId(0))..).copied().find_map(attempt),
+    }
 }
 
 /// The best of the nodes on which only several classes together are enough.
@@ -78,40 +86,74 @@ fn on_assorted_node(index: &Index, demand: &Demand, team: &[Offer]) -> Option<(S
     index.assorted_nodes().filter_map(|id| attempt(index, id, demand, team)).min_by_key(|(score, _)| *score)
 }
 
-/// Shares over as few nodes as possible: the nodes with the most left first, the last one as small as will do.
-pub(crate) fn over_nodes(index: &Index, demand: &Demand) -> Option<Vec<Share>> {
+/// Racks that are tried for one virtual card.
+const RACKS_TRIED: usize = 8;
+
+/// Shares over as few nodes as possible, of one rack if that takes no more slices.
+pub(crate) fn over_nodes(index: &mut Index, demand: &Demand) -> Option<Vec<Share>> {
+    index.settle_zones(RACK_KEY);
+    let index = &*index;
     teams(demand).into_iter().find_map(|team| {
-        let mut chosen: Vec<Candidate> = Vec::new();
-        let (mut compute, mut memory) = (0u64, 0u64);
-        for (id, left) in nodes_by_room(index, demand, team) {
-            let Some(node) = index.node(id) else { continue };
-            chosen.extend(candidates(node, team, demand));
-            compute = compute.saturating_add(left.0);
-            memory = memory.saturating_add(left.1);
-            if compute < demand.compute || memory < demand.memory {
-                continue;
-            }
-            // Sums of nodes round less than sums of cards: a further node may still be needed.
-            if let Some(shares) = divide(index, chosen.clone(), demand) {
-                return Some(shares);
-            }
-        }
-        None
+        let anywhere = divide_over(index, demand, team, None)?;
+        Some(in_one_rack(index, demand, team, &anywhere).unwrap_or(anywhere))
     })
+}
+
+/// Shares in one rack, no more than these, unless these are in one.
+fn in_one_rack(index: &Index, demand: &Demand, team: &[Offer], anywhere: &[Share]) -> Option<Vec<Share>> {
+    let rack = |share: &Share| index.ledger_node(share.card.node)?.description.label(RACK_KEY).map(Arc::from);
+    let racks: BTreeSet<Value> = anywhere.iter().map(rack).collect();
+    if racks.len() < 2 {
+        return None;
+    }
+    let enough = team.iter().flat_map(|offer| index.zones.of(RACK_KEY, offer.class).with(offer.need.into()));
+    let enough = enough.map(|(_, rack)| rack).filter(|rack| rack.is_some()).take(RACKS_TRIED);
+    let mut tried = enough.chain(racks.iter().filter(|rack| rack.is_some()).take(RACKS_TRIED));
+    tried.find_map(|rack| divide_over(index, demand, team, Some(rack)).filter(|shares| shares.len() <= anywhere.len()))
+}
+
+/// Shares over the nodes with the most left first, the last one as small as will do; of one rack, if one is given.
+fn divide_over(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&Value>) -> Option<Vec<Share>> {
+    let mut chosen: Vec<Candidate> = Vec::new();
+    let (mut compute, mut memory) = (0u64, 0u64);
+    for (id, left) in nodes_by_room(index, demand, team, rack) {
+        let Some(node) = index.node(id) else { continue };
+        chosen.extend(candidates(node, team, demand));
+        compute = compute.saturating_add(left.0);
+        memory = memory.saturating_add(left.1);
+        if compute < demand.compute || memory < demand.memory {
+            continue;
+        }
+        // Sums of nodes round less than sums of cards: a further node may still be needed.
+        if let Some(shares) = divide(index, chosen.clone(), demand) {
+            return Some(shares);
+        }
+    }
+    None
 }
 
 /// The nodes that have something for a team, those with the most compute first; where one more node is enough, the smallest
 /// such node comes at that place.
-fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer]) -> Vec<(NodeId, (u64, u64))> {
-    let mut nodes: Vec<(NodeId, (u64, u64))> = match team {
-        [offer] => {
+fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&Value>) -> Vec<(NodeId, (u64, u64))> {
+    // Where only some nodes are considered, or carry the labels asked for, no others are looked at.
+    let given = demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels));
+    let ids: Vec<NodeId> = match (team, rack, given) {
+        (team, Some(rack), _) => {
+            let nodes = |offer: &Offer| index.zones.of(RACK_KEY, offer.class).nodes_with(rack, 1).map(|(_, id)| id);
+            let ids: BTreeSet<NodeId> = team.iter().flat_map(nodes).collect();
+            ids.into_iter().collect()
+        }
+        (_, None, Some(given)) => given.iter().copied().collect(),
+        ([offer], None, None) => {
             let set = &index.classes.get(offer.class).nodes;
             let needed = largest_needed(set.iter().rev().map(|(free, _)| *free), offer, demand);
-            let largest = set.iter().rev().take(needed).map(|(_, id)| *id);
-            largest.filter_map(|id| Some((id, left_on(index.node(id)?, team)))).collect()
+            set.iter().rev().take(needed).map(|(_, id)| *id).collect()
         }
-        _ => index.nodes().map(|(id, node)| (id, left_on(node, team))).filter(|(_, left)| left.0 > 0).collect(),
+        _ => index.nodes().map(|(id, _)| id).collect(),
     };
+    let left =
+        |id: NodeId| Some((id, left_on(index.node(id)?, team))).filter(|(_, left)| left.0 > 0 || team.len() == 1);
+    let mut nodes: Vec<(NodeId, (u64, u64))> = ids.into_iter().filter_map(left).collect();
     nodes.retain(|(id, _)| {
         let fits =
             |node: &NodeEntry| demand.fits_host(node, 1) && node.node.as_ref().is_some_and(|node| demand.accepts(node));
@@ -132,9 +174,9 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer]) -> Vec<(NodeId,
     nodes
 }
 
-/// How many of the largest nodes are looked at when labels and memory do not matter; all of them otherwise.
+/// How many of the largest nodes are looked at when memory and hosts do not matter; all of them otherwise.
 fn largest_needed(free: impl Iterator<Item = u32>, offer: &Offer, demand: &Demand) -> usize {
-    if demand.memory > 0 || demand.whole || !demand.host.is_zero() || !demand.labels.is_empty() {
+    if demand.memory > 0 || demand.whole || !demand.host.is_zero() {
         return usize::MAX;
     }
     let mut missing = demand.compute;

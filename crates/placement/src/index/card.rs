@@ -73,7 +73,8 @@ impl CardEntry {
                 free.give(Run { start: extent.start, length: extent.length });
             }
             if matches!(extent.state, BlockState::Lost(_)) {
-                stuck = stuck.saturating_add(extent.length.0);
+                let inside = extent.end().min(card.blocks.0).saturating_sub(extent.start.0);
+                stuck = stuck.saturating_add(inside);
             }
         }
         let blocks = card.blocks.0;
@@ -137,15 +138,6 @@ impl CardEntry {
     /// How many workers of `need` blocks and `memory` MiB it could hold now.
     pub(crate) fn room_for(&self, need: u32, memory: u64) -> u32 {
         rooms(self.offered(), need, self.memory_free, memory).min(self.slices_left())
-    }
-
-    /// How many such workers it could hold if all that can come back had come back.
-    pub(crate) fn room_when_empty(&self, need: u32, memory: u64) -> u32 {
-        if !self.usable {
-            return 0;
-        }
-        let slices = if self.max_slices == 0 { u32::MAX } else { self.max_slices };
-        rooms(self.recoverable, need, self.memory, memory).min(slices)
     }
 }
 

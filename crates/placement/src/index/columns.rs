@@ -97,8 +97,9 @@ impl Columns {
             column.clear();
         }
         let judge = |id: OutlineId| {
-            self.judged += 1;
-            column.set(id, shared[id.position()].place(nodes, &self.prices, &ask));
+            let shared = &mut shared[id.position()];
+            self.judged += u64::from(!shared.nodes.is_empty());
+            column.set(id, shared.place(nodes, &self.prices, &ask));
         };
         match changed {
             Some(changed) => changed.for_each(judge),
@@ -188,6 +189,7 @@ impl Index {
 
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
+        self.follow(&demand.labels);
         self.settle_outlines();
         let column = self.columns.current(&self.nodes, &mut self.outlines, demand);
         let (node, card) = column.best(&self.outlines, &self.surroundings)?;

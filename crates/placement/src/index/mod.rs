@@ -5,28 +5,35 @@
 //! are read again before the next plan.
 
 pub(crate) mod card;
+mod carriers;
 mod changes;
 pub(crate) mod class;
 pub(crate) mod columns;
+mod followed;
 pub(crate) mod node;
 pub(crate) mod outline;
 pub(crate) mod outlines;
 pub(crate) mod run;
+pub(crate) mod schedule;
 pub(crate) mod surroundings;
 mod worth;
+pub(crate) mod zones;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
 
 use card::{CardEntry, Room};
+use carriers::Carriers;
 use class::Classes;
 use columns::Columns;
+use followed::Followed;
 use node::{Host, NodeEntry};
-use outlines::{LabelsId, Outlines};
+use outlines::Outlines;
 use run::{FreeRuns, Run};
 use surroundings::Surroundings;
+use zones::Zones;
 
 /// A point in the journal to which a trial can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +54,18 @@ pub(crate) struct Index {
     stale: BTreeSet<CardId>,
     /// Nodes whose hosts a plan changed and the ledger has not confirmed.
     stale_hosts: BTreeSet<NodeId>,
+    /// Nodes by labels and data.
+    pub(crate) carriers: Carriers,
+    /// The labels that tell nodes apart.
+    followed: Followed,
     /// Nodes that look the same to every request.
     pub(crate) outlines: Outlines,
     /// What placements would cost.
     columns: Columns,
+    /// What nodes have left by the value of a label.
+    pub(crate) zones: Zones,
+    /// Nodes that were looked at one by one.
+    looked_at: u64,
 }
 
 /// Something as it was before a change.
@@ -66,6 +81,10 @@ enum Before {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Freed(pub(crate) CardId);
 
+fn labels_of(node: Option<&Node>) -> Option<&BTreeMap<String, String>> {
+    node.map(|node| &node.description.labels)
+}
+
 impl Index {
     /// Reads a node and all its cards; answers the cards that have more room than before.
     pub(crate) fn read_node(&mut self, state: &State, id: NodeId) -> Vec<Freed> {
@@ -73,20 +92,23 @@ impl Index {
         if self.nodes.len() <= position {
             self.nodes.resize_with(position + 1, NodeEntry::default);
         }
+        self.forget_schedule(id);
         if let Some(freed) = self.read_host_alone(state, id) {
             return freed;
         }
         let node = state.node(id).cloned();
         let now = node.as_ref().and_then(|node| Host::read(state, node));
         let known = &mut self.nodes[position];
-        let (before, labels) = (known.host, known.node.as_ref().map(|node| node.description.labels.clone()));
-        let changed = known.node.is_some()
-            && (before.is_some_and(|before| now.is_none_or(|now| now.has_more_than(before)))
-                || labels != node.as_ref().map(|node| node.description.labels.clone()));
+        let (host, before) = (known.host, std::mem::replace(&mut known.node, node));
         known.host = now;
-        known.labels =
-            node.as_ref().map_or_else(LabelsId::default, |node| self.outlines.labels(&node.description.labels));
-        known.node = node;
+        self.carriers.update(id, before.as_deref(), known.node.as_deref());
+        let relabelled = labels_of(before.as_deref()) != labels_of(known.node.as_deref());
+        let more = host.is_some_and(|host| now.is_none_or(|now| now.has_more_than(host)));
+        let changed = before.is_some() && (more || relabelled);
+        if relabelled {
+            self.read_followed(position);
+            self.zones.touch(id);
+        }
         self.stale_hosts.remove(&id);
         self.outlines.touch(id);
         let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
@@ -121,6 +143,7 @@ impl Index {
     /// Reads a card; answers whether it has more room than before.
     pub(crate) fn read_card(&mut self, state: &State, id: CardId) -> Option<Freed> {
         self.stale.remove(&id);
+        self.forget_schedule(id.node);
         let node = self.nodes.get(id.node.0 as usize)?.node.clone();
         let fresh = match (node, state.card(id)) {
             (Some(node), Some(card)) => {
@@ -177,6 +200,7 @@ impl Index {
         }
         let class = self.classes.get_mut(room.class);
         class.cards.remove(&(room.offered, room.memory, room.id));
+        self.zones.touch(room.id.node);
         class.free -= u64::from(room.offered);
         class.memory -= room.memory;
         let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
@@ -195,6 +219,7 @@ impl Index {
         }
         let class = self.classes.get_mut(room.class);
         class.cards.insert((room.offered, room.memory, room.id));
+        self.zones.touch(room.id.node);
         class.free += u64::from(room.offered);
         class.memory += room.memory;
         let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
@@ -228,6 +253,16 @@ impl Index {
     /// All nodes in order of registration.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
         (0u32..).map(NodeId).zip(&self.nodes)
+    }
+
+    /// Counts nodes that were looked at one by one.
+    pub(crate) fn count_looks(&mut self, nodes: u64) {
+        self.looked_at += nodes;
+    }
+
+    /// How many nodes were looked at one by one.
+    pub(crate) const fn looked_at(&self) -> u64 {
+        self.looked_at
     }
 
     /// Number of nodes that were ever registered.
@@ -289,6 +324,14 @@ impl Index {
                 self.link(room);
             }
         }
+    }
+
+    /// Keeps room on a host from the jobs that are considered next, or lets them use it again. Not part of any trial.
+    pub(crate) fn set_host_hidden(&mut self, id: NodeId, kept: HostRequest, hidden: bool) {
+        let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
+        node.host = node.host.map(|left| if hidden { left.less(kept) } else { left.more(kept) });
+        node.host_kept = if hidden { node.host_kept.plus(kept) } else { node.host_kept.minus(kept) };
+        self.outlines.touch(id);
     }
 
     /// Where the journal stands.

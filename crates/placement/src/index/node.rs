@@ -6,7 +6,8 @@ use tessera_ledger::{CardId, HostRequest, Mebibytes, MilliCpus, Node, State};
 
 use super::card::CardEntry;
 use super::class::ClassId;
-use super::outlines::LabelsId;
+use super::followed::LabelId;
+use super::schedule::Schedule;
 
 /// What the cards of one class on a node have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +73,14 @@ pub(crate) struct NodeEntry {
     pub(crate) node: Option<Arc<Node>>,
     /// What its host has left; `None`: not limited.
     pub(crate) host: Option<Host>,
-    /// The labels that it carries.
-    pub(super) labels: LabelsId,
+    /// What of its host is kept from the jobs that are considered now, because earlier ones wait for it.
+    pub(crate) host_kept: HostRequest,
+    /// Those of the labels that it carries that are followed, in order.
+    pub(super) followed: Vec<LabelId>,
     /// Its cards in order of index.
     pub(crate) cards: Vec<CardEntry>,
+    /// When what is held on it comes back, if that was asked for since it changed.
+    pub(super) schedule: Option<Arc<Schedule>>,
     /// Totals of the classes that have been seen on it.
     pub(crate) totals: Vec<NodeTotal>,
 }
@@ -84,6 +89,11 @@ impl NodeEntry {
     /// A card.
     pub(crate) fn card(&self, id: CardId) -> Option<&CardEntry> {
         self.position(id).map(|position| &self.cards[position])
+    }
+
+    /// When what is held on it comes back; `None` when that has to be read first.
+    pub(crate) fn known_schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_deref()
     }
 
     /// Where a card stands in the list.

@@ -2,16 +2,16 @@
 
 use super::card::CardEntry;
 use super::class::ClassId;
+use super::followed::LabelId;
 use super::node::{Host, NodeEntry};
-use super::outlines::LabelsId;
 
 /// How a node looks to requests. Nodes with equal outlines differ in nothing but their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Outline {
     /// What its host has left; `None`: not limited.
     pub(crate) host: Option<Host>,
-    /// The labels that it carries.
-    pub(crate) labels: LabelsId,
+    /// Those of the labels that it carries that somebody has asked for.
+    pub(super) labels: Vec<LabelId>,
     /// Its cards, as far as they offer anything.
     pub(crate) groups: Vec<Group>,
     /// The most blocks that one card offers.
@@ -52,7 +52,7 @@ impl Outline {
             }
         }
         let most = groups.iter().map(|group| group.offered).max().unwrap_or(0);
-        Self { host: node.host, labels: node.labels, groups, most }
+        Self { host: node.host, labels: node.followed.clone(), groups, most }
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The best place for one virtual card on one of the nodes.
+    /// The best place for one virtual card on one of the nodes. The labels asked for are followed: all of the nodes carry them, or none.
     pub(super) fn place(&mut self, nodes: &[NodeEntry], prices: &Prices, ask: &Ask<'_>) -> Place {
         let carried = || self.nodes.first().and_then(|first| nodes[first.0 as usize].node.as_ref());
         if self.nodes.is_empty() || ask.has_labels() && !carried().is_some_and(|node| ask.accepts(node)) {
@@ -66,15 +66,9 @@ pub(crate) struct Outlines {
     pub(super) shared: Vec<Shared>,
     known: BTreeMap<Arc<Outline>, OutlineId>,
     unused: Vec<OutlineId>,
-    /// Sets of labels that nodes carry, and their numbers; what was known once stays so.
-    labels: BTreeMap<BTreeMap<String, String>, LabelsId>,
     /// Positions in `shared` in the order in which something else came there.
     pub(super) changes: Changes,
 }
-
-/// A set of labels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LabelsId(usize);
 
 impl Outlines {
     /// Notes that a node has changed.
@@ -87,12 +81,6 @@ impl Outlines {
             self.standing[position].changed = true;
             self.changed.push(node);
         }
-    }
-
-    /// The number of a set of labels.
-    pub(super) fn labels(&mut self, labels: &BTreeMap<String, String>) -> LabelsId {
-        let next = LabelsId(self.labels.len());
-        self.labels.get(labels).copied().unwrap_or_else(|| *self.labels.entry(labels.clone()).or_insert(next))
     }
 
     /// Looks again at the nodes that have changed.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, JobSpec, NodeId, Packing, Percent, PlannedWorker, State, WorkerState};
+use tessera_ledger::{Allocation, AllocationId, JobSpec, LogTime, NodeId, Packing, Percent, Slice, State, WorkerState};
 
 /// What surrounds a worker on each node.
 #[derive(Clone, Debug, Default)]
@@ -13,13 +13,24 @@ pub(crate) struct Surroundings {
     company: BTreeMap<NodeId, Vec<(AllocationId, Arc<JobSpec>)>>,
     /// The nodes of each of their grants.
     nodes: BTreeMap<AllocationId, Vec<NodeId>>,
-    /// Labelled jobs of plans that the ledger has not answered.
-    planned: BTreeMap<NodeId, Vec<Arc<JobSpec>>>,
+    /// Workers of plans that the ledger has not answered.
+    planned: BTreeMap<NodeId, Vec<Planned>>,
     /// How busy nodes are.
     load: BTreeMap<NodeId, Percent>,
     /// What queues say of packing, and the pool.
     packings: BTreeMap<String, Packing>,
     pool: Packing,
+}
+
+/// A worker of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    /// What its job is.
+    pub(crate) spec: Arc<JobSpec>,
+    /// When it is over.
+    pub(crate) end: LogTime,
+    /// What it holds.
+    pub(crate) slices: Vec<Slice>,
 }
 
 impl Surroundings {
@@ -76,25 +87,35 @@ impl Surroundings {
         nodes
     }
 
-    /// Counts a grant of the plan being made.
-    pub(crate) fn plan(&mut self, spec: &Arc<JobSpec>, workers: &[PlannedWorker]) {
-        if !spec.labels.is_empty() {
-            for worker in workers {
-                self.planned.entry(worker.node).or_default().push(Arc::clone(spec));
-            }
-        }
+    /// Counts a worker of the plan being made.
+    pub(super) fn plan(&mut self, node: NodeId, planned: Planned) {
+        self.planned.entry(node).or_default().push(planned);
     }
 
-    /// Forgets what plans counted: the ledger has answered.
-    pub(crate) fn settle(&mut self) {
-        self.planned.clear();
+    /// Forgets what plans counted: the ledger has answered. Answers the nodes that this was about.
+    pub(super) fn settle(&mut self) -> impl Iterator<Item = NodeId> + use<> {
+        std::mem::take(&mut self.planned).into_keys()
+    }
+
+    /// What plans put on a node.
+    pub(crate) fn planned(&self, node: NodeId) -> &[Planned] {
+        self.planned.get(&node).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a job that carries all of these labels runs on a node, or will.
     pub(crate) fn has(&self, node: NodeId, labels: &BTreeMap<String, String>) -> bool {
-        let carries = |spec: &Arc<JobSpec>| labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value));
-        self.company.get(&node).into_iter().flatten().any(|(_, spec)| carries(spec))
-            || self.planned.get(&node).into_iter().flatten().any(carries)
+        self.carriers(node, labels).next().is_some()
+            || self.planned(node).iter().any(|planned| carries(&planned.spec, labels))
+    }
+
+    /// The grants of jobs on a node that carry all of these labels.
+    pub(crate) fn carriers<'a>(
+        &'a self,
+        node: NodeId,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = AllocationId> + use<'a> {
+        let company = self.company.get(&node).into_iter().flatten();
+        company.filter(|(_, spec)| carries(spec, labels)).map(|(id, _)| *id)
     }
 
     /// How busy a node is; 0 when that is not known.
@@ -121,4 +142,9 @@ impl Surroundings {
     pub(crate) fn packing(&self, own: Option<Packing>, queue: &str) -> Packing {
         own.or_else(|| self.packings.get(queue).copied()).unwrap_or(self.pool)
     }
+}
+
+/// Whether a job carries all of these labels.
+pub(crate) fn carries(spec: &JobSpec, labels: &BTreeMap<String, String>) -> bool {
+    labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
 }

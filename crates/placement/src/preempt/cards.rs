@@ -1,140 +1,180 @@
-//! Clearing cards for virtual cards that each need one: the cheapest cards are found one by one.
+//! Clearing a card for a virtual card that needs one: the cheapest card is found, and the cheapest way to clear it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tessera_ledger::CardId;
+use tessera_ledger::{CardId, HostRequest};
 
 use super::cost::Cost;
-use super::{Found, Hunt, Victim, attempt, is_useful};
+use super::trial::attempt;
+use super::{Found, Hunt, Victim};
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
+use crate::index::card::CardEntry;
+use crate::index::node::{Host, NodeEntry};
 use crate::victims::{live_slices, live_workers};
 
-/// So many cards that could be cleared are compared, those with the most room first; four times as many as are needed, if that is
-/// more. Looking at all would cost more than the best of them saves.
-const COMPARED: usize = 512;
+/// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more than the best of
+/// them saves.
+pub(super) const COMPARED: usize = 512;
 
-/// A card that could be cleared, and what that costs.
-type Clearing = (Cost, CardId, Vec<Arc<Victim>>);
-
-/// Clears as many cards as the gang lacks.
+/// Clears a card for a job of one virtual card.
 pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
     let demand = hunt.job.demand;
-    let missing = (hunt.job.missing as usize).max(1);
-    let mut clearings = compare(index, hunt, COMPARED.max(missing.saturating_mul(4)));
+    let cards = clearable_cards(index, hunt, demand, COMPARED);
+    let clearings = cards.filter_map(|card| clearing_of(index, hunt, card));
+    let mut clearings: Vec<(Cost, CardId, Vec<Arc<Victim>>)> = clearings.take(COMPARED).collect();
     clearings.sort_by_key(|(cost, card, _)| (*cost, *card));
-    if demand.gang == 1 {
-        return clearings.into_iter().find_map(|(_, card, victims)| {
-            let placement = attempt(index, &victims, |index| fit::place_on(index, demand, card))?;
-            Some((placement, victims))
-        });
-    }
-    let cheapest = |hunt: &Hunt<'_>, count| hunt.together(together(&clearings, count));
-    let found = hunt.place_without(index, cheapest(hunt, missing));
-    let found = found.or_else(|| hunt.place_without(index, cheapest(hunt, missing.saturating_mul(2))))?;
-    Some(hunt.spare(index, found))
+    clearings.into_iter().find_map(|(_, card, victims)| {
+        let placement = attempt(index, &victims, |index| fit::place_on(index, demand, card))?;
+        hunt.may_take(&placement, &victims).then_some((placement, victims))
+    })
 }
 
-/// The victims of the cheapest clearings, each once, cheapest first.
-fn together(clearings: &[Clearing], count: usize) -> Vec<Arc<Victim>> {
-    let victims = clearings.iter().take(count).flat_map(|(.., victims)| victims);
-    let each_once: BTreeMap<_, _> = victims.map(|victim| ((victim.cost, victim.allocation.id), victim)).collect();
-    each_once.into_values().cloned().collect()
+/// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could hold a virtual card, those
+/// with the most room first. Where no more than `most` are compared, that is the same; a pool with few victims is not gone through.
+pub(super) fn clearable_cards<'a>(
+    index: &'a Index,
+    hunt: &Hunt<'_>,
+    demand: &'a Demand,
+    most: usize,
+) -> impl Iterator<Item = CardId> + use<'a> {
+    let theirs = cards_of_few(index, hunt, most);
+    let all = theirs.is_none().then(|| useful_cards(index, demand));
+    theirs.into_iter().flatten().chain(all.into_iter().flatten())
 }
 
-/// The cards that could be cleared, at most `limit`.
-fn compare(index: &Index, hunt: &mut Hunt<'_>, limit: usize) -> Vec<Clearing> {
-    let demand = hunt.job.demand;
-    let mut clearings = Vec::new();
-    for offer in demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some()) {
-        for card in index.classes.get(offer.class).largest_first() {
-            if clearings.len() >= limit {
-                return clearings;
+/// The cards of all who may give way, and where hosts matter all cards of their nodes; `None`: they are more than `most`.
+fn cards_of_few(index: &Index, hunt: &Hunt<'_>, most: usize) -> Option<BTreeSet<CardId>> {
+    let with_hosts = !hunt.job.demand.host.is_zero();
+    let mut cards = BTreeSet::new();
+    for id in hunt.may_give_way().take(most.saturating_add(1)) {
+        let Some(allocation) = hunt.state.allocation(id) else { continue };
+        match with_hosts {
+            true => {
+                let nodes = live_workers(allocation).filter_map(|worker| index.node(worker.node));
+                cards.extend(nodes.flat_map(|node| &node.cards).map(|card| card.id));
             }
-            clearings.extend(clearing_of(index, hunt, card));
+            false => cards.extend(live_slices(allocation).map(|slice| slice.card)),
+        }
+        if cards.len() > most {
+            return None;
         }
     }
-    for card in index.nodes().flat_map(|(_, node)| &node.cards).filter(|card| card.offered() == 0) {
-        if clearings.len() >= limit {
-            return clearings;
-        }
-        clearings.extend(clearing_of(index, hunt, card.id));
-    }
-    clearings
+    Some(cards)
 }
 
-fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
-    let victims = cheapest_on(index, hunt, card)?;
+/// The cards that could hold a virtual card, those with the most room first.
+fn useful_cards<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = CardId> + use<'a> {
+    let offers = demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some());
+    let with_room = offers.flat_map(|offer| index.classes.get(offer.class).largest_first());
+    let cards = index.nodes().flat_map(|(_, node)| &node.cards);
+    with_room.chain(cards.filter(|card| card.offered() == 0).map(|card| card.id))
+}
+
+/// The cheapest way to clear a card: victims on it whose going lets a virtual card fit there.
+fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost, CardId, Vec<Arc<Victim>>)> {
+    let demand = hunt.job.demand;
+    let victims = victims_on(index, hunt, card)?;
+    let (entry, node) = (index.card(card)?, index.node(card.node)?);
+    let enough = |gone: &[Arc<Victim>]| {
+        room_without(entry, demand, gone.iter()) > 0
+            && workers_without(node, demand, gone.iter()) > 0
+            && hunt.admits(gone)
+    };
+    let victims = cheapest_of(hunt, victims, enough)?;
     Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))
 }
 
-/// Whether a virtual card fits on a card once these are gone.
-fn fits_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Victim>]) -> bool {
-    let Some(entry) = index.card(card) else { return false };
-    let Some(offer) = demand.offer_of(entry.class) else { return false };
-    let (mut blocks, mut memory, mut slices) = (entry.free.total(), entry.memory_free, entry.slices_left());
-    let given = victims.iter().flat_map(|victim| live_slices(&victim.allocation));
-    for slice in given.filter(|slice| slice.card == card) {
+/// Everybody on a card who may give way, if that could ever be enough for a virtual card.
+pub(super) fn victims_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<Arc<Victim>>> {
+    let demand = hunt.job.demand;
+    let entry = index.card(card)?;
+    let need = demand.need_on_one_card(demand.offer_of(entry.class)?)?;
+    if !super::is_useful(index, demand, card) || entry.recoverable < need.0 {
+        return None;
+    }
+    Some(entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect())
+}
+
+/// How many virtual cards, each on one card, fit on a card once these are gone.
+pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Iterator<Item = &'v Arc<Victim>>) -> u32 {
+    let Some(offer) = demand.offer_of(card.class) else { return 0 };
+    if !card.usable || card.hidden || demand.need_on_one_card(offer).is_none() {
+        return 0;
+    }
+    let (mut blocks, mut memory, mut slices) = (0u32, card.memory_free, 0u32);
+    for slice in gone.flat_map(|victim| live_slices(&victim.allocation)).filter(|slice| slice.card == card.id) {
         blocks = blocks.saturating_add(slice.length.0);
         memory = memory.saturating_add(slice.memory.0);
         slices = slices.saturating_add(1);
     }
-    let taken_whole = !demand.whole || blocks >= entry.blocks && memory >= entry.memory;
-    blocks >= offer.need
-        && memory >= demand.memory
-        && slices > 0
-        && taken_whole
-        && host_without(index, demand, card, victims)
+    let free = if slices > 0 { card.free.total().saturating_add(blocks) } else { card.offered() };
+    if demand.whole && (free < card.blocks || memory < card.memory) {
+        return 0;
+    }
+    let by_memory = memory.checked_div(demand.memory).unwrap_or(u64::MAX);
+    let rooms = (free / offer.need.max(1)).min(u32::try_from(by_memory).unwrap_or(u32::MAX));
+    rooms.min(card.slices_left().saturating_add(slices))
 }
 
-/// Whether a worker fits on the host of a card once these are gone.
-fn host_without(index: &Index, demand: &Demand, card: CardId, victims: &[Arc<Victim>]) -> bool {
-    let Some(left) = index.node(card.node).and_then(|node| node.host) else { return true };
-    let given_back = victims.iter().fold(left, |left, victim| {
-        let there = live_workers(&victim.allocation).filter(|worker| worker.node == card.node).count();
+/// How many workers the host of a node has room for once these are gone.
+pub(super) fn workers_without<'v>(
+    node: &NodeEntry,
+    demand: &Demand,
+    gone: impl Iterator<Item = &'v Arc<Victim>>,
+) -> u32 {
+    let (Some(left), Some(ledgers)) = (node.host, node.node.as_ref()) else { return u32::MAX };
+    let given_back = gone.fold(left, |left, victim| {
+        let there = live_workers(&victim.allocation).filter(|worker| worker.node == ledgers.id).count();
         left.more(victim.host.times(u32::try_from(there).unwrap_or(u32::MAX)))
     });
-    given_back.holds(demand.host)
+    workers_in(given_back, demand.host)
 }
 
-/// The victims on a card whose going lets one more virtual card fit there: one alone if that is cheapest, else the cheap ones first,
-/// and then without those that turn out not to be needed.
-fn cheapest_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<Arc<Victim>>> {
-    let demand = hunt.job.demand;
-    let entry = index.card(card)?;
-    let offer = demand.offer_of(entry.class)?;
-    demand.need_on_one_card(offer)?;
-    if !is_useful(index, demand, card) || entry.recoverable < offer.need {
+fn workers_in(left: Host, request: HostRequest) -> u32 {
+    let by_cpu = left.cpu.checked_div(request.cpu.0).unwrap_or(u64::MAX);
+    let by_memory = left.memory.checked_div(request.memory.0).unwrap_or(u64::MAX);
+    u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
+}
+
+/// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap ones, or the cheap
+/// ones as far as they leave one that gives more its turn. Nobody among them could be spared.
+pub(super) fn cheapest_of(
+    hunt: &Hunt<'_>,
+    mut candidates: Vec<Arc<Victim>>,
+    enough: impl Fn(&[Arc<Victim>]) -> bool,
+) -> Option<Vec<Arc<Victim>>> {
+    if candidates.is_empty() {
         return None;
     }
-    let mut victims: Vec<Arc<Victim>> = entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect();
-    victims.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
-    let victims = hunt.together(victims);
-    // The queue's maximum is counted here for a single virtual card; for a gang once it is together.
-    let enough = |victims: &[Arc<Victim>]| {
-        fits_without(index, demand, card, victims) && (demand.gang > 1 || hunt.admits(victims))
-    };
-    if victims.is_empty() || !enough(&victims) {
+    candidates.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
+    let alone = candidates.iter().find(|victim| enough(std::slice::from_ref(victim)));
+    let alone = alone.map(|victim| vec![Arc::clone(victim)]);
+    let sets = hunt.sets_of(&candidates).into_iter().filter_map(|set| fewest(&set, &enough));
+    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.cost).sum::<Cost>();
+    alone.into_iter().chain(sets).min_by_key(cost)
+}
+
+/// The first victims that are enough, without those that turn out not to be needed.
+fn fewest(set: &[Arc<Victim>], enough: impl Fn(&[Arc<Victim>]) -> bool) -> Option<Vec<Arc<Victim>>> {
+    if set.is_empty() || !enough(set) {
         return None;
     }
-    let alone =
-        victims.iter().find(|victim| enough(std::slice::from_ref(victim))).map(|victim| vec![Arc::clone(victim)]);
-    let mut chosen: Vec<Arc<Victim>> = Vec::new();
-    for victim in &victims {
-        if !enough(&chosen) {
-            chosen.push(Arc::clone(victim));
-        }
+    let (mut failing, mut count) = (0, set.len());
+    while count - failing > 1 {
+        let middle = failing + (count - failing) / 2;
+        if enough(&set[..middle]) { count = middle } else { failing = middle }
     }
-    for position in (0..chosen.len()).rev() {
+    let mut chosen = set[..count].to_vec();
+    for position in (0..count).rev() {
         let mut fewer = chosen.clone();
         fewer.remove(position);
-        if enough(&fewer) {
+        if !fewer.is_empty() && enough(&fewer) {
             chosen = fewer;
         }
     }
-    let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.cost).sum::<Cost>();
-    alone.into_iter().chain([chosen]).filter(|victims| !victims.is_empty()).min_by_key(cost)
+    Some(chosen)
 }

@@ -8,23 +8,34 @@
 
 mod cards;
 pub(crate) mod cost;
+mod gang;
+mod spare;
 mod steps;
+mod trial;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, NodeId, QueueAmount, Span, State};
+use tessera_ledger::{
+    Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount, Span,
+    State,
+};
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::index::Index;
-use crate::index::run::Run;
 use crate::queues::{self, Giver, Queues};
 use crate::victims::{Victims, live_slices, live_workers};
 use cost::Cost;
+use trial::{attempt, useful_for};
+pub(crate) use trial::{take, vacate};
 
-/// Once a plan is found, so many of its victims are tried to be spared one by one.
-const SPARED_ONE_BY_ONE: usize = 64;
+/// Of the victims that loans leave no room for, so many are tried in the place of others, those who give most first.
+const SHUT_OUT: usize = 4;
+
+/// So many nodes beside those of the victims are added at most where a full queue must use these.
+const BESIDE: usize = 1024;
 
 /// A grant that may be preempted for the job at hand.
 #[derive(Clone, Debug)]
@@ -124,8 +135,14 @@ pub(crate) fn search(
     let mut found = None;
     // Wishes that must be met are met by whoever places the whole gang.
     let hard = demand.wishes.are_hard();
-    if on_cards && !hard && (demand.span == Span::Card || demand.gang == 1) {
+    if on_cards && !hard && demand.gang == 1 {
         found = cards::clear(index, &mut hunt);
+        if demand.span != Span::Card {
+            // Spread over what is left elsewhere it may need fewer of them.
+            found = found.map(|found| hunt.spare(index, found));
+        }
+    } else if on_cards && !hard && demand.span == Span::Card {
+        found = gang::clear(index, &mut hunt);
     }
     // What a host lacks may be held beside other cards than the one that is granted.
     let elsewhere = hard || demand.span != Span::Card || demand.gang > 1 || !demand.host.is_zero();
@@ -135,7 +152,7 @@ pub(crate) fn search(
     Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact }
 }
 
-impl Hunt<'_> {
+impl<'a> Hunt<'a> {
     /// The grant as a victim, if it may be one.
     fn victim(&mut self, id: AllocationId) -> Option<Arc<Victim>> {
         if let Some(known) = self.known.get(&id) {
@@ -144,6 +161,13 @@ impl Hunt<'_> {
         let victim = self.judge(id).map(Arc::new);
         self.known.insert(id, victim.clone());
         victim
+    }
+
+    /// The grants that may be asked to give way at all, without judging each: those below it in its own queue, then what may be recalled.
+    fn may_give_way(&self) -> impl Iterator<Item = AllocationId> + use<'a> {
+        let (victims, job) = (self.victims, self.job);
+        let recalled = self.queues.may_recall(job.queue).then(|| victims.outside(job.queue));
+        victims.below(job.queue, job.priority).chain(recalled.into_iter().flatten())
     }
 
     fn judge(&mut self, id: AllocationId) -> Option<Victim> {
@@ -159,7 +183,6 @@ impl Hunt<'_> {
             return None;
         }
         let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
-        let memory = live_slices(allocation).map(|slice| slice.memory).sum();
         let (now, config) = (self.now, self.state.config());
         let victim = Victim {
             job: job.id,
@@ -167,7 +190,7 @@ impl Hunt<'_> {
             allocation: Arc::clone(allocation),
             blocks,
             host: job.spec.host,
-            amount: queues::amount(blocks, memory, config.block_size),
+            amount: Giver::of(job, allocation, config.block_size).amount,
             preemptible: job.spec.preemptible,
             cost: Cost::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
         };
@@ -191,54 +214,134 @@ impl Hunt<'_> {
         self.queues.admit(self.job.queue, self.job.least, &given_back(victims)).is_ok()
     }
 
-    /// Those of the victims that may give way together, one after the other, as the ledger judges.
-    fn together(&self, victims: impl IntoIterator<Item = Arc<Victim>>) -> Vec<Arc<Victim>> {
+    /// Sets of these that may give way, each one after the other as the ledger judges: as many as may, those in front first. Where that shuts
+    /// some out, also those first who give most, and as many as may before one of those who give most.
+    fn sets_of(&self, victims: &[Arc<Victim>]) -> Vec<Vec<Arc<Victim>>> {
+        let (together, mut shut_out) = self.together(victims);
+        let mut sets = vec![together];
+        if !shut_out.is_empty() {
+            let mut most = victims.to_vec();
+            most.sort_by_key(|victim| Reverse(victim.blocks));
+            sets.push(self.together(&most).0);
+            shut_out.sort_by_key(|victim| Reverse(victim.blocks));
+            sets.extend(shut_out.iter().take(SHUT_OUT).map(|last| self.ending_with(victims, last)));
+        }
+        sets
+    }
+
+    /// Those of the victims who may give way one after the other, and the rest.
+    fn together(&self, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
         let mut recall = self.queues.recall(self.job.queue, self.job.least);
-        let allowed = |victim: &Arc<Victim>| {
+        victims.iter().cloned().partition(|victim| {
             let allowed = victim.queue == self.job.queue || recall.allows(victim.giver());
             if allowed {
                 recall.add(victim.giver());
             }
             allowed
-        };
-        victims.into_iter().filter(allowed).collect()
-    }
-
-    /// Places the gang as if these victims were gone; those that give it nothing are left out.
-    fn place_without(&self, index: &mut Index, victims: Vec<Arc<Victim>>) -> Option<Found> {
-        let demand = self.job.demand;
-        let placement = attempt(index, &victims, |index| fit::place(index, demand).ok())?;
-        self.useful(placement, &victims).or_else(|| {
-            // There is room elsewhere, but not in its queue: whoever gives way there must do so on the cards that are granted.
-            let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
-            let within = Some(Arc::new(workers.map(|worker| worker.node).collect()));
-            let there = Demand { within, ..demand.clone() };
-            let placement = attempt(index, &victims, |index| fit::place(index, &there).ok())?;
-            self.useful(placement, &victims)
         })
     }
 
-    /// The victims that give a placement something, if its queue takes it then.
-    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
-        let useful = useful_for(&placement, self.job.demand.host, victims);
-        (!useful.is_empty() && self.admits(&useful)).then_some((placement, useful))
+    /// As many of the victims as may give way so that one of them still may after them; that one is the last.
+    fn ending_with(&self, victims: &[Arc<Victim>], last: &Arc<Victim>) -> Vec<Arc<Victim>> {
+        let mut recall = self.queues.recall(self.job.queue, self.job.least);
+        let others = victims.iter().filter(|victim| {
+            if victim.job == last.job || victim.queue != self.job.queue && !recall.allows(victim.giver()) {
+                return false;
+            }
+            recall.add(victim.giver());
+            let leaves_room = recall.allows(last.giver());
+            if !leaves_room {
+                recall.remove(victim.giver());
+            }
+            leaves_room
+        });
+        let mut set: Vec<Arc<Victim>> = others.cloned().collect();
+        set.push(Arc::clone(last));
+        set
     }
 
-    /// Spares the victims without whom the gang still fits, those first who would lose most.
-    fn spare(&self, index: &mut Index, found: Found) -> Found {
-        let (mut placement, mut chosen) = found;
-        let mut order = chosen.clone();
-        order.sort_by_key(|victim| (std::cmp::Reverse(victim.cost), victim.allocation.granted_at, victim.job));
-        for victim in order.into_iter().take(SPARED_ONE_BY_ONE) {
-            let fewer: Vec<Arc<Victim>> = chosen.iter().filter(|other| other.job != victim.job).cloned().collect();
-            if fewer.len() < chosen.len()
-                && let Some(found) = self.place_without(index, fewer)
-            {
-                (placement, chosen) = found;
+    /// The victims in an order in which all of them may give way, if there is one.
+    fn in_order(&self, mut victims: Vec<Arc<Victim>>) -> Option<Vec<Arc<Victim>>> {
+        victims.sort_by_key(|victim| self.turn(victim));
+        legal(self.queues, self.job.queue, self.job.least, &victims).then_some(victims)
+    }
+
+    /// Enters further victims into such an order, if all of them may give way then. Those of its own queue always may, and hinder nobody:
+    /// with what they give back the job is within its guarantee all the more.
+    fn enter(&self, victims: &mut Vec<Arc<Victim>>, more: &[Arc<Victim>]) -> bool {
+        for victim in more {
+            let place = victims.partition_point(|other| self.turn(other) < self.turn(victim));
+            victims.insert(place, Arc::clone(victim));
+        }
+        let may = more.iter().all(|victim| victim.queue == self.job.queue)
+            || legal(self.queues, self.job.queue, self.job.least, victims);
+        if !may {
+            victims.retain(|victim| more.iter().all(|other| other.job != victim.job));
+        }
+        may
+    }
+
+    /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is called back as long
+    /// as anything of it is left.
+    fn turn(&self, victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
+        (victim.queue != self.job.queue, victim.amount.compute, victim.amount.memory, victim.job)
+    }
+
+    /// Places the gang as if these victims were gone; those that give it nothing are left out.
+    fn place_without(&self, index: &mut Index, victims: &[Arc<Victim>]) -> Option<Found> {
+        let demand = self.job.demand;
+        let placement = attempt(index, victims, |index| fit::place(index, demand)).ok()?;
+        self.take_or_beside(index, placement, victims)
+    }
+
+    /// The placement with the victims that give it something. Where there is room elsewhere, but not in its queue, whoever gives way
+    /// there must do so on the cards that are granted: then it is placed on their nodes, and on as few others as will do.
+    fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
+        if let Some(found) = self.useful(placement, victims) {
+            return Some(found);
+        }
+        let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
+        let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
+        let others = roomiest(index, self.job.demand, &theirs);
+        let place = |index: &mut Index, count: usize| {
+            let within = Some(Arc::new(theirs.iter().chain(&others[..count]).copied().collect()));
+            let there = Demand { within, ..self.job.demand.clone() };
+            attempt(index, victims, |index| fit::place(index, &there)).ok()
+        };
+        let mut fits = [0].into_iter().chain((0..).map(|power| 1 << power).take_while(|count| *count < others.len()));
+        let mut found = fits.by_ref().chain([others.len()]).find_map(|count| Some((count, place(index, count)?)))?;
+        let mut failing = found.0 / 2;
+        while found.0 - failing > 1 {
+            let middle = failing + (found.0 - failing) / 2;
+            match place(index, middle) {
+                Some(placement) => found = (middle, placement),
+                None => failing = middle,
             }
         }
-        (placement, chosen)
+        self.useful(found.1, victims)
     }
+
+    /// The victims that give a placement something, if they may give way for it and its queue takes it then.
+    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
+        let useful = useful_for(&placement, self.job.demand.host, victims);
+        (!useful.is_empty() && self.may_take(&placement, &useful)).then_some((placement, useful))
+    }
+
+    /// Whether the job's queue takes a placement, and these may give way for just that.
+    fn may_take(&self, placement: &Placement, victims: &[Arc<Victim>]) -> bool {
+        let amount = queues::amount(placement.blocks(), placement.memory(), self.state.config().block_size);
+        self.queues.admit(self.job.queue, amount, &given_back(victims)).is_ok()
+            && legal(self.queues, self.job.queue, amount, victims)
+    }
+}
+
+/// Nodes that have something for a job and are not among `theirs`, those with most room first.
+fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    let by_room = |offer: &Offer| index.classes.get(offer.class).nodes.iter().rev().take(BESIDE);
+    let mut nodes: Vec<(u32, NodeId)> = demand.offers.iter().flat_map(by_room).copied().collect();
+    nodes.sort_unstable_by_key(|(free, node)| (Reverse(*free), *node));
+    let mut seen = theirs.clone();
+    nodes.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node)).take(BESIDE).collect()
 }
 
 /// Since when a grant runs, or is held while its workers are being started.
@@ -250,54 +353,6 @@ fn running_since(allocation: &Allocation) -> LogTime {
 fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
     index.card(card).is_some_and(|card| card.usable && !card.hidden && demand.offer_of(card.class).is_some())
         && index.ledger_node(card.node).is_some_and(|node| demand.accepts(node))
-}
-
-/// Gives a victim's blocks back in a trial. Its cards cannot be renumbered meanwhile: it still holds what it gives.
-fn give_back(index: &mut Index, victim: &Victim) {
-    vacate(index, &victim.allocation, victim.host);
-}
-
-/// Gives back in a trial what a grant holds.
-pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostRequest) {
-    for slice in live_slices(allocation) {
-        index.change(slice.card, |card| {
-            card.free.give(Run { start: slice.start, length: slice.length });
-            card.used = card.used.saturating_sub(slice.length.0);
-            card.memory_free = card.memory_free.saturating_add(slice.memory.0).min(card.memory);
-            card.slices = card.slices.saturating_sub(1);
-            card.pinned = true;
-        });
-    }
-    for worker in live_workers(allocation) {
-        index.give_host_back(worker.node, host);
-    }
-}
-
-/// Places a gang as if these victims were gone, and undoes it.
-fn attempt(
-    index: &mut Index,
-    victims: &[Arc<Victim>],
-    place: impl FnOnce(&mut Index) -> Option<Placement>,
-) -> Option<Placement> {
-    let mark = index.mark();
-    for victim in victims {
-        give_back(index, victim);
-    }
-    let placement = place(index);
-    index.undo_to(mark);
-    placement
-}
-
-/// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted in vain.
-fn useful_for(placement: &Placement, host: HostRequest, victims: &[Arc<Victim>]) -> Vec<Arc<Victim>> {
-    let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
-    let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();
-    let gives = |victim: &Arc<Victim>| {
-        let on_hosts = !host.is_zero() && !victim.host.is_zero();
-        live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card))
-            || on_hosts && live_workers(&victim.allocation).any(|worker| nodes.contains(&worker.node))
-    };
-    victims.iter().filter(|victim| gives(victim)).cloned().collect()
 }
 
 /// What victims give back, by queue.
@@ -313,22 +368,4 @@ pub(crate) fn legal(queues: &Queues, queue: &str, asked: QueueAmount, victims: &
         recall.add(victim.giver());
         allowed
     })
-}
-
-/// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.
-pub(crate) fn take(index: &mut Index, placement: &Placement, host: HostRequest) {
-    for worker in &placement.workers {
-        index.take_host(worker.node, host);
-    }
-    for card in &placement.renumbered {
-        index.renumber(*card);
-    }
-    for slice in placement.slices() {
-        index.change(slice.card, |card| {
-            card.free.remove(Run { start: slice.start, length: slice.length });
-            card.memory_free = card.memory_free.saturating_sub(slice.memory.0);
-            card.slices = card.slices.saturating_add(1);
-            card.pinned = true;
-        });
-    }
 }

@@ -17,9 +17,10 @@ pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Optio
     let order = in_order(index, hunt);
     let mut count = 1;
     loop {
-        let given = hunt.together(order.iter().take(count).cloned());
-        if let Some(found) = hunt.place_without(index, given) {
-            return Some(hunt.spare(index, found));
+        for given in hunt.sets_of(&order[..count.min(order.len())]) {
+            if let Some(found) = hunt.place_without(index, &given) {
+                return Some(hunt.spare(index, found));
+            }
         }
         if count >= order.len() {
             return None;
@@ -30,11 +31,9 @@ pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Optio
 
 /// Everybody who may give way and holds something that the job could use.
 fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
-    let (demand, all, job) = (hunt.job.demand, hunt.victims, hunt.job);
-    let own = all.below(job.queue, job.priority);
-    let recalled = hunt.queues.may_recall(job.queue).then(|| all.outside(job.queue));
+    let demand = hunt.job.demand;
     let mut order: Vec<Arc<Victim>> = Vec::new();
-    for id in own.chain(recalled.into_iter().flatten()) {
+    for id in hunt.may_give_way() {
         if order.len() >= GIVEN_UP {
             break;
         }

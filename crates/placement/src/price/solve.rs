@@ -45,7 +45,7 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
     demands.truncate(MOST_ITEMS);
     let scale = Scale::of(index);
     let (tables, of_class) = tables(index, &demands);
-    let stocks = stock::stocks(index);
+    let stocks = stock::stocks_without_labels(index);
     let turns = (stocks.len() / SHELVES).max(1);
     let shelves = |turn| Shelves::new(stocks.iter().skip(turn).step_by(turns), &tables, &of_class, &scale.host);
     let mut solver = Solver {

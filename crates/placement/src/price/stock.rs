@@ -1,10 +1,12 @@
 //! The stock: the room that is free, as the solver of prices sees it.
 
+use std::collections::BTreeMap;
+
 use tessera_ledger::NodeId;
 
 use crate::index::Index;
-use crate::index::node::NodeEntry;
-use crate::index::outline::Outline;
+use crate::index::node::{Host, NodeEntry};
+use crate::index::outline::{Group, Outline};
 
 /// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of the pool.
 const MOST_NODES: usize = 2048;
@@ -37,6 +39,20 @@ pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
         stocks[position].nodes += 1;
     }
     stocks
+}
+
+/// The same where labels make no difference: prices know of none, and do not depend on which ones were asked for before.
+pub(crate) fn stocks_without_labels(index: &Index) -> Vec<Stock<'_>> {
+    let mut merged: Vec<Stock<'_>> = Vec::new();
+    let mut known: BTreeMap<(Option<Host>, &[Group]), usize> = BTreeMap::new();
+    for stock in stocks(index) {
+        let position = *known.entry((stock.outline.host, &stock.outline.groups)).or_insert(merged.len());
+        match merged.get_mut(position) {
+            Some(like) => like.nodes += stock.nodes,
+            None => merged.push(stock),
+        }
+    }
+    merged
 }
 
 /// Every n-th node with usable cards.

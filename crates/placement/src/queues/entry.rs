@@ -45,9 +45,10 @@ impl Holding {
         Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
     }
 
-    /// Whether something of it is on loan, and of that which is not preemptible if the giver is not.
+    /// Whether something of it is on loan, in a resource that the giver holds, and of that which is not preemptible if the giver is not.
     pub(super) fn is_lent(self, giver: Giver<'_>) -> bool {
-        !self.all.within(self.guaranteed) && (giver.preemptible || !self.firm.within(self.guaranteed))
+        let is_lent = |held: QueueAmount| held.is_above_with(self.guaranteed, giver.amount);
+        is_lent(self.all) && (giver.preemptible || is_lent(self.firm))
     }
 }
 

@@ -6,6 +6,7 @@
 //! resource of which that is more. In a tree this is compared from the top: first the top queues, then those below the first.
 
 mod entry;
+mod raised;
 mod recall;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, State};
 
 use entry::Entry;
+pub(crate) use raised::Exceeded;
 pub(crate) use recall::{Giver, Recall, Recallable};
 
 /// Most queues above one another; the ledger allows no more.
@@ -256,28 +258,21 @@ impl Queues {
         self.ids.get(name).map_or(0, |id| self.borrowed(&self.entries[*id]) / 1_000_000)
     }
 
-    /// Whether some other queue holds more than it is guaranteed.
-    pub(crate) fn others_borrow(&self, name: &str) -> bool {
-        let own: Vec<usize> = self.line(name).collect();
-        let mut others = self.entries.iter().enumerate().filter(|(id, _)| !own.contains(id));
-        others.any(|(_, queue)| !queue.standing().within(queue.guaranteed))
-    }
-
     /// Whether any queue is guaranteed anything.
     pub(crate) fn lends(&self) -> bool {
         self.lends
     }
 
-    /// Whether the queue may recall anything from anybody, if it is lent out.
+    /// Whether the queue, or one above it for it, may recall anything from anybody, if it is lent out.
     pub(crate) fn may_recall(&self, name: &str) -> bool {
-        self.lends && self.line(name).next().is_some_and(|id| self.entries[id].is_under())
+        self.lends && self.line(name).any(|id| self.entries[id].is_under())
     }
 
-    /// Whether a grant of `least` would keep the queue within its guarantee, so that it may recall for it without anybody of its
-    /// own giving way.
+    /// Whether a grant of `least` would keep the queue, or one above it, within its guarantee, so that it may recall for it without
+    /// anybody of its own giving way.
     pub(crate) fn may_recall_for(&self, name: &str, least: QueueAmount) -> bool {
-        let fits = |id: usize| self.entries[id].standing().plus(least).within(self.entries[id].guaranteed);
-        self.may_recall(name) && self.line(name).next().is_some_and(fits)
+        let fits = |queue: &Entry| queue.is_under() && queue.standing().plus(least).within(queue.guaranteed);
+        self.lends && self.line(name).any(|id| fits(&self.entries[id]))
     }
 
     /// Whether what has changed lets the queue recall more than before.
@@ -294,12 +289,6 @@ impl Queues {
     pub(crate) fn has_lent(&self, name: &str) -> bool {
         let own = self.line(name).next().map(|id| self.entries[id].own_part());
         self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
-    }
-
-    /// What a queue is guaranteed, and what it holds of that; `None` when it is guaranteed nothing.
-    pub(crate) fn guarantee(&self, name: &str) -> Option<(QueueAmount, QueueAmount)> {
-        let queue = &self.entries[*self.ids.get(name)?];
-        (queue.guaranteed != QueueAmount::default()).then(|| (queue.guaranteed, queue.standing()))
     }
 
     /// The recalls that a grant of `asked` to a job of the queue may make, one after the other.

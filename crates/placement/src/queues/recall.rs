@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::QueueAmount;
+use tessera_ledger::{Allocation, Job, MilliTflops, QueueAmount};
 
 use super::Queues;
+use crate::victims::unstopped_slices;
 
 /// A job that gives back what it holds.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,16 @@ pub(crate) struct Giver<'a> {
     pub(crate) amount: QueueAmount,
     /// Whether it may be preempted by its own queue.
     pub(crate) preemptible: bool,
+}
+
+impl<'a> Giver<'a> {
+    /// A job with its grant, as the ledger counts what it gives back when it is told to stop.
+    pub(crate) fn of(job: &'a Job, allocation: &Allocation, block_size: MilliTflops) -> Self {
+        let blocks = unstopped_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
+        let memory = unstopped_slices(allocation).map(|slice| slice.memory).sum();
+        let amount = super::amount(blocks, memory, block_size);
+        Self { queue: &job.spec.queue, amount, preemptible: job.spec.preemptible }
+    }
 }
 
 /// Of whom more may be recalled than before, or by whom.
@@ -59,16 +70,12 @@ pub(super) struct Back {
 }
 
 impl Recall<'_> {
-    /// Whether a job of another queue may be made to give way: the beneficiary stays within its guarantees, and the giver's
-    /// queues hold more than theirs; so do the jobs that name the giver's queue, which are guaranteed what the guarantees of the queues
-    /// below leave of that one's. As the ledger judges.
+    /// Whether a job of another queue may be made to give way: where the two branches part, the beneficiary's stays within its
+    /// guarantee, and the giver's queues hold more than theirs; so do the jobs that name the giver's queue, which are guaranteed what the
+    /// guarantees of the queues below leave of that one's. As the ledger judges.
     pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
         let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
-        let mut mine = self.mine.iter().take_while(|id| !theirs.contains(id)).peekable();
-        if mine.peek().is_none() {
-            return false;
-        }
-        let within = mine.all(|id| {
+        let within = self.mine.iter().take_while(|id| !theirs.contains(id)).last().is_some_and(|id| {
             let queue = &self.queues.entries[*id];
             queue.standing().minus(self.back(*id).all).plus(self.asked).within(queue.guaranteed)
         });
@@ -92,14 +99,21 @@ impl Recall<'_> {
 
     /// Counts a job in that gives way.
     pub(crate) fn add(&mut self, giver: Giver<'_>) {
+        self.change(giver, QueueAmount::plus);
+    }
+
+    /// Counts a job out again that stays.
+    pub(crate) fn remove(&mut self, giver: Giver<'_>) {
+        self.change(giver, QueueAmount::minus);
+    }
+
+    fn change(&mut self, giver: Giver<'_>, by: impl Fn(QueueAmount, QueueAmount) -> QueueAmount) {
         let firm = if giver.preemptible { QueueAmount::default() } else { giver.amount };
         for (place, id) in self.queues.line(giver.queue).enumerate() {
             let back = self.back.entry(id).or_default();
-            back.all = back.all.plus(giver.amount);
-            back.firm = back.firm.plus(firm);
+            (back.all, back.firm) = (by(back.all, giver.amount), by(back.firm, firm));
             if place == 0 {
-                back.own = back.own.plus(giver.amount);
-                back.own_firm = back.own_firm.plus(firm);
+                (back.own, back.own_firm) = (by(back.own, giver.amount), by(back.own_firm, firm));
             }
         }
     }

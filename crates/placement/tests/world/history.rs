@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tessera_ledger::*;
 
+use super::company::{Company, company, data, packing};
 use super::{World, card, exit, job};
 
 /// One thing that happens. Numbers choose among what there is, modulo its count.
@@ -29,6 +30,12 @@ pub enum Step {
     /// A queue gets another maximum, and is guaranteed so much as far as that allows it.
     Queue(usize, Option<(u64, u64)>, (u64, u64)),
     Pass(u64),
+    /// A node registers again in another rack and zone.
+    Relabel(usize, u32),
+    /// What a node has on its disks.
+    Cached(usize, usize),
+    /// How a queue's jobs are laid over the pool.
+    Packing(usize, Option<Packing>),
     /// A decision is made and committed.
     Decide,
     /// A decision is made and its plan is lost.
@@ -55,11 +62,37 @@ pub struct Request {
     pub slice_memory: u64,
     pub gang_min: Option<u32>,
     pub min_runtime: u64,
+    pub company: Company,
+}
+
+/// The smallest job there is.
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            tflops: 1,
+            memory: 0,
+            gang: 1,
+            priority: 10,
+            preemptible: false,
+            span: Span::Card,
+            kinds: Vec::new(),
+            mixed: false,
+            queue: 0,
+            zone: None,
+            int8: false,
+            limit: None,
+            host: (0, false),
+            slice_memory: 0,
+            gang_min: None,
+            min_runtime: 0,
+            company: Company::default(),
+        }
+    }
 }
 
 const QUEUES: [&str; 4] = ["default", "top", "left", "right"];
-const ZONES: u32 = 2;
-
+pub const ZONES: u32 = 2;
+const RACKS: u32 = 3;
 impl Request {
     pub fn spec(&self) -> JobSpec {
         let mut spec = job(self.tflops, self.memory);
@@ -78,6 +111,7 @@ impl Request {
         spec.host.cpu = MilliCpus(self.host.0);
         spec.virtual_card.whole_cards = self.host.1;
         spec.virtual_card.slice_memory = Mebibytes(self.slice_memory);
+        self.company.enter(&mut spec);
         if let Some(zone) = self.zone {
             spec.node_labels.insert("zone".to_owned(), (zone % ZONES).to_string());
         }
@@ -89,7 +123,8 @@ fn kind() -> impl Strategy<Value = CardKind> {
     prop::sample::select(CardKind::ALL.to_vec())
 }
 
-fn request() -> impl Strategy<Value = Request> {
+/// Any job.
+pub fn request() -> impl Strategy<Value = Request> {
     let shape = (
         1u64..24,
         prop::sample::select(vec![0u64, 1, 50, 300]),
@@ -104,8 +139,8 @@ fn request() -> impl Strategy<Value = Request> {
     let slice_memory = prop::sample::select(vec![0u64, 0, 0, 40]);
     let elastic = (prop::option::weighted(0.3, 1u32..3), prop::sample::select(vec![0u64, 0, 0, 50, 7200]));
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.2), limit, elastic, slice_memory);
-    (shape, rest, flags, host).prop_map(
-        |(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime), slice_memory), host)| Request {
+    (shape, rest, flags, host, company()).prop_map(
+        |(shape, rest, (preemptible, int8, limit, (gang_min, min_runtime), slice_memory), host, company)| Request {
             tflops: shape.0,
             memory: shape.1,
             gang: shape.2,
@@ -122,6 +157,7 @@ fn request() -> impl Strategy<Value = Request> {
             gang_min,
             min_runtime,
             slice_memory,
+            company,
         },
     )
 }
@@ -158,6 +194,9 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => which.clone().prop_map(Step::Quarantine),
         3 => (which, maximum, guaranteed).prop_map(|(queue, maximum, guaranteed)| Step::Queue(queue, maximum, guaranteed)),
         4 => (1u64..1000).prop_map(Step::Pass),
+        1 => (0usize..64, 0u32..6).prop_map(|(node, place)| Step::Relabel(node, place)),
+        1 => (0usize..64, 0usize..4).prop_map(|(node, data)| Step::Cached(node, data)),
+        1 => (0usize..4, prop::option::of(packing())).prop_map(|(queue, packing)| Step::Packing(queue, packing)),
     ]
 }
 
@@ -190,10 +229,10 @@ impl World {
                 }
                 description
             });
-            let zone = (number % ZONES).to_string();
+            let (zone, rack) = ((number % ZONES).to_string(), (number % RACKS).to_string());
             let host = HostCapacity { cpu: MilliCpus(3000 + 1000 * u64::from(number)), memory: Mebibytes(1024) };
             let host = (number % 3 > 0).then_some(host);
-            world.hosted_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone)], host);
+            world.hosted_node(&format!("node-{number}"), cards.collect(), &[("zone", &zone), ("rack", &rack)], host);
         }
         world
     }
@@ -264,6 +303,17 @@ impl World {
                 }
             }),
             Step::Queue(which, maximum, guaranteed) => self.change_queue(*which, *maximum, *guaranteed),
+            Step::Relabel(which, place) => self.relabel(*which, *place),
+            Step::Cached(which, which_data) => {
+                let cached = data(*which_data).collect();
+                self.command(self.pick_node(*which).map(|node| Command::UpdateCached { node, cached }));
+            }
+            Step::Packing(which, packing) => {
+                let queue = self.state.queue(QUEUES[which % QUEUES.len()]).map(|queue| queue.settings.clone());
+                self.command(
+                    queue.map(|queue| Command::SetQueue { queue: QueueSettings { packing: *packing, ..queue } }),
+                );
+            }
             Step::Pass(seconds) => self.pass(Duration::from_secs(*seconds)),
             Step::Decide | Step::DecideInVain => {}
         }
@@ -313,11 +363,36 @@ impl World {
         self.apply(Command::UpdateCards { node: id.node, cards: vec![description] });
     }
 
+    /// A node registers again as it is, but for its place: odd ones lose their rack.
+    fn relabel(&mut self, which: usize, place: u32) {
+        let Some(node) = self.pick_node(which).and_then(|id| self.state.node(id)).cloned() else { return };
+        let cards = self.state.cards_of(node.id).map(|(_, card)| card.description.clone()).collect();
+        let mut description = node.description.clone();
+        description.labels.insert("zone".to_owned(), (place % ZONES).to_string());
+        match place % 2 {
+            0 => description.labels.insert("rack".to_owned(), (place / 2 % RACKS).to_string()),
+            _ => description.labels.remove("rack"),
+        };
+        self.command(Some(Command::RegisterNode { node: description, cards }));
+    }
+
     fn change_queue(&mut self, which: usize, maximum: Option<(u64, u64)>, guaranteed: (u64, u64)) {
         let name = QUEUES[which % QUEUES.len()];
         let parents = BTreeMap::from([("left", "top"), ("right", "top")]);
         let within = maximum.unwrap_or((u64::MAX / 1000, u64::MAX));
         let guaranteed = (guaranteed.0.min(within.0), guaranteed.1.min(within.1));
         self.queue_of(name, parents.get(name).copied().unwrap_or(""), guaranteed, maximum, 1 + guaranteed.0 as u32);
+    }
+}
+
+/// Bounds that cut no decision short, and reservations within the times that histories pass.
+pub fn limits() -> tessera_placement::Limits {
+    tessera_placement::Limits {
+        grants: 1000,
+        evictions: 1000,
+        preemption_searches: 1000,
+        reserve_after: Duration::from_secs(60),
+        stuck_after: Duration::from_secs(8 * 60),
+        reservations: 4,
     }
 }

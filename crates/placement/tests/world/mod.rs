@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
+pub mod company;
 pub mod history;
+pub mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -216,19 +216,9 @@ impl Engine {
     /// As [`Engine::decide`].
     pub fn make_room(&mut self, job: JobId, most: u32) -> Result<Vec<Granted>, EngineError> {
         self.refresh();
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let Some(parts) = self.pool.make_room(&self.state, job, most) else { return Ok(Vec::new()) };
-        for answer in self.commit_plan(Plan { revision: self.revision, parts: parts.clone() })? {
-            answer.map_err(|why| EngineError::Refused { what: format!("a move for job {job}"), why })?;
-        }
-        self.follow_orders()?;
-        let moved = parts.into_iter().filter_map(|part| match part {
-            PlanPart::Move { job, workers } => Some((job, workers)),
-            PlanPart::Grant { .. } | PlanPart::Renumber { .. } | PlanPart::Evict { .. } => None,
-        });
-        let granted =
-            |(job, workers): (JobId, Vec<_>)| Granted { job, places: mapping::planned_places(&workers, &self.nodes) };
-        Ok(moved.map(granted).collect())
+        let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
+        let moves = self.pool.make_room(&self.state, self.now, job, &order);
+        self.carry_out_moves(moves.into_iter().flatten())
     }
 
     /// Moves jobs so that waiting ones can start and free room lies together. Answers what was moved.

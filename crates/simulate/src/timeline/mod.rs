@@ -124,13 +124,15 @@ struct Play<'a> {
     events: BTreeSet<(u64, Event)>,
     books: Books<'a>,
     options: TimelineOptions,
+    /// When the scheduler wishes to be woken, as of its last decision.
+    wake: Option<u64>,
     next_compaction: u64,
 }
 
 impl<'a> Play<'a> {
     fn new(nodes: &[TraceNode], jobs: &'a [TraceJob], options: TimelineOptions) -> Self {
         let events = jobs.iter().enumerate().map(|(job, of)| (of.submitted_ms, Event::Submit { job })).collect();
-        Self { jobs, events, books: Books::new(nodes, jobs), options, next_compaction: 0 }
+        Self { jobs, events, books: Books::new(nodes, jobs), options, wake: None, next_compaction: 0 }
     }
 
     fn run(mut self, scheduler: &mut dyn Scheduler) -> Result<RunSummary, TimelineError> {
@@ -198,24 +200,24 @@ impl<'a> Play<'a> {
             match (more, idle) {
                 (true, false) => {}
                 (true, true) => {
-                    self.wake(now + PAUSE_MS);
+                    self.wake(Some(now + PAUSE_MS));
                     return Ok(());
                 }
                 (false, _) => {
-                    if let Some(at) = wakeup_ms.filter(|at| *at > now) {
-                        self.wake(at);
-                    }
+                    self.wake(wakeup_ms.filter(|at| *at > now));
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Wakes the scheduler, unless nothing else will ever happen: who waits then waits for ever.
-    fn wake(&mut self, at: u64) {
-        if !self.events.is_empty() || self.books.any_runs() {
-            self.events.insert((at, Event::Wake));
+    /// Wakes the scheduler then and no sooner, unless nothing else will ever happen: who waits then waits for ever.
+    fn wake(&mut self, at: Option<u64>) {
+        if let Some(before) = self.wake.take() {
+            self.events.remove(&(before, Event::Wake));
         }
+        self.wake = at.filter(|_| !self.events.is_empty() || self.books.any_runs());
+        self.events.extend(self.wake.map(|at| (at, Event::Wake)));
     }
 }
 

@@ -3,8 +3,8 @@
 use tessera_api::job_spec::job_of_request;
 use tessera_api::{job_view, v1};
 use tessera_ledger::wire::{WireEnum, duration_to_wire};
-use tessera_ledger::{JobSpec, LogTime, MilliTflops, State};
-use tessera_placement::{Loss, Preview, PreviewedVictim, Whom, terms};
+use tessera_ledger::{JobSpec, State};
+use tessera_placement::{Preview, PreviewedVictim, Whom, terms};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -22,7 +22,7 @@ pub(super) async fn answer(
     let whom = request.when.then(|| Whom::Submitted(Box::new(spec.clone())));
     let previewed = desk.pool.preview(spec.clone(), deadline).await;
     let preview = previewed.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
-    let answer = verdict_of(&reading.state, &preview, desk.clock.now());
+    let answer = verdict_of(&reading.state, &preview);
     let nodes = nodes_of(&reading.state, &spec, &preview);
     let estimate = match whom {
         Some(whom) => Some(when::estimate(desk, &reading, deadline, whom, request.assumed_limit).await?),
@@ -31,7 +31,7 @@ pub(super) async fn answer(
     Ok(v1::PlanJobResponse { read: reading.read_state(), estimate, nodes, ..answer })
 }
 
-fn verdict_of(state: &State, preview: &Preview, now: LogTime) -> v1::PlanJobResponse {
+fn verdict_of(state: &State, preview: &Preview) -> v1::PlanJobResponse {
     let answer = |verdict: v1::PlanVerdict| v1::PlanJobResponse { verdict: verdict.into(), ..Default::default() };
     match preview {
         Preview::Starts { workers } => v1::PlanJobResponse {
@@ -40,7 +40,7 @@ fn verdict_of(state: &State, preview: &Preview, now: LogTime) -> v1::PlanJobResp
         },
         Preview::Preempts { workers, victims } => v1::PlanJobResponse {
             workers: job_view::planned_workers(state, workers),
-            victims: victims.iter().filter_map(|victim| victim_of(state, victim, now)).collect(),
+            victims: victims.iter().filter_map(|victim| victim_of(state, victim)).collect(),
             ..answer(v1::PlanVerdict::Preempts)
         },
         Preview::Waits(explanation) => {
@@ -69,14 +69,15 @@ fn nodes_of(state: &State, spec: &JobSpec, preview: &Preview) -> Vec<v1::Planned
 }
 
 /// A victim; `None` when it has ended since the plan was made.
-fn victim_of(state: &State, victim: &PreviewedVictim, now: LogTime) -> Option<v1::PlannedVictim> {
+fn victim_of(state: &State, victim: &PreviewedVictim) -> Option<v1::PlannedVictim> {
     let job = state.job(victim.job)?;
-    let MilliTflops(compute) = victim.compute;
+    let loss = victim.loss;
     Some(v1::PlannedVictim {
         job_id: victim.job.0,
         priority: job.spec.priority,
-        blocks: compute / state.config().block_size.0.max(1),
-        checkpoint_mode: job.spec.checkpoint.mode.to_wire(),
-        work_lost: Some(duration_to_wire(Loss::of(state, job, now).work)),
+        blocks: loss.compute.0 / state.config().block_size.0.max(1),
+        checkpoint_mode: loss.mode.to_wire(),
+        work_lost: Some(duration_to_wire(loss.work)),
+        tflops_seconds_lost: loss.tflops_seconds(),
     })
 }

@@ -6,8 +6,8 @@ use tessera_api::error::Refusal;
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::{job_view, queue_view, v1};
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
-use tessera_ledger::{CardDescription, CardHealth, CardKind, Isolation, Mebibytes, MilliTflops, State};
-use tessera_placement::{Capacity, Change, Moved, Moves, WhatIf, what_if};
+use tessera_ledger::{CardDescription, CardHealth, CardKind, Isolation, Mebibytes, MilliCpus, MilliTflops, State};
+use tessera_placement::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -38,6 +38,7 @@ pub(super) async fn answer(
         waiting_after: found.waiting_after,
         whole: found.whole,
         read: reading.read_state(),
+        like_node: found.like.map(|node| job_view::node_name(&state, node)).unwrap_or_default(),
     })
 }
 
@@ -68,7 +69,16 @@ fn change_of(state: &State, change: Option<v1::what_if_request::Change>) -> Resu
                 return Err(Refusal::from(FieldError::invalid("add.cards", problem)).into());
             }
             cards.sort_by_key(|card| card.kind);
-            Ok(Change::Add { cards, nodes })
+            let like = add.like.map(|node| node_of_ref(state, Some(&node))).transpose()?;
+            let cpu = (add.host_milli_cpus > 0).then_some(MilliCpus(add.host_milli_cpus));
+            let memory = (add.host_memory_mib > 0).then_some(Mebibytes(add.host_memory_mib));
+            let added = AddedNodes { cards, nodes, like, cpu, memory, labels: add.labels.into_iter().collect() };
+            if let Some(missing) = added.unknown_of_host(state) {
+                let field = format!("add.{missing}");
+                let problem = "must be given as well: there is no node like these whose host is known";
+                return Err(Refusal::from(FieldError::invalid(&field, problem)).into());
+            }
+            Ok(Change::Add(added))
         }
     }
 }

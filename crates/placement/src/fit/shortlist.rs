@@ -1,0 +1,215 @@
+//! Short lists: the nodes among which the wishes of a job decide. In a large pool they are few: those that carry what it prefers or have its
+//! data, and of all others, which are worth the same to it, those with the least and with the most room. They are found in the
+//! orders that the index keeps, so that a wish costs the same in a pool of any size.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::{CardId, NodeId, Span};
+
+use super::affinity::{is_possible, worth};
+use crate::demand::{Demand, Offer};
+use crate::index::Index;
+use crate::index::zones::Value;
+
+/// Nodes of one order that are listed, or as many as the gang has workers.
+const LISTED: usize = 32;
+/// Nodes of one order that are looked at for that: not all of them can take a worker.
+const LOOKED_AT: usize = 1024;
+/// Where no more nodes carry something, all of them are looked at.
+const FEW: usize = 256;
+
+/// Where a whole gang could go: anywhere, or with `together` where its label has some value.
+pub(super) struct Region {
+    /// The value.
+    value: Option<Value>,
+    /// Nodes there that have something that is wished for.
+    worthy: BTreeSet<NodeId>,
+}
+
+/// The regions among which wishes decide, the best first.
+pub(super) fn regions(index: &mut Index, demand: &Demand) -> Vec<Region> {
+    for key in [demand.wishes.together(), demand.wishes.spread_key()].into_iter().filter(|key| !key.is_empty()) {
+        index.settle_zones(key);
+    }
+    let mut list = Shortlist::new(index, demand, BTreeSet::new());
+    list.worthy();
+    let (worthy, looked_at) = (list.listed, list.looked_at);
+    let regions = match demand.wishes.together() {
+        "" => vec![Region { value: None, worthy }],
+        key => regions_of(index, demand, key, &worthy),
+    };
+    index.count_looks(looked_at);
+    regions
+}
+
+/// The values of the label of `together` that may hold the whole gang, with the worthy nodes there; the best first: by what the best node
+/// is worth, then by its room.
+fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeId>) -> Vec<Region> {
+    let mut regions: BTreeMap<Value, BTreeSet<NodeId>> = BTreeMap::new();
+    for id in worthy {
+        if let Some(value) = index.ledger_node(*id).and_then(|node| node.description.label(key)) {
+            regions.entry(Some(value.into())).or_default().insert(*id);
+        }
+    }
+    for offer in &demand.offers {
+        let enough = u64::from(offer.need) * u64::from(demand.gang);
+        let labelled = || index.zones.of(key, offer.class).with(enough).filter(|(_, value)| value.is_some());
+        for (_, value) in labelled().take(LISTED).chain(labelled().rev().take(LISTED)) {
+            regions.entry(value.clone()).or_default();
+        }
+    }
+    let stack = !demand.wishes.spread(index);
+    let rank = |region: &Region| {
+        let value = region.value.clone().flatten();
+        let worths = region.worthy.iter().filter_map(|id| index.ledger_node(*id));
+        let best = worths.map(|node| worth(demand.wishes.affinity(), node)).max().unwrap_or(0);
+        let free = |offer: &Offer| {
+            let blocks = index.zones.of(key, offer.class).free(&value);
+            u128::from(blocks) * u128::from(offer.rate) / u128::from(offer.blocks)
+        };
+        let free: u128 = demand.offers.iter().map(free).sum();
+        (Reverse(best), if stack { free } else { u128::MAX - free })
+    };
+    let mut ranked: Vec<Region> = Vec::new();
+    ranked.extend(regions.into_iter().map(|(value, worthy)| Region { value: Some(value), worthy }));
+    ranked.sort_by_cached_key(rank);
+    ranked
+}
+
+/// The nodes of a region among which wishes decide.
+pub(super) fn nodes(index: &mut Index, demand: &Demand, region: Region) -> Vec<NodeId> {
+    let mut list = Shortlist::new(index, demand, region.worthy);
+    match &region.value {
+        Some(value) => list.of_region(value),
+        None => {
+            list.by_room();
+            list.by_zone();
+        }
+    }
+    let (listed, looked_at) = (list.listed, list.looked_at);
+    index.count_looks(looked_at);
+    listed.into_iter().collect()
+}
+
+/// A list being made.
+struct Shortlist<'a> {
+    index: &'a Index,
+    demand: &'a Demand,
+    most: usize,
+    listed: BTreeSet<NodeId>,
+    looked_at: u64,
+}
+
+/// The fewest free blocks of a class that are of use to a virtual card on one node.
+fn least(demand: &Demand, offer: &Offer) -> u32 {
+    if demand.span == Span::Pool { 1 } else { offer.need }
+}
+
+impl<'a> Shortlist<'a> {
+    fn new(index: &'a Index, demand: &'a Demand, listed: BTreeSet<NodeId>) -> Self {
+        Self { index, demand, most: LISTED.max(demand.gang as usize), listed, looked_at: 0 }
+    }
+
+    /// Lists a node if a worker may go there and finds something free.
+    fn add(&mut self, id: NodeId) -> bool {
+        if self.listed.contains(&id) {
+            return true;
+        }
+        self.looked_at += 1;
+        let possible = self.index.node(id).is_some_and(|node| is_possible(self.index, self.demand, id, node));
+        possible && self.listed.insert(id)
+    }
+
+    /// Lists all of a few nodes.
+    fn all(&mut self, nodes: &BTreeSet<NodeId>) {
+        for id in nodes {
+            self.add(*id);
+        }
+    }
+
+    /// Lists the first nodes of an order.
+    fn first(&mut self, order: impl Iterator<Item = NodeId>) {
+        let mut found = 0;
+        for id in order.take(LOOKED_AT) {
+            if found >= self.most {
+                return;
+            }
+            found += usize::from(self.add(id));
+        }
+    }
+
+    /// Lists nodes that carry labels which are preferred, or have data that is read.
+    fn worthy(&mut self) {
+        let (index, affinity) = (self.index, self.demand.wishes.affinity());
+        let labels = affinity.preferred.iter().map(|label| index.carriers.of_wish(&label.key, &label.value));
+        let data = affinity.data.iter().map(|name| index.carriers.of_data(name));
+        for nodes in labels.chain(data) {
+            if nodes.len() <= FEW {
+                self.all(nodes);
+                continue;
+            }
+            for offer in &self.demand.offers {
+                let all = index.classes.get(offer.class).nodes.range((least(self.demand, offer), NodeId(0))..);
+                let all = all.map(|(_, id)| *id);
+                self.first(all.clone().take(LOOKED_AT).filter(|id| nodes.contains(id)));
+                self.first(all.rev().take(LOOKED_AT).filter(|id| nodes.contains(id)));
+            }
+        }
+    }
+
+    /// Lists the nodes with the most room, and those with the least where that may be enough.
+    fn by_room(&mut self) {
+        let (index, demand) = (self.index, self.demand);
+        // Few nodes carry a rare label: those are looked at, and not the many that do not.
+        if let Some(nodes) = index.carriers.of_rarest(&demand.labels).filter(|nodes| nodes.len() <= FEW) {
+            self.all(nodes);
+            return;
+        }
+        for offer in &demand.offers {
+            let class = index.classes.get(offer.class);
+            let nodes = class.nodes.range((least(demand, offer), NodeId(0))..).map(|(_, id)| *id);
+            self.first(nodes.clone().rev());
+            if demand.wishes.spread(index) {
+                continue;
+            }
+            self.first(nodes);
+            if demand.need_on_one_card(offer).is_some() {
+                let cards = class.cards.range((offer.need, 0, CardId { node: NodeId(0), index: 0 })..);
+                self.first(cards.filter(|(_, memory, _)| *memory >= demand.memory).map(|(.., card)| card.node));
+            }
+        }
+    }
+
+    /// Lists some nodes of each value of the label of `spread`, of those values with the most room.
+    fn by_zone(&mut self) {
+        let (index, demand) = (self.index, self.demand);
+        let key = demand.wishes.spread_key();
+        if key.is_empty() || demand.gang < 2 {
+            return;
+        }
+        let most = self.most;
+        for offer in &demand.offers {
+            let least = least(demand, offer);
+            let zones = index.zones.of(key, offer.class);
+            let values: Vec<&Value> = zones.with(least.into()).rev().map(|(_, value)| value).take(most).collect();
+            self.most = (2 * demand.gang as usize).div_ceil(values.len().max(1)).min(most);
+            for value in values {
+                let nodes = || zones.nodes_with(value, least).map(|(_, id)| id);
+                self.first(nodes());
+                self.first(nodes().rev());
+            }
+        }
+        self.most = most;
+    }
+
+    /// Lists nodes of one value of the label of `together`.
+    fn of_region(&mut self, value: &Value) {
+        for offer in &self.demand.offers {
+            let zones = self.index.zones.of(self.demand.wishes.together(), offer.class);
+            let nodes = || zones.nodes_with(value, least(self.demand, offer)).map(|(_, id)| id);
+            self.first(nodes());
+            self.first(nodes().rev());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! When what is held on a node comes back, as far as time limits say. Read from the ledger when it is asked for, and remembered until
+//! something of the node changes.
+
+use std::sync::Arc;
+
+use tessera_ledger::{
+    Allocation, AllocationPhase, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice, State, Worker,
+    WorkerState,
+};
+
+use super::Index;
+use super::node::NodeEntry;
+use super::surroundings::Planned;
+
+/// The end of what nobody knows the end of.
+pub(crate) const NEVER: LogTime = LogTime(u64::MAX);
+/// The end of what was told to stop.
+const SOON: LogTime = LogTime(0);
+
+/// What a worker gives back of one card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Release {
+    /// When.
+    pub(crate) at: LogTime,
+    /// Position of the card on the node.
+    pub(crate) card: usize,
+    /// Blocks.
+    pub(crate) blocks: u32,
+    /// MiB.
+    pub(crate) memory: u64,
+}
+
+/// What is held of a card, or of what it could offer is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) blocks: u64,
+    pub(crate) memory: u64,
+    pub(crate) slices: u32,
+}
+
+/// Everything on a node that is held, or was granted by a plan that the ledger has not answered, in the order in which it comes back. Grants count for what they were promised, too: blocks whose
+/// owner was told to stop for another grant come back when that one is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// Of cards.
+    pub(crate) releases: Vec<Release>,
+    /// Of the host.
+    pub(crate) host: Vec<(LogTime, HostRequest)>,
+    /// What does not come back of each card beside its lost blocks: memory and slices.
+    pub(crate) lost: Vec<Held>,
+    /// What does not come back of the host.
+    pub(crate) lost_host: HostRequest,
+}
+
+/// When a grant is over, if nobody stops it before.
+pub(crate) fn end_of(state: &State, allocation: &Allocation) -> LogTime {
+    if allocation.phase == AllocationPhase::Ending {
+        return SOON;
+    }
+    let since = allocation.started_at.unwrap_or(allocation.granted_at);
+    state.job(allocation.job).map_or(NEVER, |job| end_of_job(&job.spec, since))
+}
+
+/// When a job is over that starts at `since`.
+fn end_of_job(spec: &JobSpec, since: LogTime) -> LogTime {
+    spec.time_limit.map_or(NEVER, |limit| since.after(limit))
+}
+
+impl Schedule {
+    fn read(state: &State, id: NodeId, node: &NodeEntry, planned: &[Planned]) -> Self {
+        let mut schedule = Self { lost: vec![Held::default(); node.cards.len()], ..Self::default() };
+        for allocation in state.allocations_on(id) {
+            let end = end_of(state, allocation);
+            let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
+            for worker in allocation.workers.iter().filter(|worker| worker.node == id) {
+                schedule.enter(node, worker, if worker.state == WorkerState::Draining { SOON } else { end }, host);
+            }
+        }
+        for Planned { spec, end, slices } in planned {
+            schedule.host.push((*end, spec.host));
+            slices.iter().for_each(|slice| schedule.release(node, slice, *end));
+        }
+        schedule.releases.sort_unstable();
+        schedule.host.sort_unstable();
+        schedule
+    }
+
+    fn enter(&mut self, node: &NodeEntry, worker: &Worker, at: LogTime, host: HostRequest) {
+        match worker.state {
+            WorkerState::Stopped => return,
+            WorkerState::Lost => self.lost_host = self.lost_host.plus(host),
+            WorkerState::Held | WorkerState::Running | WorkerState::Draining => self.host.push((at, host)),
+        }
+        for slice in &worker.slices {
+            if worker.state == WorkerState::Lost {
+                let Some(card) = node.position(slice.card) else { continue };
+                self.lost[card].memory = self.lost[card].memory.saturating_add(slice.memory.0);
+                self.lost[card].slices = self.lost[card].slices.saturating_add(1);
+            } else {
+                self.release(node, slice, at);
+            }
+        }
+    }
+
+    fn release(&mut self, node: &NodeEntry, slice: &Slice, at: LogTime) {
+        let card = node.position(slice.card);
+        let release = |card| Release { at, card, blocks: slice.length.0, memory: slice.memory.0 };
+        self.releases.extend(card.map(release));
+    }
+}
+
+impl Index {
+    /// Reads when what is held on nodes comes back, as far as that is not known.
+    pub(crate) fn read_schedules(&mut self, state: &State) {
+        for (id, node) in (0u32..).map(NodeId).zip(&mut self.nodes) {
+            if node.schedule.is_none() && !node.cards.is_empty() {
+                node.schedule = Some(Arc::new(Schedule::read(state, id, node, self.surroundings.planned(id))));
+            }
+        }
+    }
+
+    /// The schedule of a node on which everything has ended that can: only what is lost is left.
+    pub(crate) fn idle_schedule(&self, state: &State, id: NodeId) -> Option<Schedule> {
+        let node = self.node(id)?;
+        let nothing = || Schedule { lost: vec![Held::default(); node.cards.len()], ..Schedule::default() };
+        let has_lost = node.cards.iter().any(|card| card.recoverable < card.blocks);
+        let known = has_lost.then(|| Schedule::read(state, id, node, &[]));
+        Some(known.map_or_else(nothing, |known| Schedule { releases: Vec::new(), host: Vec::new(), ..known }))
+    }
+
+    /// Counts a grant of the plan being made, until the ledger has answered.
+    pub(crate) fn plan(&mut self, spec: &Arc<JobSpec>, workers: &[PlannedWorker], now: LogTime) {
+        for worker in workers {
+            let (spec, slices) = (Arc::clone(spec), worker.slices.clone());
+            self.surroundings.plan(worker.node, Planned { end: end_of_job(&spec, now), spec, slices });
+            self.forget_schedule(worker.node);
+        }
+    }
+
+    /// Forgets what plans counted: the ledger has answered.
+    pub(crate) fn settle(&mut self) {
+        self.surroundings.settle().for_each(|id| self.forget_schedule(id));
+    }
+
+    /// Something of what is held on a node has changed.
+    pub(crate) fn forget_schedule(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+            node.schedule = None;
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! What the cards of one node could hold for a request, and how soon.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
+
+use super::sums::Sums;
+use super::wait::{self, NONE, Wait, millionths};
+use crate::demand::{Demand, Offer};
+use crate::fit::share::{Candidate, Share, divide};
+use crate::fit::spread::teams;
+use crate::index::Index;
+use crate::index::card::CardEntry;
+use crate::index::node::NodeEntry;
+use crate::index::schedule::{Held, NEVER, Schedule, end_of};
+use crate::index::surroundings::carries;
+
+/// When what is held ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// As far as time limits say.
+    InTime,
+    /// At once: only what is lost stays. Nothing is read of nodes that have lost nothing.
+    AtOnce,
+}
+
+/// One node, as far as a request can use it.
+#[derive(Debug)]
+pub(super) struct Outlook<'a> {
+    index: &'a Index,
+    demand: &'a Demand,
+    pub(super) id: NodeId,
+    node: &'a NodeEntry,
+    schedule: Cow<'a, Schedule>,
+    /// The cards that it can use, and what their classes do for it.
+    cards: Vec<(usize, Offer)>,
+    /// What its host could give if nothing else ran there, beside what is kept for others; `None` when that does not matter.
+    host: Option<HostRequest>,
+    /// Until jobs are over that are to be avoided.
+    company: Wait,
+}
+
+/// Room for one more virtual card on a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    pub(super) wait: Wait,
+    /// Where, if it must be on one card.
+    pub(super) card: Option<usize>,
+}
+
+/// What is held on a node as time goes by.
+struct Future<'a> {
+    schedule: &'a Schedule,
+    held: Vec<Held>,
+    next: usize,
+    at: LogTime,
+}
+
+impl<'a> Future<'a> {
+    fn new(schedule: &'a Schedule, cards: usize) -> Self {
+        let mut held = vec![Held::default(); cards];
+        for release in &schedule.releases {
+            let card = &mut held[release.card];
+            card.blocks += u64::from(release.blocks);
+            card.memory = card.memory.saturating_add(release.memory);
+            card.slices += 1;
+        }
+        Self { schedule, held, next: 0, at: NONE.at }
+    }
+
+    /// Of which card something comes back next.
+    fn next_card(&self) -> Option<usize> {
+        self.schedule.releases.get(self.next).map(|release| release.card)
+    }
+
+    /// Goes on to the next time that something comes back; answers of which card.
+    fn advance(&mut self) -> Option<usize> {
+        let release = self.schedule.releases.get(self.next).filter(|release| release.at != NEVER)?;
+        self.next += 1;
+        self.at = release.at;
+        let card = &mut self.held[release.card];
+        card.blocks -= u64::from(release.blocks);
+        card.memory = card.memory.saturating_sub(release.memory);
+        card.slices -= 1;
+        Some(release.card)
+    }
+
+    /// Goes on to the end of everything that ends by then.
+    fn advance_to(&mut self, at: LogTime) {
+        while self.schedule.releases.get(self.next).is_some_and(|release| release.at <= at) && self.advance().is_some()
+        {
+        }
+    }
+}
+
+impl<'a> Outlook<'a> {
+    /// What a node is for a request; `None` when it has nothing for it. The index must know the node's schedule, if that matters.
+    pub(super) fn of(index: &'a Index, state: &State, demand: &'a Demand, id: NodeId, ends: Ends) -> Option<Self> {
+        let node = index.node(id)?;
+        let known = node.node.as_ref()?;
+        let schedule = match ends {
+            Ends::InTime => Cow::Borrowed(node.known_schedule()?),
+            Ends::AtOnce => Cow::Owned(index.idle_schedule(state, id)?),
+        };
+        let host = known.description.host.filter(|_| !demand.host.is_zero());
+        let host = host.map(|host| host.whole().minus(schedule.lost_host).minus(node.host_kept));
+        if !demand.accepts(known) || host.is_some_and(|whole| !demand.host.fits_in(whole)) {
+            return None;
+        }
+        let single = demand.span == Span::Card;
+        let offer = |card: &CardEntry| {
+            let offer = *demand.offer_of(card.class)?;
+            let possible = card.usable && !card.hidden && (!single || demand.need_on_one_card(&offer).is_some());
+            possible.then_some(offer)
+        };
+        let cards: Vec<_> = (0..).zip(&node.cards).filter_map(|(place, card)| Some((place, offer(card)?))).collect();
+        if cards.is_empty() {
+            return None;
+        }
+        let avoid = demand.wishes.avoid();
+        let ends = (!avoid.is_empty()).then(|| {
+            let carriers = index.surroundings.carriers(id, avoid);
+            let there = carriers.filter_map(|id| state.allocation(id)).map(|there| end_of(state, there));
+            let planned = index.surroundings.planned(id).iter().filter(|planned| carries(&planned.spec, avoid));
+            there.chain(planned.map(|planned| planned.end)).max()
+        });
+        let company = ends.flatten().map_or(NONE, Wait::until);
+        Some(Self { index, demand, id, node, schedule, cards, host, company })
+    }
+
+    /// How long until the host has room for so many workers, and nobody to be avoided is there.
+    pub(super) fn surroundings(&self, workers: u32) -> Option<Wait> {
+        let Some(host) = self.host else { return Some(self.company) };
+        let needed = self.demand.host.times(workers);
+        Some(wait::for_host(host, &self.schedule, needed)?.max(self.company))
+    }
+
+    /// What is kept of the host for so many workers.
+    pub(super) fn host_for(&self, workers: u32) -> Option<(NodeId, HostRequest)> {
+        let kept = self.demand.host.times(workers);
+        (self.node.host.is_some() && !kept.is_zero()).then_some((self.id, kept))
+    }
+
+    /// What a card could offer when nobody holds anything of it.
+    fn whole(&self, place: usize) -> Held {
+        let (card, lost) = (&self.node.cards[place], self.schedule.lost[place]);
+        let slices = if card.max_slices == 0 { u32::MAX } else { card.max_slices.saturating_sub(lost.slices) };
+        Held { blocks: card.recoverable.into(), memory: card.memory.saturating_sub(lost.memory), slices }
+    }
+
+    /// Whether all of a card could be granted if nobody held anything of it.
+    fn can_be_empty(&self, place: usize) -> bool {
+        self.node.cards[place].recoverable == self.node.cards[place].blocks && self.schedule.lost[place].slices == 0
+    }
+
+    /// The soonest room for one more virtual card beside so many on each card.
+    pub(super) fn next_seat(&self, taken: &BTreeMap<usize, u32>, members: u32, loose: bool) -> Option<Seat> {
+        let around = self.surroundings(members + 1)?;
+        let seat = match self.demand.span {
+            Span::Card => self.on_one_card(taken)?,
+            Span::Node | Span::Pool => {
+                let wait = if loose { self.bound(members + 1)? } else { self.on_node(members + 1)? };
+                Seat { wait, card: None }
+            }
+        };
+        Some(Seat { wait: seat.wait.max(around), ..seat })
+    }
+
+    /// No more than how long the first seat takes; cheap.
+    pub(super) fn first_bound(&self) -> Option<Wait> {
+        let first = match self.demand.span {
+            Span::Card => self.on_one_card(&BTreeMap::new())?.wait,
+            Span::Node | Span::Pool => self.bound(1)?,
+        };
+        Some(first.max(self.surroundings(1)?))
+    }
+
+    fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Seat> {
+        let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let needed = |place: usize, offer: &Offer| {
+            let count = taken.get(&place).copied().unwrap_or(0).saturating_add(1);
+            let memory = if self.demand.whole { self.node.cards[place].memory } else { self.demand.memory };
+            Held {
+                blocks: u64::from(offer.need).saturating_mul(count.into()),
+                memory: memory.saturating_mul(count.into()),
+                slices: count,
+            }
+        };
+        let possible = self.cards.iter().filter_map(|(place, offer)| {
+            let (needed, whole) = (needed(*place, offer), self.whole(*place));
+            (fits(Held::default(), needed, whole) && (!self.demand.whole || self.can_be_empty(*place)))
+                .then_some((*place, needed, whole))
+        });
+        let possible: Vec<(usize, Held, Held)> = possible.collect();
+        let seat = |wait, place| Some(Seat { wait, card: Some(place) });
+        if let Some((place, ..)) =
+            possible.iter().find(|(place, needed, whole)| fits(future.held[*place], *needed, *whole))
+        {
+            return seat(NONE, *place);
+        }
+        while let Some(place) = future.advance() {
+            let known = possible.iter().find(|(card, ..)| *card == place);
+            if known.is_some_and(|(_, needed, whole)| fits(future.held[place], *needed, *whole)) {
+                return seat(Wait { endless: 0, at: future.at }, place);
+            }
+        }
+        let missing =
+            |(place, needed, whole): &(usize, Held, Held)| (missing(future.held[*place], *needed, *whole), *place);
+        let (endless, place) = possible.iter().map(missing).min()?;
+        seat(Wait { endless, at: future.at }, place)
+    }
+
+    /// What a card has left beside what is held of it, if the request can use that.
+    fn candidate(&self, place: usize, offer: Offer, held: Held) -> Option<Candidate> {
+        let (card, whole) = (&self.node.cards[place], self.whole(place));
+        let free = u32::try_from(whole.blocks.saturating_sub(held.blocks)).unwrap_or(u32::MAX);
+        let memory = whole.memory.saturating_sub(held.memory);
+        let usable = free > 0 && held.slices < whole.slices && memory >= self.demand.slice_memory;
+        let empty = !self.demand.whole || held == Held::default() && self.can_be_empty(place);
+        (usable && empty).then_some(Candidate { card: card.id, offer, free, memory })
+    }
+
+    /// How many virtual cards the node holds beside what is held, at most `most`, and what is left then.
+    fn seats_beside(&self, held: &[Held], most: u32) -> (u32, Vec<Held>) {
+        let mut held = held.to_vec();
+        for count in 0..most {
+            let left = self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]));
+            let Some(shares) = seat_on(self.index, self.demand, left.collect()) else { return (count, held) };
+            self.take(&mut held, &shares);
+        }
+        (most, held)
+    }
+
+    /// Counts shares as held.
+    pub(super) fn take(&self, held: &mut [Held], shares: &[Share]) {
+        for share in shares.iter().filter(|share| share.card.node == self.id) {
+            let Some(place) = self.node.position(share.card) else { continue };
+            held[place].blocks += u64::from(share.blocks);
+            held[place].memory += share.memory;
+            held[place].slices += 1;
+        }
+    }
+
+    /// How long until the node holds so many virtual cards.
+    fn on_node(&self, members: u32) -> Option<Wait> {
+        let bound = self.bound(members)?;
+        let enough = |held: &[Held]| self.seats_beside(held, members).0 >= members;
+        let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let times: BTreeSet<LogTime> = self.times().filter(|at| *at > bound.at).collect();
+        let times: Vec<LogTime> = std::iter::once(bound.at).chain(times).collect();
+        let at = |at: LogTime| {
+            let mut future = Future::new(&self.schedule, self.node.cards.len());
+            future.advance_to(at);
+            enough(&future.held)
+        };
+        let last = times.last().copied().unwrap_or(NONE.at);
+        if !at(last) {
+            let empty = vec![Held::default(); self.node.cards.len()];
+            future.advance_to(last);
+            return enough(&empty).then(|| Wait { endless: self.endless(&future.held), at: last });
+        }
+        let first = times.partition_point(|time| !at(*time));
+        Some(Wait { endless: 0, at: times[first] })
+    }
+
+    /// When something comes back of the cards that it can use.
+    fn times(&self) -> impl Iterator<Item = LogTime> {
+        let usable = |card: usize| self.cards.iter().any(|(place, _)| *place == card);
+        let ending = self.schedule.releases.iter().filter(|release| release.at != NEVER);
+        ending.filter(move |release| usable(release.card)).map(|release| release.at)
+    }
+
+    /// How much of the cards that it can use is held, in millionths; not zero.
+    fn endless(&self, held: &[Held]) -> u64 {
+        let blocks: u64 = self.cards.iter().map(|(place, _)| held[*place].blocks).sum();
+        let all: u64 = self.cards.iter().map(|(place, _)| u64::from(self.node.cards[*place].blocks)).sum();
+        millionths(blocks, all).max(1)
+    }
+
+    /// No more than how long it takes until the node holds so many virtual cards, by sums; `None` when it is too small for them.
+    fn bound(&self, members: u32) -> Option<Wait> {
+        let mut all = Sums::default();
+        self.cards
+            .iter()
+            .for_each(|(place, offer)| all.add(self.demand, &self.candidate(*place, *offer, Held::default())));
+        if all.members(self.demand) < members || self.most_by_cards() < u64::from(members) {
+            return None;
+        }
+        let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let mut sums = Sums::default();
+        self.cards
+            .iter()
+            .for_each(|(place, offer)| sums.add(self.demand, &self.candidate(*place, *offer, future.held[*place])));
+        while sums.members(self.demand) < members {
+            let before = future.next_card().map(|place| future.held[place]);
+            let Some((place, before)) = future.advance().zip(before) else {
+                return Some(Wait { endless: self.endless(&future.held), at: future.at });
+            };
+            let Some((_, offer)) = self.cards.iter().find(|(card, _)| *card == place) else { continue };
+            sums.less(self.demand, &self.candidate(place, *offer, before));
+            sums.add(self.demand, &self.candidate(place, *offer, future.held[place]));
+        }
+        Some(Wait { endless: 0, at: future.at })
+    }
+
+    /// How many virtual cards the node's cards hold at most, by their number and their slices.
+    fn most_by_cards(&self) -> u64 {
+        let usable =
+            self.cards.iter().filter(|(place, offer)| self.candidate(*place, *offer, Held::default()).is_some());
+        if !self.demand.whole {
+            return usable.map(|(place, _)| u64::from(self.whole(*place).slices)).sum();
+        }
+        let (count, largest) =
+            usable.fold((0u64, 1u64), |(count, largest), (_, offer)| (count + 1, largest.max(offer.rate)));
+        count / self.demand.compute.div_ceil(largest).max(1)
+    }
+
+    /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without what jobs without
+    /// a time limit hold, or with it.
+    pub(super) fn part(&self, with_endless: bool) -> Option<Part> {
+        let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let at = self.times().max().unwrap_or(NONE.at);
+        future.advance_to(at);
+        let endless = self.cards.iter().any(|(place, _)| future.held[*place] != Held::default());
+        let own = Wait { endless: if endless && with_endless { self.endless(&future.held) } else { 0 }, at };
+        let wait = own.max(self.surroundings(1)?);
+        let (held, workers) = match with_endless {
+            true => (vec![Held::default(); self.node.cards.len()], self.workers()),
+            false => (future.held, self.workers_beside_endless()),
+        };
+        (with_endless || wait.endless == 0).then_some(Part { wait, held, workers })
+    }
+
+    /// What is left for one more virtual card.
+    pub(super) fn left(&self, held: &[Held]) -> Vec<Candidate> {
+        self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place])).collect()
+    }
+
+    /// Takes as many virtual cards as the node alone holds, at most `most`; answers how many.
+    pub(super) fn fill(&self, held: &mut Vec<Held>, most: u32) -> u32 {
+        let (count, left) = self.seats_beside(held, most);
+        *held = left;
+        count
+    }
+
+    /// Workers that the host has room for when nothing else runs there.
+    fn workers(&self) -> u32 {
+        self.host.map_or(u32::MAX, |host| self.workers_in(host))
+    }
+
+    /// The same beside jobs without a time limit.
+    fn workers_beside_endless(&self) -> u32 {
+        let endless = self.schedule.host.iter().filter(|(at, _)| *at == NEVER);
+        let held = endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request));
+        self.host.map_or(u32::MAX, |host| self.workers_in(host.minus(held)))
+    }
+
+    fn workers_in(&self, host: HostRequest) -> u32 {
+        let by_cpu = host.cpu.0.checked_div(self.demand.host.cpu.0).unwrap_or(u64::MAX);
+        let by_memory = host.memory.0.checked_div(self.demand.host.memory.0).unwrap_or(u64::MAX);
+        u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
+    }
+
+    /// The cards to keep there for virtual cards that spread.
+    pub(super) fn usable(&self) -> impl Iterator<Item = CardId> {
+        self.cards.iter().map(|(place, _)| self.node.cards[*place].id)
+    }
+
+    /// All cards that are not kept for others: nobody who is to be avoided may come by way of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = CardId> {
+        self.node.cards.iter().filter(|card| !card.hidden).map(|card| card.id)
+    }
+
+    /// A card.
+    pub(super) fn card(&self, place: usize) -> CardId {
+        self.node.cards[place].id
+    }
+}
+
+/// No more than how long the first seat on one card of a node takes, told from what its cards have free alone; `None` when it has none
+/// for the request.
+pub(super) fn cheap_bound(index: &Index, demand: &Demand, id: NodeId, ends: Ends) -> Option<Wait> {
+    let node = index.node(id)?;
+    let short = |card: &CardEntry| {
+        let offer = demand.offer_of(card.class).filter(|_| card.usable && !card.hidden)?;
+        Some(millionths(offer.need.saturating_sub(card.free.total()).into(), offer.need.into()))
+    };
+    let endless = node.cards.iter().filter_map(short).min()?;
+    if ends == Ends::AtOnce {
+        return Some(NONE);
+    }
+    // Whatever ends at a known time could be what is missing.
+    let first = node.known_schedule()?.releases.first().filter(|first| first.at != NEVER);
+    Some(match first {
+        _ if endless == 0 => NONE,
+        Some(first) => Wait { endless: 0, at: first.at },
+        None => Wait { endless, at: NONE.at },
+    })
+}
+
+/// What a node gives to virtual cards that spread over nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) wait: Wait,
+    /// What is held then.
+    pub(super) held: Vec<Held>,
+    /// Workers that its host has room for then.
+    pub(super) workers: u32,
+}
+
+/// The shares of one virtual card out of what is left: of one card if that is enough, else of several.
+pub(super) fn seat_on(index: &Index, demand: &Demand, left: Vec<Candidate>) -> Option<Vec<Share>> {
+    let enough = |card: &&Candidate| {
+        demand.need_on_one_card(&card.offer).is_some() && card.free >= card.offer.need && card.memory >= demand.memory
+    };
+    if let Some(card) = left.iter().filter(enough).min_by_key(|card| (card.offer.kind, card.free, card.card)) {
+        return Some(vec![Share { card: card.card, blocks: card.offer.need, memory: demand.memory }]);
+    }
+    teams(demand).into_iter().find_map(|team| {
+        let of_team = |card: &&Candidate| team.iter().any(|offer| offer.class == card.offer.class);
+        divide(index, left.iter().filter(of_team).copied().collect(), demand)
+    })
+}
+
+fn fits(held: Held, needed: Held, whole: Held) -> bool {
+    held.blocks.saturating_add(needed.blocks) <= whole.blocks
+        && held.memory.saturating_add(needed.memory) <= whole.memory
+        && held.slices.saturating_add(needed.slices) <= whole.slices
+}
+
+/// What is missing, in millionths of what is needed.
+fn missing(held: Held, needed: Held, whole: Held) -> u64 {
+    let short =
+        |held: u64, needed: u64, whole: u64| millionths(held.saturating_add(needed).saturating_sub(whole), needed);
+    let slices = short(held.slices.into(), needed.slices.into(), whole.slices.into());
+    short(held.blocks, needed.blocks, whole.blocks)
+        .saturating_add(short(held.memory, needed.memory, whole.memory))
+        .saturating_add(slices)
+}

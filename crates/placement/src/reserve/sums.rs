@@ -1,0 +1,44 @@
+//! What cards have together, where only sums are compared.
+
+use tessera_ledger::CardKind;
+
+use crate::demand::Demand;
+use crate::fit::share::Candidate;
+
+/// Compute and memory of what may back one virtual card together: of each kind, or of all if kinds may mix.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums([(u128, u128); CardKind::ALL.len()]);
+
+impl Sums {
+    /// Counts what a card has, if it has anything.
+    pub(super) fn add<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
+        for card in cards {
+            let sum = self.of(demand, card);
+            sum.0 += u128::from(card.offer.compute_of(card.free));
+            sum.1 += u128::from(card.memory);
+        }
+    }
+
+    /// Counts it no more.
+    pub(super) fn less<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
+        for card in cards {
+            let sum = self.of(demand, card);
+            sum.0 -= u128::from(card.offer.compute_of(card.free));
+            sum.1 -= u128::from(card.memory);
+        }
+    }
+
+    fn of(&mut self, demand: &Demand, card: &Candidate) -> &mut (u128, u128) {
+        &mut self.0[if demand.mixed { 0 } else { card.offer.kind as usize }]
+    }
+
+    /// How many virtual cards that gives at most.
+    pub(super) fn members(&self, demand: &Demand) -> u32 {
+        let of_kind = |(compute, memory): &(u128, u128)| {
+            let by_compute = compute.checked_div(demand.compute.into()).unwrap_or(u128::MAX);
+            by_compute.min(memory.checked_div(demand.memory.into()).unwrap_or(u128::MAX))
+        };
+        let members = self.0.iter().map(of_kind).fold(0u128, u128::saturating_add);
+        u32::try_from(members).unwrap_or(u32::MAX)
+    }
+}

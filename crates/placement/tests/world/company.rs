@@ -1,0 +1,71 @@
+//! What random jobs say of other jobs and of nodes: labels, wishes, and how they are laid over the pool.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tessera_ledger::*;
+
+use super::history::ZONES;
+
+/// What a job says of other jobs and of nodes, as numbers that choose among names.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Company {
+    pub label: Option<usize>,
+    pub avoid: Option<usize>,
+    pub together: Option<usize>,
+    pub spread: Option<usize>,
+    pub preferred: Option<usize>,
+    pub data: usize,
+    pub packing: Option<Packing>,
+}
+
+const PLACES: [&str; 3] = ["zone", "rack", "node"];
+const APPS: [&str; 2] = ["noisy", "quiet"];
+const DATA: [&str; 2] = ["images", "words"];
+
+/// The names of data whose bits are set.
+pub fn data(which: usize) -> impl Iterator<Item = String> {
+    DATA.into_iter().enumerate().filter(move |(number, _)| which >> number & 1 == 1).map(|(_, name)| name.to_owned())
+}
+
+impl Company {
+    pub fn enter(self, spec: &mut JobSpec) {
+        let app = |which: usize| BTreeMap::from([("app".to_owned(), APPS[which % APPS.len()].to_owned())]);
+        let place = |which: Option<usize>| which.map_or(String::new(), |which| PLACES[which % PLACES.len()].to_owned());
+        spec.labels = self.label.map(app).unwrap_or_default();
+        spec.affinity = Affinity {
+            avoid: self.avoid.map(app).unwrap_or_default(),
+            together: place(self.together),
+            spread: place(self.spread),
+            preferred: self.preferred.into_iter().map(preferred).collect(),
+            data: data(self.data).collect(),
+        };
+        spec.packing = self.packing;
+    }
+}
+
+fn preferred(which: usize) -> PreferredLabel {
+    let value = (which / PLACES.len() % ZONES as usize).to_string();
+    PreferredLabel { key: PLACES[which % PLACES.len()].to_owned(), value, weight: 10 }
+}
+
+pub fn packing() -> impl Strategy<Value = Packing> {
+    prop::sample::select(vec![Packing::Stack, Packing::Spread])
+}
+
+/// Most jobs have no wishes, as without them most is decided.
+pub fn company() -> impl Strategy<Value = Company> {
+    let some = |weight: f64| prop::option::weighted(weight, 0usize..6);
+    let wishes =
+        (some(0.4), some(0.3), some(0.3), some(0.3), some(0.3), 0usize..4, prop::option::weighted(0.2, packing()));
+    let company = wishes.prop_map(|(label, avoid, together, spread, preferred, data, packing)| Company {
+        label,
+        avoid,
+        together,
+        spread,
+        preferred,
+        data,
+        packing,
+    });
+    prop_oneof![2 => Just(Company::default()), 1 => company]
+}
