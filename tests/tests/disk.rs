@@ -2,6 +2,7 @@
 //! once there is room.
 
 use std::fs::File;
+use std::future::ready;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,9 @@ use tessera_api::v1::JobState;
 use tessera_tests::jobs::{shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
+
+/// So many jobs of half a megabyte fill any log that a store of the default size has begun.
+const MOST_JOBS: usize = 80;
 
 /// A small file system of the test's own.
 struct SmallDisk(PathBuf);
@@ -74,30 +78,23 @@ async fn a_full_disk_costs_nothing_that_was_acknowledged() -> Result<()> {
         let leader = pool.leader().await?;
         let full = if on_leader { leader } else { (leader + 1) % 3 };
         disks[full].fill()?;
-        // Large jobs, so that the log outgrows what is left.
-        for number in 0..30 {
+        let name = if on_leader { "leader" } else { "follower" };
+        // Large jobs until the log has outgrown what the store had allocated before the disk was full, which may be more than half of these.
+        for number in 0..MOST_JOBS {
             let mut spec = shell("true");
             spec.script = format!("#{}", "x".repeat(500_000));
             jobs.push(submit(&client, spec).await.with_context(|| format!("job {number} with a full disk"))?);
-        }
-        let name = if on_leader { "leader" } else { "follower" };
-        assert_ne!(pool.leader().await?, full, "the member with the full disk does not lead ({name})");
-        disks[full].make_room()?;
-        let own = pool.client_of(full);
-        // It may take a moment to end, or have got through without a write that failed.
-        let ended = loop {
             if pool.member(full).ended()?.is_some() {
-                break true;
+                break;
             }
-            if own.get_cluster_status(Default::default()).await.is_ok_and(|status| status.leader.is_some()) {
-                break false;
-            }
-        };
-        if ended {
-            let log = pool.member(full).log();
-            assert!(log.contains("full") || log.contains("no space"), "the member says why it stopped: {log}");
-            pool.start_member(full)?;
         }
+        until(&format!("the {name} to stop"), || ready(pool.member(full).ended().ok().flatten())).await?;
+        assert_ne!(pool.leader().await?, full, "the member with the full disk does not lead ({name})");
+        let log = pool.member(full).log();
+        assert!(log.contains("full") || log.contains("no space"), "the member says why it stopped: {log}");
+        disks[full].make_room()?;
+        pool.start_member(full)?;
+        let own = pool.client_of(full);
         until(&format!("the {name} to be back"), async || {
             own.get_cluster_status(Default::default()).await.ok()?.leader.map(|_| ())
         })
