@@ -71,10 +71,16 @@ impl Reservation {
         job.shape != Some(self.shape) && !in_time && !recalls
     }
 
+    /// Since when the holder waits for the same jobs without a time limit; `None` when it waits for none.
+    fn stuck_since(&self, state: &State) -> Option<LogTime> {
+        let waits = waits_since(state, self.holder).filter(|_| self.kept.free_by.is_none())?;
+        Some(waits.max(self.kept.endless_since))
+    }
+
     /// Whether nothing is kept for those behind the holder in its queue. Jobs without a time limit for which the holder waits may never end: once
-    /// it has waited long enough for them it must not stand for all others. Before, every further reservation would cost all others more.
+    /// they have had time enough it must not stand for all others. Before, every further reservation would cost all others more.
     fn is_enough(&self, state: &State, now: LogTime, limits: &Limits) -> bool {
-        self.kept.free_by.is_some() || waited(state, self.holder, now).is_none_or(|waited| waited <= limits.stuck_after)
+        self.stuck_since(state).is_none_or(|since| now.since(since) <= limits.stuck_after)
     }
 }
 
@@ -195,7 +201,7 @@ impl Pool {
     }
 
     /// When the next of the first jobs that wait for capacity will have waited so long that cards are kept for it, or that it does not wait
-    /// for its turn any more. By both others may be told to wait, or not to any more, though nothing else happens.
+    /// for its turn any more, or does not stand for its queue. By that others may be told to wait, or not to any more, though nothing else happens.
     pub(crate) fn next_out_of_patience(&self, state: &State, now: LogTime, limits: &Limits) -> Option<LogTime> {
         if limits.reservations == 0 {
             return None;
@@ -205,13 +211,11 @@ impl Pool {
             shape.is_some_and(|shape| matches!(shape.block, Some(Block::Capacity { .. })))
         };
         let since = self.firsts().filter(|(_, id, _)| is_short(*id)).filter_map(|(key, ..)| waits_since(state, key));
-        since
-            .flat_map(|since| {
-                [limits.reserve_after, very_long(limits).saturating_add(TICK), limits.stuck_after.saturating_add(TICK)]
-                    .map(|long| since.after(long))
-            })
-            .filter(|at| *at > now)
-            .min()
+        let patience = [limits.reserve_after, very_long(limits).saturating_add(TICK)];
+        let stuck = self.reservations.iter().filter_map(|kept| kept.stuck_since(state));
+        let stuck = stuck.map(|since| since.after(limits.stuck_after.saturating_add(TICK)));
+        let patience = since.flat_map(|since| patience.map(|long| since.after(long)));
+        patience.chain(stuck).filter(|at| *at > now).min()
     }
 
     /// What to keep for those who have waited longest of those that could ever be held: for the first, and as long as that one waits for jobs
@@ -291,7 +295,7 @@ impl Pool {
         keeping.set_hidden(&mut self.index, true);
         let mut seek = |index: &mut Index| {
             self.work.reservations_sought += 1;
-            reserve::find(index, state, &demand)
+            reserve::find(index, &mut self.remembered, state, &demand)
         };
         let found = seek(&mut self.index);
         if found.is_some() {

@@ -15,8 +15,8 @@ pub struct Limits {
     pub preemption_searches: usize,
     /// How long the first job of a queue waits before cards are kept free for it.
     pub reserve_after: Duration,
-    /// How long a job waits, for cards that jobs without a time limit hold, until cards are kept for others beside it as well: those jobs may
-    /// never end. In the meantime it stands for all that are behind it in its queue.
+    /// How long a job waits, for cards that the same jobs without a time limit hold, until cards are kept for others beside it as well: those
+    /// jobs may never end. In the meantime it stands for all that are behind it in its queue.
     pub stuck_after: Duration,
     /// Most jobs for which cards are kept free at once, of all queues together.
     pub reservations: usize,

@@ -11,6 +11,7 @@ use crate::line::Line;
 use crate::line::shape::LineId;
 use crate::mix::Mix;
 use crate::queues::{Changed, Queues};
+use crate::reserve::Remembered;
 use crate::tariff::Tariff;
 use crate::victims::Victims;
 use crate::work::Work;
@@ -31,8 +32,10 @@ pub struct Pool {
     pub(crate) mix: Mix,
     /// When prices are made anew.
     pub(crate) tariff: Tariff,
-    /// Cards kept for first jobs of queues, as of the last decision.
+    /// Cards kept for jobs that have waited long, as of the last decision.
     pub(crate) reservations: Vec<Reservation>,
+    /// What was found out when cards to keep were sought.
+    pub(crate) remembered: Remembered,
     /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
     pub(crate) prospects: u64,
     /// How much was looked at.

@@ -7,7 +7,7 @@ pub struct Work {
     pub tried: u64,
     /// What requests would cost that were computed, each for all nodes that look the same.
     pub costs_computed: u64,
-    /// Nodes that were looked at one by one for jobs with wishes.
+    /// Nodes that were looked at one by one, for jobs with wishes and for room to keep.
     pub nodes_looked_at: u64,
     /// Searches of the pool for cards to keep for a job.
     pub reservations_sought: u64,

@@ -71,6 +71,33 @@ fn cards_to_keep_for_a_job_that_no_node_may_run_are_not_sought_again() {
     assert_eq!(kept.world.job_state(waiting), JobState::Running);
 }
 
+/// A job waits for much, and meanwhile many small ones come, go, and stay.
+#[test]
+fn room_to_keep_is_sought_where_something_has_changed() {
+    for span in [Span::Card, Span::Node] {
+        let mut world = World::default();
+        for node in 0..300 {
+            world.node(&format!("node-{node}"), cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+        }
+        let mut kept = Kept::new(world);
+        let small: Vec<JobId> = (0..1200).map(|_| kept.world.submit(job(5, 10))).collect();
+        for _ in 0..10 {
+            kept.round();
+        }
+        let mut large = JobSpec { gang: 3, ..job(10, 100) };
+        large.virtual_card.span = span;
+        kept.world.submit(large);
+        let first = kept.round();
+        assert!(first.reservations_sought > 0 && first.nodes_looked_at >= 300, "{span:?}: {first:?}");
+        for number in [100, 500, 900] {
+            kept.world.finish(small[number]);
+            kept.world.submit(job(5, 10));
+            let round = kept.round();
+            assert!(round.reservations_sought > 0 && round.nodes_looked_at < 50, "{span:?}: {round:?}");
+        }
+    }
+}
+
 #[test]
 fn a_card_that_gets_healthy_is_sought_again() {
     let mut world = World::default();

@@ -96,14 +96,14 @@ impl Columns {
         if changed.is_none() {
             column.clear();
         }
-        let judge = |id: OutlineId| {
-            let shared = &mut shared[id.position()];
+        let judge = |position: usize| {
+            let shared = &mut shared[position];
             self.judged += u64::from(!shared.nodes.is_empty());
-            column.set(id, shared.place(nodes, &self.prices, &ask));
+            column.set(OutlineId(position), shared.place(nodes, &self.prices, &ask));
         };
         match changed {
             Some(changed) => changed.for_each(judge),
-            None => (0..positions).map(OutlineId).for_each(judge),
+            None => (0..positions).for_each(judge),
         }
         column
     }
@@ -184,7 +184,7 @@ impl Index {
 
     /// Looks again at the nodes that have changed since their outlines were asked for.
     pub(crate) fn settle_outlines(&mut self) {
-        self.outlines.settle(&self.nodes);
+        self.outlines.settle(&self.nodes, &mut self.changes);
     }
 
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node where they do.

@@ -56,7 +56,7 @@ impl Index {
             let id = self.followed.add(key, value);
             for node in self.carriers.of_label(key, value) {
                 self.nodes[node.0 as usize].followed.push(id);
-                self.outlines.touch(*node);
+                self.changes.push(node.0 as usize);
             }
         }
     }
@@ -65,7 +65,7 @@ impl Index {
         for (key, values) in std::mem::take(&mut self.followed.known) {
             for node in values.keys().flat_map(|value| self.carriers.of_label(&key, value)) {
                 self.nodes[node.0 as usize].followed.clear();
-                self.outlines.touch(*node);
+                self.changes.push(node.0 as usize);
             }
         }
         self.followed.count = 0;

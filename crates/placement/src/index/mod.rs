@@ -6,7 +6,7 @@
 
 pub(crate) mod card;
 mod carriers;
-mod changes;
+pub(crate) mod changes;
 pub(crate) mod class;
 pub(crate) mod columns;
 mod followed;
@@ -26,6 +26,7 @@ use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
 
 use card::{CardEntry, Room};
 use carriers::Carriers;
+use changes::Changes;
 use class::Classes;
 use columns::Columns;
 use followed::Followed;
@@ -64,6 +65,8 @@ pub(crate) struct Index {
     columns: Columns,
     /// What nodes have left by the value of a label.
     pub(crate) zones: Zones,
+    /// Nodes in the order of their changes.
+    changes: Changes,
     /// Nodes that were looked at one by one.
     looked_at: u64,
 }
@@ -107,10 +110,8 @@ impl Index {
         let changed = before.is_some() && (more || relabelled);
         if relabelled {
             self.read_followed(position);
-            self.zones.touch(id);
         }
         self.stale_hosts.remove(&id);
-        self.outlines.touch(id);
         let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
         cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
         cards.sort_unstable();
@@ -134,7 +135,6 @@ impl Index {
         let (before, now) = (known.host, Host::read(state, node));
         known.host = now;
         self.stale_hosts.remove(&id);
-        self.outlines.touch(id);
         let more = now.zip(before).is_some_and(|(now, before)| now.has_more_than(before));
         let cards = known.cards.iter().filter(|card| more && card.usable);
         Some(cards.map(|card| Freed(card.id)).collect())
@@ -158,7 +158,7 @@ impl Index {
     }
 
     fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
-        self.outlines.touch(id.node);
+        self.touch(id.node);
         let known = self.card(id).map(CardEntry::room);
         let linked = fresh.as_ref().map(CardEntry::room);
         let moved = known != linked;
@@ -200,7 +200,6 @@ impl Index {
         }
         let class = self.classes.get_mut(room.class);
         class.cards.remove(&(room.offered, room.memory, room.id));
-        self.zones.touch(room.id.node);
         class.free -= u64::from(room.offered);
         class.memory -= room.memory;
         let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
@@ -219,7 +218,6 @@ impl Index {
         }
         let class = self.classes.get_mut(room.class);
         class.cards.insert((room.offered, room.memory, room.id));
-        self.zones.touch(room.id.node);
         class.free += u64::from(room.offered);
         class.memory += room.memory;
         let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
@@ -284,7 +282,7 @@ impl Index {
         change(&mut node.cards[position]);
         let room = node.cards[position].room();
         self.link(room);
-        self.outlines.touch(id.node);
+        self.touch(id.node);
         self.journal.push(Before::Card(id, known));
     }
 
@@ -293,7 +291,7 @@ impl Index {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
         let Some(left) = node.host else { return };
         node.host = Some(change(left));
-        self.outlines.touch(id);
+        self.touch(id);
         self.journal.push(Before::Host(id, Some(left)));
     }
 
@@ -316,7 +314,7 @@ impl Index {
         for id in cards {
             let Some(room) = self.card(*id).map(CardEntry::room) else { continue };
             self.unlink(room);
-            self.outlines.touch(id.node);
+            self.touch(id.node);
             let node = &mut self.nodes[id.node.0 as usize];
             if let Some(position) = node.position(*id) {
                 node.cards[position].hidden = hidden;
@@ -331,7 +329,22 @@ impl Index {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
         node.host = node.host.map(|left| if hidden { left.less(kept) } else { left.more(kept) });
         node.host_kept = if hidden { node.host_kept.plus(kept) } else { node.host_kept.minus(kept) };
-        self.outlines.touch(id);
+        self.touch(id);
+    }
+
+    /// Notes that something of a node has changed.
+    fn touch(&mut self, id: NodeId) {
+        self.changes.push(id.0 as usize);
+    }
+
+    /// The nodes that have changed since a reader of changes was here last.
+    pub(crate) fn changed_since(&mut self, seen: &mut usize) -> Vec<NodeId> {
+        let before = std::mem::replace(seen, self.changes.read());
+        let id = |position| NodeId(u32::try_from(position).expect("positions of nodes are their numbers"));
+        match self.changes.since(before) {
+            Some(changed) => changed.map(id).collect(),
+            None => (0..self.nodes.len()).map(id).collect(),
+        }
     }
 
     /// Where the journal stands.
@@ -346,7 +359,7 @@ impl Index {
                 Some(Before::Card(id, before)) => self.place_entry(id, Some(before)),
                 Some(Before::Host(id, before)) => {
                     self.nodes[id.0 as usize].host = before;
-                    self.outlines.touch(id);
+                    self.touch(id);
                 }
                 None => {}
             }

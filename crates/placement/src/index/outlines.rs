@@ -49,20 +49,13 @@ impl Shared {
     }
 }
 
-/// Where a node belongs.
-#[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    outline: Option<OutlineId>,
-    /// Whether it has changed since it was looked at.
-    changed: bool,
-}
-
 /// All outlines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outlines {
     /// By node.
-    standing: Vec<Standing>,
-    changed: Vec<NodeId>,
+    of_node: Vec<Option<OutlineId>>,
+    /// Changes of nodes that were taken over.
+    seen: usize,
     pub(super) shared: Vec<Shared>,
     known: BTreeMap<Arc<Outline>, OutlineId>,
     unused: Vec<OutlineId>,
@@ -71,35 +64,27 @@ pub(crate) struct Outlines {
 }
 
 impl Outlines {
-    /// Notes that a node has changed.
-    pub(super) fn touch(&mut self, node: NodeId) {
-        let position = node.0 as usize;
-        if self.standing.len() <= position {
-            self.standing.resize_with(position + 1, Standing::default);
-        }
-        if !self.standing[position].changed {
-            self.standing[position].changed = true;
-            self.changed.push(node);
+    /// Looks again at the nodes that have changed.
+    pub(super) fn settle(&mut self, nodes: &[NodeEntry], changed: &mut Changes) {
+        self.of_node.resize(nodes.len(), None);
+        let seen = std::mem::replace(&mut self.seen, changed.read());
+        match changed.since(seen) {
+            Some(changed) => changed.for_each(|position| self.look_at(position, &nodes[position])),
+            None => (0..).zip(nodes).for_each(|(position, node)| self.look_at(position, node)),
         }
     }
 
-    /// Looks again at the nodes that have changed.
-    pub(super) fn settle(&mut self, nodes: &[NodeEntry]) {
-        let mut changed = std::mem::take(&mut self.changed);
-        for id in changed.drain(..) {
-            let position = id.0 as usize;
-            let outline = Outline::of(&nodes[position]);
-            let before = self.standing[position].outline;
-            self.standing[position].changed = false;
-            if before.is_some_and(|id| *self.shared[id.0].outline == outline) {
-                continue;
-            }
-            if let Some(before) = before {
-                self.leave(before, id);
-            }
-            self.standing[position].outline = Some(self.enter(outline, id));
+    fn look_at(&mut self, position: usize, node: &NodeEntry) {
+        let outline = Outline::of(node);
+        let before = self.of_node[position];
+        if before.is_some_and(|id| *self.shared[id.0].outline == outline) {
+            return;
         }
-        self.changed = changed;
+        let id = NodeId(u32::try_from(position).expect("positions of nodes are their numbers"));
+        if let Some(before) = before {
+            self.leave(before, id);
+        }
+        self.of_node[position] = Some(self.enter(outline, id));
     }
 
     fn leave(&mut self, id: OutlineId, node: NodeId) {
@@ -108,7 +93,7 @@ impl Outlines {
         if shared.nodes.is_empty() {
             self.known.remove(&shared.outline);
             self.unused.push(id);
-            self.changes.push(id);
+            self.changes.push(id.0);
         }
     }
 
@@ -126,7 +111,7 @@ impl Outlines {
         }
         self.known.insert(Arc::clone(&outline), id);
         self.shared[id.0] = Shared { outline, nodes: BTreeSet::new(), worth: None };
-        self.changes.push(id);
+        self.changes.push(id.0);
         id
     }
 
@@ -138,7 +123,7 @@ impl Outlines {
 
     /// How a node looks; as of the last time that changes were taken over.
     pub(crate) fn of_node(&self, node: NodeId) -> Option<(OutlineId, &Outline)> {
-        let id = self.standing.get(node.0 as usize)?.outline?;
+        let id = (*self.of_node.get(node.0 as usize)?)?;
         Some((id, &self.shared[id.0].outline))
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationPhase, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice, State, Worker,
+    Allocation, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice, State, Worker,
     WorkerState,
 };
 
@@ -46,10 +46,24 @@ pub(crate) struct Schedule {
     pub(crate) releases: Vec<Release>,
     /// Of the host.
     pub(crate) host: Vec<(LogTime, HostRequest)>,
+    /// When the job without a time limit came to each card that came last; zero where there is none.
+    pub(crate) endless_since: Vec<LogTime>,
     /// What does not come back of each card beside its lost blocks: memory and slices.
     pub(crate) lost: Vec<Held>,
     /// What does not come back of the host.
     pub(crate) lost_host: HostRequest,
+}
+
+/// From when to when something is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) since: LogTime,
+    /// [`NEVER`] when nobody knows.
+    pub(crate) end: LogTime,
+}
+
+fn since(allocation: &Allocation) -> LogTime {
+    allocation.started_at.unwrap_or(allocation.granted_at)
 }
 
 /// When a grant is over, if nobody stops it before.
@@ -57,8 +71,7 @@ pub(crate) fn end_of(state: &State, allocation: &Allocation) -> LogTime {
     if allocation.phase == AllocationPhase::Ending {
         return SOON;
     }
-    let since = allocation.started_at.unwrap_or(allocation.granted_at);
-    state.job(allocation.job).map_or(NEVER, |job| end_of_job(&job.spec, since))
+    state.job(allocation.job).map_or(NEVER, |job| end_of_job(&job.spec, since(allocation)))
 }
 
 /// When a job is over that starts at `since`.
@@ -68,28 +81,30 @@ fn end_of_job(spec: &JobSpec, since: LogTime) -> LogTime {
 
 impl Schedule {
     fn read(state: &State, id: NodeId, node: &NodeEntry, planned: &[Planned]) -> Self {
-        let mut schedule = Self { lost: vec![Held::default(); node.cards.len()], ..Self::default() };
+        let (lost, endless_since) = (vec![Held::default(); node.cards.len()], vec![LogTime(0); node.cards.len()]);
+        let mut schedule = Self { lost, endless_since, ..Self::default() };
         for allocation in state.allocations_on(id) {
-            let end = end_of(state, allocation);
+            let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
             let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
             for worker in allocation.workers.iter().filter(|worker| worker.node == id) {
-                schedule.enter(node, worker, if worker.state == WorkerState::Draining { SOON } else { end }, host);
+                let end = if worker.state == WorkerState::Draining { SOON } else { hold.end };
+                schedule.enter(node, worker, Hold { end, ..hold }, host);
             }
         }
-        for Planned { spec, end, slices } in planned {
-            schedule.host.push((*end, spec.host));
-            slices.iter().for_each(|slice| schedule.release(node, slice, *end));
+        for Planned { spec, hold, slices } in planned {
+            schedule.host.push((hold.end, spec.host));
+            slices.iter().for_each(|slice| schedule.release(node, slice, *hold));
         }
         schedule.releases.sort_unstable();
         schedule.host.sort_unstable();
         schedule
     }
 
-    fn enter(&mut self, node: &NodeEntry, worker: &Worker, at: LogTime, host: HostRequest) {
+    fn enter(&mut self, node: &NodeEntry, worker: &Worker, hold: Hold, host: HostRequest) {
         match worker.state {
             WorkerState::Stopped => return,
             WorkerState::Lost => self.lost_host = self.lost_host.plus(host),
-            WorkerState::Held | WorkerState::Running | WorkerState::Draining => self.host.push((at, host)),
+            WorkerState::Held | WorkerState::Running | WorkerState::Draining => self.host.push((hold.end, host)),
         }
         for slice in &worker.slices {
             if worker.state == WorkerState::Lost {
@@ -97,26 +112,38 @@ impl Schedule {
                 self.lost[card].memory = self.lost[card].memory.saturating_add(slice.memory.0);
                 self.lost[card].slices = self.lost[card].slices.saturating_add(1);
             } else {
-                self.release(node, slice, at);
+                self.release(node, slice, hold);
             }
         }
     }
 
-    fn release(&mut self, node: &NodeEntry, slice: &Slice, at: LogTime) {
-        let card = node.position(slice.card);
-        let release = |card| Release { at, card, blocks: slice.length.0, memory: slice.memory.0 };
-        self.releases.extend(card.map(release));
+    fn release(&mut self, node: &NodeEntry, slice: &Slice, hold: Hold) {
+        let Some(card) = node.position(slice.card) else { return };
+        self.releases.push(Release { at: hold.end, card, blocks: slice.length.0, memory: slice.memory.0 });
+        if hold.end == NEVER {
+            self.endless_since[card] = self.endless_since[card].max(hold.since);
+        }
     }
 }
 
 impl Index {
-    /// Reads when what is held on nodes comes back, as far as that is not known.
+    /// Reads when what is held on all nodes comes back, as far as that is not known.
     pub(crate) fn read_schedules(&mut self, state: &State) {
-        for (id, node) in (0u32..).map(NodeId).zip(&mut self.nodes) {
-            if node.schedule.is_none() && !node.cards.is_empty() {
-                node.schedule = Some(Arc::new(Schedule::read(state, id, node, self.surroundings.planned(id))));
-            }
+        (0u32..).map(NodeId).take(self.nodes.len()).for_each(|id| self.read_schedule(state, id));
+    }
+
+    /// The same of one node.
+    pub(crate) fn read_schedule(&mut self, state: &State, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
+        if node.schedule.is_none() && !node.cards.is_empty() {
+            node.schedule = Some(Arc::new(Schedule::read(state, id, node, self.surroundings.planned(id))));
         }
+    }
+
+    /// When the job without a time limit came to a card that came last, if its node's schedule is known; zero if there is none.
+    pub(crate) fn endless_since(&self, id: CardId) -> Option<LogTime> {
+        let node = self.node(id.node)?;
+        node.known_schedule()?.endless_since.get(node.position(id)?).copied()
     }
 
     /// The schedule of a node on which everything has ended that can: only what is lost is left.
@@ -132,7 +159,8 @@ impl Index {
     pub(crate) fn plan(&mut self, spec: &Arc<JobSpec>, workers: &[PlannedWorker], now: LogTime) {
         for worker in workers {
             let (spec, slices) = (Arc::clone(spec), worker.slices.clone());
-            self.surroundings.plan(worker.node, Planned { end: end_of_job(&spec, now), spec, slices });
+            self.surroundings
+                .plan(worker.node, Planned { hold: Hold { since: now, end: end_of_job(&spec, now) }, spec, slices });
             self.forget_schedule(worker.node);
         }
     }
@@ -146,6 +174,7 @@ impl Index {
     pub(crate) fn forget_schedule(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
             node.schedule = None;
+            self.touch(id);
         }
     }
 }

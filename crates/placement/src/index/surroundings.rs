@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, JobSpec, LogTime, NodeId, Packing, Percent, Slice, State, WorkerState};
+use tessera_ledger::{Allocation, AllocationId, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
+
+use super::schedule::Hold;
 
 /// What surrounds a worker on each node.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +29,8 @@ pub(crate) struct Surroundings {
 pub(crate) struct Planned {
     /// What its job is.
     pub(crate) spec: Arc<JobSpec>,
-    /// When it is over.
-    pub(crate) end: LogTime,
+    /// From when to when it is there.
+    pub(crate) hold: Hold,
     /// What it holds.
     pub(crate) slices: Vec<Slice>,
 }

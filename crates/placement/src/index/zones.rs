@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tessera_ledger::NodeId;
 
 use super::Index;
+use super::changes::{Changes, NOTHING};
 use super::class::ClassId;
 use super::node::NodeEntry;
 
@@ -78,8 +79,6 @@ struct Standing {
     value: Value,
     /// Free blocks by class.
     free: Vec<(ClassId, u32)>,
-    /// Whether it has changed since it was looked at.
-    changed: bool,
 }
 
 /// The zones of one key.
@@ -87,7 +86,8 @@ struct Standing {
 struct OfKey {
     /// By node.
     standing: Vec<Standing>,
-    changed: Vec<NodeId>,
+    /// Changes of nodes that were taken over.
+    seen: usize,
     /// By class.
     classes: Vec<ClassZones>,
     /// When they were used last.
@@ -95,47 +95,42 @@ struct OfKey {
 }
 
 impl OfKey {
-    fn touch(&mut self, node: NodeId) {
-        let position = node.0 as usize;
-        if self.standing.len() <= position {
-            self.standing.resize_with(position + 1, Standing::default);
-        }
-        if !self.standing[position].changed {
-            self.standing[position].changed = true;
-            self.changed.push(node);
+    /// Looks again at the nodes that have changed.
+    fn settle(&mut self, key: &str, nodes: &[NodeEntry], changed: &mut Changes) {
+        self.standing.resize_with(nodes.len(), Standing::default);
+        let seen = std::mem::replace(&mut self.seen, changed.read());
+        match changed.since(seen) {
+            Some(changed) => changed.for_each(|position| self.look_at(key, position, &nodes[position])),
+            None => (0..).zip(nodes).for_each(|(position, node)| self.look_at(key, position, node)),
         }
     }
 
-    /// Looks again at the nodes that have changed.
-    fn settle(&mut self, key: &str, nodes: &[NodeEntry]) {
-        for id in std::mem::take(&mut self.changed) {
-            let standing = &mut self.standing[id.0 as usize];
-            standing.changed = false;
-            let node = &nodes[id.0 as usize];
-            let left = node.totals.iter().filter(|total| total.free > 0).map(|total| (total.class, total.free));
-            let free: Vec<(ClassId, u32)> = left.collect();
-            let value = node.node.as_ref().and_then(|node| node.description.label(key));
-            if standing.value.as_deref() == value && standing.free == free {
-                continue;
+    fn look_at(&mut self, key: &str, position: usize, node: &NodeEntry) {
+        let id = NodeId(u32::try_from(position).expect("positions of nodes are their numbers"));
+        let standing = &mut self.standing[position];
+        let left = node.totals.iter().filter(|total| total.free > 0).map(|total| (total.class, total.free));
+        let free: Vec<(ClassId, u32)> = left.collect();
+        let value = node.node.as_ref().and_then(|node| node.description.label(key));
+        if standing.value.as_deref() == value && standing.free == free {
+            return;
+        }
+        for (class, blocks) in std::mem::replace(&mut standing.free, free) {
+            self.classes[class.0].change(&standing.value, |zone| {
+                zone.free -= u64::from(blocks);
+                zone.nodes.remove(&(Reverse(blocks), id));
+            });
+        }
+        if standing.value.as_deref() != value {
+            standing.value = value.map(Arc::from);
+        }
+        for (class, blocks) in &standing.free {
+            if self.classes.len() <= class.0 {
+                self.classes.resize_with(class.0 + 1, ClassZones::default);
             }
-            for (class, blocks) in std::mem::replace(&mut standing.free, free) {
-                self.classes[class.0].change(&standing.value, |zone| {
-                    zone.free -= u64::from(blocks);
-                    zone.nodes.remove(&(Reverse(blocks), id));
-                });
-            }
-            if standing.value.as_deref() != value {
-                standing.value = value.map(Arc::from);
-            }
-            for (class, blocks) in &standing.free {
-                if self.classes.len() <= class.0 {
-                    self.classes.resize_with(class.0 + 1, ClassZones::default);
-                }
-                self.classes[class.0].change(&standing.value, |zone| {
-                    zone.free += u64::from(*blocks);
-                    zone.nodes.insert((Reverse(*blocks), id));
-                });
-            }
+            self.classes[class.0].change(&standing.value, |zone| {
+                zone.free += u64::from(*blocks);
+                zone.nodes.insert((Reverse(*blocks), id));
+            });
         }
     }
 }
@@ -150,11 +145,6 @@ pub(crate) struct Zones {
 static NONE: ClassZones = ClassZones { zones: BTreeMap::new(), by_free: BTreeSet::new() };
 
 impl Zones {
-    /// Notes that a node has changed.
-    pub(super) fn touch(&mut self, node: NodeId) {
-        self.keys.values_mut().for_each(|of_key| of_key.touch(node));
-    }
-
     /// The zones of a key that have something left of a class, as of when they were settled.
     pub(crate) fn of(&self, key: &str, class: ClassId) -> &ClassZones {
         self.keys.get(key).and_then(|of_key| of_key.classes.get(class.0)).unwrap_or(&NONE)
@@ -172,15 +162,10 @@ impl Index {
     /// Makes the zones of a key current; the first time all nodes are looked at, later those that have changed.
     pub(crate) fn settle_zones(&mut self, key: &str) {
         self.zones.uses += 1;
-        if !self.zones.keys.contains_key(key) {
-            let mut of_key = OfKey::default();
-            (0u32..).map(NodeId).take(self.nodes.len()).for_each(|id| of_key.touch(id));
-            self.zones.keys.insert(key.to_owned(), of_key);
-        }
-        if let Some(of_key) = self.zones.keys.get_mut(key) {
-            of_key.used = self.zones.uses;
-            of_key.settle(key, &self.nodes);
-        }
+        let of_key =
+            self.zones.keys.entry(key.to_owned()).or_insert_with(|| OfKey { seen: NOTHING, ..OfKey::default() });
+        of_key.used = self.zones.uses;
+        of_key.settle(key, &self.nodes, &mut self.changes);
         self.zones.drop_oldest();
     }
 }

@@ -17,6 +17,7 @@
 //! Only a job without a time limit that never ends, on cards that the holder cannot do without, keeps it waiting for ever; meanwhile those behind
 //! it are kept away from the rest of these cards.
 
+mod bounds;
 mod outlook;
 mod spread;
 mod sums;
@@ -30,8 +31,11 @@ use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 use crate::demand::Demand;
 use crate::fit::affinity::demands_by_region;
 use crate::index::Index;
-use outlook::{Ends, Outlook};
+use bounds::{Bound, Bounds};
+use outlook::{Ends, Outlook, Seat};
 use wait::Wait;
+
+pub(crate) use bounds::Remembered;
 
 /// What is kept for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub(crate) struct Kept {
     pub(crate) hosts: BTreeMap<NodeId, HostRequest>,
     /// By when all of it is free, if that is known: the holder of the reservation starts no later.
     pub(crate) free_by: Option<LogTime>,
+    /// When the job without a time limit came to the cards that came last. Nobody else comes to them any more.
+    pub(crate) endless_since: LogTime,
 }
 
 impl Kept {
@@ -81,103 +87,137 @@ struct Choice {
 }
 
 /// What to keep for a gang; `None` when the pool could not hold it even if everything ended.
-pub(crate) fn find(index: &mut Index, state: &State, demand: &Demand) -> Option<Kept> {
-    index.read_schedules(state);
-    let choice = choose(index, state, demand, Ends::InTime)?;
-    Some(Kept { free_by: choice.wait.over(), ..choice.kept })
+pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State, demand: &Demand) -> Option<Kept> {
+    let exact = match demand.wishes.together().is_empty() {
+        true => {
+            let bounds = remembered.current(index, state, demand);
+            in_region(index, state, demand, Ends::InTime, bounds, false)
+        }
+        false => {
+            index.read_schedules(state);
+            choose(index, state, demand, Ends::InTime, false)
+        }
+    };
+    let choice = exact.or_else(|| choose(index, state, demand, Ends::InTime, true))?;
+    let endless_since = choice.kept.cards.iter().filter_map(|card| index.endless_since(*card)).max();
+    Some(Kept { free_by: choice.wait.over(), endless_since: endless_since.unwrap_or(LogTime(0)), ..choice.kept })
 }
 
 /// Whether the pool could hold a gang if everything ended that runs on nodes which take new work. Gangs whose virtual cards spread could be
 /// divided in many ways: in doubt, that it could.
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
-    choose(index, state, demand, Ends::AtOnce).is_some()
+    [false, true].into_iter().any(|loose| choose(index, state, demand, Ends::AtOnce, loose).is_some())
 }
 
-/// The best choice of all, by exact division if there is one, else by sums.
-fn choose(index: &Index, state: &State, demand: &Demand, ends: Ends) -> Option<Choice> {
-    let demands = demands_by_region(index, demand);
-    let best = |loose| {
-        let choices = demands.iter().filter_map(|demand| in_region(index, state, demand, ends, loose));
-        choices.min_by_key(|choice| choice.wait)
-    };
-    best(false).or_else(|| best(true))
+/// The best choice of all, by exact division or with `loose` by sums, if that makes a difference.
+fn choose(index: &Index, state: &State, demand: &Demand, ends: Ends, loose: bool) -> Option<Choice> {
+    if loose && demand.span == Span::Card {
+        return None;
+    }
+    let choices = demands_by_region(index, demand).into_iter().filter_map(|demand| {
+        let mut bounds = Bounds::of(index, state, &demand, &considered(index, &demand), ends);
+        in_region(index, state, &demand, ends, &mut bounds, loose)
+    });
+    choices.min_by_key(|choice| choice.wait)
+}
+
+/// The nodes that a demand accepts, by their numbers alone.
+fn considered(index: &Index, demand: &Demand) -> Vec<NodeId> {
+    match &demand.within {
+        Some(nodes) => nodes.iter().copied().collect(),
+        None => index.nodes().map(|(id, _)| id).collect(),
+    }
 }
 
 /// The best choice among the nodes that a demand accepts. With `loose`, virtual cards that spread are counted by sums.
-fn in_region(index: &Index, state: &State, demand: &Demand, ends: Ends, loose: bool) -> Option<Choice> {
-    let ids: Vec<NodeId> = match &demand.within {
-        Some(nodes) => nodes.iter().copied().collect(),
-        None => index.nodes().map(|(id, _)| id).collect(),
-    };
-    let outlook = |id| Some((id, Outlook::of(index, state, demand, id, ends)?));
-    if demand.span == Span::Card {
-        let bound = |id: NodeId| Some(Reverse((outlook::cheap_bound(index, demand, id, ends)?, id, Looked::NotYet)));
-        return on_nodes(demand, BTreeMap::new(), ids.into_iter().filter_map(bound).collect(), outlook, loose);
+fn in_region(
+    index: &Index,
+    state: &State,
+    demand: &Demand,
+    ends: Ends,
+    bounds: &mut Bounds,
+    loose: bool,
+) -> Option<Choice> {
+    let outlook = |id| Outlook::of(index, state, demand, id, ends);
+    let alone = on_nodes(demand, bounds, outlook, loose);
+    if demand.span != Span::Pool {
+        return alone;
     }
-    let outlooks: BTreeMap<NodeId, Outlook<'_>> = ids.into_iter().filter_map(outlook).collect();
-    let spread =
-        (demand.span == Span::Pool).then(|| spread::over_nodes(index, demand, outlooks.values(), loose)).flatten();
-    let bounds =
-        outlooks.iter().filter_map(|(id, outlook)| Some(Reverse((outlook.first_bound()?, *id, Looked::AtBound))));
-    let heap = bounds.collect();
-    on_nodes(demand, outlooks, heap, outlook, loose).into_iter().chain(spread).min_by_key(|choice| choice.wait)
+    let outlooks: Vec<Outlook<'_>> = considered(index, demand).into_iter().filter_map(outlook).collect();
+    let spread = spread::over_nodes(index, demand, outlooks.iter(), loose);
+    alone.into_iter().chain(spread).min_by_key(|choice| choice.wait)
 }
-
-/// How closely a node was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Looked {
-    /// Only at what its cards have free.
-    NotYet,
-    /// At what its first seat takes at least.
-    AtBound,
-    /// At its next seat.
-    Closely,
-}
-
-/// Nodes by how long their next seats take at least.
-type Bounds = BinaryHeap<Reverse<(Wait, NodeId, Looked)>>;
 
 /// Virtual cards taken on a node.
-#[derive(Debug, Default)]
-struct Taken {
+#[derive(Debug)]
+struct Taken<'a> {
+    outlook: Outlook<'a>,
     members: u32,
     /// How many on each card, where each needs one.
     cards: BTreeMap<usize, u32>,
 }
 
-/// The soonest room for each virtual card, each on one card or one node.
+impl<'a> Taken<'a> {
+    fn none(outlook: Outlook<'a>) -> Self {
+        Self { outlook, members: 0, cards: BTreeMap::new() }
+    }
+
+    fn next_seat(&self, loose: bool) -> Option<Seat> {
+        self.outlook.next_seat(&self.cards, self.members, loose)
+    }
+
+    fn take(&mut self, seat: Seat) {
+        self.members += 1;
+        if let Some(card) = seat.card {
+            *self.cards.entry(card).or_default() += 1;
+        }
+    }
+}
+
+/// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its turn comes.
 fn on_nodes<'a>(
     demand: &Demand,
-    mut outlooks: BTreeMap<NodeId, Outlook<'a>>,
-    mut heap: Bounds,
-    look: impl Fn(NodeId) -> Option<(NodeId, Outlook<'a>)>,
+    bounds: &mut Bounds,
+    look: impl Fn(NodeId) -> Option<Outlook<'a>>,
     loose: bool,
 ) -> Option<Choice> {
-    let mut taken: BTreeMap<NodeId, Taken> = BTreeMap::new();
+    let mut taken: BTreeMap<NodeId, Taken<'a>> = BTreeMap::new();
+    // Nodes of which something is taken, by how long their next seats take, at least or just so.
+    let mut again: BinaryHeap<Reverse<(Wait, NodeId, bool)>> = BinaryHeap::new();
+    let mut passed = None;
     let (mut count, mut wait) = (0, wait::NONE);
     while count < demand.gang {
-        // A node is looked at closely only when its turn comes.
-        let Reverse((bound, id, looked)) = heap.pop()?;
-        if looked == Looked::NotYet {
-            outlooks.extend(look(id));
-        }
-        let Some(outlook) = outlooks.get(&id) else { continue };
-        let there = taken.entry(id).or_default();
-        let Some(seat) = outlook.next_seat(&there.cards, there.members, loose) else { continue };
-        if looked != Looked::Closely && seat.wait > bound {
-            heap.push(Reverse((seat.wait, id, Looked::Closely)));
-            continue;
-        }
-        there.members += 1;
-        if let Some(card) = seat.card {
-            *there.cards.entry(card).or_default() += 1;
-        }
+        let first = bounds.after(passed);
+        let is_next = |(bound, id): &(Bound, NodeId)| {
+            again.peek().is_none_or(|Reverse((wait, other, _))| (bound.wait, id) < (*wait, other))
+        };
+        let (there, seat) = if let Some((bound, id)) = first.filter(is_next) {
+            let node = look(id).map(Taken::none);
+            let seat = node.as_ref().and_then(|node| node.next_seat(loose));
+            bounds.set(id, seat.map(|seat| Bound { wait: seat.wait, exact: true }));
+            let (Some(node), Some(seat)) = (node, seat) else { continue };
+            if !bound.exact && seat.wait > bound.wait {
+                continue;
+            }
+            passed = Some((seat.wait, id));
+            (taken.entry(id).or_insert(node), seat)
+        } else {
+            let Reverse((bound, id, exact)) = again.pop()?;
+            let Some(there) = taken.get_mut(&id) else { continue };
+            let Some(seat) = there.next_seat(loose) else { continue };
+            if !exact && seat.wait > bound {
+                again.push(Reverse((seat.wait, id, true)));
+                continue;
+            }
+            (there, seat)
+        };
+        there.take(seat);
         (count, wait) = (count + 1, wait.max(seat.wait));
-        heap.push(Reverse((seat.wait, id, Looked::AtBound)));
+        again.push(Reverse((seat.wait, there.outlook.id, false)));
     }
     let mut kept = Kept::default();
-    for (id, there) in taken.iter().filter(|(_, there)| there.members > 0) {
-        let outlook = &outlooks[id];
+    for there in taken.values() {
+        let outlook = &there.outlook;
         match demand.span {
             _ if !demand.wishes.avoid().is_empty() => kept.cards.extend(outlook.all()),
             Span::Card => kept.cards.extend(there.cards.keys().map(|place| outlook.card(*place))),

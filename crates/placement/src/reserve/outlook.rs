@@ -123,7 +123,7 @@ impl<'a> Outlook<'a> {
             let carriers = index.surroundings.carriers(id, avoid);
             let there = carriers.filter_map(|id| state.allocation(id)).map(|there| end_of(state, there));
             let planned = index.surroundings.planned(id).iter().filter(|planned| carries(&planned.spec, avoid));
-            there.chain(planned.map(|planned| planned.end)).max()
+            there.chain(planned.map(|planned| planned.hold.end)).max()
         });
         let company = ends.flatten().map_or(NONE, Wait::until);
         Some(Self { index, demand, id, node, schedule, cards, host, company })
