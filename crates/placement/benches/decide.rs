@@ -183,23 +183,28 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A full pool with 100,000 jobs waiting, and a large one before them that may have cards kept for it at once. An item is one round that starts
-/// from the same state of the ledger.
-#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
-fn decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
+/// A full pool with 100,000 jobs waiting, and a large one of another queue for which cards are kept: some jobs end, what that touched is taken
+/// over, and the room is granted anew beside what is kept. An item is one job that ended.
+#[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
+fn refresh_and_decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, grants) = saturated(size);
-    let large = JobSpec { priority: 100, ..job(989, 81_920, &[CardKind::Gpu]) };
+    cluster.apply([Command::SetQueue { queue: cluster::queue("large") }]);
+    let large = JobSpec { queue: "large".to_owned(), ..job(989, 81_920, &[CardKind::Gpu]) };
     cluster.apply([Command::SubmitJob { spec: Arc::new(large), traceparent: String::new() }]);
     cluster.end(&grants[..1]);
     refresh(&mut cluster, &mut pool);
     let limits = Limits { reserve_after: Duration::ZERO, ..limits(usize::MAX) };
     // Reads all schedules and finds the first room to keep.
     pool.decide(&cluster.state, cluster.state.time(), &limits);
-    bencher.counter(ItemsCount::new(10usize)).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
-        for _ in 0..10 {
-            pool.decide(&cluster.state, cluster.state.time(), &limits);
-        }
-        pool
+    let ended: Vec<AllocationId> = grants.iter().copied().skip(1).step_by(grants.len() / 256).collect();
+    cluster.end(&ended);
+    let touched = cluster.state.take_touched();
+    bencher.counter(ItemsCount::new(ended.len())).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        let before = pool.work().reservations_sought;
+        pool.refresh(&cluster.state, &touched);
+        let decision = pool.decide(&cluster.state, cluster.state.time(), &limits);
+        assert!(!decision.plan.parts.is_empty() && pool.work().reservations_sought > before);
+        (decision, pool)
     });
 }
 

@@ -166,6 +166,12 @@ impl Cluster {
     }
 }
 
+/// A queue to which nothing is guaranteed.
+pub fn queue(name: &str) -> QueueSettings {
+    let (name, guaranteed) = (name.to_owned(), QueueAmount::default());
+    QueueSettings { name, parent: String::new(), guaranteed, maximum: None, weight: 1, packing: None }
+}
+
 /// A job of one virtual card on one card.
 pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
     JobSpec {

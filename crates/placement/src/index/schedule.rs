@@ -100,6 +100,11 @@ impl Schedule {
         schedule
     }
 
+    /// When something comes back first, as far as time limits say.
+    pub(crate) fn first(&self) -> Option<LogTime> {
+        self.releases.first().map(|release| release.at).filter(|at| *at != NEVER)
+    }
+
     fn enter(&mut self, node: &NodeEntry, worker: &Worker, hold: Hold, host: HostRequest) {
         match worker.state {
             WorkerState::Stopped => return,

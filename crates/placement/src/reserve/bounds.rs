@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use tessera_ledger::{NodeId, State};
+use tessera_ledger::{NodeId, Span, State};
 
-use super::outlook::{Ends, Outlook, cheap_bound};
+use super::briefs::Briefs;
+use super::outlook::{Ends, Outlook};
 use super::wait::Wait;
 use crate::demand::Demand;
 use crate::index::Index;
@@ -34,17 +35,28 @@ pub(super) struct Bounds {
 impl Bounds {
     /// Those of some nodes. The index must know their schedules, if these matter.
     pub(super) fn of(index: &Index, state: &State, demand: &Demand, nodes: &[NodeId], ends: Ends) -> Self {
-        let mut bounds = Self::default();
-        nodes.iter().for_each(|id| bounds.look_at(index, state, demand, *id, ends));
-        bounds
+        let mut briefs = Briefs::default();
+        if demand.span == Span::Card {
+            nodes.iter().for_each(|id| briefs.read(index, *id));
+        }
+        Self::with_briefs(index, state, demand, nodes, ends, &briefs)
     }
 
-    fn look_at(&mut self, index: &Index, state: &State, demand: &Demand, id: NodeId, ends: Ends) {
-        let wait = match demand.span {
-            tessera_ledger::Span::Card => cheap_bound(index, demand, id, ends),
-            _ => Outlook::of(index, state, demand, id, ends).and_then(|outlook| outlook.first_bound()),
-        };
-        self.set(id, wait.map(|wait| Bound { wait, exact: false }));
+    fn with_briefs(
+        index: &Index,
+        state: &State,
+        demand: &Demand,
+        nodes: &[NodeId],
+        ends: Ends,
+        briefs: &Briefs,
+    ) -> Self {
+        let bound = |id: &NodeId| Some((first_bound(index, state, demand, *id, ends, briefs)?, *id));
+        let order: BTreeSet<(Wait, NodeId)> = nodes.iter().filter_map(bound).collect();
+        let mut of_node = vec![None; index.node_count()];
+        for (wait, id) in &order {
+            of_node[id.0 as usize] = Some(Bound { wait: *wait, exact: false });
+        }
+        Self { of_node, order }
     }
 
     /// The first node after another one.
@@ -71,6 +83,14 @@ impl Bounds {
     }
 }
 
+/// No more than how long the first seat of a node takes.
+fn first_bound(index: &Index, state: &State, demand: &Demand, id: NodeId, ends: Ends, briefs: &Briefs) -> Option<Wait> {
+    match demand.span {
+        Span::Card => briefs.bound(demand, id, ends),
+        Span::Node | Span::Pool => Outlook::of(index, state, demand, id, ends)?.first_bound(),
+    }
+}
+
 /// The bounds of a request.
 #[derive(Clone, Debug)]
 struct Known {
@@ -80,26 +100,41 @@ struct Known {
     bounds: Bounds,
 }
 
-/// The bounds of the requests for which room was sought last, the latest at the end.
+/// What was found out when room was sought.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remembered(Vec<Known>);
+pub(crate) struct Remembered {
+    briefs: Briefs,
+    /// Changes of nodes that the briefs have taken over, if they were ever read.
+    seen: Option<usize>,
+    /// The requests for which room was sought last, the latest at the end.
+    known: Vec<Known>,
+}
 
 impl Remembered {
     /// The bounds of all nodes for a request, current.
     pub(super) fn current(&mut self, index: &mut Index, state: &State, demand: &Demand) -> &mut Bounds {
-        let known = self.0.iter().position(|known| known.demand == *demand).map(|place| self.0.remove(place));
-        if known.is_none() && self.0.len() >= MOST_REQUESTS {
-            self.0.remove(0);
+        for id in index.changed_since(self.seen.get_or_insert(NOTHING)) {
+            index.read_schedule(state, id);
+            self.briefs.read(index, id);
         }
-        let anew = || Known { demand: demand.clone(), seen: NOTHING, bounds: Bounds::default() };
-        let mut known = known.unwrap_or_else(anew);
+        let known = self.known.iter().position(|known| known.demand == *demand).map(|place| self.known.remove(place));
+        if known.is_none() && self.known.len() >= MOST_REQUESTS {
+            self.known.remove(0);
+        }
+        let mut known =
+            known.unwrap_or_else(|| Known { demand: demand.clone(), seen: NOTHING, bounds: Bounds::default() });
+        let is_new = known.seen == NOTHING;
         let changed = index.changed_since(&mut known.seen);
-        for id in &changed {
-            index.read_schedule(state, *id);
-            known.bounds.look_at(index, state, demand, *id, Ends::InTime);
+        if is_new {
+            known.bounds = Bounds::with_briefs(index, state, demand, &changed, Ends::InTime, &self.briefs);
+        } else {
+            for id in &changed {
+                let wait = first_bound(index, state, demand, *id, Ends::InTime, &self.briefs);
+                known.bounds.set(*id, wait.map(|wait| Bound { wait, exact: false }));
+            }
         }
         index.count_looks(changed.len() as u64);
-        self.0.push(known);
-        &mut self.0.last_mut().expect("it was just put there").bounds
+        self.known.push(known);
+        &mut self.known.last_mut().expect("it was just put there").bounds
     }
 }

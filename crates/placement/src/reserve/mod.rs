@@ -18,6 +18,7 @@
 //! it are kept away from the rest of these cards.
 
 mod bounds;
+mod briefs;
 mod outlook;
 mod spread;
 mod sums;

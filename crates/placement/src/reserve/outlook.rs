@@ -378,27 +378,6 @@ impl<'a> Outlook<'a> {
     }
 }
 
-/// No more than how long the first seat on one card of a node takes, told from what its cards have free alone; `None` when it has none
-/// for the request.
-pub(super) fn cheap_bound(index: &Index, demand: &Demand, id: NodeId, ends: Ends) -> Option<Wait> {
-    let node = index.node(id)?;
-    let short = |card: &CardEntry| {
-        let offer = demand.offer_of(card.class).filter(|_| card.usable && !card.hidden)?;
-        Some(millionths(offer.need.saturating_sub(card.free.total()).into(), offer.need.into()))
-    };
-    let endless = node.cards.iter().filter_map(short).min()?;
-    if ends == Ends::AtOnce {
-        return Some(NONE);
-    }
-    // Whatever ends at a known time could be what is missing.
-    let first = node.known_schedule()?.releases.first().filter(|first| first.at != NEVER);
-    Some(match first {
-        _ if endless == 0 => NONE,
-        Some(first) => Wait { endless: 0, at: first.at },
-        None => Wait { endless, at: NONE.at },
-    })
-}
-
 /// What a node gives to virtual cards that spread over nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
