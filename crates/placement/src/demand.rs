@@ -173,11 +173,15 @@ impl Demand {
     }
 
     /// How many workers a node's host is large enough for when nothing else runs there.
-    pub(crate) fn workers_on(&self, node: &Node) -> u64 {
-        let Some(host) = node.description.host else { return u64::MAX };
-        let by_cpu = host.cpu.0.checked_div(self.host.cpu.0).unwrap_or(u64::MAX);
-        let by_memory = host.memory.0.checked_div(self.host.memory.0).unwrap_or(u64::MAX);
-        by_cpu.min(by_memory)
+    pub(crate) fn workers_on(&self, node: &Node) -> u32 {
+        node.description.host.map_or(u32::MAX, |host| self.workers_in(host.whole()))
+    }
+
+    /// How many workers so much of a host is enough for.
+    pub(crate) fn workers_in(&self, left: HostRequest) -> u32 {
+        let by_cpu = left.cpu.0.checked_div(self.host.cpu.0).unwrap_or(u64::MAX);
+        let by_memory = left.memory.0.checked_div(self.host.memory.0).unwrap_or(u64::MAX);
+        u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
     }
 
     /// Whether a node carries the labels asked for.

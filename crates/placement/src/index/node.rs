@@ -41,14 +41,19 @@ impl Host {
         Some(Self { cpu: left.cpu.0, memory: left.memory.0, over })
     }
 
+    /// What is left.
+    pub(crate) const fn left(self) -> HostRequest {
+        HostRequest { cpu: MilliCpus(self.cpu), memory: Mebibytes(self.memory) }
+    }
+
     /// Whether so much is left.
     pub(crate) fn holds(self, request: HostRequest) -> bool {
-        request.cpu.0 <= self.cpu && request.memory.0 <= self.memory
+        request.fits_in(self.left())
     }
 
     /// With so much less; what is not there is owed, as long as the victims of a grant hold it.
     pub(crate) fn less(self, request: HostRequest) -> Self {
-        let left = HostRequest { cpu: MilliCpus(self.cpu), memory: Mebibytes(self.memory) };
+        let left = self.left();
         let (rest, owed) = (left.minus(request), request.minus(left));
         Self { cpu: rest.cpu.0, memory: rest.memory.0, over: self.over.plus(owed) }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, HostRequest};
+use tessera_ledger::CardId;
 
 use super::cost::Cost;
 use super::trial::attempt;
@@ -13,7 +13,7 @@ use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
 use crate::index::card::CardEntry;
-use crate::index::node::{Host, NodeEntry};
+use crate::index::node::NodeEntry;
 use crate::victims::{live_slices, live_workers};
 
 /// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more than the best of
@@ -131,13 +131,7 @@ pub(super) fn workers_without<'v>(
         let there = live_workers(&victim.allocation).filter(|worker| worker.node == ledgers.id).count();
         left.more(victim.host.times(u32::try_from(there).unwrap_or(u32::MAX)))
     });
-    workers_in(given_back, demand.host)
-}
-
-fn workers_in(left: Host, request: HostRequest) -> u32 {
-    let by_cpu = left.cpu.checked_div(request.cpu.0).unwrap_or(u64::MAX);
-    let by_memory = left.memory.checked_div(request.memory.0).unwrap_or(u64::MAX);
-    u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
+    demand.workers_in(given_back.left())
 }
 
 /// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap ones, or the cheap

@@ -346,20 +346,14 @@ impl<'a> Outlook<'a> {
 
     /// Workers that the host has room for when nothing else runs there.
     fn workers(&self) -> u32 {
-        self.host.map_or(u32::MAX, |host| self.workers_in(host))
+        self.host.map_or(u32::MAX, |host| self.demand.workers_in(host))
     }
 
     /// The same beside jobs without a time limit.
     fn workers_beside_endless(&self) -> u32 {
         let endless = self.schedule.host.iter().filter(|(at, _)| *at == NEVER);
         let held = endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request));
-        self.host.map_or(u32::MAX, |host| self.workers_in(host.minus(held)))
-    }
-
-    fn workers_in(&self, host: HostRequest) -> u32 {
-        let by_cpu = host.cpu.0.checked_div(self.demand.host.cpu.0).unwrap_or(u64::MAX);
-        let by_memory = host.memory.0.checked_div(self.demand.host.memory.0).unwrap_or(u64::MAX);
-        u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
+        self.host.map_or(u32::MAX, |host| self.demand.workers_in(host.minus(held)))
     }
 
     /// The cards to keep there for virtual cards that spread.
