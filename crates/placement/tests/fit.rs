@@ -176,3 +176,29 @@ fn a_virtual_card_that_spreads_has_the_memory_asked_for_on_each_card() {
         "two cards have compute enough, and only one has 30 MiB left"
     );
 }
+
+/// On one node two cards of different models are needed for a virtual card, on the other one is enough.
+#[test]
+fn a_gang_of_whole_cards_finds_those_that_only_several_models_give() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 6, 200)]));
+    world.node("b", cards(&[(Gpu, 4, 50), (Gpu, 4, 100)]));
+    let mut gang = JobSpec { gang: 2, ..spanning(4, 120, Span::Node) };
+    gang.virtual_card.whole_cards = true;
+    let gang = world.submit(gang);
+    world.place();
+    assert_eq!(world.slices(gang).len(), 3);
+}
+
+/// No kind alone is enough, and whole cards of both are.
+#[test]
+fn a_virtual_card_of_whole_cards_mixes_kinds() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 8, 400), (Cpu, 8, 100)]));
+    let mut mixed = spanning(9, 0, Span::Node);
+    mixed.virtual_card.whole_cards = true;
+    mixed.virtual_card.mixed = true;
+    let mixed = world.submit(mixed);
+    world.place();
+    assert_eq!(world.slices(mixed).len(), 2);
+}

@@ -189,11 +189,6 @@ fn who_starts_in_the_place_of_others_is_told_so() {
     assert_eq!(urgent.sentence, format!("the next decision starts it in the place of job {low}"));
 }
 
-/// Gangs whose virtual cards spread may fail to fit although there is room, which depends on the prices at that moment.
-fn fits_exactly(spec: &JobSpec) -> bool {
-    spec.gang == 1 || spec.virtual_card.span == Span::Card
-}
-
 /// More cases on request, by the variable that proptest itself reads.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
@@ -220,8 +215,7 @@ proptest! {
         let waiting: Vec<JobId> = world.state.waiting().map(|job| job.id).collect();
         for id in &waiting {
             let explanation = explain(&world, &mut pool, *id);
-            let exact = fits_exactly(&world.state.job(*id).expect("it waits").spec);
-            prop_assert!(!exact || explanation.code != WaitCode::Ready, "job {}: {:?}", id, explanation);
+            prop_assert!(explanation.code != WaitCode::Ready, "job {}: {:?}", id, explanation);
         }
         let spec = asked.spec();
         if let Some(id) = World::try_submit(&mut copy_of(&world), spec.clone()) {
@@ -237,7 +231,7 @@ proptest! {
             // so end what was kept for the last of them.
             let of_queue = waiting.iter().filter(|id| world.state.job(**id).is_some_and(|job| job.spec.queue == spec.queue));
             let pushed = explanation.code == WaitCode::ReservedForEarlier && of_queue.count() >= 4;
-            if fits_exactly(&spec) && !(pushed && granted.is_some()) {
+            if !(pushed && granted.is_some()) {
                 prop_assert_eq!(explanation.code == WaitCode::Ready, granted.is_some(), "{:?}", explanation);
                 prop_assert_eq!(promised(preview.clone()).is_some(), granted.is_some(), "{:?}", preview);
             }

@@ -7,9 +7,11 @@ mod closeness;
 pub(crate) mod elastic;
 mod member;
 mod racks;
+pub(crate) mod seats;
 pub(crate) mod share;
 mod shortlist;
 pub(crate) mod spread;
+pub(crate) mod sums;
 
 use std::collections::BTreeSet;
 
@@ -67,6 +69,17 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     if possible < demand.gang {
         return Err(Short { missing: demand.gang - possible });
     }
+    if demand.span == Span::Card {
+        return place_well(index, demand);
+    }
+    // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there is one that does
+    // must not depend on prices, nor on what is known of places when it is asked.
+    let seats = seats::free_now(index, demand)?;
+    place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
+}
+
+/// Places a whole gang where it is worth most, member by member without going back, or changes nothing.
+fn place_well(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
     let restricted = demand.within.is_some();
     if restricted || demand.wishes.decide(index) {
         let placed = affinity::place(index, demand);

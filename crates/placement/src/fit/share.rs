@@ -29,10 +29,20 @@ pub(crate) struct Candidate {
     pub(crate) free: u32,
     /// Free MiB.
     pub(crate) memory: u64,
+    /// How many shares it could give.
+    pub(crate) shares: u32,
 }
 
 impl Candidate {
-    fn compute(&self) -> u64 {
+    /// What is left after a share of it; `None`: nothing that could give another one.
+    pub(crate) fn less(self, share: &Share, demand: &Demand) -> Option<Self> {
+        let (free, memory) = (self.free - share.blocks, self.memory - share.memory);
+        let usable = !demand.whole && free > 0 && self.shares > 1 && memory >= demand.slice_memory;
+        usable.then_some(Self { free, memory, shares: self.shares - 1, ..self })
+    }
+
+    /// What its free blocks compute, in thousandths of a TFLOPS.
+    pub(super) fn compute(&self) -> u64 {
         self.offer.compute_of(self.free)
     }
 }
@@ -43,7 +53,10 @@ pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], demand: &Demand) ->
     let candidate = |card: &crate::index::card::CardEntry| {
         let offer = *offers.iter().find(|offer| offer.class == card.class)?;
         let free = card.offered();
-        (free > 0).then_some(Candidate { card: card.id, offer, free, memory: card.memory_free })
+        // Of a card that cannot be renumbered one share may take several slices.
+        let several = card.max_slices > 0 && card.pinned && card.free.largest() < free;
+        let shares = if several { 1 } else { card.slices_left() };
+        (free > 0).then_some(Candidate { card: card.id, offer, free, memory: card.memory_free, shares })
     };
     let is_enough = |card: &&crate::index::card::CardEntry| {
         (!demand.whole || card.is_empty()) && card.memory_free >= demand.slice_memory

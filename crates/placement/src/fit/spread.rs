@@ -24,7 +24,7 @@ pub(crate) fn teams(demand: &Demand) -> Vec<&[Offer]> {
 }
 
 /// Compute and memory that a node has left for a team.
-fn left_on(node: &NodeEntry, team: &[Offer]) -> (u64, u64) {
+pub(super) fn left_on(node: &NodeEntry, team: &[Offer]) -> (u64, u64) {
     team.iter().filter_map(|offer| Some((offer, node.total(offer.class)?))).fold(
         (0, 0),
         |sum: (u64, u64), (offer, total)| {

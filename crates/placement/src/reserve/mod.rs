@@ -21,7 +21,6 @@ mod bounds;
 mod briefs;
 mod outlook;
 mod spread;
-mod sums;
 mod wait;
 
 use std::cmp::Reverse;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 
-use super::sums::Sums;
 use super::wait::{self, NONE, Wait, millionths};
 use crate::demand::{Demand, Offer};
 use crate::fit::share::{Candidate, Share, divide};
 use crate::fit::spread::teams;
+use crate::fit::sums::Sums;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
@@ -218,7 +218,8 @@ impl<'a> Outlook<'a> {
         let memory = whole.memory.saturating_sub(held.memory);
         let usable = free > 0 && held.slices < whole.slices && memory >= self.demand.slice_memory;
         let empty = !self.demand.whole || held == Held::default() && self.can_be_empty(place);
-        (usable && empty).then_some(Candidate { card: card.id, offer, free, memory })
+        let shares = whole.slices.saturating_sub(held.slices);
+        (usable && empty).then_some(Candidate { card: card.id, offer, free, memory, shares })
     }
 
     /// How many virtual cards the node holds beside what is held, at most `most`, and what is left then.

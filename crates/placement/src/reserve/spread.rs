@@ -3,10 +3,10 @@
 use tessera_ledger::NodeId;
 
 use super::outlook::{Outlook, Part, seat_on};
-use super::sums::Sums;
 use super::{Choice, Kept, wait};
 use crate::demand::Demand;
 use crate::fit::share::Candidate;
+use crate::fit::sums::Sums;
 use crate::index::Index;
 
 /// A node that is chosen, and what it gives.

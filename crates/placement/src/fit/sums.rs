@@ -2,16 +2,16 @@
 
 use tessera_ledger::CardKind;
 
+use super::share::Candidate;
 use crate::demand::Demand;
-use crate::fit::share::Candidate;
 
 /// Compute and memory of what may back one virtual card together: of each kind, or of all if kinds may mix.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums([(u128, u128); CardKind::ALL.len()]);
+pub(crate) struct Sums([(u128, u128); CardKind::ALL.len()]);
 
 impl Sums {
     /// Counts what a card has, if it has anything.
-    pub(super) fn add<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
+    pub(crate) fn add<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
         for card in cards {
             let sum = self.of(demand, card);
             sum.0 += u128::from(card.offer.compute_of(card.free));
@@ -20,7 +20,7 @@ impl Sums {
     }
 
     /// Counts it no more.
-    pub(super) fn less<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
+    pub(crate) fn less<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
         for card in cards {
             let sum = self.of(demand, card);
             sum.0 -= u128::from(card.offer.compute_of(card.free));
@@ -33,7 +33,7 @@ impl Sums {
     }
 
     /// How many virtual cards that gives at most.
-    pub(super) fn members(&self, demand: &Demand) -> u32 {
+    pub(crate) fn members(&self, demand: &Demand) -> u32 {
         let of_kind = |(compute, memory): &(u128, u128)| {
             let by_compute = compute.checked_div(demand.compute.into()).unwrap_or(u128::MAX);
             by_compute.min(memory.checked_div(demand.memory.into()).unwrap_or(u128::MAX))

@@ -1,0 +1,169 @@
+//! Seats: a gang whose virtual cards may spread, divided over nodes. First come as many virtual cards as each node holds alone, then those over
+//! several nodes out of what is left. That depends on what nodes have alone, not on prices or wishes: the same room gives the same seats, be it
+//! free now or kept for later. So whether such a gang fits is decided here, and placement only looks for better places.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use tessera_ledger::{NodeId, Span};
+
+use super::affinity::demands_by_region;
+use super::share::{Candidate, Share, candidates, divide};
+use super::spread::{left_on, teams};
+use super::sums::Sums;
+use super::{Placement, Short, Trial};
+use crate::demand::Demand;
+use crate::index::Index;
+use crate::index::node::NodeEntry;
+
+/// The shares of one virtual card.
+pub(crate) type Seat = Vec<Share>;
+
+/// A node, as far as a gang can use it.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// What its cards have left.
+    pub(crate) cards: Vec<Candidate>,
+    /// How many workers its host has room for.
+    pub(crate) workers: u32,
+}
+
+impl Site {
+    /// Takes as many seats as the node alone holds, at most `most`.
+    pub(crate) fn fill(&mut self, index: &Index, demand: &Demand, most: u32) -> Vec<Seat> {
+        let mut seats = Vec::new();
+        while seats.len() < most as usize
+            && self.workers > 0
+            && let Some(seat) = seat_on(index, demand, &self.cards)
+        {
+            self.take(demand, &seat);
+            seats.push(seat);
+        }
+        seats
+    }
+
+    /// What its cards have left, in thousandths of a TFLOPS.
+    fn compute(&self) -> u64 {
+        self.cards.iter().map(Candidate::compute).fold(0, u64::saturating_add)
+    }
+
+    /// Takes what a seat has of the node.
+    fn take(&mut self, demand: &Demand, seat: &[Share]) {
+        let (mut touched, mut left) = (false, Vec::with_capacity(self.cards.len()));
+        for card in self.cards.drain(..) {
+            match seat.iter().find(|share| share.card == card.card) {
+                Some(share) => {
+                    touched = true;
+                    left.extend(card.less(share, demand));
+                }
+                None => left.push(card),
+            }
+        }
+        self.cards = left;
+        self.workers -= u32::from(touched);
+    }
+}
+
+/// Divides a gang over nodes; as few of the first ones are read as hold it.
+pub(crate) fn divide_gang(
+    index: &Index,
+    demand: &Demand,
+    nodes: impl IntoIterator<Item = Site>,
+) -> Result<Vec<Seat>, Short> {
+    let mut seats: Vec<Seat> = Vec::new();
+    let mut sites: Vec<Site> = Vec::new();
+    let missing = |seats: &[Seat]| demand.gang - u32::try_from(seats.len()).unwrap_or(demand.gang);
+    for mut site in nodes {
+        seats.extend(site.fill(index, demand, missing(&seats)));
+        if missing(&seats) == 0 {
+            return Ok(seats);
+        }
+        sites.push(site);
+    }
+    // In an order that does not depend on who asks.
+    sites.sort_by_cached_key(|site| (Reverse(site.compute()), site.cards.first().map(|card| card.card)));
+    while demand.span == Span::Pool && missing(&seats) > 0 {
+        sites.retain(|site| site.workers > 0 && !site.cards.is_empty());
+        let Some(seat) = seat_over(index, demand, &sites) else { break };
+        sites.iter_mut().for_each(|site| site.take(demand, &seat));
+        seats.push(seat);
+    }
+    match missing(&seats) {
+        0 => Ok(seats),
+        missing => Err(Short { missing }),
+    }
+}
+
+/// A seat over the first nodes that have enough for one together.
+fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
+    let (mut left, mut sums) = (Vec::new(), Sums::default());
+    sites.iter().find_map(|site| {
+        left.extend(&site.cards);
+        sums.add(demand, &site.cards);
+        if sums.members(demand) > 0 { seat_on(index, demand, &left) } else { None }
+    })
+}
+
+/// One seat out of what is left: on one card if that is enough, else on several.
+fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
+    let enough = |card: &&Candidate| {
+        demand.need_on_one_card(&card.offer).is_some() && card.free >= card.offer.need && card.memory >= demand.memory
+    };
+    if let Some(card) = left.iter().filter(enough).min_by_key(|card| (card.offer.kind, card.free, card.card)) {
+        return Some(vec![Share { card: card.card, blocks: card.offer.need, memory: demand.memory }]);
+    }
+    teams(demand).into_iter().find_map(|team| {
+        let of_team = |card: &&Candidate| team.iter().any(|offer| offer.class == card.offer.class);
+        divide(index, left.iter().filter(of_team).copied().collect(), demand)
+    })
+}
+
+/// Divides a gang over what is free now.
+pub(super) fn free_now(index: &Index, demand: &Demand) -> Result<Vec<Seat>, Short> {
+    let mut short = Short { missing: demand.gang };
+    for demand in demands_by_region(index, demand) {
+        match divide_gang(index, &demand, sites_now(index, &demand)) {
+            Ok(seats) => return Ok(seats),
+            Err(Short { missing }) => short.missing = short.missing.min(missing),
+        }
+    }
+    Err(short)
+}
+
+/// Gives a gang the seats that were found for it, or changes nothing.
+pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
+    let mark = index.mark();
+    let mut trial = Trial { index, mark, placement: Placement::default() };
+    for (member, seat) in (0..).zip(seats) {
+        if trial.take(demand, member, seat).is_none() {
+            trial.index.undo_to(mark);
+            return Err(Short { missing: demand.gang - member });
+        }
+    }
+    Ok(trial.placement)
+}
+
+/// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may be enough.
+fn sites_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = Site> {
+    let given = demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels));
+    let by_room = demand.offers.iter().filter(move |_| given.is_none()).flat_map(move |offer| {
+        let least = if demand.span == Span::Pool { 1 } else { offer.need };
+        index.classes.get(offer.class).nodes.range((least, NodeId(0))..).rev().map(|(_, id)| *id)
+    });
+    let assorted =
+        (given.is_none() && demand.span == Span::Node && demand.offers.len() > 1).then(|| index.assorted_nodes());
+    let mut seen = BTreeSet::new();
+    let ids = given.into_iter().flatten().copied().chain(by_room).chain(assorted.into_iter().flatten());
+    ids.filter(move |id| seen.insert(*id)).filter_map(|id| site_now(index, demand, id, index.node(id)?))
+}
+
+fn site_now(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> Option<Site> {
+    let (compute, memory) = left_on(node, &demand.offers);
+    let (avoid, workers) = (demand.wishes.avoid(), node.host.map_or(u32::MAX, |left| demand.workers_in(left.left())));
+    let enough = compute > 0 && (demand.span == Span::Pool || compute >= demand.compute && memory >= demand.memory);
+    let possible = enough
+        && workers > 0
+        && node.node.as_ref().is_some_and(|node| demand.accepts(node))
+        && (avoid.is_empty() || !index.surroundings.has(id, avoid));
+    possible.then(|| Site { cards: candidates(node, &demand.offers, demand), workers })
+}
