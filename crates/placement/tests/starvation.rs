@@ -2,8 +2,7 @@
 //! queues: waiting counts as priority within a queue, queues take turns, and room is kept for first jobs.
 //!
 //! There is one honest exception: a job without a time limit that never ends. Whoever cannot do without what it holds waits for ever, and keeps
-//! those behind it away from the rest of the same cards. And gangs whose virtual cards spread are placed member by member without going back: they
-//! may fail to fit on what was kept for them.
+//! those behind it away from the rest of the same cards.
 
 mod world;
 
@@ -106,7 +105,6 @@ fn any_large() -> impl Strategy<Value = JobSpec> {
     let shape = (4u64..30, memory, 1u32..=3, span, prop::option::of(kind()), any::<bool>());
     let rest = (prop::bool::weighted(0.3), prop::bool::weighted(0.3), prop::sample::select(vec![0u64, 0, 1500, 3000]));
     (shape, rest).prop_map(|((tflops, memory, gang, span, kind, mixed), (whole, avoids, cpu))| {
-        let gang = if span == Span::Card { gang } else { 1 };
         let mut spec = JobSpec { gang, ..job(tflops, memory) };
         spec.virtual_card.span = span;
         spec.virtual_card.mixed = mixed;
@@ -251,6 +249,34 @@ fn who_waits_behind_one_that_never_starts_is_not_starved() {
         }
     };
     assert!(starts(pool, large, 3 * BOUND, arrive));
+}
+
+/// In what order nodes come free decided whether the gang could be divided over them: divided in another order it was told that the pool has no
+/// room to keep, although it fits the empty pool.
+#[test]
+fn room_is_kept_for_whatever_fits_in_whatever_order_it_comes_free() {
+    use CardKind::Gpu;
+    let (plain, gang) = ((false, false), (false, true));
+    let nodes = [
+        (vec![(Gpu, 10, 50), (Gpu, 4, 50)], None),
+        (vec![(Gpu, 6, 100)], None),
+        (vec![(Gpu, 7, 100), (Gpu, 9, 100)], None),
+    ];
+    let noisy = |one: Any| Any { noisy: true, ..one };
+    let stream = [
+        vec![one(), small((3, 0, 3), plain, 0, 0)],
+        vec![one(), one()],
+        vec![noisy(small((1, 0, 3), plain, 0, 0)), one()],
+        vec![one(), one()],
+        vec![small((1, 0, 2), plain, 0, 0), one()],
+        vec![noisy(small((1, 0, 2), plain, 0, 1)), one()],
+        vec![small((4, 19, 3), plain, 0, 0), small((5, 0, 4), gang, 0, 0)],
+        vec![small((5, 22, 1), gang, 0, 0), small((4, 17, 1), plain, 0, 0)],
+    ];
+    let mut large = JobSpec { gang: 3, ..job(11, 120) };
+    large.virtual_card.span = Span::Pool;
+    large.affinity.avoid = self::noisy();
+    assert!(whatever(&nodes, &[], &stream, &large));
 }
 
 /// More cases on request, by the variable that proptest itself reads.

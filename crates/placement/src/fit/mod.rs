@@ -10,7 +10,7 @@ mod racks;
 pub(crate) mod seats;
 pub(crate) mod share;
 mod shortlist;
-pub(crate) mod spread;
+mod spread;
 pub(crate) mod sums;
 
 use std::collections::BTreeSet;

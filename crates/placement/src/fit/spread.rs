@@ -15,7 +15,7 @@ use crate::index::node::NodeEntry;
 use crate::index::zones::Value;
 
 /// The sets of classes that may back one virtual card together: each kind for itself, then all if kinds may mix.
-pub(crate) fn teams(demand: &Demand) -> Vec<&[Offer]> {
+pub(super) fn teams(demand: &Demand) -> Vec<&[Offer]> {
     let mut teams: Vec<&[Offer]> = demand.by_kind().collect();
     if demand.mixed && teams.len() > 1 {
         teams.push(&demand.offers);

@@ -88,35 +88,30 @@ struct Choice {
 
 /// What to keep for a gang; `None` when the pool could not hold it even if everything ended.
 pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State, demand: &Demand) -> Option<Kept> {
-    let exact = match demand.wishes.together().is_empty() {
+    let choice = match demand.wishes.together().is_empty() {
         true => {
             let bounds = remembered.current(index, state, demand);
-            in_region(index, state, demand, Ends::InTime, bounds, false)
+            in_region(index, state, demand, Ends::InTime, bounds)
         }
         false => {
             index.read_schedules(state);
-            choose(index, state, demand, Ends::InTime, false)
+            choose(index, state, demand, Ends::InTime)
         }
-    };
-    let choice = exact.or_else(|| choose(index, state, demand, Ends::InTime, true))?;
+    }?;
     let endless_since = choice.kept.cards.iter().filter_map(|card| index.endless_since(*card)).max();
     Some(Kept { free_by: choice.wait.over(), endless_since: endless_since.unwrap_or(LogTime(0)), ..choice.kept })
 }
 
-/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work. Gangs whose virtual cards spread could be
-/// divided in many ways: in doubt, that it could.
+/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work.
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
-    [false, true].into_iter().any(|loose| choose(index, state, demand, Ends::AtOnce, loose).is_some())
+    choose(index, state, demand, Ends::AtOnce).is_some()
 }
 
-/// The best choice of all, by exact division or with `loose` by sums, if that makes a difference.
-fn choose(index: &Index, state: &State, demand: &Demand, ends: Ends, loose: bool) -> Option<Choice> {
-    if loose && demand.span == Span::Card {
-        return None;
-    }
+/// The best choice of all.
+fn choose(index: &Index, state: &State, demand: &Demand, ends: Ends) -> Option<Choice> {
     let choices = demands_by_region(index, demand).into_iter().filter_map(|demand| {
         let mut bounds = Bounds::of(index, state, &demand, &considered(index, &demand), ends);
-        in_region(index, state, &demand, ends, &mut bounds, loose)
+        in_region(index, state, &demand, ends, &mut bounds)
     });
     choices.min_by_key(|choice| choice.wait)
 }
@@ -129,22 +124,15 @@ fn considered(index: &Index, demand: &Demand) -> Vec<NodeId> {
     }
 }
 
-/// The best choice among the nodes that a demand accepts. With `loose`, virtual cards that spread are counted by sums.
-fn in_region(
-    index: &Index,
-    state: &State,
-    demand: &Demand,
-    ends: Ends,
-    bounds: &mut Bounds,
-    loose: bool,
-) -> Option<Choice> {
+/// The best choice among the nodes that a demand accepts.
+fn in_region(index: &Index, state: &State, demand: &Demand, ends: Ends, bounds: &mut Bounds) -> Option<Choice> {
     let outlook = |id| Outlook::of(index, state, demand, id, ends);
-    let alone = on_nodes(demand, bounds, outlook, loose);
+    let alone = on_nodes(demand, bounds, outlook);
     if demand.span != Span::Pool {
         return alone;
     }
     let outlooks: Vec<Outlook<'_>> = considered(index, demand).into_iter().filter_map(outlook).collect();
-    let spread = spread::over_nodes(index, demand, outlooks.iter(), loose);
+    let spread = spread::over_nodes(index, demand, outlooks.iter());
     alone.into_iter().chain(spread).min_by_key(|choice| choice.wait)
 }
 
@@ -162,8 +150,8 @@ impl<'a> Taken<'a> {
         Self { outlook, members: 0, cards: BTreeMap::new() }
     }
 
-    fn next_seat(&self, loose: bool) -> Option<Seat> {
-        self.outlook.next_seat(&self.cards, self.members, loose)
+    fn next_seat(&self) -> Option<Seat> {
+        self.outlook.next_seat(&self.cards, self.members)
     }
 
     fn take(&mut self, seat: Seat) {
@@ -175,12 +163,7 @@ impl<'a> Taken<'a> {
 }
 
 /// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its turn comes.
-fn on_nodes<'a>(
-    demand: &Demand,
-    bounds: &mut Bounds,
-    look: impl Fn(NodeId) -> Option<Outlook<'a>>,
-    loose: bool,
-) -> Option<Choice> {
+fn on_nodes<'a>(demand: &Demand, bounds: &mut Bounds, look: impl Fn(NodeId) -> Option<Outlook<'a>>) -> Option<Choice> {
     let mut taken: BTreeMap<NodeId, Taken<'a>> = BTreeMap::new();
     // Nodes of which something is taken, by how long their next seats take, at least or just so.
     let mut again: BinaryHeap<Reverse<(Wait, NodeId, bool)>> = BinaryHeap::new();
@@ -193,7 +176,7 @@ fn on_nodes<'a>(
         };
         let (there, seat) = if let Some((bound, id)) = first.filter(is_next) {
             let node = look(id).map(Taken::none);
-            let seat = node.as_ref().and_then(|node| node.next_seat(loose));
+            let seat = node.as_ref().and_then(|node| node.next_seat());
             bounds.set(id, seat.map(|seat| Bound { wait: seat.wait, exact: true }));
             let (Some(node), Some(seat)) = (node, seat) else { continue };
             if !bound.exact && seat.wait > bound.wait {
@@ -204,7 +187,7 @@ fn on_nodes<'a>(
         } else {
             let Reverse((bound, id, exact)) = again.pop()?;
             let Some(there) = taken.get_mut(&id) else { continue };
-            let Some(seat) = there.next_seat(loose) else { continue };
+            let Some(seat) = there.next_seat() else { continue };
             if !exact && seat.wait > bound {
                 again.push(Reverse((seat.wait, id, true)));
                 continue;

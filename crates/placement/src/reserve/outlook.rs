@@ -7,8 +7,8 @@ use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 
 use super::wait::{self, NONE, Wait, millionths};
 use crate::demand::{Demand, Offer};
-use crate::fit::share::{Candidate, Share, divide};
-use crate::fit::spread::teams;
+use crate::fit::seats::Site;
+use crate::fit::share::Candidate;
 use crate::fit::sums::Sums;
 use crate::index::Index;
 use crate::index::card::CardEntry;
@@ -155,14 +155,11 @@ impl<'a> Outlook<'a> {
     }
 
     /// The soonest room for one more virtual card beside so many on each card.
-    pub(super) fn next_seat(&self, taken: &BTreeMap<usize, u32>, members: u32, loose: bool) -> Option<Seat> {
+    pub(super) fn next_seat(&self, taken: &BTreeMap<usize, u32>, members: u32) -> Option<Seat> {
         let around = self.surroundings(members + 1)?;
         let seat = match self.demand.span {
             Span::Card => self.on_one_card(taken)?,
-            Span::Node | Span::Pool => {
-                let wait = if loose { self.bound(members + 1)? } else { self.on_node(members + 1)? };
-                Seat { wait, card: None }
-            }
+            Span::Node | Span::Pool => Seat { wait: self.on_node(members + 1)?, card: None },
         };
         Some(Seat { wait: seat.wait.max(around), ..seat })
     }
@@ -218,35 +215,22 @@ impl<'a> Outlook<'a> {
         let memory = whole.memory.saturating_sub(held.memory);
         let usable = free > 0 && held.slices < whole.slices && memory >= self.demand.slice_memory;
         let empty = !self.demand.whole || held == Held::default() && self.can_be_empty(place);
-        let shares = whole.slices.saturating_sub(held.slices);
-        (usable && empty).then_some(Candidate { card: card.id, offer, free, memory, shares })
-    }
-
-    /// How many virtual cards the node holds beside what is held, at most `most`, and what is left then.
-    fn seats_beside(&self, held: &[Held], most: u32) -> (u32, Vec<Held>) {
-        let mut held = held.to_vec();
-        for count in 0..most {
-            let left = self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]));
-            let Some(shares) = seat_on(self.index, self.demand, left.collect()) else { return (count, held) };
-            self.take(&mut held, &shares);
-        }
-        (most, held)
-    }
-
-    /// Counts shares as held.
-    pub(super) fn take(&self, held: &mut [Held], shares: &[Share]) {
-        for share in shares.iter().filter(|share| share.card.node == self.id) {
-            let Some(place) = self.node.position(share.card) else { continue };
-            held[place].blocks += u64::from(share.blocks);
-            held[place].memory += share.memory;
-            held[place].slices += 1;
-        }
+        (usable && empty).then_some(Candidate {
+            card: card.id,
+            offer,
+            free,
+            memory,
+            shares: whole.slices.saturating_sub(held.slices),
+        })
     }
 
     /// How long until the node holds so many virtual cards.
     fn on_node(&self, members: u32) -> Option<Wait> {
         let bound = self.bound(members)?;
-        let enough = |held: &[Held]| self.seats_beside(held, members).0 >= members;
+        let enough = |held: &[Held]| {
+            let mut site = Site { cards: self.left(held), workers: members };
+            site.fill(self.index, self.demand, members).len() == members as usize
+        };
         let mut future = Future::new(&self.schedule, self.node.cards.len());
         let times: BTreeSet<LogTime> = self.times().filter(|at| *at > bound.at).collect();
         let times: Vec<LogTime> = std::iter::once(bound.at).chain(times).collect();
@@ -326,23 +310,16 @@ impl<'a> Outlook<'a> {
         let endless = self.cards.iter().any(|(place, _)| future.held[*place] != Held::default());
         let own = Wait { endless: if endless && with_endless { self.endless(&future.held) } else { 0 }, at };
         let wait = own.max(self.surroundings(1)?);
-        let (held, workers) = match with_endless {
-            true => (vec![Held::default(); self.node.cards.len()], self.workers()),
-            false => (future.held, self.workers_beside_endless()),
+        let (cards, workers) = match with_endless {
+            true => (self.left(&vec![Held::default(); self.node.cards.len()]), self.workers()),
+            false => (self.left(&future.held), self.workers_beside_endless()),
         };
-        (with_endless || wait.endless == 0).then_some(Part { wait, held, workers })
+        (with_endless || wait.endless == 0).then_some(Part { wait, site: Site { cards, workers } })
     }
 
-    /// What is left for one more virtual card.
-    pub(super) fn left(&self, held: &[Held]) -> Vec<Candidate> {
+    /// What its cards have left beside what is held.
+    fn left(&self, held: &[Held]) -> Vec<Candidate> {
         self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place])).collect()
-    }
-
-    /// Takes as many virtual cards as the node alone holds, at most `most`; answers how many.
-    pub(super) fn fill(&self, held: &mut Vec<Held>, most: u32) -> u32 {
-        let (count, left) = self.seats_beside(held, most);
-        *held = left;
-        count
     }
 
     /// Workers that the host has room for when nothing else runs there.
@@ -377,24 +354,8 @@ impl<'a> Outlook<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) wait: Wait,
-    /// What is held then.
-    pub(super) held: Vec<Held>,
-    /// Workers that its host has room for then.
-    pub(super) workers: u32,
-}
-
-/// The shares of one virtual card out of what is left: of one card if that is enough, else of several.
-pub(super) fn seat_on(index: &Index, demand: &Demand, left: Vec<Candidate>) -> Option<Vec<Share>> {
-    let enough = |card: &&Candidate| {
-        demand.need_on_one_card(&card.offer).is_some() && card.free >= card.offer.need && card.memory >= demand.memory
-    };
-    if let Some(card) = left.iter().filter(enough).min_by_key(|card| (card.offer.kind, card.free, card.card)) {
-        return Some(vec![Share { card: card.card, blocks: card.offer.need, memory: demand.memory }]);
-    }
-    teams(demand).into_iter().find_map(|team| {
-        let of_team = |card: &&Candidate| team.iter().any(|offer| offer.class == card.offer.class);
-        divide(index, left.iter().filter(of_team).copied().collect(), demand)
-    })
+    /// What it has left then.
+    pub(super) site: Site,
 }
 
 fn fits(held: Held, needed: Held, whole: Held) -> bool {
