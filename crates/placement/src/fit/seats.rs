@@ -47,20 +47,18 @@ impl Site {
         self.cards.iter().map(Candidate::compute).fold(0, u64::saturating_add)
     }
 
-    /// Takes what a seat has of the node.
+    /// Takes what a seat has of the node, if it has anything there.
     fn take(&mut self, demand: &Demand, seat: &[Share]) {
-        let (mut touched, mut left) = (false, Vec::with_capacity(self.cards.len()));
-        for card in self.cards.drain(..) {
-            match seat.iter().find(|share| share.card == card.card) {
-                Some(share) => {
-                    touched = true;
-                    left.extend(card.less(share, demand));
-                }
-                None => left.push(card),
-            }
+        let Some(node) = self.cards.first().map(|card| card.card.node) else { return };
+        if seat.iter().all(|share| share.card.node != node) {
+            return;
         }
-        self.cards = left;
-        self.workers -= u32::from(touched);
+        self.workers -= 1;
+        let left = |card: Candidate| match seat.iter().find(|share| share.card == card.card) {
+            Some(share) => card.less(share, demand),
+            None => Some(card),
+        };
+        self.cards = std::mem::take(&mut self.cards).into_iter().filter_map(left).collect();
     }
 }
 
