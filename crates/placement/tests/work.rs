@@ -74,7 +74,7 @@ fn cards_to_keep_for_a_job_that_no_node_may_run_are_not_sought_again() {
 /// A job waits for much, and meanwhile many small ones come, go, and stay.
 #[test]
 fn room_to_keep_is_sought_where_something_has_changed() {
-    for span in [Span::Card, Span::Node] {
+    for (span, tflops) in [(Span::Card, 10), (Span::Node, 20), (Span::Pool, 30)] {
         let mut world = World::default();
         for node in 0..300 {
             world.node(&format!("node-{node}"), cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
@@ -84,7 +84,7 @@ fn room_to_keep_is_sought_where_something_has_changed() {
         for _ in 0..10 {
             kept.round();
         }
-        let mut large = JobSpec { gang: 3, ..job(10, 100) };
+        let mut large = JobSpec { gang: 3, ..job(tflops, 100) };
         large.virtual_card.span = span;
         kept.world.submit(large);
         let first = kept.round();

@@ -10,10 +10,17 @@ use crate::demand::Demand;
 pub(crate) struct Sums([(u128, u128); CardKind::ALL.len()]);
 
 impl Sums {
+    /// What some cards have.
+    pub(crate) fn of<'a>(demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) -> Self {
+        let mut sums = Self::default();
+        sums.add(demand, cards);
+        sums
+    }
+
     /// Counts what a card has, if it has anything.
     pub(crate) fn add<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
         for card in cards {
-            let sum = self.of(demand, card);
+            let sum = self.entry(demand, card);
             sum.0 += u128::from(card.offer.compute_of(card.free));
             sum.1 += u128::from(card.memory);
         }
@@ -22,13 +29,23 @@ impl Sums {
     /// Counts it no more.
     pub(crate) fn less<'a>(&mut self, demand: &Demand, cards: impl IntoIterator<Item = &'a Candidate>) {
         for card in cards {
-            let sum = self.of(demand, card);
+            let sum = self.entry(demand, card);
             sum.0 -= u128::from(card.offer.compute_of(card.free));
             sum.1 -= u128::from(card.memory);
         }
     }
 
-    fn of(&mut self, demand: &Demand, card: &Candidate) -> &mut (u128, u128) {
+    /// Counts as much as another sum.
+    pub(crate) fn plus(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, other)| *sum = (sum.0 + other.0, sum.1 + other.1));
+    }
+
+    /// Counts that no more.
+    pub(crate) fn minus(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, other)| *sum = (sum.0 - other.0, sum.1 - other.1));
+    }
+
+    fn entry(&mut self, demand: &Demand, card: &Candidate) -> &mut (u128, u128) {
         &mut self.0[if demand.mixed { 0 } else { card.offer.kind as usize }]
     }
 

@@ -20,6 +20,8 @@
 mod bounds;
 mod briefs;
 mod outlook;
+mod parts;
+mod remembered;
 mod spread;
 mod wait;
 
@@ -33,9 +35,10 @@ use crate::fit::affinity::demands_by_region;
 use crate::index::Index;
 use bounds::{Bound, Bounds};
 use outlook::{Ends, Outlook, Seat};
+use remembered::Nodes;
 use wait::Wait;
 
-pub(crate) use bounds::Remembered;
+pub(crate) use remembered::Remembered;
 
 /// What is kept for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,12 +93,12 @@ struct Choice {
 pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State, demand: &Demand) -> Option<Kept> {
     let choice = match demand.wishes.together().is_empty() {
         true => {
-            let bounds = remembered.current(index, state, demand);
-            in_region(index, state, demand, Ends::InTime, bounds)
+            let nodes = remembered.current(index, state, demand);
+            among(Sought { index, state, demand, ends: Ends::InTime }, nodes)
         }
         false => {
             index.read_schedules(state);
-            choose(index, state, demand, Ends::InTime)
+            anywhere(Sought { index, state, demand, ends: Ends::InTime })
         }
     }?;
     let endless_since = choice.kept.cards.iter().filter_map(|card| index.endless_since(*card)).max();
@@ -104,35 +107,42 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
 
 /// Whether the pool could hold a gang if everything ended that runs on nodes which take new work.
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
-    choose(index, state, demand, Ends::AtOnce).is_some()
+    anywhere(Sought { index, state, demand, ends: Ends::AtOnce }).is_some()
+}
+
+/// Room being sought for a request.
+#[derive(Clone, Copy, Debug)]
+struct Sought<'a> {
+    index: &'a Index,
+    state: &'a State,
+    demand: &'a Demand,
+    ends: Ends,
+}
+
+impl<'a> Sought<'a> {
+    /// What a node could hold.
+    fn outlook(self, id: NodeId) -> Option<Outlook<'a>> {
+        Outlook::of(self.index, self.state, self.demand, id, self.ends)
+    }
 }
 
 /// The best choice of all.
-fn choose(index: &Index, state: &State, demand: &Demand, ends: Ends) -> Option<Choice> {
-    let choices = demands_by_region(index, demand).into_iter().filter_map(|demand| {
-        let mut bounds = Bounds::of(index, state, &demand, &considered(index, &demand), ends);
-        in_region(index, state, &demand, ends, &mut bounds)
+fn anywhere(sought: Sought<'_>) -> Option<Choice> {
+    let choices = demands_by_region(sought.index, sought.demand).into_iter().filter_map(|demand| {
+        let ids: Vec<NodeId> = match &demand.within {
+            Some(nodes) => nodes.iter().copied().collect(),
+            None => sought.index.nodes().map(|(id, _)| id).collect(),
+        };
+        let sought = Sought { demand: &demand, ..sought };
+        among(sought, &mut Nodes::of(sought, &ids))
     });
     choices.min_by_key(|choice| choice.wait)
 }
 
-/// The nodes that a demand accepts, by their numbers alone.
-fn considered(index: &Index, demand: &Demand) -> Vec<NodeId> {
-    match &demand.within {
-        Some(nodes) => nodes.iter().copied().collect(),
-        None => index.nodes().map(|(id, _)| id).collect(),
-    }
-}
-
-/// The best choice among the nodes that a demand accepts.
-fn in_region(index: &Index, state: &State, demand: &Demand, ends: Ends, bounds: &mut Bounds) -> Option<Choice> {
-    let outlook = |id| Outlook::of(index, state, demand, id, ends);
-    let alone = on_nodes(demand, bounds, outlook);
-    if demand.span != Span::Pool {
-        return alone;
-    }
-    let outlooks: Vec<Outlook<'_>> = considered(index, demand).into_iter().filter_map(outlook).collect();
-    let spread = spread::over_nodes(index, demand, outlooks.iter());
+/// The best choice among some nodes.
+fn among(sought: Sought<'_>, nodes: &mut Nodes) -> Option<Choice> {
+    let alone = on_nodes(sought, &mut nodes.seats);
+    let spread = (sought.demand.span == Span::Pool).then(|| spread::over_nodes(sought, &nodes.parts)).flatten();
     alone.into_iter().chain(spread).min_by_key(|choice| choice.wait)
 }
 
@@ -163,8 +173,9 @@ impl<'a> Taken<'a> {
 }
 
 /// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its turn comes.
-fn on_nodes<'a>(demand: &Demand, bounds: &mut Bounds, look: impl Fn(NodeId) -> Option<Outlook<'a>>) -> Option<Choice> {
-    let mut taken: BTreeMap<NodeId, Taken<'a>> = BTreeMap::new();
+fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
+    let demand = sought.demand;
+    let mut taken: BTreeMap<NodeId, Taken<'_>> = BTreeMap::new();
     // Nodes of which something is taken, by how long their next seats take, at least or just so.
     let mut again: BinaryHeap<Reverse<(Wait, NodeId, bool)>> = BinaryHeap::new();
     let mut passed = None;
@@ -175,7 +186,7 @@ fn on_nodes<'a>(demand: &Demand, bounds: &mut Bounds, look: impl Fn(NodeId) -> O
             again.peek().is_none_or(|Reverse((wait, other, _))| (bound.wait, id) < (*wait, other))
         };
         let (there, seat) = if let Some((bound, id)) = first.filter(is_next) {
-            let node = look(id).map(Taken::none);
+            let node = sought.outlook(id).map(Taken::none);
             let seat = node.as_ref().and_then(|node| node.next_seat());
             bounds.set(id, seat.map(|seat| Bound { wait: seat.wait, exact: true }));
             let (Some(node), Some(seat)) = (node, seat) else { continue };

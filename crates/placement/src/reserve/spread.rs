@@ -1,19 +1,18 @@
 //! What to keep for virtual cards that spread over nodes: whole nodes, those that are free soonest first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::NodeId;
 
 use super::outlook::{Outlook, Part};
-use super::{Choice, Kept, wait};
+use super::parts::Parts;
+use super::{Choice, Kept, Sought, wait};
 use crate::demand::Demand;
 use crate::fit::seats;
-use crate::fit::sums::Sums;
-use crate::index::Index;
 
 /// A node that is chosen, and what it gives.
 struct Chosen<'a> {
-    outlook: &'a Outlook<'a>,
+    outlook: Outlook<'a>,
     part: Part,
 }
 
@@ -21,44 +20,53 @@ struct Chosen<'a> {
 type Workers = BTreeMap<NodeId, u32>;
 
 /// As many nodes as hold a gang together; beside jobs without a time limit if that is enough, else with what those hold.
-pub(super) fn over_nodes<'a>(
-    index: &Index,
-    demand: &Demand,
-    outlooks: impl Iterator<Item = &'a Outlook<'a>> + Clone,
-) -> Option<Choice> {
-    [false, true].into_iter().find_map(|with_endless| {
-        let parts = outlooks.clone().filter_map(|outlook| Some(Chosen { outlook, part: outlook.part(with_endless)? }));
-        let mut nodes: Vec<Chosen<'_>> = parts.collect();
-        nodes.sort_by_key(|chosen| (chosen.part.wait, chosen.outlook.id));
-        let workers = fewest(index, demand, &nodes, by_sums(demand, &nodes)?)?;
-        keep(demand, &nodes, &workers)
+pub(super) fn over_nodes(sought: Sought<'_>, parts: &[Parts; 2]) -> Option<Choice> {
+    [false, true].into_iter().zip(parts).find_map(|(with_endless, parts)| {
+        let least = parts.enough_for(sought.demand)?;
+        let look = move |id| {
+            let outlook = sought.outlook(id)?;
+            let part = outlook.part(with_endless)?;
+            Some(Chosen { outlook, part })
+        };
+        let mut nodes = First { rest: parts.nodes().filter_map(look), read: Vec::new() };
+        let workers = fewest(sought, &mut nodes, least)?;
+        keep(sought.demand, &nodes.read, &workers)
     })
 }
 
-/// How many of the first nodes have enough for a gang together, as far as sums say.
-fn by_sums(demand: &Demand, nodes: &[Chosen<'_>]) -> Option<usize> {
-    let mut sums = Sums::default();
-    let enough = |chosen: &Chosen<'_>| {
-        sums.add(demand, &chosen.part.site.cards);
-        sums.members(demand) >= demand.gang
-    };
-    nodes.iter().position(enough).map(|last| last + 1)
+/// The first nodes, as far as they were looked at.
+struct First<'a, I> {
+    rest: I,
+    read: Vec<Chosen<'a>>,
+}
+
+impl<'a, I: Iterator<Item = Chosen<'a>>> First<'a, I> {
+    /// So many of them, if there are as many.
+    fn nodes(&mut self, count: usize) -> &[Chosen<'a>] {
+        let missing = count.saturating_sub(self.read.len());
+        self.read.extend(self.rest.by_ref().take(missing));
+        &self.read[..count.min(self.read.len())]
+    }
 }
 
 /// How a gang is divided over as few of the first nodes as hold it, at least `least`.
-fn fewest(index: &Index, demand: &Demand, nodes: &[Chosen<'_>], least: usize) -> Option<Workers> {
-    let divided = |count: usize| divide(index, demand, &nodes[..count]);
+fn fewest<'a>(
+    sought: Sought<'_>,
+    nodes: &mut First<'a, impl Iterator<Item = Chosen<'a>>>,
+    least: usize,
+) -> Option<Workers> {
+    let mut divided = |count: usize| divide(sought, nodes.nodes(count));
     let (mut too_few, mut count, mut more) = (least - 1, least, 1);
     let mut found = loop {
         match divided(count) {
-            Some(workers) => break (count, workers),
-            None if count == nodes.len() => return None,
-            None => (too_few, count, more) = (count, nodes.len().min(count + more), more * 2),
+            (tried, Some(workers)) => break (tried, workers),
+            (tried, None) if tried < count => return None,
+            (_, None) => (too_few, count, more) = (count, count + more, more * 2),
         }
     };
     while found.0 - too_few > 1 {
         let middle = usize::midpoint(too_few, found.0);
-        match divided(middle) {
+        match divided(middle).1 {
             Some(workers) => found = (middle, workers),
             None => too_few = middle,
         }
@@ -66,17 +74,19 @@ fn fewest(index: &Index, demand: &Demand, nodes: &[Chosen<'_>], least: usize) ->
     Some(found.1)
 }
 
-/// How many workers each of these nodes gets, if they hold the gang.
-fn divide(index: &Index, demand: &Demand, nodes: &[Chosen<'_>]) -> Option<Workers> {
+/// The number of some nodes, and how many workers each gets, if they hold the gang.
+fn divide(sought: Sought<'_>, nodes: &[Chosen<'_>]) -> (usize, Option<Workers>) {
     let sites = nodes.iter().map(|chosen| chosen.part.site.clone());
-    let mut workers = Workers::new();
-    for seat in seats::divide_gang(index, demand, sites).ok()? {
-        let mut nodes: Vec<NodeId> = seat.iter().map(|share| share.card.node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes.into_iter().for_each(|node| *workers.entry(node).or_default() += 1);
-    }
-    Some(workers)
+    let seats = seats::divide_gang(sought.index, sought.demand, sites).ok();
+    let workers = seats.map(|seats| {
+        let mut workers = Workers::new();
+        for seat in seats {
+            let nodes: BTreeSet<NodeId> = seat.iter().map(|share| share.card.node).collect();
+            nodes.into_iter().for_each(|node| *workers.entry(node).or_default() += 1);
+        }
+        workers
+    });
+    (nodes.len(), workers)
 }
 
 fn keep(demand: &Demand, nodes: &[Chosen<'_>], workers: &Workers) -> Option<Choice> {
