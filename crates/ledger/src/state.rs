@@ -275,8 +275,12 @@ impl State {
 
     /// The allocations that have a worker on a node, over or not.
     pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
-        let ids = self.node_workers.get(&node).into_iter().flat_map(|ids| &**ids);
-        ids.filter_map(|id| self.allocations.get(id))
+        self.grants_on(node).filter_map(|id| self.allocations.get(&id))
+    }
+
+    /// Their numbers alone, in order.
+    pub fn grants_on(&self, node: NodeId) -> impl Iterator<Item = AllocationId> {
+        self.node_workers.get(&node).into_iter().flat_map(|ids| ids.iter().copied())
     }
 
     /// A move in progress.

@@ -110,7 +110,7 @@ impl Pool {
                     preemptible.extend(self.victims.update(state, *id));
                     let workers = state.allocation(*id).map(|allocation| Arc::clone(&allocation.workers));
                     for worker in workers.iter().flat_map(|workers| workers.iter()) {
-                        self.index.forget_schedule(worker.node);
+                        self.index.note_grant(worker.node, *id);
                     }
                     // Whoever avoided a job that has left may want any card of the node now.
                     let left = self.index.surroundings.update(state, *id);

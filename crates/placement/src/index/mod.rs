@@ -10,6 +10,7 @@ pub(crate) mod changes;
 pub(crate) mod class;
 pub(crate) mod columns;
 mod followed;
+mod holdings;
 pub(crate) mod node;
 pub(crate) mod outline;
 pub(crate) mod outlines;

@@ -7,6 +7,7 @@ use tessera_ledger::{CardId, HostRequest, Mebibytes, MilliCpus, Node, State};
 use super::card::CardEntry;
 use super::class::ClassId;
 use super::followed::LabelId;
+use super::holdings::Holdings;
 use super::schedule::Schedule;
 
 /// What the cards of one class on a node have left.
@@ -84,6 +85,8 @@ pub(crate) struct NodeEntry {
     pub(super) followed: Vec<LabelId>,
     /// Its cards in order of index.
     pub(crate) cards: Vec<CardEntry>,
+    /// What is held on it, as far as that was asked for.
+    pub(super) holdings: Holdings,
     /// When what is held on it comes back, if that was asked for since it changed.
     pub(super) schedule: Option<Arc<Schedule>>,
     /// Totals of the classes that have been seen on it.

@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice, State, Worker,
-    WorkerState,
+    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, State,
 };
 
 use super::Index;
+use super::holdings::{Holding, Holdings, What};
 use super::node::NodeEntry;
 use super::surroundings::Planned;
 
 /// The end of what nobody knows the end of.
 pub(crate) const NEVER: LogTime = LogTime(u64::MAX);
 /// The end of what was told to stop.
-const SOON: LogTime = LogTime(0);
+pub(super) const SOON: LogTime = LogTime(0);
 
 /// What a worker gives back of one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub(crate) struct Hold {
     pub(crate) end: LogTime,
 }
 
-fn since(allocation: &Allocation) -> LogTime {
+pub(super) fn since(allocation: &Allocation) -> LogTime {
     allocation.started_at.unwrap_or(allocation.granted_at)
 }
 
@@ -80,20 +80,13 @@ fn end_of_job(spec: &JobSpec, since: LogTime) -> LogTime {
 }
 
 impl Schedule {
-    fn read(state: &State, id: NodeId, node: &NodeEntry, planned: &[Planned]) -> Self {
+    fn of(node: &NodeEntry, holdings: &[Holding], planned: &[Planned]) -> Self {
         let (lost, endless_since) = (vec![Held::default(); node.cards.len()], vec![LogTime(0); node.cards.len()]);
         let mut schedule = Self { lost, endless_since, ..Self::default() };
-        for allocation in state.allocations_on(id) {
-            let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
-            let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
-            for worker in allocation.workers.iter().filter(|worker| worker.node == id) {
-                let end = if worker.state == WorkerState::Draining { SOON } else { hold.end };
-                schedule.enter(node, worker, Hold { end, ..hold }, host);
-            }
-        }
+        holdings.iter().for_each(|holding| schedule.enter(node, holding));
         for Planned { spec, hold, slices } in planned {
             schedule.host.push((hold.end, spec.host));
-            slices.iter().for_each(|slice| schedule.release(node, slice, *hold));
+            slices.iter().for_each(|slice| schedule.release(node, slice.card, slice.length.0, slice.memory.0, *hold));
         }
         schedule.releases.sort_unstable();
         schedule.host.sort_unstable();
@@ -105,26 +98,22 @@ impl Schedule {
         self.releases.first().map(|release| release.at).filter(|at| *at != NEVER)
     }
 
-    fn enter(&mut self, node: &NodeEntry, worker: &Worker, hold: Hold, host: HostRequest) {
-        match worker.state {
-            WorkerState::Stopped => return,
-            WorkerState::Lost => self.lost_host = self.lost_host.plus(host),
-            WorkerState::Held | WorkerState::Running | WorkerState::Draining => self.host.push((hold.end, host)),
-        }
-        for slice in &worker.slices {
-            if worker.state == WorkerState::Lost {
-                let Some(card) = node.position(slice.card) else { continue };
-                self.lost[card].memory = self.lost[card].memory.saturating_add(slice.memory.0);
+    fn enter(&mut self, node: &NodeEntry, holding: &Holding) {
+        match holding.what {
+            What::Host(host) if holding.lost => self.lost_host = self.lost_host.plus(host),
+            What::Host(host) => self.host.push((holding.hold.end, host)),
+            What::Slice { card, memory, .. } if holding.lost => {
+                let Some(card) = node.position(card) else { return };
+                self.lost[card].memory = self.lost[card].memory.saturating_add(memory);
                 self.lost[card].slices = self.lost[card].slices.saturating_add(1);
-            } else {
-                self.release(node, slice, hold);
             }
+            What::Slice { card, blocks, memory } => self.release(node, card, blocks, memory, holding.hold),
         }
     }
 
-    fn release(&mut self, node: &NodeEntry, slice: &Slice, hold: Hold) {
-        let Some(card) = node.position(slice.card) else { return };
-        self.releases.push(Release { at: hold.end, card, blocks: slice.length.0, memory: slice.memory.0 });
+    fn release(&mut self, node: &NodeEntry, card: CardId, blocks: u32, memory: u64, hold: Hold) {
+        let Some(card) = node.position(card) else { return };
+        self.releases.push(Release { at: hold.end, card, blocks, memory });
         if hold.end == NEVER {
             self.endless_since[card] = self.endless_since[card].max(hold.since);
         }
@@ -141,7 +130,9 @@ impl Index {
     pub(crate) fn read_schedule(&mut self, state: &State, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
         if node.schedule.is_none() && !node.cards.is_empty() {
-            node.schedule = Some(Arc::new(Schedule::read(state, id, node, self.surroundings.planned(id))));
+            let mut holdings = std::mem::take(&mut node.holdings);
+            let schedule = Schedule::of(node, holdings.read(state, id), self.surroundings.planned(id));
+            (node.schedule, node.holdings) = (Some(Arc::new(schedule)), holdings);
         }
     }
 
@@ -156,7 +147,7 @@ impl Index {
         let node = self.node(id)?;
         let nothing = || Schedule { lost: vec![Held::default(); node.cards.len()], ..Schedule::default() };
         let has_lost = node.cards.iter().any(|card| card.recoverable < card.blocks);
-        let known = has_lost.then(|| Schedule::read(state, id, node, &[]));
+        let known = has_lost.then(|| Schedule::of(node, Holdings::default().read(state, id), &[]));
         Some(known.map_or_else(nothing, |known| Schedule { releases: Vec::new(), host: Vec::new(), ..known }))
     }
 
@@ -173,6 +164,14 @@ impl Index {
     /// Forgets what plans counted: the ledger has answered.
     pub(crate) fn settle(&mut self) {
         self.surroundings.settle().for_each(|id| self.forget_schedule(id));
+    }
+
+    /// What a grant holds on a node has changed.
+    pub(crate) fn note_grant(&mut self, id: NodeId, grant: AllocationId) {
+        if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+            node.holdings.note(grant);
+            self.forget_schedule(id);
+        }
     }
 
     /// Something of what is held on a node has changed.

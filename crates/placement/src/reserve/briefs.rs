@@ -15,8 +15,8 @@ use crate::index::schedule::Schedule;
 pub(super) struct Briefs {
     /// By node: when something comes back there first, as far as time limits say.
     first: Vec<Option<LogTime>>,
-    /// By class and node: the most blocks that a card has free.
-    largest: Vec<Vec<Option<u32>>>,
+    /// By class and node: the most blocks that a card has free, and the most MiB, be it another one.
+    largest: Vec<Vec<Option<(u32, u64)>>>,
 }
 
 impl Briefs {
@@ -29,7 +29,8 @@ impl Briefs {
         for card in node.cards.iter().filter(|card| card.usable && !card.hidden) {
             let ClassId(class) = card.class;
             let largest = entry(entry(&mut self.largest, class), position);
-            *largest = (*largest).max(Some(card.free.total()));
+            let (blocks, memory) = largest.unwrap_or_default();
+            *largest = Some((blocks.max(card.free.total()), memory.max(card.memory_free)));
         }
     }
 
@@ -37,8 +38,9 @@ impl Briefs {
     pub(super) fn bound(&self, demand: &Demand, id: NodeId, ends: Ends) -> Option<Wait> {
         let position = id.0 as usize;
         let short = |offer: &Offer| {
-            let largest = (*self.largest.get(offer.class.0)?.get(position)?)?;
-            Some(millionths(offer.need.saturating_sub(largest).into(), offer.need.into()))
+            let (blocks, memory) = (*self.largest.get(offer.class.0)?.get(position)?)?;
+            let blocks = millionths(offer.need.saturating_sub(blocks).into(), offer.need.into());
+            Some(blocks.saturating_add(millionths(demand.memory.saturating_sub(memory), demand.memory)))
         };
         let offers = demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some());
         let endless = offers.filter_map(short).min()?;
