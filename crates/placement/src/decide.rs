@@ -58,7 +58,8 @@ impl Pool {
             }
             let turn = |line: LineId, least| self.queues.turn(&self.line.shapes.line(line).queue, least);
             let Some(next) = round.order.first(turn) else {
-                if self.release_rest(&mut round.keeping) { continue } else { break }
+                // Nothing else is left to be tried.
+                if self.release(&mut round.keeping, |_| true) { continue } else { break }
             };
             if self.line.shapes.line(next.line).first_ready().is_none_or(|(key, _)| key != next.key) {
                 self.pass(&mut round.keeping, next.line, state, now, limits);

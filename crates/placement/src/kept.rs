@@ -258,6 +258,10 @@ impl Pool {
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
     pub(crate) fn pass(&mut self, keeping: &mut Keeping, line: LineId, state: &State, now: LogTime, limits: &Limits) {
         let Some((holder, id)) = keeping.next_blocked(self, line) else { return };
+        // What those before this one do not keep any more may be enough for it: it is tried before anything is kept for it.
+        if self.release(keeping, |old| old.line == line && old.holder < holder) {
+            return;
+        }
         let mut search = keeping.searches.get(&line).copied().unwrap_or_default();
         search.after = Some(holder);
         let known = keeping.in_force.iter().find(|(kept, _)| kept.holder == holder);
@@ -283,7 +287,7 @@ impl Pool {
             }
         }
         if search.over || self.line.shapes.line(line).short_after(search.after).is_none() {
-            self.release_before(keeping, line);
+            self.release(keeping, |old| old.line == line);
         }
         keeping.searches.insert(line, search);
     }
@@ -327,12 +331,12 @@ impl Pool {
         keeping.in_force.push((fresh, true));
     }
 
-    /// What was kept for a queue in the round before, and is not any more, may be used.
-    fn release_before(&mut self, keeping: &mut Keeping, line: LineId) {
-        while let Some(place) = keeping.before.iter().position(|old| old.line == line) {
-            let old = keeping.before.remove(place);
-            self.wake_for_kept(&old.kept, &Kept::default(), None);
-        }
+    /// What these have kept since the round before, and do not any more, may be used. Answers whether that was anything.
+    pub(crate) fn release(&mut self, keeping: &mut Keeping, is_over: impl Fn(&Reservation) -> bool) -> bool {
+        let (over, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut keeping.before).into_iter().partition(is_over);
+        keeping.before = rest;
+        over.iter().for_each(|old| self.wake_for_kept(&old.kept, &Kept::default(), None));
+        !over.is_empty()
     }
 
     /// What was kept may be used as far as it is not kept still; those of the line `but` know it already.
@@ -342,13 +346,6 @@ impl Pool {
         }
         let cards = old.beyond(&self.index, still);
         self.wake_for_cards(&cards, but);
-    }
-
-    /// Nothing is left to be tried: whatever was kept before and is not any more may be used. Answers whether that was anything.
-    pub(crate) fn release_rest(&mut self, keeping: &mut Keeping) -> bool {
-        let rest = std::mem::take(&mut keeping.before);
-        rest.iter().for_each(|old| self.wake_for_kept(&old.kept, &Kept::default(), None));
-        !rest.is_empty()
     }
 
     /// Shows the kept cards that a job may use, and hides the others.

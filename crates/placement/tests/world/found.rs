@@ -209,3 +209,24 @@ fn what_gangs_left_is_found_again() {
     ];
     play(&nodes, &steps, &limits(), false, true);
 }
+
+/// What was kept for the first of a queue is free for those behind it once the queue would not let the first one start any more: the next
+/// one starts and keeps nothing from the one after it.
+#[test]
+fn a_maximum_is_too_small_for_the_one_that_cards_are_kept_for() {
+    let nodes = [vec![(CardKind::Gpu, 10, 100, 0, false)]];
+    let steps = [
+        submit(Request { tflops: 5, ..Request::default() }),
+        Step::Decide,
+        submit(Request { tflops: 10, ..Request::default() }),
+        Step::Pass(60),
+        Step::Decide,
+        submit(Request { tflops: 1, ..Request::default() }),
+        submit(Request { tflops: 2, ..Request::default() }),
+        Step::Decide,
+        Step::Pass(60),
+        Step::Queue(0, Some((9, 100)), (0, 0)),
+        Step::Decide,
+    ];
+    play(&nodes, &steps, &limits(), false, true);
+}
