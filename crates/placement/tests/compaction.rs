@@ -101,6 +101,21 @@ fn a_move_lets_a_waiting_job_start() {
     assert_eq!(world.job_state(waiting), JobState::Starting);
 }
 
+/// A job that runs on the only card of another kind could go to a processor, but then the largest job that fits the processors would not.
+#[test]
+fn a_move_to_another_kind_of_card_would_take_from_what_fits_there() {
+    let mut world = World::default();
+    world.node("npu", cards(&[(CardKind::Npu, 8, 100)]));
+    let runs = world.run(saving(5, 0));
+    world.node("large", cards(&[(CardKind::Cpu, 20, 100)]));
+    world.node("small", cards(&[(CardKind::Cpu, 10, 100)]));
+    let waiting = world.submit(JobSpec { virtual_card: npu(8), ..job(8, 0) });
+    world.place();
+    assert_eq!(world.job_state(waiting), JobState::Pending);
+    let plan = planned(&world, &CompactionOrder::default());
+    assert!(plan.moves.is_empty(), "30 TFLOPS of processors are free as long as {runs} stays: {plan:#?}");
+}
+
 /// A host whose processors are used up beside free cards: they are brought together for a job that asks for both.
 #[test]
 fn a_move_lets_a_job_start_that_lacks_processors() {
@@ -248,8 +263,13 @@ fn gangs_move_whole_and_labels_hold() {
     world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
 }
 
+/// More cases on request, by the variable that proptest itself reads.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// On any pool: a plan ends, is the same for equal states, is accepted step by step by `check` and the ledger with every law
     /// holding, stays within its budget, and never makes the largest request that fits smaller.

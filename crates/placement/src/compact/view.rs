@@ -66,10 +66,12 @@ struct Tops {
     card_blocks: BTreeSet<(u64, CardId)>,
     card_memory: BTreeSet<(u64, CardId)>,
     node_blocks: BTreeSet<(u64, NodeId)>,
+    /// Free blocks of all cards.
+    blocks: u64,
 }
 
-/// The largest that fits, by kind: blocks and memory of a card, blocks of a node.
-pub(super) type Largest = BTreeMap<CardKind, [u64; 3]>;
+/// The largest that fits, by kind: blocks and memory of a card, blocks of a node and of the pool.
+pub(super) type Largest = BTreeMap<CardKind, [u64; 4]>;
 
 impl View {
     /// Reads the state.
@@ -136,6 +138,7 @@ impl View {
         let tops = self.per_kind.entry(card.kind).or_default();
         tops.node_blocks.remove(&(before, id.node));
         tops.node_blocks.insert((after, id.node));
+        tops.blocks = if add { tops.blocks + blocks } else { tops.blocks - blocks };
         if add {
             tops.card_blocks.insert((blocks, id));
             tops.card_memory.insert((memory, id));
@@ -152,7 +155,7 @@ impl View {
         let of = |tops: &Tops| {
             let card = |set: &BTreeSet<(u64, CardId)>| set.last().map_or(0, |(room, _)| *room);
             let node = |set: &BTreeSet<(u64, NodeId)>| set.last().map_or(0, |(room, _)| *room);
-            [card(&tops.card_blocks), card(&tops.card_memory), node(&tops.node_blocks)]
+            [card(&tops.card_blocks), card(&tops.card_memory), node(&tops.node_blocks), tops.blocks]
         };
         self.per_kind.iter().map(|(kind, tops)| (*kind, of(tops))).collect()
     }
