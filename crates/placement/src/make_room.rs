@@ -15,6 +15,7 @@ use crate::fit::{self, Placement};
 use crate::movers::{Mover, Rules, Way, movers_by_node};
 use crate::pool::Pool;
 use crate::preempt::vacate;
+use crate::queues;
 use crate::why::fits;
 
 /// Most ways that are tried out, of those that take equally many moves and are alike in whether they lose work.
@@ -170,7 +171,10 @@ impl Pool {
         let own = Demand::compile(&mover.job.spec, &self.index.classes, state.config()).of_gang(mover.members());
         let target = fit::place(&mut self.index, &own).ok()?;
         let same = members(&target).into_iter().eq(mover.allocation.workers.iter().map(|worker| worker.member));
-        same.then(|| PlannedMove {
+        // Until it has moved its queue has both: what it leaves and what it takes.
+        let amount = queues::amount(target.blocks(), target.memory(), state.config().block_size);
+        let admitted = || self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok();
+        (same && admitted()).then(|| PlannedMove {
             job: mover.job.id,
             from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
             workers: target.workers,

@@ -116,6 +116,22 @@ fn a_move_to_another_kind_of_card_would_take_from_what_fits_there() {
     assert!(plan.moves.is_empty(), "30 TFLOPS of processors are free as long as {runs} stays: {plan:#?}");
 }
 
+/// Two jobs would have to leave a card, one after the other, and their queue could take only the first of them twice while it moves: then
+/// that one stays as well.
+#[test]
+fn who_makes_room_together_moves_together_or_not_at_all() {
+    let mut world = World::default();
+    world.node("shared", cards(&[(CardKind::Gpu, 10, 100)]));
+    world.queue("limited", "", Some((7, 1000)));
+    let _jobs = [2, 3].map(|tflops| world.run(JobSpec { queue: "limited".to_owned(), ..saving(tflops, 0) }));
+    world.node("free", cards(&[(CardKind::Gpu, 8, 100)]));
+    let waiting = world.submit(job(10, 0));
+    world.place();
+    assert_eq!(world.job_state(waiting), JobState::Pending);
+    let plan = planned(&world, &CompactionOrder::default());
+    assert!(plan.moves.is_empty(), "{plan:#?}");
+}
+
 /// A host whose processors are used up beside free cards: they are brought together for a job that asks for both.
 #[test]
 fn a_move_lets_a_job_start_that_lacks_processors() {
