@@ -169,11 +169,14 @@ impl Pool {
             let line = self.line.shapes.line(old.line);
             let waits = line.short_after(None).is_some_and(|(first, _)| first <= old.holder);
             self.wake_for_kept(&old.kept, &Kept::default(), (waits && !old.out_of_turn).then_some(old.line));
+            // Who has started out of turn can be made to give way by those that it came before.
+            let started = state.job(old.holder.job).filter(|_| old.out_of_turn).and_then(|job| job.allocation);
+            if let Some(standing) = started.and_then(|id| self.victims.standing(id)) {
+                self.line.shapes.preemptible_appeared(standing, &self.queues);
+            }
         }
         // Their cards may have been kept for others until now. They are hidden before those are released, and so do not wake them.
-        for first in firsts.iter().filter(|first| !before.contains(first)) {
-            self.line.shapes.try_again(first.shape);
-        }
+        firsts.iter().filter(|first| !before.contains(first)).for_each(|first| self.line.shapes.try_again(first.shape));
         keeping.before = before;
         firsts.into_iter().for_each(|first| self.put_in_force(&mut keeping, first, now));
         keeping
@@ -333,8 +336,7 @@ impl Pool {
 
     /// What these have kept since the round before, and do not any more, may be used. Answers whether that was anything.
     pub(crate) fn release(&mut self, keeping: &mut Keeping, is_over: impl Fn(&Reservation) -> bool) -> bool {
-        let (over, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut keeping.before).into_iter().partition(is_over);
-        keeping.before = rest;
+        let over: Vec<Reservation> = keeping.before.extract_if(.., |old| is_over(old)).collect();
         over.iter().for_each(|old| self.wake_for_kept(&old.kept, &Kept::default(), None));
         !over.is_empty()
     }

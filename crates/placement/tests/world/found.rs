@@ -230,3 +230,34 @@ fn a_maximum_is_too_small_for_the_one_that_cards_are_kept_for() {
     ];
     play(&nodes, &steps, &limits(), false, true);
 }
+
+/// One that has waited very long starts before one of its queue that may preempt it, and takes the last room of their queue. That one is tried
+/// again once the grant is there.
+#[test]
+fn one_starts_out_of_turn_before_one_that_may_preempt_it() {
+    let nodes = [vec![(CardKind::Gpu, 3, 100, 0, false)], vec![(CardKind::Npu, 20, 400, 0, true)]];
+    let steps = [
+        submit(Request { tflops: 6, gang: 2, ..Request::default() }),
+        submit(Request { tflops: 2, memory: 50, gang: 6, ..Request::default() }),
+        Step::Return(0),
+        submit(Request { tflops: 12, memory: 300, preemptible: true, ..Request::default() }),
+        Step::Queue(12, Some((13, 300)), (20, 500)),
+        Step::Decide,
+        submit(Request { queue: 1, ..Request::default() }),
+        Step::Start(0),
+        submit(Request { tflops: 3, priority: 50, span: Span::Node, kinds: vec![CardKind::Npu], ..Request::default() }),
+        submit(Request { tflops: 9, queue: 1, ..Request::default() }),
+        Step::Pass(481),
+        Step::Decide,
+        Step::Finish(12),
+        Step::Decide,
+        Step::Start(6),
+        Step::Finish(48),
+        Step::Start(0),
+        Step::Decide,
+        Step::Finish(0),
+        Step::Decide,
+        Step::Decide,
+    ];
+    play(&nodes, &steps, &limits(), false, true);
+}
