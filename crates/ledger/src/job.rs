@@ -388,7 +388,7 @@ pub struct Job {
     pub retries: u32,
     /// The newest attempts, oldest first; bounded.
     pub history: Vec<Attempt>,
-    /// When it was preempted within the last hour (law L4).
+    /// When it was preempted last, and within the hour before that (law L4); empty only if it never was.
     pub preempted_at: Vec<LogTime>,
     /// Since when it waits for a grant, or did last; zero: since its state changed last.
     pub queued_at: LogTime,

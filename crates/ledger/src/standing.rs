@@ -42,6 +42,12 @@ impl Job {
         self.spec.priority.saturating_add(u32::try_from(points).unwrap_or(u32::MAX))
     }
 
+    /// Whether it ever gave way to another job.
+    #[must_use]
+    pub fn gave_way(&self) -> bool {
+        !self.preempted_at.is_empty()
+    }
+
     /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was preempted
     /// too often within the last hour, or has not run as long as it asked to. `None`: now. `running_since` is when all its workers
     /// ran, or the time of its grant while they do not.

@@ -8,11 +8,13 @@ use crate::kept::{Applicant, Reservation, over_by};
 use crate::line::shape::{LineId, ShapeKey};
 use crate::pool::Pool;
 use crate::queues::Turn;
+use crate::verdict::Candidate;
 
 impl Pool {
-    /// The reservations that keep their cards from a job with this place in its queue.
-    pub(crate) fn binding(&self, state: &State, spec: &JobSpec, place: WaitingKey, now: LogTime) -> Vec<Reservation> {
-        let shape = ShapeKey::of(spec);
+    /// The reservations that keep their cards from a job.
+    pub(crate) fn binding(&self, state: &State, job: &Candidate<'_>, now: LogTime) -> Vec<Reservation> {
+        let (spec, place) = (job.spec, job.place);
+        let shape = ShapeKey::of(spec, job.gave_way);
         let alike = |kept: &Reservation| self.line.shapes.get(kept.shape).is_some_and(|held| *held.key == shape);
         let own = self.reservations.iter().position(alike).unwrap_or(self.reservations.len());
         let job = Applicant {

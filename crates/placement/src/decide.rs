@@ -171,7 +171,8 @@ impl Pool {
         let queue = spec.queue.as_str();
         // Nobody gives way for more virtual cards than the job needs.
         let demand = &shape.demand.of_gang(shape.demand.gang_min);
-        let beneficiary = Beneficiary { demand, priority: spec.priority, queue, least, missing };
+        let (priority, gave_way) = (spec.priority, shape.key.gave_way);
+        let beneficiary = Beneficiary { demand, priority, queue, gave_way, least, missing };
         let search = preempt::search(
             &mut self.index,
             round.state,

@@ -133,7 +133,7 @@ impl Mix {
 
 /// What tells requests apart here: everything but where they stand in line.
 fn key_of(spec: &JobSpec) -> ShapeKey {
-    let mut key = ShapeKey::of(spec);
+    let mut key = ShapeKey::of(spec, false);
     key.queue.clear();
     (key.priority, key.limit) = (0, 0);
     key

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{JobSpec, LogTime, QueueAmount, State};
+use tessera_ledger::{Job, JobSpec, LogTime, QueueAmount, State};
 
 use crate::decide::place_admitted;
 use crate::demand::Demand;
@@ -19,6 +19,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) spec: &'a JobSpec,
     /// Its place in its queue.
     pub(crate) place: WaitingKey,
+    /// Whether it gave way before.
+    pub(crate) gave_way: bool,
     /// What it asks for.
     pub(crate) demand: Demand,
     /// The least that it starts with.
@@ -45,11 +47,17 @@ pub(crate) struct Verdict {
 }
 
 impl<'a> Candidate<'a> {
+    /// A job that waits.
+    pub(crate) fn of(pool: &Pool, state: &State, job: &'a Job) -> Self {
+        Self { gave_way: job.gave_way(), ..Self::new(pool, state, &job.spec, WaitingKey::of(job)) }
+    }
+
+    /// A job that never ran.
     pub(crate) fn new(pool: &Pool, state: &State, spec: &'a JobSpec, place: WaitingKey) -> Self {
         let demand = Demand::compile(spec, &pool.index.classes, state.config());
         let least = demand.of_gang(demand.gang_min);
         let amount = least.least(state.config().block_size);
-        Self { spec, place, demand, least, amount }
+        Self { spec, place, gave_way: false, demand, least, amount }
     }
 }
 
@@ -61,7 +69,7 @@ impl Pool {
         job: &Candidate<'_>,
         now: LogTime,
     ) -> (Option<Verdict>, Vec<Reservation>) {
-        let kept = self.binding(state, job.spec, job.place, now);
+        let kept = self.binding(state, job, now);
         (self.beside(&kept, |pool| pool.try_now(state, job, now)), kept)
     }
 
@@ -102,7 +110,8 @@ impl Pool {
     ) -> (Option<Verdict>, Option<LogTime>) {
         let (queue, least) = (job.spec.queue.as_str(), job.amount);
         let queues = other.unwrap_or(&self.queues);
-        let beneficiary = Beneficiary { demand: &job.least, priority: job.spec.priority, queue, least, missing };
+        let (demand, priority, gave_way) = (&job.least, job.spec.priority, job.gave_way);
+        let beneficiary = Beneficiary { demand, priority, queue, gave_way, least, missing };
         let search =
             preempt::search(&mut self.index, state, now, &self.victims, queues, beneficiary, &InPlan::default());
         (search.found.map(|(placement, victims)| Verdict { placement, victims }), search.retry_at)

@@ -1,6 +1,5 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{Job, JobSpec, JobState, LogTime, Rejection, State};
 
 use crate::demand::Demand;
@@ -127,7 +126,7 @@ impl Pool {
         if let Some(explanation) = standing(state, job, now) {
             return explanation;
         }
-        let candidate = Candidate::new(self, state, &job.spec, WaitingKey::of(job));
+        let candidate = Candidate::of(self, state, job);
         match self.judge(state, &candidate, now) {
             Ok(verdict) => ready(&verdict),
             Err(explanation) => explanation,

@@ -250,3 +250,59 @@ fn a_gang_over_nodes_preempts_in_its_full_queue_and_spoils_nothing_for_others() 
         assert_eq!(world.job_state(other), JobState::Starting, "the first two nodes are free");
     }
 }
+
+/// A job that gave way waits: what it asks for in the place of another would take its queue beyond the memory that it is guaranteed.
+fn gave_way_before(world: &mut World) -> (JobId, JobId, JobId) {
+    let of = |tflops, memory, priority| JobSpec { queue: "top".to_owned(), priority, ..job(tflops, memory) };
+    world.queue_of("top", "", (10, 100), None, 1);
+    world.node("a", cards(&[(Gpu, 10, 0), (Gpu, 4, 110), (Gpu, 1, 60)]));
+    world.submit(of(10, 0, 95));
+    let other = world.submit(of(1, 60, 95));
+    let waiting = world.submit(of(2, 100, 50));
+    world.settle(4);
+    let urgent = world.submit(of(4, 10, 90));
+    assert_eq!(world.settle(4), [waiting]);
+    world.apply(Command::HoldJob { job: waiting });
+    world.finish(urgent);
+    let victim = world.submit(of(4, 10, 10));
+    world.settle(4);
+    world.apply(Command::ReleaseJob { job: waiting });
+    (waiting, victim, other)
+}
+
+/// Decides on an index that was kept current; the job must start in the place of the other one then.
+fn starts_in_the_place_of(world: &mut World, pool: &mut Pool, job: JobId, victim: JobId) {
+    let touched = world.state.take_touched();
+    pool.refresh(&world.state, &touched);
+    let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    let parts = world.commit(&decision);
+    let [PlanPart::Grant { job: granted, victims, .. }] = &parts[..] else { panic!("a grant was expected: {parts:?}") };
+    assert_eq!((*granted, &victims[..]), (job, &[victim][..]));
+}
+
+/// An index on which nothing was decided in favour of that job.
+fn waits(world: &mut World) -> Pool {
+    let mut pool = Pool::new(&world.state);
+    world.state.take_touched();
+    let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    assert_eq!(decision.plan.parts, vec![], "{:?} would be on loan beyond 100 MiB", world.standing("top"));
+    pool
+}
+
+#[test]
+fn who_gave_way_takes_no_more_than_others_give_until_a_guarantee_has_room() {
+    let mut world = World::default();
+    let (waiting, victim, other) = gave_way_before(&mut world);
+    let mut pool = waits(&mut world);
+    world.finish(other);
+    starts_in_the_place_of(&mut world, &mut pool, waiting, victim);
+}
+
+#[test]
+fn who_gave_way_takes_what_there_is_once_nobody_is_guaranteed_anything() {
+    let mut world = World::default();
+    let (waiting, victim, _) = gave_way_before(&mut world);
+    let mut pool = waits(&mut world);
+    world.queue_of("top", "", (0, 0), None, 1);
+    starts_in_the_place_of(&mut world, &mut pool, waiting, victim);
+}

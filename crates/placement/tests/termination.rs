@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tessera_ledger::*;
 use world::history::{RandomCard, nodes};
-use world::{World, job};
+use world::{World, cards, job};
 
 /// The queues and those above them, the ones above first.
 const QUEUES: [(&str, &str); 9] = [
@@ -81,6 +81,31 @@ fn maxima_hold(world: &World) -> bool {
 
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(128)
+}
+
+/// One card that takes two slices, one of them held for good. Each queue has a small job within its guarantee and a large, more urgent
+/// one beyond it: the slice is worth far more room to the large ones than the small ones hold.
+#[test]
+fn a_slice_does_not_go_round_between_what_is_guaranteed_and_what_is_lent() {
+    let mut world = World::default();
+    let mut card = cards(&[(CardKind::Gpu, 20, 400)]);
+    card[0].max_slices = 2;
+    world.node("a", card);
+    let config = PoolConfig { preemptions_per_hour: 10_000, ..PoolConfig::default() };
+    assert_eq!(world.apply(Command::SetConfig { config, expected: None }), Outcome::Done);
+    for (queue, guaranteed) in [("left", 5), ("right", 10)] {
+        world.queue_of(queue, "", (guaranteed, 1000), None, 1);
+    }
+    let of = |queue: &str, tflops, priority| JobSpec { queue: queue.to_owned(), priority, ..job(tflops, 10) };
+    world.submit(JobSpec { preemptible: false, ..of("right", 1, 0) });
+    world.settle(4);
+    let large = ["left", "right"].map(|queue| (queue, 15, 1));
+    let small = [("left", 3, 0), ("right", 1, 0)];
+    for (queue, tflops, priority) in large.into_iter().chain(small) {
+        world.submit(of(queue, tflops, priority));
+    }
+    let gave_way = world.settle(16);
+    assert!(gave_way.len() <= 4, "no job gives way twice: {gave_way:?}");
 }
 
 proptest! {

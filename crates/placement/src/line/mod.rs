@@ -4,6 +4,7 @@
 pub(crate) mod order;
 pub(crate) mod shape;
 pub(crate) mod shapes;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Line {
     ) {
         self.remove(id);
         let Some(job) = job.filter(|job| job.is_waiting()) else { return };
-        let shape = self.shapes.intern(&job.spec, classes, config);
+        let shape = self.shapes.intern(job, classes, config);
         let key = WaitingKey::of(job);
         let place = if job.not_before > now { Place::Later(job.not_before) } else { Place::Line };
         self.jobs.insert(id, Waiting { key, shape, place });

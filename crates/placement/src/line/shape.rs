@@ -46,6 +46,8 @@ pub(crate) struct ShapeKey {
     pub(crate) priority: u32,
     /// The class of its time limit; left zero where queues do not matter.
     pub(crate) limit: u32,
+    /// Whether its jobs gave way before: then they take less from others.
+    pub(crate) gave_way: bool,
 }
 
 /// A time limit, rounded up so that there are few different ones: the power of two of its seconds; 0 for none.
@@ -61,7 +63,7 @@ impl ShapeKey {
         Some(Duration::from_secs(seconds))
     }
 
-    pub(crate) fn of(spec: &JobSpec) -> Self {
+    pub(crate) fn of(spec: &JobSpec, gave_way: bool) -> Self {
         let request = &spec.virtual_card;
         Self {
             compute: request.compute.0,
@@ -85,6 +87,7 @@ impl ShapeKey {
             priority: spec.priority,
             // Told to stop at its limit, it still has its grace time.
             limit: limit_class(spec.time_limit.map(|limit| limit.saturating_add(spec.checkpoint.grace))),
+            gave_way,
         }
     }
 }

@@ -6,14 +6,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{JobSpec, LogTime, PoolConfig, Span};
+use tessera_ledger::{Job, LogTime, PoolConfig, Span};
 
 use super::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, Classes};
-use crate::queues::{Queues, Recallable};
+use crate::queues::Queues;
 use crate::victims::{Standing, Victims};
 
 /// Most shapes that are remembered without a job, because another such job often follows soon.
@@ -27,7 +27,7 @@ pub(crate) struct QueueLine {
     /// First jobs of the shapes that are to be tried.
     ready: BTreeSet<(WaitingKey, ShapeId)>,
     /// First jobs of the shapes that wait for capacity.
-    short: BTreeSet<(WaitingKey, ShapeId)>,
+    pub(super) short: BTreeSet<(WaitingKey, ShapeId)>,
     /// First jobs of the shapes that wait for room in the queue.
     full: BTreeSet<(WaitingKey, ShapeId)>,
 }
@@ -67,14 +67,16 @@ pub(crate) struct Shapes {
     ids: BTreeMap<Arc<ShapeKey>, ShapeId>,
     /// Shapes that have no job now; they are in no list by class.
     idle: BTreeSet<ShapeId>,
-    lines: Vec<QueueLine>,
-    line_ids: BTreeMap<String, LineId>,
+    pub(super) lines: Vec<QueueLine>,
+    pub(super) line_ids: BTreeMap<String, LineId>,
     /// Lines whose first jobs have changed.
     changed: BTreeSet<LineId>,
     /// Number of shapes that wait for capacity.
     short: usize,
     /// Shapes that wait for room in their queue.
-    in_queue: BTreeSet<ShapeId>,
+    pub(super) in_queue: BTreeSet<ShapeId>,
+    /// Shapes that wait for capacity and gave way before.
+    pub(super) gave_way: BTreeSet<ShapeId>,
     /// Shapes to be tried again in the next round.
     round: BTreeSet<ShapeId>,
     retries: BTreeSet<(LogTime, ShapeId)>,
@@ -96,8 +98,9 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
 
 impl Shapes {
     /// The shape of a job; it may be forgotten again when the last job has left it.
-    pub(super) fn intern(&mut self, spec: &Arc<JobSpec>, classes: &Classes, config: &PoolConfig) -> ShapeId {
-        let key = ShapeKey::of(spec);
+    pub(super) fn intern(&mut self, job: &Job, classes: &Classes, config: &PoolConfig) -> ShapeId {
+        let spec = &job.spec;
+        let key = ShapeKey::of(spec, job.gave_way());
         if let Some(id) = self.ids.get(&key).copied() {
             if self.idle.remove(&id) {
                 self.list(id, true);
@@ -218,7 +221,7 @@ impl Shapes {
 
     /// Enters a shape into the sets that its head and block call for, or takes it out of them.
     fn file(&mut self, id: ShapeId, (head, block): (Option<WaitingKey>, Option<Block>), enter: bool) {
-        let Some(Some(line)) = self.table.get(id.0).map(|shape| shape.as_ref().map(|shape| shape.line)) else { return };
+        let Some((line, gave_way)) = self.get(id).map(|shape| (shape.line, shape.key.gave_way)) else { return };
         match (head, block) {
             (Some(head), None) => put(&mut self.lines[line.0].ready, (head, id), enter),
             (Some(head), Some(Block::Capacity { .. })) => {
@@ -235,6 +238,9 @@ impl Shapes {
             Some(Block::Capacity { retry_at, in_queue, .. }) => {
                 if in_queue {
                     put(&mut self.in_queue, id, enter);
+                }
+                if gave_way {
+                    put(&mut self.gave_way, id, enter);
                 }
                 if let Some(at) = retry_at {
                     put(&mut self.retries, (at, id), enter);
@@ -318,61 +324,6 @@ impl Shapes {
                 block => *block = None,
             });
         }
-    }
-
-    /// A grant that could not give way can now: the shapes for which it might are tried again.
-    pub(crate) fn preemptible_appeared(&mut self, standing: &Standing, queues: &Queues) {
-        if standing.preemptible
-            && let Some(line) = self.line_ids.get(&*standing.queue).copied()
-        {
-            self.try_line(line, |shape| shape.spec.priority > standing.priority);
-        }
-        if queues.has_lent(&standing.queue) {
-            self.recall_changed(queues, &Recallable::of_all());
-        }
-    }
-
-    /// More may be recalled than before: the shapes of the queues that gain by it are tried again.
-    pub(crate) fn recall_changed(&mut self, queues: &Queues, changed: &Recallable) {
-        if changed.is_nothing() {
-            return;
-        }
-        for line in self.lines() {
-            if queues.gains(&self.lines[line.0].queue, changed) {
-                self.try_line(line, |_| true);
-            }
-        }
-    }
-
-    /// Tries the shapes of a queue again that wait for capacity or for room in it.
-    fn try_line(&mut self, line: LineId, which: impl Fn(&Shape) -> bool) {
-        let short = self.lines[line.0].short.iter().map(|(_, id)| *id);
-        let in_queue = self.in_queue.iter().copied().filter(|id| self.get(*id).is_some_and(|shape| shape.line == line));
-        let woken: BTreeSet<ShapeId> = short.chain(in_queue).collect();
-        for id in woken {
-            if self.get(id).is_some_and(&which) {
-                self.try_again(id);
-            }
-        }
-    }
-
-    /// Some queue has more room: the shapes that wait for that are tried again.
-    pub(crate) fn queues_freed(&mut self) {
-        while let Some(id) = self.in_queue.first().copied() {
-            self.try_again(id);
-        }
-    }
-
-    /// Prices were made anew: gangs that lack room in their queues, although others could give way there, are tried again. What a gang counts for in
-    /// its queue, and whom it could replace, depends on the cards that prices choose.
-    pub(crate) fn prices_changed(&mut self) {
-        let is_gang = |id: &ShapeId| {
-            self.get(*id).is_some_and(|shape| {
-                shape.demand.gang > 1 && matches!(shape.block, Some(Block::Capacity { in_queue: true, .. }))
-            })
-        };
-        let gangs: Vec<ShapeId> = self.in_queue.iter().copied().filter(is_gang).collect();
-        gangs.into_iter().for_each(|id| self.try_again(id));
     }
 
     /// Compiles all requests anew when the index knows further classes.

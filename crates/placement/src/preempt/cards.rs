@@ -82,7 +82,7 @@ fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost
     let enough = |gone: &[Arc<Victim>]| {
         room_without(entry, demand, gone.iter()) > 0
             && workers_without(node, demand, gone.iter()) > 0
-            && hunt.admits(gone)
+            && hunt.admits(hunt.job.least, gone)
     };
     let victims = cheapest_of(hunt, victims, enough)?;
     Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))

@@ -74,6 +74,8 @@ pub(crate) struct Beneficiary<'a> {
     pub(crate) priority: u32,
     /// Its queue.
     pub(crate) queue: &'a str,
+    /// Whether it gave way before: nobody gives way to it any more so that a loan grows.
+    pub(crate) gave_way: bool,
     /// The least that it could be granted.
     pub(crate) least: QueueAmount,
     /// Virtual cards for which there is no room.
@@ -209,9 +211,11 @@ impl<'a> Hunt<'a> {
         Some(victim)
     }
 
-    /// Whether the job's queue takes it once these have given back what they hold.
-    fn admits(&self, victims: &[Arc<Victim>]) -> bool {
-        self.queues.admit(self.job.queue, self.job.least, &given_back(victims)).is_ok()
+    /// Whether the job's queue takes so much once these have given back what they hold, and may.
+    fn admits(&self, amount: QueueAmount, victims: &[Arc<Victim>]) -> bool {
+        let (queue, givers) = (self.job.queue, victims.iter().map(|victim| victim.giver()));
+        self.queues.admit(queue, amount, &given_back(victims)).is_ok()
+            && !(self.job.gave_way && self.queues.lends_more_for(queue, amount, givers))
     }
 
     /// Sets of these that may give way, each one after the other as the ledger judges: as many as may, those in front first. Where that shuts
@@ -330,8 +334,7 @@ impl<'a> Hunt<'a> {
     /// Whether the job's queue takes a placement, and these may give way for just that.
     fn may_take(&self, placement: &Placement, victims: &[Arc<Victim>]) -> bool {
         let amount = queues::amount(placement.blocks(), placement.memory(), self.state.config().block_size);
-        self.queues.admit(self.job.queue, amount, &given_back(victims)).is_ok()
-            && legal(self.queues, self.job.queue, amount, victims)
+        self.admits(amount, victims) && legal(self.queues, self.job.queue, amount, victims)
     }
 }
 

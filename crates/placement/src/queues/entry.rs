@@ -88,9 +88,10 @@ impl Entry {
         self.used.minus(self.leaving)
     }
 
-    /// Whether it may take back more of what it is guaranteed than it could as `before`.
-    pub(super) fn claims_more_than(&self, before: &Self) -> bool {
-        !self.guaranteed.within(before.guaranteed) || !before.standing().within(self.standing())
+    /// Whether it holds less than as `before`, or the jobs do that name it: of what is guaranteed there may be more to be had.
+    pub(super) fn holds_less_than(&self, before: &Self) -> bool {
+        let own = |queue: &Self| queue.standing().minus(queue.below.standing);
+        !before.standing().within(self.standing()) || !own(before).within(own(self))
     }
 
     /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for nothing; in all,
@@ -118,6 +119,11 @@ impl Entry {
             firm: self.firm.minus(below.firm).minus(planned_firm),
             guaranteed: self.guaranteed.minus(below.guaranteed),
         }
+    }
+
+    /// Whether any of what it is guaranteed is left.
+    pub(super) fn has_room(&self) -> bool {
+        !self.guaranteed.within(self.standing())
     }
 
     /// Whether it could take something more within its guarantee.

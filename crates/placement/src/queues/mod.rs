@@ -92,15 +92,14 @@ impl Queues {
                 || queue.used.memory < known.used.memory
         };
         let other_tree = !same || pairs().any(|(known, queue)| known.parent != queue.parent);
+        let lent_before = self.lends;
         self.lends = fresh.iter().any(|queue| queue.guaranteed != QueueAmount::default());
-        let recall = match self.lends {
+        let other_guarantees = other_tree || pairs().any(|(known, queue)| known.guaranteed != queue.guaranteed);
+        let holds_less = |id: &usize| other_guarantees || fresh[*id].holds_less_than(&self.entries[*id]);
+        let recall = match self.lends || lent_before {
             true => Recallable {
                 lent: other_tree || pairs().any(|(known, queue)| queue.lends_more_than(known)),
-                claims: (0..)
-                    .zip(pairs())
-                    .filter(|(_, (known, queue))| queue.claims_more_than(known))
-                    .map(|(id, _)| id)
-                    .collect(),
+                claims: (0..fresh.len()).filter(holds_less).collect(),
             },
             false => Recallable::default(),
         };
@@ -280,6 +279,12 @@ impl Queues {
         self.may_recall(name) && (changed.lent || self.line(name).any(|id| changed.claims.contains(&id)))
     }
 
+    /// Whether what has changed lets the queue, or one above it, hold more without more on loan.
+    pub(crate) fn may_grow(&self, name: &str, changed: &Recallable) -> bool {
+        let has_room = |id: usize| changed.claims.contains(&id) && self.entries[id].has_room();
+        !self.lends || self.line(name).any(has_room)
+    }
+
     /// What may be recalled when jobs of these queues give way: less than before, but by more.
     pub(crate) fn claims_of<'a>(&self, givers: impl Iterator<Item = &'a str>) -> Recallable {
         Recallable { lent: false, claims: givers.flat_map(|name| self.line(name)).collect() }
@@ -289,6 +294,22 @@ impl Queues {
     pub(crate) fn has_lent(&self, name: &str) -> bool {
         let own = self.line(name).next().map(|id| self.entries[id].own_part());
         self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
+    }
+
+    /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of the jobs that name it,
+    /// where all the givers are below as well.
+    pub(crate) fn lends_more_for<'a>(
+        &self,
+        name: &str,
+        amount: QueueAmount,
+        givers: impl Iterator<Item = Giver<'a>>,
+    ) -> bool {
+        let (mut recall, mut all) = (self.recall(name, amount), QueueAmount::default());
+        for giver in givers {
+            recall.add(giver);
+            all = all.plus(giver.amount);
+        }
+        self.lends && recall.raises_a_loan(all)
     }
 
     /// The recalls that a grant of `asked` to a job of the queue may make, one after the other.

@@ -93,6 +93,25 @@ impl Recall<'_> {
         self.queues.entries[id].own_part().without(back.own, back.own_firm).is_lent(giver)
     }
 
+    /// Whether the grant raises what is on loan where everybody is below who gives way; together they give `all`. Where one of them is not,
+    /// what was on loan elsewhere is held within a guarantee now.
+    pub(super) fn raises_a_loan(&self, all: QueueAmount) -> bool {
+        let raises = |held: QueueAmount, guaranteed: QueueAmount| {
+            let after = held.minus(all).plus(self.asked);
+            !after.minus(guaranteed).within(held.minus(guaranteed))
+        };
+        let raises_whole = |id: &usize| {
+            let queue = &self.queues.entries[*id];
+            self.back(*id).all == all && raises(queue.standing(), queue.guaranteed)
+        };
+        let raises_own = self.mine.first().is_some_and(|id| {
+            let queue = &self.queues.entries[*id];
+            let own = queue.standing().minus(queue.below.standing);
+            self.back(*id).own == all && raises(own, queue.guaranteed.minus(queue.below.guaranteed))
+        });
+        raises_own || self.mine.iter().any(raises_whole)
+    }
+
     fn back(&self, id: usize) -> Back {
         self.back.get(&id).copied().unwrap_or_default()
     }
