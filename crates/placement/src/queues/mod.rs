@@ -287,7 +287,8 @@ impl Queues {
 
     /// What may be recalled when jobs of these queues give way: less than before, but by more.
     pub(crate) fn claims_of<'a>(&self, givers: impl Iterator<Item = &'a str>) -> Recallable {
-        Recallable { lent: false, claims: givers.flat_map(|name| self.line(name)).collect() }
+        let guaranteed = givers.filter(|_| self.lends);
+        Recallable { lent: false, claims: guaranteed.flat_map(|name| self.line(name)).collect() }
     }
 
     /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may be recalled.
