@@ -202,3 +202,32 @@ fn a_virtual_card_of_whole_cards_mixes_kinds() {
     world.place();
     assert_eq!(world.slices(mixed).len(), 2);
 }
+
+/// A card with a lost slice in its middle cannot be renumbered, so that a share of it may take several of its few slices. Once the lost one is
+/// found again nothing more is free of it, but more fits.
+#[test]
+fn what_waits_for_a_card_to_be_renumbered_is_tried_when_it_can_be() {
+    let mut world = World::default();
+    let mut list = cards(&[(Npu, 20, 1000)]);
+    list[0].max_slices = 3;
+    world.node("a", list);
+    let first = world.submit(job(16, 0));
+    let middle = world.submit(job(2, 0));
+    world.place();
+    [first, middle].into_iter().for_each(|id| world.start(id));
+    world.finish(first);
+    let allocation = world.state.job(middle).unwrap().allocation.unwrap();
+    world.report(allocation, Rank(0), Observation::Unconfirmed { message: String::new() });
+    let gang = world.submit(JobSpec { gang: 2, ..spanning(3, 300, Span::Node) });
+    let mut pool = tessera_placement::Pool::new(&world.state);
+    let mut decide = |world: &mut World| {
+        let touched = world.state.take_touched();
+        pool.refresh(&world.state, &touched);
+        let decision = pool.decide(&world.state, LogTime(world.time), &tessera_placement::Limits::default());
+        world.commit(&decision);
+        world.job_state(gang)
+    };
+    assert_eq!(decide(&mut world), JobState::Pending);
+    world.report(allocation, Rank(0), Observation::Running);
+    assert_eq!(decide(&mut world), JobState::Starting);
+}

@@ -132,6 +132,7 @@ impl CardEntry {
                 || self.free.total() > before.free.total()
                 || self.memory_free > before.memory_free
                 || self.slices_left() > before.slices_left()
+                || before.pinned && !self.pinned
                 || self.class != before.class)
     }
 
