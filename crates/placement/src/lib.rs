@@ -17,9 +17,9 @@
 //!
 //! What it does not do:
 //!
-//! * It does not try every division. A gang is placed class by class and rack by rack, then node by node, then card by card; where its virtual
-//!   cards spread over cards or nodes, and that leaves no room for the last, it is divided in one fixed way (`fit::seats`), and gets nothing
-//!   kept where that fails too. So one may wait although some other division would fit.
+//! * It does not try every division. A gang is placed class by class and rack by rack, then node by node, then card by card. Whether one whose
+//!   virtual cards may spread over cards or nodes fits at all, one fixed way of dividing it says (`fit::seats`), which is taken where no
+//!   better place is found. So one may wait although some other division would fit.
 //! * It does not search for the cheapest preemption of all: a bounded number of cards is compared, and of gangs that spread, or whose
 //!   wishes must be met, victims are given up in order and then spared. Cheap, but not always cheapest.
 //! * It knows no distance above the rack: other levels are labels, by the wishes `together` and `spread`.

@@ -306,3 +306,23 @@ fn who_gave_way_takes_what_there_is_once_nobody_is_guaranteed_anything() {
     world.queue_of("top", "", (0, 0), None, 1);
     starts_in_the_place_of(&mut world, &mut pool, waiting, victim);
 }
+
+/// Its queue is full, and whoever may give way there is in another rack than the one that is free.
+#[test]
+fn a_gang_that_stays_together_preempts_where_it_can_be_together_with_what_is_given() {
+    let mut world = World::default();
+    world.queue("small", "", Some((20, 1000)));
+    for (name, rack) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
+        world.labelled_node(name, cards(&[(Gpu, 10, 100)]), &[("rack", rack), ("name", name)]);
+    }
+    let mut low = JobSpec { queue: "small".to_owned(), ..with_priority(job(10, 10), 10) };
+    low.node_labels.insert("name".to_owned(), "b1".to_owned());
+    let low = world.submit(low);
+    world.settle(3);
+    let mut pair = JobSpec { queue: "small".to_owned(), gang: 2, ..with_priority(job(10, 10), 90) };
+    pair.virtual_card.span = Span::Node;
+    pair.affinity.together = "rack".to_owned();
+    let pair = world.submit(pair);
+    assert_eq!(world.settle(3), [low]);
+    assert_eq!((world.job_state(pair), world.job_state(low)), (JobState::Running, JobState::Suspended));
+}

@@ -184,7 +184,8 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
     }
     let mut regions: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
     for (id, node) in index.nodes() {
-        if let Some(value) = node.node.as_ref().and_then(|node| node.description.label(key)) {
+        let considered = demand.within.as_ref().is_none_or(|within| within.contains(&id));
+        if let Some(value) = node.node.as_ref().and_then(|node| node.description.label(key)).filter(|_| considered) {
             regions.entry(value).or_default().insert(id);
         }
     }

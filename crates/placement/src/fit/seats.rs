@@ -4,17 +4,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tessera_ledger::{NodeId, Span};
 
-use super::affinity::demands_by_region;
 use super::share::{Candidate, Share, candidates, divide};
 use super::spread::{left_on, teams};
 use super::sums::Sums;
 use super::{Placement, Short, Trial};
-use crate::demand::Demand;
+use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::node::NodeEntry;
+use crate::index::zones::Value;
 
 /// The shares of one virtual card.
 pub(crate) type Seat = Vec<Share>;
@@ -117,15 +118,40 @@ fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
 }
 
 /// Divides a gang over what is free now.
-pub(super) fn free_now(index: &Index, demand: &Demand) -> Result<Vec<Seat>, Short> {
+pub(super) fn free_now(index: &mut Index, demand: &Demand) -> Result<Vec<Seat>, Short> {
+    let key = demand.wishes.together();
+    if key.is_empty() {
+        return divide_gang(index, demand, sites_now(index, demand));
+    }
+    index.settle_zones(key);
+    let index = &*index;
     let mut short = Short { missing: demand.gang };
-    for demand in demands_by_region(index, demand) {
+    for demand in regions_now(index, demand) {
         match divide_gang(index, &demand, sites_now(index, &demand)) {
             Ok(seats) => return Ok(seats),
             Err(Short { missing }) => short.missing = short.missing.min(missing),
         }
     }
     Err(short)
+}
+
+/// The same request for each value of the label of `together` where enough is free, as far as sums say.
+fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = Demand> {
+    let zones = |offer: &Offer| index.zones.of(demand.wishes.together(), offer.class);
+    let values = demand.offers.iter().flat_map(move |offer| zones(offer).with(1).map(|(_, value)| value));
+    let values: BTreeSet<&Value> = values.filter(|value| value.is_some()).collect();
+    let enough = move |value: &&Value| {
+        let compute = |offer: &Offer| {
+            u128::from(zones(offer).free(value)) * u128::from(offer.rate) / u128::from(offer.blocks.max(1))
+        };
+        let compute: u128 = demand.offers.iter().map(compute).sum();
+        compute >= u128::from(demand.compute) * u128::from(demand.gang)
+    };
+    values.into_iter().filter(enough).map(move |value| {
+        let nodes = demand.offers.iter().flat_map(|offer| zones(offer).nodes_with(value, 1).map(|(_, id)| id));
+        let is_considered = |id: &NodeId| demand.within.as_ref().is_none_or(|within| within.contains(id));
+        Demand { within: Some(Arc::new(nodes.filter(is_considered).collect())), ..demand.clone() }
+    })
 }
 
 /// Gives a gang the seats that were found for it, or changes nothing.

@@ -338,13 +338,18 @@ impl<'a> Hunt<'a> {
     }
 }
 
-/// Nodes that have something for a job and are not among `theirs`, those with most room first.
+/// Nodes that have something for a job beside `theirs`, those with most room first; where the job is to stay together, those that are with one
+/// of `theirs`.
 fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    let key = demand.wishes.together();
+    let value = |node: &NodeId| index.ledger_node(*node).and_then(|node| node.description.label(key));
+    let values: BTreeSet<&str> = theirs.iter().filter_map(value).collect();
+    let is_with = |node: &NodeId| key.is_empty() || value(node).is_some_and(|value| values.contains(value));
     let by_room = |offer: &Offer| index.classes.get(offer.class).nodes.iter().rev().take(BESIDE);
     let mut nodes: Vec<(u32, NodeId)> = demand.offers.iter().flat_map(by_room).copied().collect();
     nodes.sort_unstable_by_key(|(free, node)| (Reverse(*free), *node));
     let mut seen = theirs.clone();
-    nodes.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node)).take(BESIDE).collect()
+    nodes.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node) && is_with(node)).take(BESIDE).collect()
 }
 
 /// Since when a grant runs, or is held while its workers are being started.

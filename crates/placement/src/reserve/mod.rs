@@ -193,7 +193,7 @@ fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
             if !bound.exact && seat.wait > bound.wait {
                 continue;
             }
-            passed = Some((seat.wait, id));
+            passed = passed.max(Some((seat.wait, id)));
             (taken.entry(id).or_insert(node), seat)
         } else {
             let Reverse((bound, id, exact)) = again.pop()?;
