@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tessera_ledger::*;
 use tessera_placement::{CompactionOrder, CompactionPlan, MoveRefusal, compact, move_job};
 use world::history::{nodes, step};
-use world::{World, cards, job, reference_pool};
+use world::{World, cards, cases, job, reference_pool};
 
 /// A job that can be moved without loss.
 fn saving(tflops: u64, memory: u64) -> JobSpec {
@@ -279,13 +279,8 @@ fn gangs_move_whole_and_labels_hold() {
     world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
 }
 
-/// More cases on request, by the variable that proptest itself reads.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(cases(96)))]
 
     /// On any pool: a plan ends, is the same for equal states, is accepted step by step by `check` and the ledger with every law
     /// holding, stays within its budget, and never makes the largest request that fits smaller.

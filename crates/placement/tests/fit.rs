@@ -4,15 +4,9 @@
 mod world;
 
 use tessera_ledger::*;
-use world::{World, cards, job, reference_pool};
+use world::{World, cards, job, reference_pool, spanning};
 
 use CardKind::{Cpu, Gpu, Npu};
-
-fn spanning(tflops: u64, memory: u64, span: Span) -> JobSpec {
-    let mut spec = job(tflops, memory);
-    spec.virtual_card.span = span;
-    spec
-}
 
 #[test]
 fn best_fit_leaves_the_large_card_for_the_large_job() {
@@ -84,10 +78,10 @@ fn a_gang_stays_on_one_node_that_has_room_for_it() {
 fn a_virtual_card_spreads_only_as_far_as_it_may() {
     let mut world = reference_pool();
     let on_card = world.submit(job(25, 100));
-    let mut too_large = spanning(40, 100, Span::Node);
+    let mut too_large = spanning(Span::Node, job(40, 100));
     too_large.virtual_card.kinds.insert(Gpu);
     let too_large = world.submit(too_large);
-    let mut over_nodes = spanning(40, 100, Span::Pool);
+    let mut over_nodes = spanning(Span::Pool, job(40, 100));
     over_nodes.virtual_card.kinds.insert(Gpu);
     let over_nodes = world.submit(over_nodes);
     world.place();
@@ -103,12 +97,12 @@ fn a_virtual_card_spreads_only_as_far_as_it_may() {
 fn kinds_mix_only_where_allowed_and_only_when_needed() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 9, 90), (Gpu, 9, 90), (Npu, 20, 200)]));
-    let mut spec = spanning(20, 0, Span::Node);
+    let mut spec = spanning(Span::Node, job(20, 0));
     spec.virtual_card.mixed = true;
     let one_kind = world.submit(spec.clone());
     world.place();
     assert_eq!(world.slices(one_kind).iter().map(|slice| slice.card.index).collect::<Vec<_>>(), [2]);
-    let unmixed = world.submit(spanning(19, 0, Span::Node));
+    let unmixed = world.submit(spanning(Span::Node, job(19, 0)));
     assert!(world.place().is_empty());
     assert_eq!(world.job_state(unmixed), JobState::Pending);
 }
@@ -128,7 +122,7 @@ fn linked_node() -> World {
 #[test]
 fn a_virtual_card_takes_cards_that_are_close_to_one_another() {
     let mut world = linked_node();
-    let id = world.submit(spanning(30, 30, Span::Node));
+    let id = world.submit(spanning(Span::Node, job(30, 30)));
     world.place();
     assert_eq!(world.slices(id).iter().map(|slice| slice.card.index).collect::<Vec<_>>(), [1, 3, 5]);
 }
@@ -154,7 +148,7 @@ fn a_virtual_card_that_spreads_has_the_memory_asked_for_on_each_card() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 20), (Gpu, 10, 60)]));
     let with_slices = |tflops, memory, slice_memory, span| {
-        let mut spec = spanning(tflops, memory, span);
+        let mut spec = spanning(span, job(tflops, memory));
         spec.virtual_card.slice_memory = Mebibytes(slice_memory);
         spec
     };
@@ -183,7 +177,7 @@ fn a_gang_of_whole_cards_finds_those_that_only_several_models_give() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 6, 200)]));
     world.node("b", cards(&[(Gpu, 4, 50), (Gpu, 4, 100)]));
-    let mut gang = JobSpec { gang: 2, ..spanning(4, 120, Span::Node) };
+    let mut gang = JobSpec { gang: 2, ..spanning(Span::Node, job(4, 120)) };
     gang.virtual_card.whole_cards = true;
     let gang = world.submit(gang);
     world.place();
@@ -195,7 +189,7 @@ fn a_gang_of_whole_cards_finds_those_that_only_several_models_give() {
 fn a_virtual_card_of_whole_cards_mixes_kinds() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 8, 400), (Cpu, 8, 100)]));
-    let mut mixed = spanning(9, 0, Span::Node);
+    let mut mixed = spanning(Span::Node, job(9, 0));
     mixed.virtual_card.whole_cards = true;
     mixed.virtual_card.mixed = true;
     let mixed = world.submit(mixed);
@@ -218,7 +212,7 @@ fn what_waits_for_a_card_to_be_renumbered_is_tried_when_it_can_be() {
     world.finish(first);
     let allocation = world.state.job(middle).unwrap().allocation.unwrap();
     world.report(allocation, Rank(0), Observation::Unconfirmed { message: String::new() });
-    let gang = world.submit(JobSpec { gang: 2, ..spanning(3, 300, Span::Node) });
+    let gang = world.submit(JobSpec { gang: 2, ..spanning(Span::Node, job(3, 300)) });
     let mut pool = tessera_placement::Pool::new(&world.state);
     let mut decide = |world: &mut World| {
         let touched = world.state.take_touched();

@@ -8,8 +8,8 @@ mod world;
 use proptest::prelude::*;
 use tessera_ledger::{JobId, LogTime, PlanPart};
 use tessera_placement::{Decision, Limits, Pool, WaitCode};
-use world::World;
 use world::history::{RandomCard, Step, limits, nodes, step};
+use world::{World, cases};
 
 /// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one must decide the
 /// same every time.
@@ -74,13 +74,8 @@ fn too_large(world: &World) -> Vec<JobId> {
     waiting.filter(|id| code_of(world, *id) == WaitCode::ExceedsPool).collect()
 }
 
-/// More cases on request, by the variable that proptest itself reads.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(192)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(cases(192)))]
 
     #[test]
     fn a_job_for_which_the_pool_is_too_small_does_not_start_when_all_others_end(

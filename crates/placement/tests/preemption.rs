@@ -7,15 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, job};
+use world::{World, cards, cases, job, spanning};
 
 use CardKind::Gpu;
-
-fn spanning(spec: JobSpec, span: Span) -> JobSpec {
-    let mut spec = spec;
-    spec.virtual_card.span = span;
-    spec
-}
 
 fn of(queue: &str, spec: JobSpec) -> JobSpec {
     JobSpec { queue: queue.to_owned(), ..spec }
@@ -50,7 +44,7 @@ fn a_cheap_loan_does_not_shut_out_the_one_that_is_enough() {
         world.queue_of("borrower", "", (9, 1000), None, 1);
         let small = settled(&mut world, of("borrower", job(1, 1)));
         let large = settled(&mut world, of("borrower", job(9, 1)));
-        world.submit(of("owner", spanning(job(9, 1), span)));
+        world.submit(of("owner", spanning(span, job(9, 1))));
         assert_eq!(world.settle(3), vec![large], "only one may be recalled of {small} and {large}, span {span:?}");
     }
 }
@@ -64,7 +58,7 @@ fn cheap_loans_do_not_shut_out_those_that_make_room_for_a_gang() {
         world.queue_of("borrower", "", (10, 1000), None, 1);
         let held = [1, 1].map(|tflops| settled(&mut world, of("borrower", job(tflops, 60))));
         let large = [9, 9].map(|tflops| settled(&mut world, of("borrower", job(tflops, 1))));
-        world.submit(JobSpec { gang: 2, ..of("owner", spanning(job(9, 1), span)) });
+        world.submit(JobSpec { gang: 2, ..of("owner", spanning(span, job(9, 1))) });
         let mut gave_way = world.settle(3);
         gave_way.sort_unstable();
         assert_eq!(gave_way, large, "{held:?} are of no use, span {span:?}");
@@ -89,7 +83,7 @@ fn a_large_gang_takes_as_many_cards_as_it_lacks() {
         }
         submit_many(&mut world, 60, &with_priority(10, job(10, 10)));
         world.settle(3);
-        let victims = victims_of_a_gang_of_110(&mut world, spanning(job(10, 10), span));
+        let victims = victims_of_a_gang_of_110(&mut world, spanning(span, job(10, 10)));
         assert_eq!(victims.len(), 10, "60 of 160 cards are held, span {span:?}");
     }
 }
@@ -113,7 +107,7 @@ fn a_large_gang_takes_nobody_beside_whom_a_card_holds_as_many_of_it() {
         // The other 24 cards are full of jobs as large as those of the gang.
         submit_many(&mut world, 96, &on(false, with_priority(20, job(5, 1))));
         world.settle(3);
-        let victims = victims_of_a_gang_of_110(&mut world, spanning(job(5, 1), span));
+        let victims = victims_of_a_gang_of_110(&mut world, spanning(span, job(5, 1)));
         // Spread over a node, two of the gang can also be made of ten small jobs of lower priority.
         let enough = if span == Span::Card { 2 } else { 10 };
         assert_eq!(victims.len(), enough, "108 rooms are free, span {span:?}");
@@ -153,7 +147,7 @@ fn a_large_gang_takes_only_as_many_cards_of_a_node_as_its_host_has_room_for() {
         dear.node_labels.insert("full".to_owned(), "no".to_owned());
         submit_many(&mut world, 12, &dear);
         world.settle(3);
-        let victims = victims_of_a_gang_of_110(&mut world, with_host(1000, spanning(job(10, 10), span)));
+        let victims = victims_of_a_gang_of_110(&mut world, with_host(1000, spanning(span, job(10, 10))));
         assert_eq!(victims.len(), 10, "100 rooms are free, span {span:?}");
     }
 }
@@ -169,7 +163,7 @@ fn in_a_full_queue_the_room_beside_that_of_the_victims_is_used_too() {
         let mut low = of("small", with_priority(10, job(10, 10)));
         low.node_labels.insert("zone".to_owned(), "c".to_owned());
         let low = settled(&mut world, low);
-        let urgent = spanning(job(20 / u64::from(gang), 20), span);
+        let urgent = spanning(span, job(20 / u64::from(gang), 20));
         let urgent = world.submit(JobSpec { gang, ..of("small", with_priority(90, urgent)) });
         assert_eq!(world.settle(3), vec![low], "gang of {gang}, span {span:?}");
         assert_eq!(world.job_state(urgent), JobState::Running);
@@ -260,9 +254,7 @@ fn spec_of((tflops, memory, gang, cpu): RandomJob) -> JobSpec {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(
-        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(192)
-    ))]
+    #![proptest_config(ProptestConfig::with_cases(cases(192)))]
 
     #[test]
     fn no_victim_could_be_spared(
@@ -285,7 +277,7 @@ proptest! {
         world.settle(5);
         // What a gang of spreading virtual cards fits into is not found exactly.
         let gang = if span == Span::Card { urgent.2 } else { 1 };
-        let urgent = spanning(JobSpec { gang, ..spec_of((urgent.0 * 2, urgent.1, gang, urgent.3)) }, span);
+        let urgent = spanning(span, JobSpec { gang, ..spec_of((urgent.0 * 2, urgent.1, gang, urgent.3)) });
         let urgent = world.try_submit(with_priority(90, urgent));
         prop_assume!(urgent.is_some());
         let urgent = urgent.expect("others are left out");

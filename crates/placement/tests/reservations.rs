@@ -8,7 +8,7 @@ use std::time::Duration;
 use tessera_ledger::*;
 use tessera_placement::{Limits, WaitCode};
 use world::stream::{ENDLESS, PATIENCE, ROUND, Stream};
-use world::{World, card, cards, exit, job};
+use world::{World, card, cards, exit, job, spanning};
 
 use CardKind::{Cpu, Gpu, Npu};
 
@@ -17,10 +17,6 @@ const BOUND: u64 = 40;
 
 fn only(kind: CardKind, spec: JobSpec) -> JobSpec {
     JobSpec { virtual_card: VirtualCardRequest { kinds: [kind].into(), ..spec.virtual_card.clone() }, ..spec }
-}
-
-fn spanning(span: Span, spec: JobSpec) -> JobSpec {
-    JobSpec { virtual_card: VirtualCardRequest { span, ..spec.virtual_card.clone() }, ..spec }
 }
 
 fn whole(spec: JobSpec) -> JobSpec {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tessera_ledger::*;
 use world::stream::{ENDLESS, ROUND, Stream};
-use world::{World, cards, job};
+use world::{World, cards, cases, job};
 
 /// Rounds that the longest small job runs.
 const LONGEST: u64 = 4;
@@ -279,14 +279,9 @@ fn room_is_kept_for_whatever_fits_in_whatever_order_it_comes_free() {
     assert!(whatever(&nodes, &[], &stream, &large));
 }
 
-/// More cases on request, by the variable that proptest itself reads.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
-}
-
 proptest! {
     // Many a random job does not fit a random pool.
-    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(cases()) })]
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(cases(64)) })]
 
     #[test]
     fn a_large_job_starts_under_any_stream_of_small_ones(

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tessera_ledger::*;
 use world::history::{RandomCard, nodes};
-use world::{World, cards, job};
+use world::{World, cards, cases, job};
 
 /// The queues and those above them, the ones above first.
 const QUEUES: [(&str, &str); 9] = [
@@ -79,10 +79,6 @@ fn maxima_hold(world: &World) -> bool {
     world.state.queues().all(|queue| queue.settings.maximum.is_none_or(|maximum| queue.standing().within(maximum)))
 }
 
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(128)
-}
-
 /// One card that takes two slices, one of them held for good. Each queue has a small job within its guarantee and a large, more urgent
 /// one beyond it: the slice is worth far more room to the large ones than the small ones hold.
 #[test]
@@ -109,7 +105,7 @@ fn a_slice_does_not_go_round_between_what_is_guaranteed_and_what_is_lent() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(cases(128)))]
 
     #[test]
     fn a_pool_that_is_left_alone_comes_to_rest(

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tessera_ledger::*;
 use tessera_placement::{Decision, Estimate, Explanation, Pool, Preview, Unknown, WaitCode, Whom, when};
 use world::history::{Step, limits, nodes, request, step};
-use world::{World, cards, job};
+use world::{World, cards, cases, job};
 
 use CardKind::Gpu;
 
@@ -189,13 +189,8 @@ fn who_starts_in_the_place_of_others_is_told_so() {
     assert_eq!(urgent.sentence, format!("the next decision starts it in the place of job {low}"));
 }
 
-/// More cases on request, by the variable that proptest itself reads.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 
     #[test]
     fn what_is_said_of_a_job_is_what_is_done(

@@ -3,21 +3,15 @@
 mod world;
 
 use tessera_ledger::*;
-use world::{World, cards, job, reference_pool};
+use world::{World, cards, job, reference_pool, spanning};
 
 use CardKind::Gpu;
-
-fn spanning(tflops: u64, memory: u64, span: Span) -> JobSpec {
-    let mut spec = job(tflops, memory);
-    spec.virtual_card.span = span;
-    spec
-}
 
 #[test]
 fn p8_the_reference_pool_has_200_blocks_that_one_job_can_hold() {
     let mut world = reference_pool();
     assert_eq!(world.state.block_counts().free, 200);
-    let mut spec = spanning(200, 0, Span::Pool);
+    let mut spec = spanning(Span::Pool, job(200, 0));
     spec.virtual_card.mixed = true;
     let id = world.submit(spec);
     world.place();
@@ -30,7 +24,7 @@ fn p8_the_reference_pool_has_200_blocks_that_one_job_can_hold() {
 #[test]
 fn p9_fifty_tflops_on_node_0_take_blocks_1_to_50() {
     let mut world = reference_pool();
-    let mut spec = spanning(50, 500, Span::Node);
+    let mut spec = spanning(Span::Node, job(50, 500));
     spec.virtual_card.mixed = true;
     spec.node_labels.insert("number".to_owned(), "0".to_owned());
     let id = world.submit(spec);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use tessera_ledger::{NodeId, Span};
 
+use super::affinity::is_possible;
 use super::share::{Candidate, Share, candidates, divide};
-use super::spread::{left_on, teams};
+use super::spread::{given_nodes, left_on, teams};
 use super::sums::Sums;
 use super::{Placement, Short, Trial};
 use crate::demand::{Demand, Offer};
@@ -169,7 +170,7 @@ pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result
 
 /// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may be enough.
 fn sites_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = Site> {
-    let given = demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels));
+    let given = given_nodes(index, demand);
     let by_room = demand.offers.iter().filter(move |_| given.is_none()).flat_map(move |offer| {
         let least = if demand.span == Span::Pool { 1 } else { offer.need };
         index.classes.get(offer.class).nodes.range((least, NodeId(0))..).rev().map(|(_, id)| *id)
@@ -183,11 +184,9 @@ fn sites_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = S
 
 fn site_now(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> Option<Site> {
     let (compute, memory) = left_on(node, &demand.offers);
-    let (avoid, workers) = (demand.wishes.avoid(), node.host.map_or(u32::MAX, |left| demand.workers_in(left.left())));
     let enough = compute > 0 && (demand.span == Span::Pool || compute >= demand.compute && memory >= demand.memory);
-    let possible = enough
-        && workers > 0
-        && node.node.as_ref().is_some_and(|node| demand.accepts(node))
-        && (avoid.is_empty() || !index.surroundings.has(id, avoid));
-    possible.then(|| Site { cards: candidates(node, &demand.offers, demand), workers })
+    (enough && is_possible(index, demand, id, node)).then(|| Site {
+        cards: candidates(node, &demand.offers, demand),
+        workers: node.host.map_or(u32::MAX, |left| demand.workers_in(left.left())),
+    })
 }

@@ -132,12 +132,15 @@ fn divide_over(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&Val
     None
 }
 
+/// Where only some nodes are considered, or carry the labels asked for: those, so that no others are looked at.
+pub(super) fn given_nodes<'a>(index: &'a Index, demand: &'a Demand) -> Option<&'a BTreeSet<NodeId>> {
+    demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels))
+}
+
 /// The nodes that have something for a team, those with the most compute first; where one more node is enough, the smallest
 /// such node comes at that place.
 fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&Value>) -> Vec<(NodeId, (u64, u64))> {
-    // Where only some nodes are considered, or carry the labels asked for, no others are looked at.
-    let given = demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels));
-    let ids: Vec<NodeId> = match (team, rack, given) {
+    let ids: Vec<NodeId> = match (team, rack, given_nodes(index, demand)) {
         (team, Some(rack), _) => {
             let nodes = |offer: &Offer| index.zones.of(RACK_KEY, offer.class).nodes_with(rack, 1).map(|(_, id)| id);
             let ids: BTreeSet<NodeId> = team.iter().flat_map(nodes).collect();

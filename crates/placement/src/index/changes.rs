@@ -60,6 +60,14 @@ impl Changes {
         self.changed.clear();
     }
 
+    /// Takes over for a reader what changed since it was here last, each thing once; all `count` things when not all changes are remembered.
+    pub(super) fn take<'a>(&'a mut self, seen: &mut usize, count: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let before = std::mem::replace(seen, self.read());
+        let changed = self.since(before);
+        let all = if changed.is_some() { 0..0 } else { 0..count };
+        changed.into_iter().flatten().chain(all)
+    }
+
     /// What changed since a reader took over `seen` changes, each thing once; `None` when not all changes are remembered.
     pub(super) fn since(&self, seen: usize) -> Option<impl Iterator<Item = usize>> {
         let missed = self.changed.get(seen.checked_sub(self.first)?..)?;

@@ -31,7 +31,7 @@ use changes::Changes;
 use class::Classes;
 use columns::Columns;
 use followed::Followed;
-use node::{Host, NodeEntry};
+use node::{Host, NodeEntry, id_at};
 use outlines::Outlines;
 use run::{FreeRuns, Run};
 use surroundings::Surroundings;
@@ -340,12 +340,7 @@ impl Index {
 
     /// The nodes that have changed since a reader of changes was here last.
     pub(crate) fn changed_since(&mut self, seen: &mut usize) -> Vec<NodeId> {
-        let before = std::mem::replace(seen, self.changes.read());
-        let id = |position| NodeId(u32::try_from(position).expect("positions of nodes are their numbers"));
-        match self.changes.since(before) {
-            Some(changed) => changed.map(id).collect(),
-            None => (0..self.nodes.len()).map(id).collect(),
-        }
+        self.changes.take(seen, self.nodes.len()).map(id_at).collect()
     }
 
     /// Where the journal stands.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, HostRequest, Mebibytes, MilliCpus, Node, State};
+use tessera_ledger::{CardId, HostRequest, Mebibytes, MilliCpus, Node, NodeId, State};
 
 use super::card::CardEntry;
 use super::class::ClassId;
@@ -91,6 +91,11 @@ pub(crate) struct NodeEntry {
     pub(super) schedule: Option<Arc<Schedule>>,
     /// Totals of the classes that have been seen on it.
     pub(crate) totals: Vec<NodeTotal>,
+}
+
+/// The node at a position of the index: nodes are numbered from zero in order of registration.
+pub(super) fn id_at(position: usize) -> NodeId {
+    NodeId(u32::try_from(position).expect("positions of nodes are their numbers"))
 }
 
 impl NodeEntry {

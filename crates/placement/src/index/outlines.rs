@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tessera_ledger::NodeId;
 
 use super::changes::Changes;
-use super::node::NodeEntry;
+use super::node::{NodeEntry, id_at};
 use super::outline::Outline;
 use super::worth::{Ask, Place, Worth};
 use crate::price::Prices;
@@ -67,20 +67,17 @@ impl Outlines {
     /// Looks again at the nodes that have changed.
     pub(super) fn settle(&mut self, nodes: &[NodeEntry], changed: &mut Changes) {
         self.of_node.resize(nodes.len(), None);
-        let seen = std::mem::replace(&mut self.seen, changed.read());
-        match changed.since(seen) {
-            Some(changed) => changed.for_each(|position| self.look_at(position, &nodes[position])),
-            None => (0..).zip(nodes).for_each(|(position, node)| self.look_at(position, node)),
+        for position in changed.take(&mut self.seen, nodes.len()) {
+            self.look_at(id_at(position), &nodes[position]);
         }
     }
 
-    fn look_at(&mut self, position: usize, node: &NodeEntry) {
-        let outline = Outline::of(node);
+    fn look_at(&mut self, id: NodeId, node: &NodeEntry) {
+        let (position, outline) = (id.0 as usize, Outline::of(node));
         let before = self.of_node[position];
         if before.is_some_and(|id| *self.shared[id.0].outline == outline) {
             return;
         }
-        let id = NodeId(u32::try_from(position).expect("positions of nodes are their numbers"));
         if let Some(before) = before {
             self.leave(before, id);
         }

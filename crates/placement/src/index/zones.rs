@@ -10,7 +10,7 @@ use tessera_ledger::NodeId;
 use super::Index;
 use super::changes::{Changes, NOTHING};
 use super::class::ClassId;
-use super::node::NodeEntry;
+use super::node::{NodeEntry, id_at};
 
 /// Most keys for which zones are kept; those that were not used for longest are dropped, and made anew when they are asked for, which looks at
 /// every node. By its fields a key takes some 100 bytes a node, 1 MB with 10,000 nodes, and a node that changes is noted for each key: so
@@ -98,16 +98,13 @@ impl OfKey {
     /// Looks again at the nodes that have changed.
     fn settle(&mut self, key: &str, nodes: &[NodeEntry], changed: &mut Changes) {
         self.standing.resize_with(nodes.len(), Standing::default);
-        let seen = std::mem::replace(&mut self.seen, changed.read());
-        match changed.since(seen) {
-            Some(changed) => changed.for_each(|position| self.look_at(key, position, &nodes[position])),
-            None => (0..).zip(nodes).for_each(|(position, node)| self.look_at(key, position, node)),
+        for position in changed.take(&mut self.seen, nodes.len()) {
+            self.look_at(key, id_at(position), &nodes[position]);
         }
     }
 
-    fn look_at(&mut self, key: &str, position: usize, node: &NodeEntry) {
-        let id = NodeId(u32::try_from(position).expect("positions of nodes are their numbers"));
-        let standing = &mut self.standing[position];
+    fn look_at(&mut self, key: &str, id: NodeId, node: &NodeEntry) {
+        let standing = &mut self.standing[id.0 as usize];
         let left = node.totals.iter().filter(|total| total.free > 0).map(|total| (total.class, total.free));
         let free: Vec<(ClassId, u32)> = left.collect();
         let value = node.node.as_ref().and_then(|node| node.description.label(key));

@@ -5,6 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use tessera_ledger::NodeId;
 
+use super::briefs::entry;
 use super::wait::Wait;
 
 /// What is known of a node.
@@ -29,9 +30,7 @@ impl Bounds {
         let order: BTreeSet<(Wait, NodeId)> = bounds.collect();
         let mut of_node = Vec::new();
         for (wait, id) in &order {
-            let position = id.0 as usize;
-            of_node.resize(of_node.len().max(position + 1), None);
-            of_node[position] = Some(Bound { wait: *wait, exact: false });
+            *entry(&mut of_node, id.0 as usize) = Some(Bound { wait: *wait, exact: false });
         }
         Self { of_node, order }
     }
@@ -47,11 +46,7 @@ impl Bounds {
 
     /// Notes what was found out of a node; `None`: it has no seat.
     pub(super) fn set(&mut self, id: NodeId, bound: Option<Bound>) {
-        let position = id.0 as usize;
-        if self.of_node.len() <= position {
-            self.of_node.resize(position + 1, None);
-        }
-        let before = std::mem::replace(&mut self.of_node[position], bound);
+        let before = std::mem::replace(entry(&mut self.of_node, id.0 as usize), bound);
         let [before, now] = [before, bound].map(|bound| bound.map(|bound| (bound.wait, id)));
         if before != now {
             before.map(|before| self.order.remove(&before));

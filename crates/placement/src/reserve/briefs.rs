@@ -54,7 +54,7 @@ impl Briefs {
 }
 
 /// An entry of a column that is made as long as it must be.
-fn entry<T: Clone + Default>(column: &mut Vec<T>, position: usize) -> &mut T {
+pub(super) fn entry<T: Clone + Default>(column: &mut Vec<T>, position: usize) -> &mut T {
     if column.len() <= position {
         column.resize(position + 1, T::default());
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::NodeId;
 
+use super::briefs::entry;
 use super::wait::Wait;
 use crate::demand::Demand;
 use crate::fit::sums::Sums;
@@ -19,11 +20,7 @@ pub(super) struct Parts {
 impl Parts {
     /// Notes what a node gives; `None`: nothing.
     pub(super) fn set(&mut self, id: NodeId, part: Option<(Wait, Sums)>) {
-        let position = id.0 as usize;
-        if self.of_node.len() <= position {
-            self.of_node.resize(position + 1, None);
-        }
-        if let Some((wait, sums)) = std::mem::replace(&mut self.of_node[position], part) {
+        if let Some((wait, sums)) = std::mem::replace(entry(&mut self.of_node, id.0 as usize), part) {
             self.order.remove(&(wait, id));
             self.all.minus(&sums);
         }

@@ -26,6 +26,16 @@ impl Default for World {
     }
 }
 
+/// How many random cases a property is tried on: so many, or on request as many as the variable says that proptest itself reads.
+pub fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+}
+
+/// A job whose virtual cards may spread so far.
+pub fn spanning(span: Span, spec: JobSpec) -> JobSpec {
+    JobSpec { virtual_card: VirtualCardRequest { span, ..spec.virtual_card.clone() }, ..spec }
+}
+
 /// A healthy simulated card.
 pub fn card(index: u32, kind: CardKind, tflops: u64, memory: u64) -> CardDescription {
     CardDescription {
