@@ -145,12 +145,8 @@ fn place_or_undo(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option
 /// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each value of
 /// the label. Looks at every node that is considered.
 fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
-    let considered: Vec<NodeId> = match &demand.within {
-        Some(within) => within.iter().copied().collect(),
-        None => index.nodes().map(|(id, _)| id).collect(),
-    };
     let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
-    let nodes = considered.into_iter().filter(possible);
+    let nodes = considered(index, demand).into_iter().filter(possible);
     if demand.wishes.together().is_empty() {
         return vec![nodes.collect()];
     }
@@ -176,6 +172,14 @@ fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
     ranked.into_iter().map(|(_, _, nodes)| nodes).collect()
 }
 
+/// The nodes that a demand considers, whatever they carry.
+pub(crate) fn considered(index: &Index, demand: &Demand) -> Vec<NodeId> {
+    match &demand.within {
+        Some(within) => within.iter().copied().collect(),
+        None => index.nodes().map(|(id, _)| id).collect(),
+    }
+}
+
 /// A demand for each region of `together` that could ever hold it; the demand itself when it has no such wish.
 pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
     let key = demand.wishes.together();
@@ -183,9 +187,8 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
         return vec![demand.clone()];
     }
     let mut regions: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
-    for (id, node) in index.nodes() {
-        let considered = demand.within.as_ref().is_none_or(|within| within.contains(&id));
-        if let Some(value) = node.node.as_ref().and_then(|node| node.description.label(key)).filter(|_| considered) {
+    for id in considered(index, demand) {
+        if let Some(value) = index.ledger_node(id).and_then(|node| node.description.label(key)) {
             regions.entry(value).or_default().insert(id);
         }
     }

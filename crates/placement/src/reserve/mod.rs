@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 
 use crate::demand::Demand;
-use crate::fit::affinity::demands_by_region;
+use crate::fit::affinity::{considered, demands_by_region};
 use crate::index::Index;
 use bounds::{Bound, Bounds};
 use outlook::{Ends, Outlook, Seat};
@@ -129,12 +129,8 @@ impl<'a> Sought<'a> {
 /// The best choice of all.
 fn anywhere(sought: Sought<'_>) -> Option<Choice> {
     let choices = demands_by_region(sought.index, sought.demand).into_iter().filter_map(|demand| {
-        let ids: Vec<NodeId> = match &demand.within {
-            Some(nodes) => nodes.iter().copied().collect(),
-            None => sought.index.nodes().map(|(id, _)| id).collect(),
-        };
         let sought = Sought { demand: &demand, ..sought };
-        among(sought, &mut Nodes::of(sought, &ids))
+        among(sought, &mut Nodes::of(sought, &considered(sought.index, &demand)))
     });
     choices.min_by_key(|choice| choice.wait)
 }

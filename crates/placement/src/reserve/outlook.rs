@@ -164,13 +164,9 @@ impl<'a> Outlook<'a> {
         Some(Seat { wait: seat.wait.max(around), ..seat })
     }
 
-    /// No more than how long the first seat takes; cheap.
+    /// No more than how long the first seat of a virtual card that spreads takes; cheap.
     pub(super) fn first_bound(&self) -> Option<Wait> {
-        let first = match self.demand.span {
-            Span::Card => self.on_one_card(&BTreeMap::new())?.wait,
-            Span::Node | Span::Pool => self.bound(1)?,
-        };
-        Some(first.max(self.surroundings(1)?))
+        Some(self.bound(1)?.max(self.surroundings(1)?))
     }
 
     fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Seat> {
