@@ -3,11 +3,14 @@
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tessera_api::v1::{GetClusterStatusRequest, GetPoolRequest, Node, NodeState};
 use tessera_client::{Address, Client, Settings};
@@ -121,6 +124,8 @@ impl Pool {
     /// When something does not start; the processes' logs are printed.
     pub async fn start(options: Options) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
+        // Workers have identities of their own and write into it.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
         let mut pool = Self { nodes: vec![], members: vec![], folder };
         for place in 0..options.members {
             pool.prepare_member(place, &options)?;
@@ -145,6 +150,17 @@ impl Pool {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// A new folder below it in which workers of any job may make and remove what they like.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn shared_folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder().join(name);
+        std::fs::create_dir(&folder)?;
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
+        Ok(folder)
     }
 
     fn prepare_member(&mut self, place: usize, options: &Options) -> Result<()> {
@@ -327,6 +343,29 @@ impl Pool {
     /// Kills a member with SIGKILL.
     pub fn kill_member(&mut self, place: usize) {
         self.members[place].process = None;
+    }
+
+    /// The live processes of the workers of a node, whatever they forked.
+    #[must_use]
+    pub fn processes_on(&self, place: usize) -> Vec<i32> {
+        let mark = format!("TESSERA_WORKER_DIR={}/", self.nodes[place].data.display());
+        crate::process::live_with_variable(mark.as_bytes())
+    }
+
+    /// Kills the supervisors of a node's workers with SIGKILL.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn kill_supervisors(&self, place: usize) -> Result<()> {
+        let mut killed = 0;
+        for folder in std::fs::read_dir(self.nodes[place].data.join("workers"))? {
+            let Ok(text) = std::fs::read(folder?.path().join("status.json")) else { continue };
+            let status: serde_json::Value = serde_json::from_slice(&text)?;
+            let pid = status["supervisor"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+            killed += usize::from(pid.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()));
+        }
+        ensure!(killed > 0, "{} has no supervisor", self.nodes[place].name);
+        Ok(())
     }
 
     /// Kills an agent with SIGKILL.

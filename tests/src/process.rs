@@ -84,3 +84,16 @@ impl Drop for Process {
         }
     }
 }
+
+/// Live processes whose environment has a variable that begins like this.
+#[must_use]
+pub fn live_with_variable(beginning: &[u8]) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    // A zombie has no environment any more, and computes nothing.
+    pids.filter(|pid| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(beginning))
+    })
+    .collect()
+}

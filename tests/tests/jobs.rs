@@ -142,8 +142,7 @@ async fn a_thousand_short_jobs_run_once_each() -> Result<()> {
     let lease = [1_000, 9_000, 12_000, 20_000];
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 24)]; 2], lease, ..Options::default() }).await?;
     let client = pool.client();
-    let marks = pool.folder().join("marks");
-    std::fs::create_dir(&marks)?;
+    let marks = pool.shared_folder("marks")?;
     let mut jobs = Vec::new();
     for number in 0..1000 {
         // Appending is how a second run would show.

@@ -18,9 +18,7 @@ struct Diary(PathBuf);
 
 impl Diary {
     fn new(pool: &Pool, name: &str) -> Result<Self> {
-        let folder = pool.folder().join(name);
-        std::fs::create_dir(&folder)?;
-        Ok(Self(folder))
+        Ok(Self(pool.shared_folder(name)?))
     }
 
     /// A program that writes down each of its runs, saves itself when it is told to stop (while `gate` is there it takes its time), and

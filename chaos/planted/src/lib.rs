@@ -55,6 +55,8 @@ bugs! {
     SnapshotWithoutLast = "snapshot-without-last",
     /// A kill counts as done once the signal was sent.
     KillBelieved = "kill-believed",
+    /// The silence of a node that cannot end what its work forked is taken for a stop.
+    SilenceBelieved = "silence-believed",
 }
 
 impl fmt::Display for Bug {

@@ -11,7 +11,6 @@ use tessera_agent::boot::BootTime;
 use tessera_agent::host::{Host, Line, Wanted};
 use tessera_agent::node::{LaunchOrder, Node, NodeFacts, WorkerRecord};
 use tessera_agent::supervisor::message::Request;
-use tessera_agent::supervisor::status::{Cause, Phase};
 use tessera_agent::worker::{Term, WorkerId};
 use tessera_api::v1 as wire;
 use tessera_client::{Address, SessionConnector};
@@ -38,6 +37,8 @@ pub async fn run(
         address: format!("{name}:7500"),
         worker_host: name.clone(),
         boot_id: machine.boot_id(),
+        start_nonce: format!("{}-{}", machine.boot_id(), identity.incarnation),
+        containment: machine.containment(),
         ..NodeFacts::default()
     };
     let workers: Vec<WorkerRecord> =
@@ -97,6 +98,11 @@ impl Host for SimulatedHost {
         })
     }
 
+    fn readdress(&self, _worker: WorkerId, _order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()> {
+        // Simulated programs read no files.
+        Box::pin(std::future::ready(()))
+    }
+
     fn forget(&self, worker: WorkerId, _retention: Option<std::time::Duration>) -> BoxFuture<'static, ()> {
         let machine = self.machine.clone();
         Box::pin(async move {
@@ -107,12 +113,9 @@ impl Host for SimulatedHost {
 }
 
 async fn launch(machine: Machine, mut line: Line, order: LaunchOrder) {
-    if let Err(error) = machine.create(&order) {
-        line.status.phase = Phase::Stopped;
-        line.status.cause = Some(Cause::StartFailed);
-        line.status.message = error;
-        line.tell().await;
-        return;
+    if machine.create(&order).is_err() {
+        // As the real one: it was here before, and is searched for.
+        return conclude(&machine, &mut line).await;
     }
     sleep(machine.flush_time()).await;
     let (_starter, notices) = machine.supervise(&order);

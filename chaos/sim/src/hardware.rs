@@ -5,7 +5,7 @@
 //! and record it. All of it survives the crash of an agent, and runs on while one is stopped; only the loss of the machine
 //! itself ends it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -194,11 +194,18 @@ struct Inner {
     identity: Identity,
     folders: BTreeMap<WorkerId, Folder>,
     supervised: BTreeMap<WorkerId, Supervised>,
+    /// Whether every process of a worker ends with its supervisor here.
+    contained: bool,
+    /// Workers whose supervisor was killed and whose forks compute on.
+    orphans: BTreeSet<WorkerId>,
     slow_disk: Duration,
     starved: bool,
     story: Story,
     world: World,
 }
+
+/// One in so many machines cannot end what its workers forked.
+const UNCONTAINED: u32 = 3;
 
 /// The agent that started a supervisor: without its word to begin, its end is the supervisor's end.
 pub struct Starter {
@@ -229,6 +236,8 @@ impl Machine {
             identity: Identity { uid, ..Identity::default() },
             folders: BTreeMap::new(),
             supervised: BTreeMap::new(),
+            contained: !SmallRng::seed_from_u64(!seed).random_ratio(1, UNCONTAINED),
+            orphans: BTreeSet::new(),
             slow_disk: Duration::ZERO,
             starved: false,
             story,
@@ -249,6 +258,17 @@ impl Machine {
     /// The present boot.
     pub fn boot_id(&self) -> String {
         self.inner().boot_id()
+    }
+
+    /// What of a worker ends by itself with its supervisor here.
+    pub fn containment(&self) -> wire::Containment {
+        let whole = self.is_contained();
+        wire::Containment { whole, missing: if whole { String::new() } else { "a simulated old kernel".to_owned() } }
+    }
+
+    /// Whether every process of a worker ends with its supervisor here.
+    pub fn is_contained(&self) -> bool {
+        self.inner().contained
     }
 
     /// An agent starts: its identity, and what it finds.
@@ -356,6 +376,10 @@ impl Machine {
         if status.is_final() {
             return status;
         }
+        if inner.orphans.remove(&worker) {
+            inner.world.tear_away(&inner.name, worker);
+        }
+        let Some(folder) = inner.folders.get_mut(&worker) else { return status };
         let reason = if status.boot_id == boot_id { "its supervisor ended" } else { "the node was restarted" };
         status.phase = Phase::Stopped;
         if status.cause.is_none() {
@@ -383,20 +407,26 @@ impl Machine {
         }
     }
 
-    /// Kills one of the supervisors, and with it the worker.
+    /// Kills one of the supervisors, and with it the worker; where the machine cannot give that, what it forked computes on
+    /// until somebody searches for it.
     pub fn kill_supervisor(&self, draw: usize) -> Option<WorkerId> {
         let mut inner = self.inner();
         let all: Vec<WorkerId> = inner.supervised.keys().copied().collect();
         let worker = *all.get(draw.checked_rem(all.len())?)?;
         inner.supervised.remove(&worker);
-        inner.world.tear_away(&inner.name, worker);
+        if inner.contained {
+            inner.world.tear_away(&inner.name, worker);
+        } else {
+            inner.orphans.insert(worker);
+        }
         Some(worker)
     }
 
     /// The machine loses power and boots again at once: every process is gone, and so is what was not flushed.
     pub fn lose_power(&self) {
         let mut inner = self.inner();
-        for worker in std::mem::take(&mut inner.supervised).into_keys() {
+        let orphans = std::mem::take(&mut inner.orphans);
+        for worker in std::mem::take(&mut inner.supervised).into_keys().chain(orphans) {
             inner.world.tear_away(&inner.name, worker);
         }
         inner.folders.retain(|_, folder| folder.durable);

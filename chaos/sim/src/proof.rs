@@ -67,6 +67,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::AcknowledgedBeforeFsync => Some(Script::Blackouts),
         Bug::PlanNotValidated => Some(Script::StalePlans),
         Bug::KillBelieved => Some(Script::Moves),
+        Bug::SilenceBelieved => Some(Script::Bereaved),
         _ => None,
     }
 }

@@ -41,6 +41,9 @@ pub enum Script {
     /// One node after the other is so busy that its supervisors get no turn for longer than a lease lasts, while leases are renewed and
     /// programs end.
     Starved,
+    /// On a node that cannot end what its workers forked, the agent and every supervisor are killed, and for longer than a lease
+    /// lasts nobody looks after the rest.
+    Bereaved,
 }
 
 /// A fault that a script has for some moment.
@@ -81,7 +84,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -91,6 +94,7 @@ impl Script {
         Self::Rolling,
         Self::Moves,
         Self::Starved,
+        Self::Bereaved,
     ];
 
     /// Its name on the command line.
@@ -105,6 +109,7 @@ impl Script {
             Self::Rolling => "rolling",
             Self::Moves => "moves",
             Self::Starved => "starved",
+            Self::Bereaved => "bereaved",
         }
     }
 
@@ -135,6 +140,7 @@ impl Script {
             Self::Rolling => rolling(pool),
             Self::Moves => moves(pool),
             Self::Starved => starved(pool),
+            Self::Bereaved => bereaved(pool)?,
         })
     }
 }
@@ -191,4 +197,20 @@ fn moves(pool: &Simulation) -> Vec<Scheduled> {
 fn starved(pool: &Simulation) -> Vec<Scheduled> {
     let turns = (0u64..16).zip((0..pool.nodes.len()).cycle());
     turns.map(|(turn, place)| at(turn * 2_000, 3_500, Fault::Starve(place))).collect()
+}
+
+/// `None` while no such node works.
+fn bereaved(pool: &Simulation) -> Option<Vec<Scheduled>> {
+    let works = |place: &usize| {
+        let machine = &pool.nodes[*place].machine;
+        !machine.is_contained() && machine.supervisors() > 0
+    };
+    // In a pool where every node ends what was forked, the same harms nobody.
+    let place = (0..pool.nodes.len()).find(works).or_else(|| {
+        let contained = pool.nodes.iter().all(|node| node.machine.is_contained());
+        (0..pool.nodes.len()).find(|place| contained && pool.nodes[*place].machine.supervisors() > 0)
+    })?;
+    let supervisors = pool.nodes[place].machine.supervisors();
+    let kills = (0..supervisors).map(|_| at(20, 1, Fault::KillSupervisor(place)));
+    Some(std::iter::once(at(0, 40_000, Fault::CrashAgent(place))).chain(kills).collect())
 }

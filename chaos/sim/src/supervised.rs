@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tessera_agent::boot::BootTime;
+use tessera_agent::config::LONGEST_LEASE;
 use tessera_agent::node::{LaunchOrder, policy_of};
 use tessera_agent::process::ProcessId;
 use tessera_agent::supervisor::machine::{Effect, Event, Machine, Now, Rules};
@@ -110,6 +111,7 @@ impl Supervised {
                 .and_then(|limit| limit.try_into().ok())
                 .filter(|limit: &Duration| !limit.is_zero()),
             kill_confirmation: KILL_CONFIRMATION,
+            longest_lease: LONGEST_LEASE,
         };
         let own = order.order.slices.iter().filter(|placed| placed.rank == order.worker.rank.0);
         let blocks = own

@@ -4,11 +4,13 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::join_all;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, umask};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tessera_actor::{ActorMeters, Supervisor};
@@ -31,11 +33,12 @@ use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve_logs;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::retention::remove_expired_output;
+use crate::supervisor::probe::whole_trees_end;
 use crate::supervisor::status::Status;
-use crate::worker::Fence;
 use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::link::ask_status;
+use crate::worker::{AccountError, Accounts, Fence, RunAs};
 
 /// An agent cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +67,15 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
+    /// Workers could not reach their own folders.
+    #[error(
+        "workers run under identities of their own and could not pass through {}; let others pass (chmod o+x), use another data folder, or set `run_as` to `agent`",
+        .0.display()
+    )]
+    Impassable(PathBuf),
+    /// An identity for workers cannot be had.
+    #[error(transparent)]
+    Account(#[from] AccountError),
     /// Another agent uses the data folder.
     #[error("another agent uses the data folder {}; one folder belongs to one agent", .0.display())]
     Taken(PathBuf),
@@ -88,6 +100,8 @@ pub struct Agent {
     logs: TcpListener,
     http: Option<TcpListener>,
     boot_id: String,
+    accounts: Accounts,
+    containment: wire::Containment,
     _lock: Flock<File>,
 }
 
@@ -98,14 +112,21 @@ impl Agent {
     /// What cannot be had, and what to do about it.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         config.validate()?;
+        // What the agent writes is nobody else's to read, unless it says so.
+        umask(Mode::from_bits_truncate(0o077));
         let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         std::fs::create_dir_all(&config.data_dir).map_err(unusable)?;
         // Relative paths would mean something else to supervisors, which start in other folders.
         let config = AgentConfig { data_dir: config.data_dir.canonicalize().map_err(unusable)?, ..config };
         let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         let lock = lock(&config)?;
-        let identity = Identity::begin(&config.data_dir)?;
+        let identity = Identity::begin(&config.data_dir, config.data_dir_moved)?;
         let folders = WorkerFolders::open(&config.data_dir).map_err(unusable)?;
+        let accounts = Accounts::new(config.run_as, &config.worker_groups)?;
+        if config.run_as != RunAs::Agent {
+            check_passable(&config.data_dir)?;
+        }
+        let containment = find_containment().await;
         let devices = find_devices(&config).await?;
         let members = config.members.iter().map(|member| member.parse()).collect::<Result<Vec<_>, BadAddress>>()?;
         let connector = SessionConnector::new(&members, Settings::default()).map_err(AgentError::Client)?;
@@ -124,6 +145,8 @@ impl Agent {
             logs,
             http,
             boot_id,
+            accounts,
+            containment,
             _lock: lock,
         })
     }
@@ -153,11 +176,11 @@ impl Agent {
         let (address, inbox) = post(&meters);
         let unusable = |source| AgentError::DataFolder { path: self.config.data_dir.clone(), source };
         let found = self.folders.search().map_err(unusable)?;
-        for (path, reason) in &found.damaged {
-            tracing::error!(folder = %path.display(), reason, "a worker's folder is damaged and was left as it is");
+        for FoundWorker { worker, damage, .. } in found.iter().filter(|found| !found.damage.is_empty()) {
+            tracing::error!(%worker, ?damage, "a worker's folder is damaged; what is left of the worker is searched for");
         }
         let facts = self.facts().map_err(unusable)?;
-        let workers = self.records(found.workers).await;
+        let workers = self.records(found).await;
         let cards = cards_of(&self.devices);
         let folders_of_data = self.config.data_dirs.clone();
         let data = tokio::task::spawn_blocking(move || names_in(&folders_of_data)).await.unwrap_or_default();
@@ -170,6 +193,9 @@ impl Agent {
             cgroup_root: self.config.effective_cgroup_root(),
             bounds: self.config.limits.clone(),
             supervisor: self.config.supervisor.clone(),
+            accounts: self.accounts,
+            contained: self.containment.whole,
+            addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
         };
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
@@ -193,10 +219,11 @@ impl Agent {
     async fn records(&self, found: Vec<FoundWorker>) -> Vec<WorkerRecord> {
         let record = async |found: FoundWorker| {
             let fence = Fence { term: self.identity.highest_term, epoch: found.worker.epoch };
-            let unknown = || Status::new(found.worker, found.order.job_id, fence, self.boot_id.clone());
+            let job = found.order.as_ref().map_or(0, |order| order.job_id);
+            let unknown = || Status::new(found.worker, job, fence, self.boot_id.clone());
             let kept = found.status.unwrap_or_else(unknown);
             let newest = if kept.is_final() { None } else { ask_status(&self.folders.of(found.worker)).await };
-            WorkerRecord::found(newest.unwrap_or(kept), Some(Arc::new(found.order)))
+            WorkerRecord::found(newest.unwrap_or(kept), found.order.map(Arc::new))
         };
         join_all(found.into_iter().map(record)).await
     }
@@ -219,6 +246,8 @@ impl Agent {
             worker_host: self.config.worker_host.clone(),
             labels: self.config.labels.clone(),
             boot_id: self.boot_id.clone(),
+            start_nonce: uuid::Uuid::new_v4().to_string(),
+            containment: self.containment.clone(),
             host: Some(capacity_to_wire(self.host_capacity()?)),
         })
     }
@@ -232,6 +261,33 @@ fn lock(config: &AgentConfig) -> Result<Flock<File>, AgentError> {
         nix::errno::Errno::EWOULDBLOCK => AgentError::Taken(config.data_dir.clone()),
         other => unusable(other.into()),
     })
+}
+
+/// Whether whoever is not the owner can pass through a folder and all above it.
+fn check_passable(data: &Path) -> Result<(), AgentError> {
+    for folder in data.ancestors() {
+        let unusable = |source| AgentError::DataFolder { path: folder.to_owned(), source };
+        if std::fs::metadata(folder).map_err(unusable)?.permissions().mode() & 0o001 == 0 {
+            return Err(AgentError::Impassable(folder.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// What of a worker this host ends by itself; what it does not is said once, loudly.
+async fn find_containment() -> wire::Containment {
+    let tried = tokio::task::spawn_blocking(whole_trees_end).await;
+    match tried.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(()) => wire::Containment { whole: true, missing: String::new() },
+        Err(missing) => {
+            tracing::warn!(
+                missing,
+                "what workers fork may outlive their supervisors here, so that the silence of this node is never taken for a \
+                 stop of its work: its blocks are granted again only when it is back, or an operator says that it is dead"
+            );
+            wire::Containment { whole: false, missing }
+        }
+    }
 }
 
 async fn find_devices(config: &AgentConfig) -> Result<NodeDevices, AgentError> {

@@ -8,7 +8,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::unistd::geteuid;
+
 use crate::offer::HostOffer;
+use crate::worker::RunAs;
 
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;
@@ -52,7 +55,12 @@ pub struct Limits {
     pub output_retention: Duration,
     /// How long a kill may take before it is reported as unconfirmed (it is tried further).
     pub kill_confirmation: Duration,
+    /// How far from now a lease may reach at most, whoever grants it.
+    pub longest_lease: Duration,
 }
+
+/// How far a lease may reach unless configured otherwise: far longer than any pool's, and not for ever.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
 impl Default for Limits {
     fn default() -> Self {
@@ -61,6 +69,7 @@ impl Default for Limits {
             output_files: 4,
             output_retention: Duration::from_secs(7 * 24 * 3600),
             kill_confirmation: Duration::from_secs(3),
+            longest_lease: LONGEST_LEASE,
         }
     }
 }
@@ -72,6 +81,8 @@ pub struct AgentConfig {
     pub node_name: String,
     /// Folder for the agent's identity, the workers and their output. Must outlive reboots.
     pub data_dir: PathBuf,
+    /// The operator's word that the data folder was moved here, and is used nowhere else.
+    pub data_dir_moved: bool,
     /// `host:port` of members; one that answers is enough.
     pub members: Vec<String>,
     /// Where members read logs from this agent (gRPC). Port 0 takes any.
@@ -88,6 +99,10 @@ pub struct AgentConfig {
     pub cards: CardSource,
     /// Control group under which workers run, relative to each hierarchy's root; `None`: `tessera/<node name>`.
     pub cgroup_root: Option<String>,
+    /// Whom workers run as.
+    pub run_as: RunAs,
+    /// Groups that every worker gets, such as those that own device files. With [`RunAs::Agent`] workers have the agent's.
+    pub worker_groups: Vec<String>,
     /// What of the host is offered to workers beside the cards.
     pub host: HostOffer,
     /// Folders whose entries are data that jobs read; jobs that read them are better placed here.
@@ -107,6 +122,7 @@ impl AgentConfig {
         Self {
             node_name: node_name.into(),
             data_dir: data_dir.into(),
+            data_dir_moved: false,
             members,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
@@ -115,6 +131,8 @@ impl AgentConfig {
             labels: BTreeMap::new(),
             cards: CardSource::default(),
             cgroup_root: None,
+            run_as: RunAs::default(),
+            worker_groups: Vec::new(),
             host: HostOffer::default(),
             data_dirs: Vec::new(),
             data_scan: Duration::from_secs(30),
@@ -161,6 +179,13 @@ impl AgentConfig {
             return Err(ConfigError::new("data_scan", "it is below 100ms", "look at most ten times a second"));
         }
         check_cgroup_root(&self.effective_cgroup_root())?;
+        if self.run_as != RunAs::Agent && !geteuid().is_root() {
+            return Err(ConfigError::new(
+                "run_as",
+                "only root can give workers identities of their own",
+                "run the agent as root, or set it to `agent`",
+            ));
+        }
         self.limits.validate()
     }
 }
@@ -175,6 +200,9 @@ impl Limits {
         }
         if self.kill_confirmation.is_zero() {
             return Err(ConfigError::new("kill_confirmation", "it is zero", "give a kill at least some milliseconds"));
+        }
+        if self.longest_lease < Duration::from_secs(1) {
+            return Err(ConfigError::new("longest_lease", "it is below 1s", "give more than the pool's kill_after"));
         }
         Ok(())
     }

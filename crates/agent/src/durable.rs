@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 /// Replaces the file by `content` so that a crash at any moment leaves the old or the new content: written beside it,
@@ -25,6 +26,18 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 pub fn replace_soon(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = beside(path)?;
     fs::write(&beside, content)?;
+    fs::rename(&beside, path)
+}
+
+/// As [`replace_soon`], and whoever could read the old file can read the new one: owner, group and mode are taken over.
+///
+/// # Errors
+/// What the file system says; also when there is no old file.
+pub fn replace_soon_like(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (beside, old) = (beside(path)?, fs::metadata(path)?);
+    fs::write(&beside, content)?;
+    chown(&beside, Some(old.uid()), Some(old.gid()))?;
+    fs::set_permissions(&beside, old.permissions())?;
     fs::rename(&beside, path)
 }
 

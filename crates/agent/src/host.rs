@@ -4,10 +4,13 @@
 //! A real agent stands on processes, control groups and files (`ProcessHost`); a simulated one on a model of them.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tessera_actor::{Address, TellError};
+use tessera_api::v1 as wire;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -18,7 +21,7 @@ use crate::node::{Event, LaunchOrder};
 use crate::shell::Input;
 use crate::supervisor::message::Request;
 use crate::supervisor::status::{Cause, Status};
-use crate::worker::launch::Launcher;
+use crate::worker::launch::{Launcher, group_name};
 use crate::worker::link::Link;
 use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
 
@@ -39,6 +42,8 @@ pub trait Host: Send + 'static {
     fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()>;
     /// Takes over a worker that an earlier agent started, and stays with it to its end.
     fn adopt(&self, line: Line) -> BoxFuture<'static, ()>;
+    /// Brings the file of a worker's virtual card up to date with its newest order.
+    fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()>;
     /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and then
     /// nothing of it is needed any more.
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
@@ -108,7 +113,9 @@ pub(crate) struct ProcessHost {
 impl ProcessHost {
     fn link(&self, line: Line) -> Link {
         let Limits { kill_confirmation, .. } = self.launcher.bounds;
-        Link { folder: self.launcher.folders.of(line.status.worker), line, patience: kill_confirmation }
+        let worker = line.status.worker;
+        let cgroup = group_name(&self.launcher.cgroup_root, worker);
+        Link { folder: self.launcher.folders.of(worker), cgroup, line, patience: kill_confirmation }
     }
 }
 
@@ -136,6 +143,13 @@ impl Host for ProcessHost {
 
     fn adopt(&self, line: Line) -> BoxFuture<'static, ()> {
         Box::pin(self.link(line).adopt(self.launcher.clone()))
+    }
+
+    fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()> {
+        // The order of the calls is the order of the orders.
+        static ORDERS: AtomicU64 = AtomicU64::new(1);
+        let (launcher, number) = (self.launcher.clone(), ORDERS.fetch_add(1, Ordering::Relaxed));
+        Box::pin(async move { launcher.readdress(worker, order, number).await })
     }
 
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {

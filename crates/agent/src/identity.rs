@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +27,34 @@ pub struct Identity {
     pub highest_term: Term,
     /// The pool; empty before the first session.
     pub cluster_id: String,
+    /// Where the folder was when the identity was used last; absent in those of earlier releases.
+    #[serde(default)]
+    pub place: Option<Place>,
+}
+
+/// Where a data folder lies. A copy lies somewhere else, and must not speak for the same node: its agent would know nothing of
+/// the work that the other one runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The host, by `/etc/machine-id`; empty where there is none.
+    pub machine: String,
+    /// The folder's inode.
+    pub inode: u64,
+}
+
+impl Place {
+    /// Of a folder on this host.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn of(data: &Path) -> io::Result<Self> {
+        let machine = match fs::read_to_string("/etc/machine-id") {
+            Ok(id) => id.trim().to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Self { machine, inode: fs::metadata(data)?.ino() })
+    }
 }
 
 /// The identity cannot be had.
@@ -39,6 +68,15 @@ pub enum IdentityError {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// The folder is a copy of another one, or was moved.
+    #[error(
+        "the data folder {} was copied or moved from another place or host, where an agent may still speak for the node; empty it to make this a node of its own, or, if the other folder is not used any more, start the agent once with --moved-data-dir",
+        path.display()
+    )]
+    Copied {
+        /// The folder.
+        path: PathBuf,
     },
     /// The file does not hold an identity.
     #[error(
@@ -55,12 +93,14 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// Reads the identity, or makes one at the first start, and raises the incarnation.
+    /// Reads the identity, or makes one at the first start, and raises the incarnation. `moved` is the operator's word that
+    /// the folder lies elsewhere than before and is used here only.
     ///
     /// # Errors
-    /// When the file cannot be read, understood or kept.
-    pub fn begin(data: &Path) -> Result<Self, IdentityError> {
+    /// When the file cannot be read, understood or kept, or when the folder is a copy.
+    pub fn begin(data: &Path, moved: bool) -> Result<Self, IdentityError> {
         let path = data.join(FILE);
+        let place = Place::of(data).map_err(|source| IdentityError::File { path: path.clone(), source })?;
         let mut identity = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|source| IdentityError::Damaged { path: path.clone(), source })?,
@@ -69,9 +109,14 @@ impl Identity {
                 incarnation: 0,
                 highest_term: Term(0),
                 cluster_id: String::new(),
+                place: None,
             },
             Err(source) => return Err(IdentityError::File { path, source }),
         };
+        if !moved && identity.place.as_ref().is_some_and(|before| *before != place) {
+            return Err(IdentityError::Copied { path: data.to_owned() });
+        }
+        identity.place = Some(place);
         identity.incarnation += 1;
         identity.keep(data)?;
         Ok(identity)
@@ -132,19 +177,32 @@ mod tests {
     #[test]
     fn the_uid_stays_and_the_incarnation_rises() {
         let data = tempfile::tempdir().expect("a temporary folder");
-        let first = Identity::begin(data.path()).expect("writable");
+        let first = Identity::begin(data.path(), false).expect("writable");
         assert_eq!((first.incarnation, first.highest_term), (1, Term(0)));
         let kept = Identity { highest_term: Term(7), cluster_id: "pool".to_owned(), ..first.clone() };
         kept.keep(data.path()).expect("writable");
-        let second = Identity::begin(data.path()).expect("readable");
+        let second = Identity::begin(data.path(), false).expect("readable");
         assert_eq!(second, Identity { incarnation: 2, ..kept });
+    }
+
+    #[test]
+    fn a_copied_folder_is_refused_until_an_operator_says_that_it_was_moved() {
+        let (data, copy) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let first = Identity::begin(data.path(), false).expect("writable");
+        fs::copy(data.path().join(FILE), copy.path().join(FILE)).expect("readable");
+        let refused = Identity::begin(copy.path(), false).expect_err("a copy").to_string();
+        assert!(refused.contains("--moved-data-dir"), "{refused}");
+        assert_eq!(Identity::begin(data.path(), false).expect("the original").incarnation, 2);
+        let moved = Identity::begin(copy.path(), true).expect("the operator's word");
+        assert_eq!((&moved.uid, moved.incarnation), (&first.uid, 2));
+        assert_eq!(Identity::begin(copy.path(), false).expect("at home now").incarnation, 3);
     }
 
     #[test]
     fn a_damaged_identity_is_not_replaced_by_a_new_one() {
         let data = tempfile::tempdir().expect("a temporary folder");
         fs::write(data.path().join(FILE), "{").expect("writable");
-        let error = Identity::begin(data.path()).expect_err("damaged");
+        let error = Identity::begin(data.path(), false).expect_err("damaged");
         assert!(error.to_string().contains("damaged"));
         assert_eq!(fs::read_to_string(data.path().join(FILE)).expect("there"), "{");
     }

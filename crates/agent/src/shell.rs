@@ -135,6 +135,9 @@ impl<H: Host> Shell<H> {
                 tracing::info!(%worker, term = %fence.term, %cause, "stopping a worker");
                 self.want(worker, |wanted| wanted.stop = Some((fence, policy, cause)));
             }
+            Effect::Readdress { worker, order } => {
+                self.tasks.once("addressing", self.host.readdress(worker, order));
+            }
             Effect::Forget { worker, retention } => self.forget(worker, retention),
         }
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
-    Allocation, AllocationId, CardDescription, Epoch, MilliTflops, NodeDescription, Observation, Owner, Precision,
-    Rank, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
+    AgentStart, Allocation, AllocationId, CardDescription, Containment, Epoch, MilliTflops, NodeDescription,
+    Observation, Owner, Precision, Rank, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
 };
 
 use crate::error::Refusal;
@@ -30,6 +30,10 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
     });
     check_labels(&mut check, &hello.labels);
     check_cached(&mut check, "hello.cached", &hello.cached);
+    check.text("hello.boot_id", &hello.boot_id, limits::NAME);
+    check.text("hello.start_nonce", &hello.start_nonce, limits::NAME);
+    let missing = hello.containment.as_ref().map_or("", |containment| containment.missing.as_str());
+    check.text("hello.containment.missing", missing, limits::SENTENCE);
     if !check.problems.is_empty() {
         return Err(Refusal::invalid(check.problems));
     }
@@ -43,6 +47,11 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
         labels: hello.labels.clone(),
         host: hello.host.map(capacity_from_wire),
         cached: hello.cached.iter().cloned().collect(),
+        start: AgentStart { boot_id: hello.boot_id.clone(), nonce: hello.start_nonce.clone() },
+        containment: match hello.containment.clone().unwrap_or_default() {
+            v1::Containment { whole: true, .. } => Containment::Whole,
+            v1::Containment { missing, .. } => Containment::Partial { missing },
+        },
     })
 }
 

@@ -247,6 +247,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::NotInitialized
         | R::MembershipRefused => Code::FailedPrecondition,
         R::NodeChanged
+        | R::NodeCloned
         | R::ConfigChanged
         | R::BlocksNotFree
         | R::MemoryNotFree
@@ -260,7 +261,9 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::CardTakenWhole
         | R::WatchTooSlow => Code::Aborted,
         R::TooManyJobs | R::Overloaded | R::StorageFull => Code::ResourceExhausted,
-        R::NodeUnreachable | R::NotLeader | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped => Code::Unavailable,
+        R::NodeUnreachable | R::NodeStillLeased | R::NotLeader | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped => {
+            Code::Unavailable
+        }
         R::WatchCompacted | R::OffsetBeyondEnd => Code::OutOfRange,
         R::DeadlineExceeded => Code::DeadlineExceeded,
         R::NotSupported => Code::Unimplemented,
@@ -275,7 +278,7 @@ pub const fn retry_delay(reason: ErrorReason) -> Option<Duration> {
     let millis = match reason {
         R::NotLeader | R::MemberStopped => 20,
         R::NoQuorum | R::OutcomeUnknown | R::Overloaded => 100,
-        R::NodeUnreachable => 1_000,
+        R::NodeUnreachable | R::NodeStillLeased => 1_000,
         R::StorageFull => 5_000,
         R::TooManyJobs => 10_000,
         _ => return None,
@@ -302,6 +305,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::NodeNameTaken { .. } => ErrorReason::NodeNameTaken,
         Rejection::NodeBusy { .. } => ErrorReason::NodeBusy,
         Rejection::NodeChanged { .. } => ErrorReason::NodeChanged,
+        Rejection::NodeCloned { .. } => ErrorReason::NodeCloned,
         Rejection::NodeNotGrantable(_) => ErrorReason::NodeNotGrantable,
         Rejection::BlocksNotFree { .. } => ErrorReason::BlocksNotFree,
         Rejection::MemoryNotFree { .. } => ErrorReason::MemoryNotFree,

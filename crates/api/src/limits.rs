@@ -20,6 +20,8 @@ pub const ENVIRONMENT: usize = 512 << 10;
 pub const PATH: usize = 4096;
 /// Longest name of anything, and longest value of a label, in bytes.
 pub const NAME: usize = 253;
+/// Bytes of a sentence for people.
+pub const SENTENCE: usize = 1000;
 /// Most labels of a job, and most vendors or models that it names.
 pub const LABELS: usize = 64;
 /// Most virtual cards of a gang.

@@ -7,8 +7,8 @@ use tessera_ledger::wire::{
     host_to_wire,
 };
 use tessera_ledger::{
-    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, JobState, MilliTflops, Node, NodeId, NodeState,
-    Owner, Percent, PoolConfig, State, WorkerState,
+    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, Containment, JobState, MilliTflops, Node,
+    NodeId, NodeState, Owner, Percent, PoolConfig, State, WorkerState,
 };
 
 use crate::error::Refusal;
@@ -93,6 +93,11 @@ pub fn node(state: &State, node: &Node) -> v1::Node {
         host_used: Some(host_to_wire(state.host_use(node.id).used)),
         host_promised: Some(host_to_wire(state.host_use(node.id).promised)),
         cached: description.cached.iter().cloned().collect(),
+        containment: Some(match &description.containment {
+            Containment::Whole => v1::Containment { whole: true, missing: String::new() },
+            Containment::Partial { missing } => v1::Containment { whole: false, missing: missing.clone() },
+        }),
+        faults: node.faults,
     }
 }
 

@@ -120,6 +120,8 @@ pub(crate) fn node(name: &str) -> NodeDescription {
         labels: BTreeMap::new(),
         host: None,
         cached: BTreeSet::new(),
+        start: tessera_ledger::AgentStart::default(),
+        containment: tessera_ledger::Containment::Whole,
     }
 }
 

@@ -82,6 +82,8 @@ impl Bench {
                 labels: BTreeMap::new(),
                 host: None,
                 cached: BTreeSet::new(),
+                start: tessera_ledger::AgentStart::default(),
+                containment: tessera_ledger::Containment::Whole,
             };
             self.apply(vec![Command::RegisterNode { node, cards: cards.clone() }]);
         }

@@ -52,8 +52,10 @@ pub enum WorkerState {
 pub enum StopCause {
     /// It ended by itself.
     Exited,
-    /// It could not be started.
+    /// It could not be started, for a reason that lies in the job.
     StartFailed,
+    /// It could not be started, for a reason that lies in its node.
+    NodeFault,
     /// It was told to.
     Ordered,
     /// Its lease ended.

@@ -322,6 +322,10 @@ pub enum Ending {
     Requeue,
 }
 
+/// Attempts in a row that nodes may fail to start before it is taken for the job's own fault: no job may empty a pool of
+/// nodes.
+pub const NODE_FAULTS_UNTIL_BLAMED: u32 = 2 * crate::node::FAULTS_UNTIL_CORDON;
+
 /// One try at running a job, as kept in its history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
@@ -386,6 +390,8 @@ pub struct Job {
     pub attempts: u32,
     /// Retries used up.
     pub retries: u32,
+    /// Attempts in a row that a node could not start, for reasons of its own.
+    pub node_faults: u32,
     /// The newest attempts, oldest first; bounded.
     pub history: Vec<Attempt>,
     /// When it was preempted last, and within the hour before that (law L4); empty only if it never was.

@@ -62,7 +62,7 @@ pub use job::{
     Affinity, Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, Packing,
     PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
-pub use node::{Eligibility, NODE_KEY, Node, NodeDescription, NodeState};
+pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
 pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;

@@ -29,6 +29,27 @@ pub enum Eligibility {
     Draining,
 }
 
+/// Which start of an agent, in which boot of its host, speaks. Empty: an agent of an earlier release, which did not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AgentStart {
+    /// The boot of the host: with another one, what ran before is gone, or this is another host with a copy of the folder.
+    pub boot_id: String,
+    /// Drawn at every start of the agent: two agents with one identity differ in it.
+    pub nonce: String,
+}
+
+/// What of a worker its host ends by itself when the worker's supervisor dies (law L2).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Containment {
+    /// Every process, whatever it forked.
+    Whole,
+    /// Its first process; others may go on. The silence of such a node is never taken for a stop of its work.
+    Partial {
+        /// Why the host gives no more.
+        missing: String,
+    },
+}
+
 /// What an agent says of its node when it registers (P3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeDescription {
@@ -50,6 +71,10 @@ pub struct NodeDescription {
     pub host: Option<HostCapacity>,
     /// Names of the data on its disks: data sets, model weights, images.
     pub cached: BTreeSet<String>,
+    /// Which start of the agent speaks.
+    pub start: AgentStart,
+    /// What ends by itself with a supervisor.
+    pub containment: Containment,
 }
 
 impl NodeDescription {
@@ -84,7 +109,12 @@ pub struct Node {
     pub epoch: Epoch,
     /// When it last changed state.
     pub changed_at: LogTime,
+    /// Workers in a row that could not be started for a reason that lies in the node.
+    pub faults: u32,
 }
+
+/// Workers in a row that a node fails to start for reasons of its own before it gets no new work.
+pub const FAULTS_UNTIL_CORDON: u32 = 3;
 
 impl Node {
     /// Whether blocks of the node may be granted.

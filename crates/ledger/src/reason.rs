@@ -62,6 +62,13 @@ pub enum Reason {
         /// What its agent said.
         message: String,
     },
+    /// A node could not start a worker, which is not the job's fault.
+    NodeFault {
+        /// Which node.
+        node: NodeId,
+        /// What its agent said.
+        message: String,
+    },
     /// A worker used more memory than it was granted.
     OutOfMemory,
     /// A worker's node has no trace of it.
@@ -98,6 +105,7 @@ impl Reason {
             Self::NonZeroExit { .. } => "NON_ZERO_EXIT",
             Self::Signalled { .. } => "SIGNALLED",
             Self::StartFailed { .. } => "START_FAILED",
+            Self::NodeFault { .. } => "NODE_FAULT",
             Self::OutOfMemory => "OUT_OF_MEMORY",
             Self::WorkerVanished => "WORKER_VANISHED",
             Self::TimeLimit => "TIME_LIMIT",
@@ -129,6 +137,9 @@ impl std::fmt::Display for Reason {
             Self::NonZeroExit { code } => write!(f, "a worker ended with exit code {code}"),
             Self::Signalled { signal } => write!(f, "signal {signal} ended a worker"),
             Self::StartFailed { message } => write!(f, "a worker could not be started: {message}"),
+            Self::NodeFault { node, message } => {
+                write!(f, "{node} could not start a worker, and another attempt follows: {message}")
+            }
             Self::OutOfMemory => write!(f, "a worker used more memory than it was granted"),
             Self::WorkerVanished => write!(f, "the node has no trace of a worker that it was told to run"),
             Self::TimeLimit => write!(f, "ran longer than its time limit"),

@@ -104,6 +104,14 @@ pub enum Rejection {
         /// The node.
         node: NodeId,
     },
+    /// Two agents have the same identity: a data folder was copied.
+    #[error(
+        "another agent with the same data folder speaks for {node}; give the copy a data folder of its own, or stop it"
+    )]
+    NodeCloned {
+        /// The node.
+        node: NodeId,
+    },
     /// A grant to a node that takes none.
     #[error("{0} takes no new work now")]
     NodeNotGrantable(NodeId),
@@ -242,6 +250,7 @@ impl Rejection {
             Self::NodeNameTaken { .. } => "NODE_NAME_TAKEN",
             Self::NodeBusy { .. } => "NODE_BUSY",
             Self::NodeChanged { .. } => "NODE_CHANGED",
+            Self::NodeCloned { .. } => "NODE_CLONED",
             Self::NodeNotGrantable(_) => "NODE_NOT_GRANTABLE",
             Self::BlocksNotFree { .. } => "BLOCKS_NOT_FREE",
             Self::MemoryNotFree { .. } => "MEMORY_NOT_FREE",

@@ -104,6 +104,8 @@ impl Thought {
             labels: self.labels.clone(),
             host: self.host,
             cached: BTreeSet::new(),
+            start: tessera_ledger::AgentStart::default(),
+            containment: tessera_ledger::Containment::Whole,
             name,
         };
         Command::RegisterNode { node, cards: self.cards.clone() }

@@ -146,6 +146,12 @@ impl WorkerGroup {
         !self.members().into_iter().any(|pid| pid == UNKNOWN_MEMBER || has_live_thread(pid))
     }
 
+    /// Whether a process is in it.
+    #[must_use]
+    pub fn holds(&self, pid: i32) -> bool {
+        self.members().contains(&pid)
+    }
+
     /// Every pid in it and in groups below it; [`UNKNOWN_MEMBER`] for what has no pid here or could not be looked at.
     fn members(&self) -> Vec<i32> {
         let mut pids = Vec::new();

@@ -99,6 +99,13 @@ pub enum Effect {
         /// Why.
         cause: Cause,
     },
+    /// The slices of a worker's virtual card have other numbers or weights than before: its file is brought up to date.
+    Readdress {
+        /// Which.
+        worker: WorkerId,
+        /// Its newest order.
+        order: Arc<wire::WorkerOrder>,
+    },
     /// Keep a worker's output that long, then remove it; nothing else of it is needed any more.
     Forget {
         /// Which.

@@ -36,13 +36,19 @@ impl Node {
     fn ordered_to_run(&mut self, worker: WorkerId, order: wire::WorkerOrder) -> Vec<Effect> {
         if let Some(record) = self.workers.get_mut(&worker) {
             record.granted = true;
-            record.order = Some(Arc::new(order));
+            let order = Arc::new(order);
+            let readdressed = record.order.as_ref().is_none_or(|before| before.slices != order.slices);
+            record.order = Some(Arc::clone(&order));
             record.touch();
-            if record.stage == Stage::Over {
-                // The leader does not know yet that it is over; it is never started a second time.
-                record.report_again();
-            }
-            return Vec::new();
+            return match record.stage {
+                Stage::Launched if readdressed => vec![Effect::Readdress { worker, order }],
+                Stage::Launched | Stage::Waiting => Vec::new(),
+                Stage::Over => {
+                    // The leader does not know yet that it is over; it is never started a second time.
+                    record.report_again();
+                    Vec::new()
+                }
+            };
         }
         let newest = self.newest_epoch(worker);
         let mut record = self.new_record(worker, order);

@@ -193,6 +193,7 @@ const fn cause_of(cause: Cause) -> wire::StopCause {
     match cause {
         Cause::Exited => wire::StopCause::Exited,
         Cause::StartFailed => wire::StopCause::StartFailed,
+        Cause::NodeFault => wire::StopCause::NodeFault,
         Cause::Ordered => wire::StopCause::Ordered,
         Cause::LeaseExpired => wire::StopCause::LeaseExpired,
         Cause::TimeLimit => wire::StopCause::TimeLimit,

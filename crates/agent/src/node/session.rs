@@ -86,6 +86,9 @@ impl Node {
             cluster_id: self.cluster_id.clone(),
             host: self.facts.host,
             cached: self.cached.iter().cloned().collect(),
+            boot_id: self.facts.boot_id.clone(),
+            start_nonce: self.facts.start_nonce.clone(),
+            containment: Some(self.facts.containment.clone()),
         }))]
     }
 

@@ -28,6 +28,10 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// The present boot.
     pub boot_id: String,
+    /// Drawn at this start of the agent.
+    pub start_nonce: String,
+    /// What of a worker ends by itself with its supervisor.
+    pub containment: wire::Containment,
     /// What the host offers to workers beside its cards.
     pub host: Option<wire::HostCapacity>,
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 
+use super::containment::Containment;
 use super::message::{Inbox, Notice, Request, encode};
 
 /// Agents at once; more than one only while a new agent replaces an old one.
@@ -33,6 +35,7 @@ struct Connection {
 pub struct Connections {
     listener: UnixListener,
     connections: Vec<Connection>,
+    containment: Containment,
 }
 
 /// What a round of reading brought.
@@ -45,18 +48,20 @@ pub struct Received {
 }
 
 impl Connections {
-    /// Listens at `path` and takes over the socket to the agent that started this process.
+    /// Listens at `path` and takes over the socket to the agent that started this process. Whoever is in `containment` is
+    /// the worker and is not listened to.
     ///
     /// # Errors
     /// When a socket cannot be had.
-    pub fn open(path: &Path, starter: OwnedFd) -> io::Result<Self> {
+    pub fn open(path: &Path, starter: OwnedFd, containment: Containment) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        let mut connections = Self { listener, connections: Vec::new() };
+        let mut connections = Self { listener, connections: Vec::new(), containment };
         connections.add(UnixStream::from(starter))?;
         Ok(connections)
     }
@@ -102,10 +107,12 @@ impl Connections {
     fn accept(&mut self) {
         for _ in 0..MAX_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { return };
-            let own = getsockopt(&stream, PeerCredentials)
-                .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw());
-            if !own {
-                eprintln!("a connection of another user was refused");
+            // A worker that runs as the agent's user could open the socket, and renew its own lease.
+            let is_agent = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| {
+                (peer.uid() == 0 || peer.uid() == geteuid().as_raw()) && self.containment.is_outside(peer.pid())
+            });
+            if !is_agent {
+                eprintln!("a connection that is not of this node's agent was refused");
             } else if let Err(error) = self.add(stream) {
                 eprintln!("a connection cannot be used: {error}");
             }

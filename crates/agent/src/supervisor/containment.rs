@@ -1,20 +1,26 @@
-//! Everything of a worker that is alive, however it was tracked: killed, and proven gone.
+//! Everything of a worker that is alive, however it is held: killed, and proven gone.
+//!
+//! Its control group is asked, and its PID namespace; where the host gives no namespace, descent from the supervisor.
+//! Nothing of the worker is left only when each of them is empty.
+
+use std::fs;
 
 use crate::cgroup::WorkerGroup;
-use crate::process::{kill_pid, live_descendants};
+use crate::process::{ProcessId, kill_pid, live_descendants};
 
 /// The processes of one worker.
 #[derive(Clone, Debug)]
 pub struct Containment {
     group: WorkerGroup,
+    init: Option<ProcessId>,
     supervisor: i32,
 }
 
 impl Containment {
-    /// By its control group, or else as the descendants of the supervisor.
+    /// What holds the processes of a worker: its control group, the init of its PID namespace, its supervisor.
     #[must_use]
-    pub const fn new(group: WorkerGroup, supervisor: i32) -> Self {
-        Self { group, supervisor }
+    pub const fn new(group: WorkerGroup, init: Option<ProcessId>, supervisor: i32) -> Self {
+        Self { group, init, supervisor }
     }
 
     /// The control group.
@@ -25,13 +31,16 @@ impl Containment {
 
     /// Kills everything once.
     pub fn kill(&self) {
-        if self.group.is_tracked() {
-            if let Err(error) = self.group.kill() {
-                eprintln!("{error}: {}", error.source);
-            }
-            return;
+        if let Err(error) = self.group.kill() {
+            eprintln!("{error}: {}", error.source);
         }
-        for pid in live_descendants(self.supervisor) {
+        // Its end takes the whole namespace with it. It is a child of this process, so that its pid is nobody else's as long
+        // as it is there.
+        let rest = match self.init {
+            Some(init) => Some(init.pid).filter(|_| init.is_alive()).into_iter().collect(),
+            None => self.descendants(),
+        };
+        for pid in rest {
             if let Err(error) = kill_pid(pid) {
                 eprintln!("process {pid} cannot be killed: {error}");
             }
@@ -41,6 +50,24 @@ impl Containment {
     /// Whether nothing is alive.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        if self.group.is_tracked() { self.group.is_empty() } else { live_descendants(self.supervisor).is_empty() }
+        // The end of an init is complete when nothing of its namespace is left.
+        self.group.is_empty() && self.init.map_or_else(|| self.descendants().is_empty(), |init| !init.is_alive())
+    }
+
+    /// Live descendants of the supervisor; it has no others than those of the worker.
+    fn descendants(&self) -> Vec<i32> {
+        live_descendants(self.supervisor)
+    }
+
+    /// Whether a process may speak for the agent: nothing that the worker started may, whoever it runs as.
+    #[must_use]
+    pub fn is_outside(&self, pid: i32) -> bool {
+        let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let own = namespace("self");
+        pid > 0
+            && own.is_some()
+            && namespace(&pid.to_string()) == own
+            && !self.group.holds(pid)
+            && (self.init.is_some() || !self.descendants().contains(&pid))
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! Real in the model: the supervisor ([`Machine`]), with the deadlines of real [`Lease`]s. Modelled after the code:
 //!
+//! * the supervisor may be killed while its agent is stopped or dead (one that is at work would search for what is left): the
+//!   kernel then ends the worker's processes;
 //! * the agent: it counts a lease from when it sent the heartbeat, starts its worker only under a valid one, and passes
 //!   renewals on. It may be stopped at any time while its worker and the supervisor go on;
 //! * leaders: heartbeats are heard, a quorum is asked after that, the table of leases answers; a node is condemned when
@@ -33,6 +35,7 @@ use super::super::message::Request;
 use super::super::status::{Exit, Phase, Status};
 use super::{Effect, Event, Machine, Now, Rules};
 use crate::boot::BootTime;
+use crate::config::LONGEST_LEASE;
 use crate::process::ProcessId;
 use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
 
@@ -70,6 +73,8 @@ enum Flaw {
     SlowKill,
     /// Clocks differ by more than is assumed.
     MoreDrift,
+    /// Of a worker whose supervisor is killed only the first process ends, and what it forked computes on.
+    FirstProcessOnly,
 }
 
 /// A leader, or somebody who still thinks so. Its term is its place, from 1.
@@ -95,7 +100,7 @@ struct Grant {
     sent_at: u64,
 }
 
-/// The processes of the worker, as they really are.
+/// The processes of the worker, all of them, as they really are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Process {
     None,
@@ -131,6 +136,7 @@ enum Action {
     Answer(Heartbeat),
     TakeGrant(Grant),
     StopAgent,
+    KillSupervisor,
     Launch,
     Begin,
     End,
@@ -270,12 +276,24 @@ impl Leases {
         world.ask(Request::Renew { fence: Self::fence(world), lease }, self.kill_takes());
     }
 
+    /// The first process is killed by the kernel at once, and with it, where the host gives that, the whole tree.
+    fn kill_supervisor(&self, world: &mut World) {
+        world.supervisor = None;
+        world.process = match world.process {
+            Process::Computes if self.has(Flaw::FirstProcessOnly) => Process::Computes,
+            Process::Computes => Process::Dying(world.boot + self.kill_takes()),
+            Process::None => Process::Gone,
+            dying => dying,
+        };
+    }
+
     fn launch(world: &mut World) {
         let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
         let mut status = Status::new(worker, 1, Self::fence(world), String::new());
         status.lease = world.lease;
         let stop = StopPolicy { grace: Duration::from_secs(60), ..StopPolicy::default() };
-        let rules = Rules { stop, time_limit: None, kill_confirmation: Duration::from_secs(60) };
+        let rules =
+            Rules { stop, time_limit: None, kill_confirmation: Duration::from_secs(60), longest_lease: LONGEST_LEASE };
         world.supervisor = Some(Machine::new(rules, status));
     }
 }
@@ -329,6 +347,7 @@ impl Model for Leases {
             if world.is_alive() {
                 actions.push(Action::StopAgent);
             }
+
             actions.extend(world.grant.map(Action::TakeGrant));
             if world.heartbeats.len() < UNDER_WAY {
                 let listening = if world.lost { world.leader() } else { world.reigns.len() };
@@ -337,10 +356,13 @@ impl Model for Leases {
             }
             let leased = world.lease.is_some_and(|lease| boot(world.boot) < lease.stop_at);
             match world.phase() {
-                None if leased => actions.push(Action::Launch),
+                None if leased && world.process == Process::None => actions.push(Action::Launch),
                 Some(Phase::Preparing) => actions.push(Action::Begin),
                 _ => {}
             }
+        }
+        if world.supervisor.is_some() && world.is_alive() && world.agent_stopped {
+            actions.push(Action::KillSupervisor);
         }
         if world.is_alive() && world.phase() == Some(Phase::Stopping) {
             actions.push(Action::End);
@@ -370,6 +392,7 @@ impl Model for Leases {
             Action::Answer(heartbeat) => self.answer(&mut next, heartbeat),
             Action::TakeGrant(grant) => self.take_grant(&mut next, grant),
             Action::StopAgent => next.agent_stopped = true,
+            Action::KillSupervisor => self.kill_supervisor(&mut next),
             Action::Launch => Self::launch(&mut next),
             Action::Begin => next.ask(Request::Begin, self.kill_takes()),
             Action::End => next.ends(self.kill_takes()),
@@ -395,6 +418,9 @@ impl Model for Leases {
             }),
             Property::sometimes("a lease of a second leader keeps a worker of the first alive", |_, world: &World| {
                 world.highest_term == REIGNS && world.boot > KILL_AFTER + 1 && world.process == Process::Computes
+            }),
+            Property::sometimes("a worker dies with its supervisor while its agent is stopped", |_, world: &World| {
+                world.agent_stopped && world.supervisor.is_none() && matches!(world.process, Process::Dying(_))
             }),
             Property::sometimes("a deposed leader is refused by the quorum", |_, world: &World| world.refused),
             Property::sometimes("a worker whose lease ran out before its start is not started", |_, world: &World| {
@@ -423,6 +449,7 @@ fn each_rule_of_leases_is_needed() {
         Flaw::AgentHoldsDeadline,
         Flaw::SlowKill,
         Flaw::MoreDrift,
+        Flaw::FirstProcessOnly,
     ];
     for flaw in flaws {
         let checker = Leases { flaw: Some(flaw) }

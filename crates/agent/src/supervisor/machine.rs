@@ -10,6 +10,7 @@ use std::time::Duration;
 use planted::Bug;
 
 use super::message::Request;
+use super::program::NoStart;
 use super::status::{Cause, Exit, Phase, Status};
 use crate::boot::BootTime;
 use crate::process::ProcessId;
@@ -35,8 +36,8 @@ pub struct Now {
 pub enum Event {
     /// The worker's process was started.
     Started(ProcessId),
-    /// It could not be started, and why.
-    StartFailed(String),
+    /// It could not be started: whose fault that is, and why.
+    StartFailed(NoStart),
     /// The worker's first process ended; `memory_killed` tells that the kernel killed for want of memory in its group.
     Exited {
         /// How.
@@ -83,6 +84,8 @@ pub struct Rules {
     pub time_limit: Option<Duration>,
     /// How long a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,
+    /// How far from now a lease may reach at most, whoever grants it.
+    pub longest_lease: Duration,
 }
 
 /// The state of a supervisor.
@@ -145,7 +148,7 @@ impl Machine {
             Request::Begin => Ok(self.begin(now)),
             Request::Renew { fence, lease } => {
                 let raised = self.pass(fence)?;
-                self.renew(lease);
+                self.renew(now, lease);
                 // The lease itself is not kept on disk: it dies with this process, and so does the worker.
                 Ok(if raised { vec![Effect::Publish] } else { Vec::new() })
             }
@@ -163,7 +166,7 @@ impl Machine {
         }
         match event {
             Event::Started(process) => self.started(now, process),
-            Event::StartFailed(message) => self.never_started(now, Cause::StartFailed, message),
+            Event::StartFailed(NoStart { cause, message }) => self.never_started(now, cause, message),
             Event::Exited { exit, memory_killed } => self.exited(exit, memory_killed),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
@@ -201,7 +204,8 @@ impl Machine {
         vec![Effect::Start]
     }
 
-    fn renew(&mut self, lease: Lease) {
+    fn renew(&mut self, now: Now, lease: Lease) {
+        let lease = lease.cut_off_at(now.boot.after(self.rules.longest_lease));
         // A worker that needs no lease does not get one by being renewed.
         self.status.lease = self.status.lease.map(|current| current.extended_by(lease));
     }

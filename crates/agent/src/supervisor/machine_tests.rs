@@ -3,6 +3,7 @@
 use tessera_ledger::{AllocationId, Epoch, Rank};
 
 use super::*;
+use crate::config::LONGEST_LEASE;
 use crate::worker::{Term, WorkerId};
 
 const GRACE: Duration = Duration::from_millis(1000);
@@ -24,7 +25,10 @@ fn machine(lease: Option<Lease>, time_limit: Option<Duration>) -> Machine {
     let mut status = Status::new(worker, 5, fence(3, 10), "boot".to_owned());
     status.lease = lease;
     let stop = StopPolicy { signal: StopSignal::default(), grace: GRACE };
-    Machine::new(Rules { stop, time_limit, kill_confirmation: Duration::from_millis(300) }, status)
+    Machine::new(
+        Rules { stop, time_limit, kill_confirmation: Duration::from_millis(300), longest_lease: LONGEST_LEASE },
+        status,
+    )
 }
 
 fn running(lease: Option<Lease>, time_limit: Option<Duration>) -> Machine {
@@ -224,4 +228,13 @@ fn a_worker_without_a_lease_does_not_get_one_by_renewal() {
     let renew = Request::Renew { fence: fence(3, 10), lease: lease(1, 2) };
     assert_eq!(machine.on_request(at(0), renew), Ok(Vec::new()));
     assert_eq!(machine.next_deadline(), None);
+}
+
+#[test]
+fn no_lease_reaches_further_than_the_longest_one_from_now() {
+    let mut machine = running(Some(lease(1_000, 2_000)), None);
+    let far = lease(u64::MAX - 1, u64::MAX);
+    machine.on_request(at(500), Request::Renew { fence: fence(3, 10), lease: far }).expect("the right leader");
+    let longest = BootTime(500).after(LONGEST_LEASE);
+    assert_eq!(machine.status().lease, Some(Lease { stop_at: longest, kill_at: longest }));
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{Cause, Status};
 use crate::cgroup::Limits;
-use crate::worker::{Fence, Lease, StopPolicy, WorkerId};
+use crate::worker::{Account, Fence, Lease, StopPolicy, WorkerId};
 
 /// Longest frame that is taken. A status is about a kilobyte.
 pub const MAX_FRAME: usize = 256 * 1024;
@@ -30,6 +30,13 @@ pub struct Launch {
     pub lease: Option<Lease>,
     /// Program and arguments; never empty.
     pub command: Vec<String>,
+    /// Under which identity it runs; `None`: that of the agent.
+    #[serde(default)]
+    pub account: Option<Account>,
+    /// Whether it runs in a PID namespace, which ends with its supervisor. A host that promised one and cannot make it does
+    /// not start the worker.
+    #[serde(default)]
+    pub contained: bool,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
     /// Where the program starts.
@@ -50,6 +57,14 @@ pub struct Launch {
     pub output_files: u32,
     /// How long a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,
+    /// How far from now a lease may reach at most, whoever grants it.
+    #[serde(default = "longest_lease")]
+    pub longest_lease: Duration,
+}
+
+/// What a supervisor of this release takes from an agent that does not say.
+const fn longest_lease() -> Duration {
+    crate::config::LONGEST_LEASE
 }
 
 /// From the agent.

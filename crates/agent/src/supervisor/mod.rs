@@ -8,16 +8,22 @@
 //! socket pair with the agent that started it. Later agents connect to `supervisor.sock` in the folder. It leaves
 //! `status.json`, which says how the worker ended, and the output files.
 //!
-//! Without control groups processes are tracked as descendants of the supervisor, which is made their subreaper: complete
-//! while the supervisor lives; after a SIGKILL of the supervisor only processes that carry the worker's environment are
-//! found by the agent's sweep. The status says so.
+//! The worker runs in a PID namespace that the kernel ends with the supervisor ([`pid_namespace`]), under an identity that is
+//! not the agent's, and may not gain another ([`crate::worker::Account`]). Nothing that the worker started is listened to.
+//!
+//! Where the host gives no PID namespace, processes are tracked by control group, and by descent from the supervisor, which
+//! is made their subreaper: complete while the supervisor lives. After a SIGKILL of the supervisor others than the first
+//! process may go on until an agent sweeps; the node says so, and its silence is not taken for a stop.
 
+mod child;
 mod connections;
 mod containment;
 mod keeper;
 pub mod machine;
 pub mod message;
 pub mod output;
+pub mod pid_namespace;
+pub mod probe;
 mod program;
 mod shell;
 pub mod status;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CString, NulError};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -16,26 +16,60 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, pipe2};
 
+use super::child::{Child, Step, fork_into};
 use super::message::Launch;
+use super::pid_namespace::PidNamespace;
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
+use crate::supervisor::status::Cause;
+use crate::worker::Account;
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// How long the start of a program is waited for, in milliseconds. A program on a disk that hangs counts as started: its
 /// lease must be watched meanwhile.
 const START_PATIENCE_MS: u16 = 2000;
-/// `clone3` flag: the child is born into the control group whose folder is given.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Why there is no process, and whose fault that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoStart {
+    /// [`Cause::StartFailed`] for what the job asked for, [`Cause::NodeFault`] for what this host could not give.
+    pub cause: Cause,
+    /// One sentence for people.
+    pub message: String,
+}
+
+impl NoStart {
+    /// The job asked for something that cannot be.
+    pub fn by_job(message: impl Into<String>) -> Self {
+        Self { cause: Cause::StartFailed, message: message.into() }
+    }
+
+    /// This host could not give what every job gets.
+    pub fn by_node(message: impl Into<String>) -> Self {
+        Self { cause: Cause::NodeFault, message: message.into() }
+    }
+
+    /// The job's program cannot be run: its own fault, unless the host has run out of something.
+    fn of_program(message: String, error: Errno) -> Self {
+        let exhausted = matches!(
+            error,
+            Errno::ENOMEM | Errno::EAGAIN | Errno::ENFILE | Errno::EMFILE | Errno::EIO | Errno::ENOSPC | Errno::EROFS
+        );
+        if exhausted { Self::by_node(message) } else { Self::by_job(message) }
+    }
+}
 
 /// A program with everything in the form that `execve` takes, so that nothing is allocated between fork and exec.
 #[derive(Debug)]
 pub struct Program {
-    paths: Vec<CString>,
-    arguments: Vec<CString>,
-    environment: Vec<CString>,
-    folder: CString,
-    shell: CString,
+    pub(super) paths: Vec<CString>,
+    pub(super) arguments: Vec<CString>,
+    pub(super) environment: Vec<CString>,
+    pub(super) folder: CString,
+    pub(super) shell: CString,
+    /// Under which identity it runs; `None`: that of the supervisor.
+    pub(super) account: Option<Account>,
 }
 
 impl Program {
@@ -43,8 +77,9 @@ impl Program {
     ///
     /// # Errors
     /// When there is no command, or a text holds a NUL byte.
-    pub fn new(launch: &Launch) -> Result<Self, String> {
-        let name = launch.command.first().filter(|name| !name.is_empty()).ok_or("the command is empty")?;
+    pub fn new(launch: &Launch) -> Result<Self, NoStart> {
+        let name = launch.command.first().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| NoStart::by_job("the command is empty"))?;
         let prepare = || -> Result<Self, NulError> {
             let arguments = launch.command.iter().map(|word| CString::new(word.as_str())).collect::<Result<_, _>>()?;
             let variables = launch.environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
@@ -54,21 +89,28 @@ impl Program {
                 environment: variables.collect::<Result<_, _>>()?,
                 folder: path_text(&launch.working_directory)?,
                 shell: CString::new("/bin/sh")?,
+                account: launch.account.clone(),
             })
         };
-        prepare().map_err(|_| "the command, environment or working directory holds a NUL byte".to_owned())
+        prepare().map_err(|_| NoStart::by_job("the command, environment or working directory holds a NUL byte"))
     }
 
     /// Makes its process, which joins its control groups and then waits for the word to become the program. Joining may take
     /// some ten milliseconds on a busy machine; the agent puts the order on disk meanwhile.
     ///
     /// # Errors
-    /// The sentence that tells why there is no process.
-    pub fn fork(self, group: &WorkerGroup, outputs: [OwnedFd; 2]) -> Result<Waiting, String> {
-        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| format!("no pipe can be had: {error}"));
+    /// Why there is no process.
+    pub fn fork(
+        self,
+        group: &WorkerGroup,
+        namespace: Option<&PidNamespace>,
+        outputs: [OwnedFd; 2],
+    ) -> Result<Waiting, NoStart> {
+        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| NoStart::by_node(format!("no pipe can be had: {error}")));
         let ((failures, failed), (gate, word)) = (pipe()?, pipe()?);
-        let null = File::open("/dev/null").map_err(|error| format!("/dev/null cannot be opened: {error}"))?;
-        let home = group.birth_folder().map_err(|error| error.to_string())?;
+        let null = File::open("/dev/null")
+            .map_err(|error| NoStart::by_node(format!("/dev/null cannot be opened: {error}")))?;
+        let home = group.birth_folder().map_err(|error| NoStart::by_node(error.to_string()))?;
         let child = Child {
             program: &self,
             arguments: pointers(&self.arguments),
@@ -78,11 +120,20 @@ impl Program {
             outputs: [outputs[0].as_raw_fd(), outputs[1].as_raw_fd()],
             failed: failed.as_raw_fd(),
             gate: gate.as_raw_fd(),
+            word: word.as_raw_fd(),
             parent: std::process::id(),
+            in_namespace: namespace.is_some(),
         };
-        let pid = fork_into(&child, group, home.as_ref())?;
+        let fork = || fork_into(&child, group, home.as_ref()).map_err(NoStart::by_node);
+        let pid = match namespace {
+            Some(namespace) => namespace
+                .with_children_inside(fork)
+                .map_err(|error| NoStart::by_node(format!("its PID namespace cannot be entered: {error}")))??,
+            None => fork()?,
+        };
         drop(child);
-        let process = ProcessId::of(pid.as_raw()).ok_or("its process cannot be found in /proc")?;
+        let process =
+            ProcessId::of(pid.as_raw()).ok_or_else(|| NoStart::by_node("its process cannot be found in /proc"))?;
         Ok(Waiting { process, word: File::from(word), failures, program: self })
     }
 
@@ -105,15 +156,15 @@ impl Waiting {
     /// Lets it become the program.
     ///
     /// # Errors
-    /// The sentence that tells why it did not.
-    pub fn release(mut self) -> Result<ProcessId, String> {
+    /// Why it did not.
+    pub fn release(mut self) -> Result<ProcessId, NoStart> {
         // One that is gone cannot read it; what it left to say is read next.
         let _ = self.word.write_all(b"0");
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
         if ProcessId::of(self.process.pid) != Some(self.process) {
-            return Err("its process was killed before it was started".to_owned());
+            return Err(NoStart::by_node("its process was killed before it was started"));
         }
         let process = self.process;
         self.process.pid = 0;
@@ -121,7 +172,7 @@ impl Waiting {
     }
 
     /// Reads what the process says of its failure; `None` when the program runs.
-    fn failure(&mut self) -> Option<String> {
+    fn failure(&mut self) -> Option<NoStart> {
         let mut fds = [PollFd::new(self.failures.as_fd(), PollFlags::POLLIN)];
         if matches!(poll(&mut fds, START_PATIENCE_MS), Ok(0)) {
             return None;
@@ -131,14 +182,17 @@ impl Waiting {
         File::from(self.failures.try_clone().ok()?).read_exact(&mut report).ok()?;
         let error = Errno::from_raw(i32::from_ne_bytes([report[1], report[2], report[3], report[4]]));
         let name = self.program.arguments[0].to_string_lossy();
-        Some(match report[0] {
-            step if step == Step::Group as u8 => format!("it cannot join its control group: {error}"),
-            step if step == Step::Folder as u8 => {
+        let node = |what: &str| NoStart::by_node(format!("{what}: {error}"));
+        Some(match Step::from_number(report[0]) {
+            Some(Step::Group) => node("it cannot join its control group"),
+            Some(Step::Proc) => node("it cannot be given a /proc of its own"),
+            Some(Step::Account) => node("it cannot take on its identity"),
+            Some(Step::Folder) => {
                 let folder = self.program.folder.to_string_lossy();
-                format!("the working directory `{folder}` cannot be entered: {error}")
+                NoStart::of_program(format!("the working directory `{folder}` cannot be entered: {error}"), error)
             }
-            step if step == Step::Exec as u8 => format!("`{name}` cannot be run: {error}"),
-            _ => format!("`{name}` cannot be prepared: {error}"),
+            Some(Step::Exec) => NoStart::of_program(format!("`{name}` cannot be run: {error}"), error),
+            Some(Step::Setup) | None => node(&format!("`{name}` cannot be prepared")),
         })
     }
 }
@@ -170,147 +224,4 @@ fn path_text(path: &Path) -> Result<CString, NulError> {
 
 fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
-}
-
-/// Which step of the child failed.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Step {
-    Group = 1,
-    Folder = 2,
-    Exec = 3,
-    Setup = 4,
-}
-
-/// Forks, where possible straight into the control group: writing into `cgroup.procs` waits for the whole machine.
-#[allow(unsafe_code)]
-fn fork_into(child: &Child<'_>, group: &WorkerGroup, home: Option<&File>) -> Result<Pid, String> {
-    if let Some(home) = home {
-        let join = group.join_files(true).map_err(|error| error.to_string())?;
-        // SAFETY: all-zero is a valid value of this plain structure of integers.
-        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-        arguments.flags = CLONE_INTO_CGROUP;
-        arguments.exit_signal = libc::SIGCHLD as u64;
-        arguments.cgroup = home.as_raw_fd() as u64;
-        // SAFETY: without CLONE_VM and with no stack given this is a fork: the child has a copy of this memory and only
-        // calls async-signal-safe functions before exec. The structure is valid and its size is given.
-        let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
-        match pid {
-            0 => child.run(&join),
-            pid if pid > 0 => return Ok(Pid::from_raw(pid as libc::pid_t)),
-            // Older kernels, and sandboxes that forbid clone3, take the long way.
-            _ => {}
-        }
-    }
-    let join = group.join_files(false).map_err(|error| error.to_string())?;
-    // SAFETY: the child only calls async-signal-safe functions before exec or _exit.
-    match unsafe { libc::fork() } {
-        0 => child.run(&join),
-        pid if pid > 0 => Ok(Pid::from_raw(pid)),
-        _ => Err(format!("no process can be had: {}", Errno::last())),
-    }
-}
-
-/// What the child needs between fork and exec. Nothing here allocates.
-struct Child<'a> {
-    program: &'a Program,
-    arguments: Vec<*const libc::c_char>,
-    /// The second one is set to the script's path once it is known.
-    shell_arguments: Vec<Cell<*const libc::c_char>>,
-    environment: Vec<*const libc::c_char>,
-    input: RawFd,
-    outputs: [RawFd; 2],
-    failed: RawFd,
-    gate: RawFd,
-    parent: u32,
-}
-
-#[allow(unsafe_code)]
-impl Child<'_> {
-    fn run(&self, join: &[File]) -> ! {
-        let step = self.set_up(join);
-        let error = Errno::last_raw().to_ne_bytes();
-        let report = [step as u8, error[0], error[1], error[2], error[3]];
-        // SAFETY: the descriptor is open and the buffer has the given length; _exit ends only this process.
-        unsafe {
-            libc::write(self.failed, report.as_ptr().cast(), report.len());
-            libc::_exit(127)
-        }
-    }
-
-    /// Returns only when a step failed, with `errno` set by it.
-    fn set_up(&self, join: &[File]) -> Step {
-        // SAFETY: all are async-signal-safe system calls on descriptors and texts that live in this process's copy of the
-        // memory; the arrays of pointers end with a null pointer.
-        unsafe {
-            for file in join {
-                if libc::write(file.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1 {
-                    return Step::Group;
-                }
-            }
-            libc::setsid();
-            // The worker dies with its supervisor. When that is already gone, the signal would never come.
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid().unsigned_abs() != self.parent
-            {
-                return Step::Setup;
-            }
-            for (from, to) in [(self.input, 0), (self.outputs[0], 1), (self.outputs[1], 2)] {
-                if libc::dup2(from, to) < 0 {
-                    return Step::Setup;
-                }
-            }
-            // Nothing else of the supervisor is handed on; where the call is missing, close-on-exec does the same.
-            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-            self.reset_signals();
-            let mut word = 0_u8;
-            while libc::read(self.gate, (&raw mut word).cast(), 1) != 1 {
-                if Errno::last_raw() != libc::EINTR {
-                    return Step::Setup;
-                }
-            }
-            if libc::chdir(self.program.folder.as_ptr()) != 0 {
-                return Step::Folder;
-            }
-            self.execute();
-        }
-        Step::Exec
-    }
-
-    /// Handlers and mask of the supervisor are none of the worker's business.
-    unsafe fn reset_signals(&self) {
-        // SAFETY: setting a default action and an empty mask cannot break anything in this process.
-        unsafe {
-            for number in 1..=64 {
-                if !matches!(number, libc::SIGKILL | libc::SIGSTOP) {
-                    libc::signal(number, libc::SIG_DFL);
-                }
-            }
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-        }
-    }
-
-    /// Tries every place; the error that is told is the most telling one.
-    unsafe fn execute(&self) {
-        let mut telling = libc::ENOENT;
-        for path in &self.program.paths {
-            // SAFETY: all pointers lead to NUL-terminated texts and null-terminated arrays.
-            unsafe { libc::execve(path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
-            match Errno::last_raw() {
-                libc::ENOEXEC => self.execute_script(path),
-                libc::ENOENT | libc::ENOTDIR => {}
-                other => telling = other,
-            }
-        }
-        Errno::from_raw(telling).set();
-    }
-
-    fn execute_script(&self, path: &CString) {
-        self.shell_arguments[1].set(path.as_ptr());
-        // SAFETY: as in `execute`; a `Cell` has the layout of what it holds.
-        unsafe {
-            libc::execve(self.program.shell.as_ptr(), self.shell_arguments.as_ptr().cast(), self.environment.as_ptr());
-        }
-    }
 }

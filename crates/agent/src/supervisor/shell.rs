@@ -22,7 +22,8 @@ use super::keeper::Keeper;
 use super::machine::{Effect, Event, Machine, Now, Rules};
 use super::message::{Launch, Notice, Request};
 use super::output::{Bounds, Pump, RotatedFile, Stream};
-use super::program::{Program, Waiting};
+use super::pid_namespace::PidNamespace;
+use super::program::{NoStart, Program, Waiting};
 use super::status::{Exit, Status};
 use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, boot_id, unix_millis};
@@ -82,24 +83,27 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(launch: &Launch, group: &WorkerGroup) -> Result<Self, String> {
+    fn new(launch: &Launch, group: &WorkerGroup, namespace: Option<&PidNamespace>) -> Result<Self, NoStart> {
         let program = Program::new(launch)?;
         let bounds = Bounds { file_bytes: launch.output_file_bytes, files: launch.output_files };
         let file = |stream| {
             let created = RotatedFile::create(Path::new("."), stream, bounds);
-            created.map_err(|error| format!("no file for its output: {error}"))
+            created.map_err(|error| NoStart::by_node(format!("no file for its output: {error}")))
         };
-        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| format!("no pipe for its output: {error}"));
+        let pipe = || {
+            let made = pipe2(OFlag::O_CLOEXEC);
+            made.map_err(|error| NoStart::by_node(format!("no pipe for its output: {error}")))
+        };
         let (stdout, stderr) = (file(Stream::Stdout)?, file(Stream::Stderr)?);
         let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
-        let waiting = program.fork(group, [out_end, err_end])?;
+        let waiting = program.fork(group, namespace, [out_end, err_end])?;
         Ok(Self { waiting, outputs: [(out, stdout), (err, stderr)] })
     }
 }
 
 struct Shell {
     machine: Machine,
-    ready: Option<Result<Ready, String>>,
+    ready: Option<Result<Ready, NoStart>>,
     containment: Containment,
     connections: Connections,
     signals: SignalFd,
@@ -114,7 +118,6 @@ impl Shell {
         let signals = take_signals()?;
         prctl::set_child_subreaper(true).map_err(step("become the subreaper"))?;
         let starter = take_stdin()?;
-        let connections = Connections::open(Path::new(SOCKET_FILE), starter).map_err(step("open the socket"))?;
         let hierarchies = Hierarchies::detect(Path::new("/")).map_err(step("find control groups"))?;
         if let Err(error) = leave_service_groups(&hierarchies, &launch.cgroup_root) {
             eprintln!("cannot leave the agent's control group, so stopping the service stops this worker: {error}");
@@ -126,12 +129,25 @@ impl Shell {
         status.supervisor = ProcessId::of(own);
         status.group = group.record().clone();
         status.lease = launch.lease;
-        let rules =
-            Rules { stop: launch.stop, time_limit: launch.time_limit, kill_confirmation: launch.kill_confirmation };
+        let namespace = if launch.contained { PidNamespace::create().map(Some) } else { Ok(None) };
+        status.init = namespace.as_ref().ok().and_then(Option::as_ref).map(PidNamespace::init);
+        let containment = Containment::new(group, status.init, own);
+        let connections = Connections::open(Path::new(SOCKET_FILE), starter, containment.clone());
+        let connections = connections.map_err(step("open the socket"))?;
+        let rules = Rules {
+            stop: launch.stop,
+            time_limit: launch.time_limit,
+            kill_confirmation: launch.kill_confirmation,
+            longest_lease: launch.longest_lease,
+        };
+        let ready = match namespace {
+            Ok(namespace) => Ready::new(launch, containment.group(), namespace.as_ref()),
+            Err(error) => Err(NoStart::by_node(format!("no PID namespace can be had: {error}"))),
+        };
         Ok(Self {
             machine: Machine::new(rules, status),
-            ready: Some(Ready::new(launch, &group)),
-            containment: Containment::new(group, own),
+            ready: Some(ready),
+            containment,
             connections,
             signals,
             timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
@@ -257,8 +273,8 @@ impl Shell {
         }
     }
 
-    fn start(&mut self) -> Result<ProcessId, String> {
-        let ready = self.ready.take().ok_or("it was started before")??;
+    fn start(&mut self) -> Result<ProcessId, NoStart> {
+        let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
         let process = ready.waiting.release()?;
         match Pump::start(ready.outputs) {
             Ok(pump) => self.pump = Some(pump),
@@ -290,6 +306,8 @@ impl Shell {
             status.message = format!("{}; {lost} bytes of its output could not be written", status.message);
         }
         drop(self.ready.take());
+        // Where nothing was started, the init of its namespace is still there.
+        self.containment.kill();
         self.containment.group().remove();
         if let Some(keeper) = self.keeper.take() {
             keeper.finish();

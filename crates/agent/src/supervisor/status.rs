@@ -37,8 +37,10 @@ pub enum Phase {
 pub enum Cause {
     /// By itself.
     Exited,
-    /// It could not be started.
+    /// It could not be started, for a reason that lies in the job.
     StartFailed,
+    /// It could not be started, for a reason that lies in this node: a full disk, no control group, no supervisor.
+    NodeFault,
     /// An order told so.
     Ordered,
     /// Its lease was not renewed.
@@ -58,6 +60,7 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::Exited => "it ended by itself",
             Self::StartFailed => "it could not be started",
+            Self::NodeFault => "its node could not start it",
             Self::Ordered => "by order",
             Self::LeaseExpired => "its lease was not renewed",
             Self::TimeLimit => "its time limit passed",
@@ -93,6 +96,9 @@ pub struct Status {
     pub supervisor: Option<ProcessId>,
     /// The worker's first process; its process group and session have the same number.
     pub process: Option<ProcessId>,
+    /// The init of its PID namespace; `None` where the host gives none.
+    #[serde(default)]
+    pub init: Option<ProcessId>,
     /// Its control group.
     pub group: GroupRecord,
     /// Highest fence seen.
@@ -124,6 +130,7 @@ impl Status {
             boot_id,
             supervisor: None,
             process: None,
+            init: None,
             group: GroupRecord::default(),
             fence,
             lease: None,
@@ -142,14 +149,14 @@ impl Status {
         self.phase == Phase::Stopped
     }
 
-    /// Reads the status file of a worker's folder; `None` when there is none that can be understood: a status that is not
-    /// the last may be lost with the machine, and then the worker is lost too.
+    /// Reads the status file of a worker's folder; `None` when there is none: a status that is not the last may be lost with
+    /// the machine, and then the worker is lost too.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read or understood: the worker may then be anywhere.
     pub fn load(folder: &Path) -> io::Result<Option<Self>> {
         match fs::read(folder.join(STATUS_FILE)) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

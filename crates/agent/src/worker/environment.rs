@@ -2,9 +2,11 @@
 //! the launchers of the field set, each going before those named first.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use tessera_api::v1 as wire;
+
+use super::account::Account;
+use super::folder::WorkerFolder;
 
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the worker's business.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
@@ -17,23 +19,35 @@ pub fn inherited() -> BTreeMap<String, String> {
     INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
 }
 
-/// The whole environment of a worker whose own files are in `work`.
+/// The whole environment of a worker.
 #[must_use]
 pub fn of(
     order: &wire::WorkerOrder,
     node: &str,
-    work: &Path,
+    folder: &WorkerFolder,
     inherited: BTreeMap<String, String>,
+    account: Option<&Account>,
     cards: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
+    let named = |(name, value): (&str, String)| (name.to_owned(), value);
     let mut environment = inherited;
+    environment.extend(account.into_iter().flat_map(|account| person(account, folder)).map(named));
     environment.extend(cards);
     environment.extend(order.spec.iter().flat_map(|spec| spec.environment.clone()));
-    environment.extend(own(order, node, work).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    environment.extend(own(order, node, folder).into_iter().map(named));
     environment
 }
 
-fn own(order: &wire::WorkerOrder, node: &str, work: &Path) -> Vec<(&'static str, String)> {
+/// Who a worker is that does not run as the agent's user. An id from the range has no home: its own folder serves.
+fn person(account: &Account, folder: &WorkerFolder) -> [(&'static str, String); 3] {
+    let (name, home) = match &account.person {
+        Some(person) => (person.name.clone(), person.home.clone()),
+        None => (format!("tessera-{}", account.uid), folder.work().display().to_string()),
+    };
+    [("HOME", home), ("USER", name.clone()), ("LOGNAME", name)]
+}
+
+fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'static str, String)> {
     let worker = order.worker.unwrap_or_default();
     let rank = worker.rank.to_string();
     let mut own = vec![
@@ -45,8 +59,8 @@ fn own(order: &wire::WorkerOrder, node: &str, work: &Path) -> Vec<(&'static str,
         ("TESSERA_RANK", rank.clone()),
         ("TESSERA_MEMBER", order.member.to_string()),
         ("TESSERA_NODE_NAME", node.to_owned()),
-        ("TESSERA_WORKER_DIR", work.display().to_string()),
-        ("TESSERA_VCARD_FILE", work.join(VCARD_FILE).display().to_string()),
+        ("TESSERA_WORKER_DIR", folder.work().display().to_string()),
+        ("TESSERA_VCARD_FILE", folder.file(VCARD_FILE).display().to_string()),
         ("RANK", rank),
         ("WORLD_SIZE", order.world_size.max(1).to_string()),
         ("LOCAL_RANK", order.local_rank.to_string()),
@@ -72,6 +86,10 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
+    fn folder() -> WorkerFolder {
+        WorkerFolder::at("/w")
+    }
+
     #[test]
     fn the_job_goes_before_the_cards_and_tessera_before_the_job() {
         let spec = wire::JobSpec {
@@ -90,7 +108,9 @@ mod tests {
             ..Default::default()
         };
         let cards = map(&[("OMP_NUM_THREADS", "2"), ("CUDA_VISIBLE_DEVICES", "")]);
-        let all = of(&order, "node-a", Path::new("/w"), map(&[("PATH", "/bin"), ("MINE", "no")]), cards);
+        let inherited = map(&[("PATH", "/bin"), ("MINE", "no"), ("HOME", "/root")]);
+        let account = Account { uid: 5000, gid: 5000, groups: Vec::new(), person: None };
+        let all = of(&order, "node-a", &folder(), inherited, Some(&account), cards);
         let expected = [
             ("PATH", "/bin"),
             ("OMP_NUM_THREADS", "7"),
@@ -106,8 +126,10 @@ mod tests {
             ("TESSERA_JOB_ID", "9"),
             ("TESSERA_ATTEMPT", "1"),
             ("TESSERA_RANK", "2"),
-            ("TESSERA_WORKER_DIR", "/w"),
+            ("TESSERA_WORKER_DIR", "/w/work"),
             ("TESSERA_VCARD_FILE", "/w/vcard.json"),
+            ("HOME", "/w/work"),
+            ("USER", "tessera-5000"),
         ];
         for (name, value) in expected {
             assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
@@ -116,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_job_alone_gets_no_master() {
-        let all = of(&wire::WorkerOrder::default(), "n", Path::new("/w"), BTreeMap::new(), BTreeMap::new());
+        let all = of(&wire::WorkerOrder::default(), "n", &folder(), BTreeMap::new(), None, BTreeMap::new());
         assert!(
             !all.contains_key("MASTER_ADDR") && !all.contains_key("MASTER_PORT") && !all.contains_key("TRACEPARENT")
         );

@@ -11,11 +11,16 @@
 //!   supervisor.log   what the supervisor has to complain about
 //!   stdout.OFFSET, stderr.OFFSET   output; the number is the offset of the file's first byte
 //!   settled.json     the worker is settled in the ledger; until when its output is kept
-//!   work/            TESSERA_WORKER_DIR: vcard.json, script, and where the program starts
+//!   vcard.json       TESSERA_VCARD_FILE: what backs the virtual card; the worker reads it, the agent rewrites it
+//!   work/            TESSERA_WORKER_DIR: the worker's own: its script, and where the program starts
 //! ```
+//!
+//! While the worker lives, others may pass through the folder and read nothing in it (mode 0711); what is not the worker's
+//! own can be read by the agent's user only. Once the worker is over, nobody else may pass (0700).
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +28,8 @@ use prost::Message;
 use serde::{Deserialize, Serialize};
 use tessera_api::v1 as wire;
 
+use super::account::Account;
+use super::environment::VCARD_FILE;
 use super::id::WorkerId;
 use crate::boot::unix_millis;
 use crate::durable;
@@ -32,6 +39,10 @@ const ORDER_FILE: &str = "order.pb";
 const SETTLED_FILE: &str = "settled.json";
 /// Where the program starts, below the worker's folder.
 const WORK_FOLDER: &str = "work";
+/// A folder that others may pass through, and not look into.
+const PASSABLE: u32 = 0o711;
+/// A folder for the agent's user alone.
+const CLOSED: u32 = 0o700;
 /// How long it is remembered that output was there and is not kept any more.
 const MEMORY_OF_EXPIRED: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -50,24 +61,18 @@ struct Settled {
     removed: bool,
 }
 
-/// What a search of the folders found.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// Workers of which something is known.
-    pub workers: Vec<FoundWorker>,
-    /// Folders that cannot be understood, with the reason. They are left as they are.
-    pub damaged: Vec<(PathBuf, String)>,
-}
-
-/// One worker that was found.
+/// One worker that was found. Its folder's name alone says that it may be there: what cannot be read is not taken for
+/// stopped (law L2), but searched for.
 #[derive(Debug)]
 pub struct FoundWorker {
     /// Its name.
     pub worker: WorkerId,
-    /// Its order.
-    pub order: wire::WorkerOrder,
-    /// What its supervisor wrote last; `None`: nothing yet.
+    /// Its order; `None`: it cannot be read.
+    pub order: Option<wire::WorkerOrder>,
+    /// What its supervisor wrote last; `None`: nothing yet, or nothing that can be read.
     pub status: Option<Status>,
+    /// What is wrong with the folder; empty when nothing is.
+    pub damage: Vec<String>,
 }
 
 impl WorkerFolders {
@@ -78,6 +83,10 @@ impl WorkerFolders {
     pub fn open(data: &Path) -> io::Result<Self> {
         let path = data.join("workers");
         fs::create_dir_all(&path)?;
+        // Workers pass through on the way to their own folders.
+        for folder in [data, path.as_path()] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(PASSABLE))?;
+        }
         Ok(Self(path))
     }
 
@@ -91,21 +100,9 @@ impl WorkerFolders {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn search(&self) -> io::Result<Found> {
-        let mut found = Found::default();
-        for (worker, folder) in self.all()? {
-            if folder.settled().is_some() {
-                continue;
-            }
-            match (folder.order(), Status::load(folder.path())) {
-                (Ok(Some(order)), Ok(status)) => found.workers.push(FoundWorker { worker, order, status }),
-                // The order is on disk before anything starts: without one, nothing ever ran.
-                (Ok(None), Ok(None)) => fs::remove_dir_all(folder.path())?,
-                (Ok(None), Ok(Some(_))) => found.damaged.push((folder.0, "its order is missing".to_owned())),
-                (Err(error), _) | (_, Err(error)) => found.damaged.push((folder.0, error.to_string())),
-            }
-        }
-        Ok(found)
+    pub fn search(&self) -> io::Result<Vec<FoundWorker>> {
+        let all = self.all()?.into_iter().filter(|(_, folder)| folder.settled().is_none());
+        Ok(all.map(|(worker, folder)| folder.look(worker)).collect())
     }
 
     /// Removes output whose time is over, and the memory of output that is long gone.
@@ -144,6 +141,12 @@ impl WorkerFolders {
 }
 
 impl WorkerFolder {
+    /// The folder at a path.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
     /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -167,9 +170,34 @@ impl WorkerFolder {
     /// # Errors
     /// When it is there already, or what the file system says.
     pub fn create(&self) -> io::Result<()> {
-        use std::os::unix::fs::DirBuilderExt;
-        fs::DirBuilder::new().mode(0o700).create(&self.0)?;
-        fs::create_dir(self.work())
+        fs::DirBuilder::new().mode(CLOSED).create(&self.0)?;
+        fs::DirBuilder::new().mode(CLOSED).create(self.work())
+    }
+
+    /// Gives the worker what is its own, and lets it pass and read the file of its virtual card.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open_to(&self, account: &Account) -> io::Result<()> {
+        let (work, vcard) = (self.work(), self.file(VCARD_FILE));
+        for entry in fs::read_dir(&work)? {
+            chown(entry?.path(), Some(account.uid), Some(account.gid))?;
+        }
+        chown(&work, Some(account.uid), Some(account.gid))?;
+        chown(&vcard, None, Some(account.gid))?;
+        fs::set_permissions(&vcard, fs::Permissions::from_mode(0o640))?;
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(PASSABLE))
+    }
+
+    /// Closes the folder to everybody but the agent's user: its worker is over. Nothing happens when it was never made.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn close(&self) -> io::Result<()> {
+        match fs::set_permissions(&self.0, fs::Permissions::from_mode(CLOSED)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            closed => closed,
+        }
     }
 
     /// Writes the order, not yet durably: see [`essentials`](Self::essentials).
@@ -185,6 +213,24 @@ impl WorkerFolder {
     pub fn essentials(&self) -> [PathBuf; 3] {
         let above = self.0.parent().unwrap_or(&self.0);
         [self.file(ORDER_FILE), self.0.clone(), above.to_owned()]
+    }
+
+    /// What can be read of the worker.
+    fn look(&self, worker: WorkerId) -> FoundWorker {
+        let mut damage = Vec::new();
+        let order = self.order().unwrap_or_else(|error| {
+            damage.push(format!("its order cannot be read: {error}"));
+            None
+        });
+        let status = Status::load(self.path()).unwrap_or_else(|error| {
+            damage.push(format!("its status cannot be read: {error}"));
+            None
+        });
+        if order.is_none() && damage.is_empty() {
+            // An agent that was killed while it made the folder leaves one like this, and so does a disk that forgot.
+            damage.push("its order is missing".to_owned());
+        }
+        FoundWorker { worker, order, status, damage }
     }
 
     /// The order; `None` when there is none.

@@ -1,7 +1,9 @@
 //! Folders are found again, kept as long as they should be, and made only once.
 
 use super::*;
+use crate::supervisor::status::STATUS_FILE;
 use crate::worker::{Fence, Term};
+use std::os::unix::fs::MetadataExt;
 use tessera_ledger::{AllocationId, Epoch, Rank};
 
 const WORKER: WorkerId = WorkerId { allocation: AllocationId(3), epoch: Epoch(9), rank: Rank(1) };
@@ -30,29 +32,46 @@ fn a_folder_is_made_once_and_found_again() {
     let folder = begun(&folders);
     assert_eq!(folder.create().expect_err("there").kind(), io::ErrorKind::AlreadyExists);
     let found = folders.search().expect("readable");
-    assert_eq!((found.workers.len(), found.workers[0].worker, found.workers[0].order.job_id), (1, WORKER, 77));
-    assert_eq!(found.workers[0].status, None);
+    assert_eq!((found.len(), found[0].worker, found[0].damage.len()), (1, WORKER, 0));
+    assert_eq!(found[0].order.as_ref().map(|order| order.job_id), Some(77));
+    assert_eq!(found[0].status, None);
 }
 
 #[test]
-fn a_folder_without_an_order_never_began_and_is_removed() {
+fn what_cannot_be_read_is_still_a_worker() {
     let (_data, folders) = folders();
-    folders.of(WORKER).create().expect("new");
-    assert!(folders.search().expect("readable").workers.is_empty());
-    assert!(!folders.of(WORKER).path().exists());
-}
-
-#[test]
-fn damage_is_told_and_left_for_people() {
-    let (_data, folders) = folders();
-    let folder = begun(&folders);
+    let folder = folders.of(WORKER);
+    folder.create().expect("new");
+    let look = || {
+        let mut found = folders.search().expect("readable");
+        assert_eq!((found.len(), found[0].worker), (1, WORKER));
+        found.remove(0)
+    };
+    assert_eq!(look().damage, ["its order is missing"]);
     fs::write(folder.file(ORDER_FILE), [0xff; 9]).expect("writable");
-    let found = folders.search().expect("readable");
-    assert_eq!((found.workers.len(), found.damaged.len()), (0, 1));
-    fs::remove_file(folder.file(ORDER_FILE)).expect("there");
+    assert!(look().order.is_none() && look().damage[0].contains("order cannot be read"));
+    folder.write_order(&order()).expect("writable");
     let fence = Fence { term: Term(1), epoch: Epoch(9) };
     Status::new(WORKER, 77, fence, "boot".to_owned()).store(folder.path()).expect("writable");
-    assert_eq!(folders.search().expect("readable").damaged[0].1, "its order is missing");
+    assert_eq!((look().damage.len(), look().status.map(|status| status.job)), (0, Some(77)));
+    fs::write(folder.file(STATUS_FILE), "{").expect("writable");
+    assert!(look().status.is_none() && look().damage[0].contains("status cannot be read"));
+}
+
+#[test]
+fn a_folder_opens_to_its_worker_and_closes_after_it() {
+    let (data, folders) = folders();
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!([mode(data.path()), mode(&data.path().join("workers"))], [PASSABLE; 2]);
+    let folder = begun(&folders);
+    fs::write(folder.file(VCARD_FILE), "{}").expect("writable");
+    assert_eq!(mode(folder.path()), CLOSED);
+    let own = fs::metadata(folder.path()).expect("there");
+    let account = Account { uid: own.uid(), gid: own.gid(), groups: Vec::new(), person: None };
+    folder.open_to(&account).expect("mine");
+    assert_eq!([mode(folder.path()), mode(&folder.work()), mode(&folder.file(VCARD_FILE))], [PASSABLE, CLOSED, 0o640]);
+    folder.close().expect("mine");
+    assert_eq!(mode(folder.path()), CLOSED);
 }
 
 #[test]
@@ -61,7 +80,7 @@ fn output_outlives_the_worker_for_as_long_as_was_said() {
     let folder = begun(&folders);
     fs::write(folder.file("stdout.00000000000000000000"), "x").expect("writable");
     folder.settle(Duration::from_secs(3600)).expect("writable");
-    assert!(folders.search().expect("readable").workers.is_empty(), "settled workers are not found again");
+    assert!(folders.search().expect("readable").is_empty(), "settled workers are not found again");
     assert_eq!(folders.remove_expired().expect("readable"), 0);
     assert!(folder.file("stdout.00000000000000000000").exists() && !folder.is_expired());
     folder.settle(Duration::ZERO).expect("writable");

@@ -21,16 +21,18 @@ use tessera_ledger::wire::{enum_from_wire, host_from_wire};
 use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Precision};
 use tokio::process::{Child, Command};
 
-use super::environment::{self, VCARD_FILE};
+use super::account::{Account, AccountError, Accounts};
+use super::environment;
 use super::folder::{WorkerFolder, WorkerFolders};
 use super::grant_file;
 use super::id::WorkerId;
-use super::vcard::VirtualCardFile;
+use super::vcard;
 use crate::cgroup::Limits;
 use crate::config::{Limits as Bounds, SupervisorCommand};
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
 use crate::supervisor::message::Launch;
+use crate::supervisor::status::Cause;
 
 /// Name of the script in the worker's own folder.
 const SCRIPT_FILE: &str = "script";
@@ -50,9 +52,18 @@ pub struct Launcher {
     pub bounds: Bounds,
     /// How supervisors are started.
     pub supervisor: SupervisorCommand,
+    /// Whom workers run as.
+    pub accounts: Accounts,
+    /// Whether workers run in PID namespaces.
+    pub contained: bool,
+    /// The number of the newest order by which each virtual card's file was written.
+    pub addressed: Addressed,
     /// Variables that workers inherit.
     pub inherited: BTreeMap<String, String>,
 }
+
+/// Numbers of the orders by which the files of virtual cards were written.
+pub type Addressed = Arc<Mutex<BTreeMap<WorkerId, u64>>>;
 
 /// A supervisor that has everything and waits for the word to begin.
 #[derive(Debug)]
@@ -75,6 +86,9 @@ pub enum LaunchError {
     /// The same worker was here before.
     #[error("the worker was started here before; it is never started twice")]
     StartedBefore,
+    /// There is no identity for it.
+    #[error(transparent)]
+    Account(#[from] AccountError),
     /// A file cannot be written.
     #[error("the worker's folder cannot be prepared: {0}")]
     Folder(#[source] io::Error),
@@ -87,6 +101,19 @@ pub enum LaunchError {
         #[source]
         source: io::Error,
     },
+}
+
+impl LaunchError {
+    /// Whose fault it is: the job's own, or something that this node cannot give to any job.
+    #[must_use]
+    pub const fn cause(&self) -> Cause {
+        match self {
+            Self::NothingToRun | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
+            Self::Devices(_) | Self::StartedBefore | Self::Account(_) | Self::Folder(_) | Self::Supervisor { .. } => {
+                Cause::NodeFault
+            }
+        }
+    }
 }
 
 impl Launcher {
@@ -114,10 +141,13 @@ impl Launcher {
         Ok(prepared)
     }
 
-    /// Tells the cards what an adopted worker holds of them.
-    pub async fn restore_grant(&self, worker: WorkerId) {
+    /// Tells the cards what an adopted worker holds of them, and remembers whom it runs as.
+    pub async fn restore_grant(&self, worker: WorkerId, job: u64) {
         let own = self.clone();
         let restore = move || {
+            if let Err(error) = own.accounts.restore(worker, job, &own.folders) {
+                tracing::warn!(%worker, %error, "it is not known whom an adopted worker runs as");
+            }
             let grant = grant_file::load(owner(worker), &own.folders.of(worker))?;
             own.devices().prepare(&grant).ok()
         };
@@ -126,11 +156,37 @@ impl Launcher {
         }
     }
 
-    /// Tells the cards that a worker is over.
+    /// Tells the cards that a worker is over. What it left is closed to whoever gets its identity next.
     pub async fn release_grant(&self, worker: WorkerId) {
         let own = self.clone();
+        let release = move || {
+            own.devices().release(owner(worker));
+            if let Err(error) = own.folders.of(worker).close() {
+                tracing::warn!(%worker, %error, "the folder of a worker that is over cannot be closed to others");
+            }
+            own.accounts.release(worker);
+            own.addressed.lock().unwrap_or_else(PoisonError::into_inner).remove(&worker);
+        };
         // A panic there has been printed; readings are then too high until the next start.
-        let _ = tokio::task::spawn_blocking(move || own.devices().release(owner(worker))).await;
+        let _ = tokio::task::spawn_blocking(release).await;
+    }
+
+    /// Brings the file of a worker's virtual card up to date: blocks were renumbered, or cards rated anew.
+    pub async fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>, number: u64) {
+        let own = self.clone();
+        let write = move || {
+            // Held while the file is written, so that an older order that was slow does not come last.
+            let mut newest = own.addressed.lock().unwrap_or_else(PoisonError::into_inner);
+            if newest.get(&worker).is_some_and(|newest| *newest > number) {
+                return Ok(());
+            }
+            newest.insert(worker, number);
+            vcard::store(&order, &own.node, &own.folders.of(worker))
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        if let Err(error) = written.map_err(io::Error::other).flatten() {
+            tracing::warn!(%worker, %error, "the file of a virtual card cannot be brought up to date");
+        }
     }
 
     fn write(&self, launch: &LaunchOrder, folder: &WorkerFolder) -> Result<(), LaunchError> {
@@ -139,19 +195,22 @@ impl Launcher {
             io::ErrorKind::AlreadyExists => LaunchError::StartedBefore,
             _ => LaunchError::Folder(error),
         })?;
+        let account = self.accounts.take(launch.worker, order.job_id, &order.submitter)?;
         let grant = self.grant(launch);
         let attach = self.devices().prepare(&grant)?;
-        let plan = self.plan(launch, folder, attach)?;
+        let plan = self.plan(launch, folder, attach, account.clone())?;
         let write = || -> io::Result<()> {
             folder.write_order(order)?;
             grant_file::store(&grant, folder)?;
-            let vcard = VirtualCardFile::new(order, &self.node);
-            fs::write(folder.work().join(VCARD_FILE), serde_json::to_vec_pretty(&vcard)?)?;
+            vcard::store(order, &self.node, folder)?;
             let script = order.spec.as_ref().map_or("", |spec| spec.script.as_str());
             if !script.is_empty() {
                 let path = folder.work().join(SCRIPT_FILE);
                 fs::write(&path, script)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            }
+            if let Some(account) = &account {
+                folder.open_to(account)?;
             }
             fs::write(folder.file(LAUNCH_FILE), serde_json::to_vec(&plan)?)
         };
@@ -181,7 +240,13 @@ impl Launcher {
         Grant { owner: owner(launch.worker), slices: slices.map(granted).collect() }
     }
 
-    fn plan(&self, launch: &LaunchOrder, folder: &WorkerFolder, attach: Attach) -> Result<Launch, LaunchError> {
+    fn plan(
+        &self,
+        launch: &LaunchOrder,
+        folder: &WorkerFolder,
+        attach: Attach,
+        account: Option<Account>,
+    ) -> Result<Launch, LaunchError> {
         let order = &launch.order;
         let work = folder.work();
         let spec = order.spec.clone().unwrap_or_default();
@@ -197,10 +262,19 @@ impl Launcher {
             fence: launch.fence,
             lease: launch.lease,
             command,
-            environment: environment::of(order, &self.node, &work, self.inherited.clone(), attach.environment),
+            environment: environment::of(
+                order,
+                &self.node,
+                folder,
+                self.inherited.clone(),
+                account.as_ref(),
+                attach.environment,
+            ),
+            account,
+            contained: self.contained,
             working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
             limits: limits_of(attach.limits, spec.host.map(host_from_wire).unwrap_or_default()),
-            cgroup: format!("{}/{}", self.cgroup_root, launch.worker),
+            cgroup: group_name(&self.cgroup_root, launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
             time_limit: spec
@@ -210,6 +284,7 @@ impl Launcher {
             output_file_bytes: self.bounds.output_file_bytes,
             output_files: self.bounds.output_files,
             kill_confirmation: self.bounds.kill_confirmation,
+            longest_lease: self.bounds.longest_lease,
         })
     }
 
@@ -229,6 +304,12 @@ impl Launcher {
         };
         start().map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
     }
+}
+
+/// The control group of a worker, below each hierarchy's root.
+#[must_use]
+pub fn group_name(cgroup_root: &str, worker: WorkerId) -> String {
+    format!("{cgroup_root}/{worker}")
 }
 
 /// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them. What

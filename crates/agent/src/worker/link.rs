@@ -10,7 +10,7 @@ use tokio::process::Child;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::folder::WorkerFolder;
-use super::launch::{Launcher, Prepared};
+use super::launch::{LaunchError, Launcher, Prepared};
 use super::sweep::{Swept, sweep};
 use crate::boot::{BootTime, unix_millis};
 use crate::host::{Line, Wanted};
@@ -18,7 +18,7 @@ use crate::node::LaunchOrder;
 use crate::process::kill_pid;
 use crate::supervisor::SOCKET_FILE;
 use crate::supervisor::message::{Inbox, Notice, Request, encode};
-use crate::supervisor::status::{Cause, Phase, Status};
+use crate::supervisor::status::{Phase, Status};
 
 /// Wait before an unconfirmed kill is tried again, or a supervisor that cannot be reached is called again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -29,6 +29,8 @@ const WATCHDOG: Duration = Duration::from_secs(1);
 pub struct Link {
     /// Its folder.
     pub folder: WorkerFolder,
+    /// Its control group, below each hierarchy's root.
+    pub cgroup: String,
     /// To the node.
     pub line: Line,
     /// How long one round of killing may take before it is called unconfirmed.
@@ -43,10 +45,16 @@ impl Link {
                 let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
                 self.follow_own(child, stream).await;
             }
+            // Somebody ordered what an earlier agent had begun: it is found, or searched for, and never begun again.
+            Err(LaunchError::StartedBefore) => {
+                tracing::warn!(worker = %self.line.status.worker, "a worker that was here before is ordered to run");
+                self.follow_by_socket().await;
+                self.conclude().await;
+            }
             Err(error) => {
                 tracing::warn!(%error, worker = %self.line.status.worker, "a worker cannot be started");
                 self.line.status.phase = Phase::Stopped;
-                self.line.status.cause = Some(Cause::StartFailed);
+                self.line.status.cause = Some(error.cause());
                 self.line.status.message = error.to_string();
                 self.line.status.stopped_unix_ms = Some(unix_millis());
                 self.line.tell().await;
@@ -57,7 +65,7 @@ impl Link {
 
     /// Finds the worker of an earlier agent and stays with it to its end.
     pub async fn adopt(mut self, launcher: Launcher) {
-        launcher.restore_grant(self.line.status.worker).await;
+        launcher.restore_grant(self.line.status.worker, self.line.status.job).await;
         self.follow_by_socket().await;
         self.conclude().await;
         launcher.release_grant(self.line.status.worker).await;
@@ -180,19 +188,16 @@ impl Link {
     /// The supervisor is gone: what it left on disk counts, or else what a search finds.
     async fn conclude(&mut self) {
         while !self.line.status.is_final() {
-            let (folder, known, patience) = (self.folder.clone(), self.line.status.clone(), self.patience);
-            let swept = tokio::task::spawn_blocking(move || sweep(&folder, known, patience)).await;
+            let (folder, cgroup) = (self.folder.clone(), self.cgroup.clone());
+            let (known, patience) = (self.line.status.clone(), self.patience);
+            let swept = tokio::task::spawn_blocking(move || sweep(&folder, &cgroup, known, patience)).await;
             match swept.map_err(io::Error::other).flatten() {
                 Ok(Swept::Over(status)) => {
                     self.line.status = *status;
                     self.line.tell().await;
                 }
                 Ok(Swept::Unconfirmed(status)) => {
-                    if *status != self.line.status {
-                        tracing::error!(worker = %status.worker, "a kill cannot be confirmed; its blocks must not be granted again");
-                        self.line.status = *status;
-                        self.line.tell().await;
-                    }
+                    self.unconfirmed(*status).await;
                     sleep(AGAIN).await;
                 }
                 Ok(Swept::Supervised) => {
@@ -200,10 +205,22 @@ impl Link {
                     sleep(AGAIN).await;
                 }
                 Err(error) => {
-                    tracing::error!(worker = %self.line.status.worker, %error, "the worker's folder cannot be searched");
+                    let message = format!("its folder cannot be searched: {error}");
+                    let status = Status { phase: Phase::Unconfirmed, message, ..self.line.status.clone() };
+                    self.unconfirmed(status).await;
                     sleep(AGAIN).await;
                 }
             }
+        }
+    }
+
+    /// Nobody can say that the worker is over: what cannot be looked at is not stopped.
+    async fn unconfirmed(&mut self, status: Status) {
+        if status != self.line.status {
+            let (worker, message) = (status.worker, &status.message);
+            tracing::error!(%worker, message, "a stop cannot be confirmed; its blocks must not be granted again");
+            self.line.status = status;
+            self.line.tell().await;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Workers: their names, the terms on which they run, their folders, how they are launched, watched, and searched for when
 //! their supervisor is gone.
 
+mod account;
 mod environment;
 pub mod folder;
 mod grant_file;
@@ -11,6 +12,7 @@ pub mod sweep;
 mod terms;
 mod vcard;
 
+pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
 pub(crate) use environment::inherited as inherited_environment;
 pub use id::WorkerId;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};

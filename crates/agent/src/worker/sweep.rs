@@ -1,4 +1,5 @@
-//! The search for what a worker left when its supervisor is gone without a result: killed, or lost with the machine.
+//! The search for what a worker left when its supervisor is gone without a result: killed, or lost with the machine, or when
+//! its folder does not say.
 //!
 //! Whoever sweeps holds the folder's lock, so that no supervisor can start meanwhile; what it finds alive is killed; and
 //! only when nothing is left is the worker declared over.
@@ -14,9 +15,8 @@ use super::folder::WorkerFolder;
 use crate::boot::{boot_id, unix_millis};
 use crate::cgroup::{Hierarchies, Limits, WorkerGroup};
 use crate::process::{has_live_thread, kill_pid};
-use crate::supervisor::message::Launch;
+use crate::supervisor::LOCK_FILE;
 use crate::supervisor::status::{Cause, Phase, Status};
-use crate::supervisor::{LAUNCH_FILE, LOCK_FILE};
 
 /// Wait between two rounds of killing.
 const ROUND: Duration = Duration::from_millis(20);
@@ -33,18 +33,20 @@ pub enum Swept {
 }
 
 /// Searches for what is left of the worker in `folder`, which stands as `known` if nothing newer is on disk, and kills it,
-/// for at most `patience`.
+/// for at most `patience`. `cgroup` is the control group, below each hierarchy's root, that its supervisor makes for it.
 ///
 /// # Errors
 /// When the folder cannot be used.
-pub fn sweep(folder: &WorkerFolder, known: Status, patience: Duration) -> io::Result<Swept> {
+pub fn sweep(folder: &WorkerFolder, cgroup: &str, known: Status, patience: Duration) -> io::Result<Swept> {
     let Some(_lock) = lock(folder)? else { return Ok(Swept::Supervised) };
-    let mut status = Status::load(folder.path())?.unwrap_or(known);
+    let kept = Status::load(folder.path());
+    let damaged = kept.as_ref().err().map(ToString::to_string);
+    let mut status = kept.ok().flatten().unwrap_or(known);
     if status.is_final() {
         return Ok(Swept::Over(Box::new(status)));
     }
     let same_boot = status.boot_id == boot_id()?;
-    if same_boot && !kill_rest(folder, &status, patience)? {
+    if same_boot && !kill_rest(folder, &group_of(cgroup, &status)?, &status, patience) {
         status.phase = Phase::Unconfirmed;
         status.message = "its supervisor is gone and something of it cannot be killed".to_owned();
         return Ok(Swept::Unconfirmed(Box::new(status)));
@@ -53,7 +55,11 @@ pub fn sweep(folder: &WorkerFolder, known: Status, patience: Duration) -> io::Re
     status.stopped_unix_ms = Some(unix_millis());
     if status.cause.is_none() {
         status.cause = Some(Cause::Vanished);
-        let reason = if same_boot { "its supervisor ended without a result" } else { "the node was restarted" };
+        let reason = match damaged {
+            Some(damage) => format!("its status cannot be read ({damage})"),
+            None if same_boot => "its supervisor ended without a result".to_owned(),
+            None => "the node was restarted".to_owned(),
+        };
         status.message = format!("{reason}; nothing of it is left");
     }
     status.store(folder.path())?;
@@ -71,48 +77,40 @@ fn lock(folder: &WorkerFolder) -> io::Result<Option<Flock<File>>> {
 }
 
 /// Kills until nothing is left; false when something still is after `patience`.
-fn kill_rest(folder: &WorkerFolder, status: &Status, patience: Duration) -> io::Result<bool> {
-    let group = group_of(folder, status)?;
+fn kill_rest(folder: &WorkerFolder, group: &WorkerGroup, status: &Status, patience: Duration) -> bool {
     let begin = Instant::now();
     loop {
-        if is_empty(&group, folder) {
+        let init = status.init.filter(|init| init.is_alive()).map(|init| init.pid);
+        let marked = pids_by_environment(folder);
+        if init.is_none() && marked.is_empty() && group.is_empty() {
             group.remove();
-            return Ok(true);
+            return true;
         }
         if begin.elapsed() >= patience {
-            return Ok(false);
+            return false;
         }
-        if group.is_tracked() {
-            if let Err(error) = group.kill() {
-                tracing::warn!(%error, source = %error.source, "cannot kill by control group");
-            }
-        } else {
-            for pid in pids_by_environment(folder) {
-                // One that cannot be killed keeps the group from being empty, which is what is told.
-                let _ = kill_pid(pid);
-            }
+        if let Err(error) = group.kill() {
+            tracing::warn!(%error, source = %error.source, "cannot kill by control group");
+        }
+        for pid in init.into_iter().chain(marked) {
+            // One that cannot be killed is there in the next round, which is what is told.
+            let _ = kill_pid(pid);
         }
         std::thread::sleep(ROUND);
     }
 }
 
-fn is_empty(group: &WorkerGroup, folder: &WorkerFolder) -> bool {
-    if group.is_tracked() { group.is_empty() } else { pids_by_environment(folder).is_empty() }
-}
-
-/// The worker's group: as its supervisor recorded it, or, when it had no time to, where it makes it.
-fn group_of(folder: &WorkerFolder, status: &Status) -> io::Result<WorkerGroup> {
+/// The worker's group: as its supervisor recorded it, or, when it had no time to or the record cannot be read, where it makes
+/// it.
+fn group_of(cgroup: &str, status: &Status) -> io::Result<WorkerGroup> {
     if status.group.tracking.is_some() || status.supervisor.is_some() {
         return Ok(WorkerGroup::from_record(status.group.clone()));
     }
-    // A launch file that was lost with the machine means a process that was lost with it; what else there is, is marked.
-    let launch: Option<Launch> =
-        fs::read(folder.file(LAUNCH_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(launch) = launch else { return Ok(WorkerGroup::from_record(status.group.clone())) };
-    Ok(WorkerGroup::create(&Hierarchies::detect(Path::new("/"))?, &launch.cgroup, Limits::default()))
+    Ok(WorkerGroup::create(&Hierarchies::detect(Path::new("/"))?, cgroup, Limits::default()))
 }
 
-/// Processes that carry this worker's folder in their environment: how they are found where there are no control groups.
+/// Processes that carry this worker's folder in their environment: how they are found where there are no control groups, and
+/// who left theirs.
 fn pids_by_environment(folder: &WorkerFolder) -> Vec<i32> {
     let mark = format!("TESSERA_WORKER_DIR={}", folder.work().display());
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

@@ -68,6 +68,12 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// The same lease, or what of it lies before `latest`.
+    #[must_use]
+    pub fn cut_off_at(self, latest: BootTime) -> Self {
+        Self { stop_at: self.stop_at.min(latest), kill_at: self.kill_at.min(latest) }
+    }
+
     /// The lease with the later deadlines: permissions once given stay given, in whatever order they arrive.
     #[must_use]
     pub fn extended_by(self, other: Self) -> Self {

@@ -1,16 +1,60 @@
 //! The file that tells a program what backs its virtual card: slices, block numbers, coordinates, weights (P6).
+//!
+//! It is true at every moment: when blocks are renumbered or a card is rated anew, the whole file is replaced in one step
+//! and its version counts up. It lies in the agent's own folder, so that the worker can read and never replace it.
 
-use serde::Serialize;
+use std::fs;
+use std::io;
+
+use serde::{Deserialize, Serialize};
 use tessera_api::v1 as wire;
 use tessera_ledger::CardKind;
 
-/// Version of the file's form; raised when a field changes its meaning.
-const VERSION: u32 = 1;
+use super::environment::VCARD_FILE;
+use super::folder::WorkerFolder;
+use crate::durable;
+
+/// The file's form; raised when a field changes its meaning.
+const FORMAT: u32 = 1;
+
+/// Writes the file of an order's virtual card into the worker's folder, if it would say anything new.
+///
+/// # Errors
+/// What the file system says.
+pub fn store(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> io::Result<()> {
+    let path = folder.file(VCARD_FILE);
+    let mut file = VirtualCardFile::new(order, node);
+    let before = match fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(bytes) = &before {
+        // A file that nobody can read has no version to count from.
+        file.version = serde_json::from_slice::<Versioned>(bytes).map_or(1, |known| known.version);
+        if serde_json::to_vec_pretty(&file)? == *bytes {
+            return Ok(());
+        }
+        file.version += 1;
+    }
+    let text = serde_json::to_vec_pretty(&file)?;
+    match before {
+        None => fs::write(&path, text),
+        Some(_) => durable::replace_soon_like(&path, &text),
+    }
+}
+
+/// What is read of an earlier file.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
 
 /// A whole virtual card as its worker sees it.
 #[derive(Debug, Serialize)]
 pub struct VirtualCardFile<'a> {
-    version: u32,
+    format: u32,
+    version: u64,
     job: u64,
     attempt: u32,
     allocation: u64,
@@ -48,7 +92,8 @@ impl<'a> VirtualCardFile<'a> {
     pub fn new(order: &'a wire::WorkerOrder, node: &'a str) -> Self {
         let worker = order.worker.unwrap_or_default();
         Self {
-            version: VERSION,
+            format: FORMAT,
+            version: 1,
             job: order.job_id,
             attempt: order.attempt,
             allocation: worker.allocation_id,
@@ -104,6 +149,33 @@ const fn isolation_name(isolation: wire::Isolation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_is_replaced_when_it_would_say_something_new_and_its_version_counts_up() {
+        use std::os::unix::fs::PermissionsExt;
+        let data = tempfile::tempdir().expect("a temporary folder");
+        let folder = WorkerFolder::at(data.path());
+        let placed = |start| wire::PlacedSlice {
+            slice: Some(wire::Slice { start, blocks: 4, ..Default::default() }),
+            first_block_number: u64::from(start) + 1,
+            ..Default::default()
+        };
+        let order = |start| wire::WorkerOrder { job_id: 5, slices: vec![placed(start)], ..Default::default() };
+        let path = folder.file(VCARD_FILE);
+        let stored = |start| -> serde_json::Value {
+            store(&order(start), "node-0", &folder).expect("writable");
+            serde_json::from_slice(&fs::read(&path).expect("there")).expect("whole")
+        };
+        assert_eq!(stored(6)["version"], 1);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("mine");
+        assert_eq!(stored(6)["version"], 1, "nothing new");
+        let renumbered = stored(0);
+        assert_eq!((&renumbered["version"], &renumbered["slices"][0]["first_block_number"]), (&2.into(), &1.into()));
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o640, "whoever could read it still can");
+        fs::write(&path, "{").expect("mine");
+        assert_eq!(stored(0)["version"], 2, "a damaged file is replaced");
+    }
 
     #[test]
     fn blocks_are_named_by_their_pool_wide_numbers() {

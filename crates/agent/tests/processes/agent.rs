@@ -1,11 +1,14 @@
 //! A whole agent against a leader played by the test: real sessions, real supervisors, real processes.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::leader::{Leader, order, reference};
-use super::support::{is_alive, pid_in, supervisor_program};
+use super::support::{is_alive, pid_in, running_status, supervisor_program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tessera_agent::supervisor::status::Status;
 use tessera_agent::{Agent, AgentConfig, AgentError, CardSource, SupervisorCommand};
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_client::WorkerServiceClient;
@@ -27,21 +30,23 @@ tflops = { fp16 = 9 }
 "#;
 
 /// An agent that runs in this process.
-struct Running {
+pub struct Running {
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), AgentError>>,
-    http: String,
+    pub http: String,
 }
 
 impl Running {
-    async fn stop(self) {
+    pub async fn stop(self) {
         self.shutdown.cancel();
         let ended = timeout(super::support::PATIENCE, self.task).await.expect("it ends").expect("no panic");
         ended.expect("a good end");
     }
 }
 
-fn config(data: &std::path::Path, leader: &Leader) -> AgentConfig {
+pub fn config(data: &Path, leader: &Leader) -> AgentConfig {
+    // Workers have identities of their own, and pass through on the way to their folders.
+    std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o711)).expect("mine");
     let inventory = data.join("inventory.toml");
     std::fs::write(&inventory, INVENTORY).expect("writable");
     let mut config = AgentConfig::new("node-a", data.join("agent"), vec![leader.address()]);
@@ -52,7 +57,16 @@ fn config(data: &std::path::Path, leader: &Leader) -> AgentConfig {
     config
 }
 
-async fn start(config: AgentConfig) -> Running {
+/// The folder of the worker of an order.
+pub fn folder_of(data: &Path, allocation: u64) -> PathBuf {
+    data.join("agent/workers").join(format!("{allocation}-10-0"))
+}
+
+fn worker_status(data: &Path, allocation: u64) -> Status {
+    running_status(&folder_of(data, allocation))
+}
+
+pub async fn start(config: AgentConfig) -> Running {
     let agent = Agent::start(config).await.expect("startable");
     let http = agent.http_address().expect("asked for").to_string();
     let shutdown = CancellationToken::new();
@@ -118,9 +132,14 @@ async fn a_script_is_run_and_a_failed_start_is_reported() {
     }];
     leader.order(true, vec![script, absent, empty, cardless]).await;
     assert_eq!(leader.report_of(1, WorkerPhase::Stopped).await.exit_code, Some(6));
-    for (allocation, word) in [(2, "/no/such/program"), (3, "neither a command nor a script"), (4, "no card 7")] {
+    let failures = [
+        (2, StopCause::StartFailed, "/no/such/program"),
+        (3, StopCause::StartFailed, "neither a command nor a script"),
+        (4, StopCause::NodeFault, "no card 7"),
+    ];
+    for (allocation, cause, word) in failures {
         let failed = leader.report_of(allocation, WorkerPhase::Stopped).await;
-        assert_eq!(failed.cause(), StopCause::StartFailed);
+        assert_eq!(failed.cause(), cause);
         assert!(failed.message.contains(word), "{}", failed.message);
     }
     running.stop().await;
@@ -136,7 +155,7 @@ async fn a_new_agent_adopts_the_workers_of_the_old_one() {
     leader.order(true, vec![order(1, WorkerDesire::Run, kept), order(2, WorkerDesire::Run, extra)]).await;
     leader.report_of(1, WorkerPhase::Running).await;
     leader.report_of(2, WorkerPhase::Running).await;
-    let pid = pid_in(&follow_until(&address, 1, "self=").await, "self");
+    let pid = pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1));
     first.stop().await;
     assert!(is_alive(pid), "the worker does not end with its agent");
 
@@ -162,10 +181,12 @@ async fn what_a_killed_supervisor_leaves_is_killed_and_reported() {
     let mut leader = Leader::start().await;
     let running = start(config(data.path(), &leader)).await;
     let address = leader.welcome().await.address;
-    let script = "setsid sh -c 'setsid sleep 1000 & echo daemon=$!'; echo parent=$(cut -d' ' -f4 /proc/$$/stat); exec sleep 1000";
+    let script = "setsid sh -c 'setsid sleep 1000 & echo daemon=$!'; exec sleep 1000";
     leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
-    let output = follow_until(&address, 1, "parent=").await;
-    let (daemon, supervisor) = (pid_in(&output, "daemon"), pid_in(&output, "parent"));
+    let output = follow_until(&address, 1, "daemon=").await;
+    let status = worker_status(data.path(), 1);
+    let daemon = pid_in(&output, "daemon", &status);
+    let supervisor = status.supervisor.expect("at work").pid;
     assert!(is_alive(daemon));
     kill(Pid::from_raw(supervisor), Signal::SIGKILL).expect("alive");
     let gone = leader.report_of(1, WorkerPhase::Stopped).await;
@@ -188,8 +209,8 @@ async fn a_leader_that_falls_silent_costs_only_those_that_need_a_lease() {
     let mut keep = order(2, WorkerDesire::Run, script);
     keep.keep_on_disconnect = true;
     leader.order(true, vec![order(1, WorkerDesire::Run, script), keep]).await;
-    let leased = pid_in(&follow_until(&address, 1, "self=").await, "self");
-    let kept = pid_in(&follow_until(&address, 2, "self=").await, "self");
+    let leased = pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1));
+    let kept = pid_in(&follow_until(&address, 2, "self=").await, "self", &worker_status(data.path(), 2));
     leader.grant_leases(false);
     let expired = leader.report_of(1, WorkerPhase::Stopped).await;
     assert_eq!(expired.cause(), StopCause::LeaseExpired);
@@ -209,10 +230,12 @@ async fn a_supervisor_that_is_stopped_itself_does_not_keep_its_worker_alive() {
     config.limits.kill_confirmation = Duration::from_millis(500);
     let running = start(config).await;
     let address = leader.welcome().await.address;
-    let script = "echo self=$$; echo parent=$(cut -d' ' -f4 /proc/$$/stat); exec sleep 1000";
+    let script = "echo self=$$; exec sleep 1000";
     leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
-    let output = follow_until(&address, 1, "parent=").await;
-    let (worker, supervisor) = (pid_in(&output, "self"), pid_in(&output, "parent"));
+    let output = follow_until(&address, 1, "self=").await;
+    let status = worker_status(data.path(), 1);
+    let worker = pid_in(&output, "self", &status);
+    let supervisor = status.supervisor.expect("at work").pid;
     kill(Pid::from_raw(supervisor), Signal::SIGSTOP).expect("alive");
     leader.grant_leases(false);
     let gone = leader.report_of(1, WorkerPhase::Stopped).await;
@@ -301,12 +324,17 @@ async fn read_all(
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
-async fn read(address: &str, allocation: u64, stream: wire::LogStream, offset: u64) -> Result<String, tonic::Status> {
+pub async fn read(
+    address: &str,
+    allocation: u64,
+    stream: wire::LogStream,
+    offset: u64,
+) -> Result<String, tonic::Status> {
     read_all(address, allocation, stream, offset, false).await
 }
 
 /// Follows the output until a line holds the text.
-async fn follow_until(address: &str, allocation: u64, text: &str) -> String {
+pub async fn follow_until(address: &str, allocation: u64, text: &str) -> String {
     let worker = Some(reference(allocation));
     let follow = async {
         // The order may not have reached the folder yet.

@@ -1,6 +1,8 @@
 //! Agents and supervisors on real processes, with the test in the place of the leader or of the agent.
 
 mod agent;
+mod damage;
+mod hostile;
 mod leader;
 mod outlived;
 mod supervisor;

@@ -10,7 +10,7 @@ use tessera_ledger::{AllocationId, Epoch, Rank};
 use wire::{StopCause, WorkerDesire, WorkerPhase};
 
 use super::leader::{Leader, order};
-use super::support::{example, is_alive, pid_in, supervisor_program, wait_for};
+use super::support::{example, is_alive, pid_in, running_status, supervisor_program, wait_for};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::worker::WorkerId;
 
@@ -44,9 +44,10 @@ impl AgentProcess {
     /// The pid that a worker has written.
     fn worker_pid(&self, allocation: u64) -> i32 {
         let worker = WorkerId { allocation: AllocationId(allocation), epoch: Epoch(10), rank: Rank(0) };
-        let output = Stream::Stdout.file(&self.data.path().join("workers").join(worker.to_string()), 0);
+        let folder = self.data.path().join("workers").join(worker.to_string());
+        let output = Stream::Stdout.file(&folder, 0);
         let written = wait_for("output", || std::fs::read_to_string(&output).ok().filter(|text| text.ends_with('\n')));
-        pid_in(&written, "self")
+        pid_in(&written, "self", &running_status(&folder))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::{Supervised, fence, is_alive, launch, lease_in, pid_in, wait_for};
+use super::support::{Supervised, contained, fence, is_alive, launch, lease_in, pid_in, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tessera_agent::boot::BootTime;
@@ -81,7 +81,9 @@ fn the_worker_gets_a_clean_start() {
     let ignored = lines[3].rsplit('\t').next().and_then(|mask| u64::from_str_radix(mask, 16).ok()).expect("a mask");
     assert_eq!(ignored & 0x7fff_ffff, 0, "no signal from 1 to 31 is ignored: {output}");
     assert_eq!(lines[4], format!("{pid} {pid}", pid = lines[5]), "its own process group and session: {output}");
-    assert_eq!(lines[5], status.process.expect("it ran").pid.to_string());
+    if !contained() {
+        assert_eq!(lines[5], status.process.expect("it ran").pid.to_string());
+    }
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn a_silent_agent_costs_the_worker_its_life_at_the_deadline() {
     leased.lease = Some(lease_in(Duration::from_millis(800), Duration::from_millis(1000)));
     // The socket stays open and nothing is said on it: an agent that is stopped (SIGSTOP) looks just so.
     let mut worker = Supervised::start(leased);
-    let pid = pid_in(&worker.output_with("self="), "self");
+    let pid = pid_in(&worker.output_with("self="), "self", &worker.running());
     assert!(is_alive(pid));
     let status = worker.stopped();
     assert_eq!((status.cause, status.exit), (Some(Cause::LeaseExpired), Some(Exit::Signal(9))));
@@ -232,21 +234,51 @@ fn an_older_term_or_epoch_is_refused() {
 
 #[test]
 fn a_daemon_that_left_its_parents_is_killed_too() {
-    let script = "setsid sh -c 'setsid sleep 1000 & echo daemon=$!' & wait; echo self=$$";
+    let script =
+        "setsid sh -c 'setsid sleep 1000 & echo daemon=$!' & wait; until [ -e \"$FOLDER/seen\" ]; do sleep 0.01; done";
     let mut worker = Supervised::start(launch(script));
+    let daemon = pid_in(&worker.output_with("daemon="), "daemon", &worker.running());
+    assert!(is_alive(daemon));
+    std::fs::write(worker.folder.path().join("seen"), "").expect("writable");
     let status = worker.stopped();
-    let daemon = pid_in(&worker.output(Stream::Stdout), "daemon");
     assert_eq!((status.cause, status.exit), (Some(Cause::Exited), Some(Exit::Code(0))));
     assert!(!is_alive(daemon), "the worker was over only when its daemon was");
 }
 
 #[test]
-fn killing_the_supervisor_kills_the_worker() {
-    let mut worker = Supervised::start(launch("echo self=$$; exec sleep 1000"));
-    let pid = pid_in(&worker.output_with("self="), "self");
+fn killing_the_supervisor_kills_the_worker_and_all_it_started() {
+    // Forked, forked twice, in a session of its own, deaf to signals, and become another program.
+    let script = "sleep 1000 & echo child=$!; \
+                  setsid sh -c 'setsid sh -c \"trap \\\"\\\" TERM HUP INT; echo daemon=\\$\\$; while :; do sleep 0.1; done\" &' ; \
+                  sh -c 'echo another=$$; exec sleep 1000' & \
+                  echo self=$$; wait";
+    let mut worker = Supervised::start(launch(script));
+    let status = worker.running();
+    let named = ["child", "daemon", "another", "self"];
+    let pids = named.map(|name| pid_in(&worker.output_with(&format!("{name}=")), name, &status));
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
     worker.child.kill().expect("alive");
     worker.child.wait().expect("a child");
-    wait_for("the worker's death", || (!is_alive(pid)).then_some(()));
+    if contained() {
+        let alive = || named.into_iter().zip(pids).filter(|(_, pid)| is_alive(*pid)).map(|(name, _)| name).collect();
+        wait_for("the death of everything", || Some(alive()).filter(Vec::<&str>::is_empty));
+    } else {
+        wait_for("the worker's death", || (!is_alive(pids[3])).then_some(()));
+    }
+}
+
+#[test]
+fn the_worker_sees_its_own_processes_only() {
+    let script = "echo self=$$; ls /proc | grep -c '^[0-9][0-9]*$'; kill -9 1; echo still here";
+    let mut worker = Supervised::start(launch(script));
+    let status = worker.stopped();
+    assert_eq!(status.exit, Some(Exit::Code(0)), "no signal of it counts for its init");
+    let output = worker.output(Stream::Stdout);
+    assert!(output.ends_with("still here\n"), "{output}");
+    if contained() {
+        let seen: usize = output.lines().nth(1).and_then(|line| line.parse().ok()).expect("a count");
+        assert!(seen <= 5, "its init, itself, and what it has just started: {output}");
+    }
 }
 
 #[test]
@@ -317,8 +349,9 @@ fn without_a_control_group_descendants_are_tracked_and_it_is_said() {
     // A name that no control group can have stands for a machine that offers none.
     let mut bare = launch("setsid sh -c 'setsid sleep 1000 & echo daemon=$!'; echo ready; exec sleep 1000");
     bare.cgroup_root = "tessera-test/no\nname".to_owned();
+    bare.contained = false;
     let mut worker = Supervised::start(bare);
-    let daemon = pid_in(&worker.output_with("ready"), "daemon");
+    let daemon = pid_in(&worker.output_with("ready"), "daemon", &worker.running());
     assert!(is_alive(daemon));
     worker.stop(Duration::ZERO);
     let status = worker.stopped();

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -14,6 +15,7 @@ use tessera_agent::boot::BootTime;
 use tessera_agent::cgroup::Limits;
 use tessera_agent::supervisor::message::{Inbox, Launch, Notice, Request, encode};
 use tessera_agent::supervisor::output::Stream;
+use tessera_agent::supervisor::probe::whole_trees_end;
 use tessera_agent::supervisor::status::{Cause, Phase, Status};
 use tessera_agent::supervisor::{LAUNCH_FILE, SOCKET_FILE};
 use tessera_agent::worker::{Fence, Lease, StopPolicy, StopSignal, Term, WorkerId};
@@ -36,6 +38,8 @@ pub fn launch(script: &str) -> Launch {
         fence: fence(1, 10),
         lease: None,
         command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+        account: None,
+        contained: contained(),
         environment: BTreeMap::from([("PATH".to_owned(), path)]),
         working_directory: PathBuf::from("/"),
         limits: Limits::default(),
@@ -46,7 +50,14 @@ pub fn launch(script: &str) -> Launch {
         output_file_bytes: 1 << 20,
         output_files: 4,
         kill_confirmation: Duration::from_secs(10),
+        longest_lease: Duration::from_secs(24 * 3600),
     }
+}
+
+/// Whether this machine lets workers have PID namespaces, which takes root.
+pub fn contained() -> bool {
+    static CONTAINED: OnceLock<bool> = OnceLock::new();
+    *CONTAINED.get_or_init(|| whole_trees_end().is_ok())
 }
 
 /// A lease whose deadlines lie so far ahead of now.
@@ -162,6 +173,11 @@ impl Supervised {
         String::from_utf8_lossy(&parts.flatten().collect::<Vec<u8>>()).into_owned()
     }
 
+    /// How the worker stands, once it runs.
+    pub fn running(&self) -> Status {
+        running_status(self.folder.path())
+    }
+
     /// Waits until the worker has written a line, and gives all it wrote.
     pub fn output_with(&self, text: &str) -> String {
         wait_for("output", || Some(self.output(Stream::Stdout)).filter(|output| output.contains(text)))
@@ -219,8 +235,24 @@ pub fn is_alive(pid: i32) -> bool {
     tessera_agent::process::has_live_thread(pid)
 }
 
-/// The pid that a worker wrote into a line `name=PID` of its output.
-pub fn pid_in(output: &str, name: &str) -> i32 {
+/// The pid of the process that a worker named in a line `name=PID` of its output, as it is seen from outside the worker's
+/// PID namespace. The process must live.
+pub fn pid_in(output: &str, name: &str, status: &Status) -> i32 {
     let line = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    line.and_then(|pid| pid.trim().parse().ok()).expect("the worker wrote its pid")
+    let inner: i32 = line.and_then(|pid| pid.trim().parse().ok()).expect("the worker wrote its pid");
+    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = namespace(status.process.expect("the worker runs").pid);
+    let called = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last()?.parse().ok())
+            == Some(inner)
+    };
+    let pids = fs::read_dir("/proc").expect("mounted").flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| called(*pid) && namespace(*pid) == own).expect("a live process of the worker")
+}
+
+/// What the supervisor in a folder keeps of its worker, once that runs.
+pub fn running_status(folder: &Path) -> Status {
+    wait_for("a running worker", || Status::load(folder).expect("readable").filter(|status| status.process.is_some()))
 }

@@ -102,12 +102,30 @@ pub struct AgentArgs {
     /// Offer no card: the node runs work on the cards of others only
     #[arg(long)]
     pub no_cards: bool,
+    /// Whom workers run as: `range` (a user id for each job), `submitter` (the account of that name), `agent`
+    #[arg(long, value_name = "WHO", env = "TESSERA_RUN_AS")]
+    pub run_as: Option<RunAsWord>,
+    /// The data folder was moved here from another place or host and is used nowhere else
+    #[arg(long)]
+    pub moved_data_dir: bool,
     /// What is logged.
     #[command(flatten)]
     pub logging: LogArgs,
     /// Stop when standard input ends: for a parent that must not leave it behind
     #[arg(long, hide = true)]
     pub stop_with_stdin: bool,
+}
+
+/// Whom workers run as, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunAsWord {
+    /// Those of each job as a user id of its own, from the range that the configuration names
+    Range,
+    /// As the account of this host that has the name of the job's submitter
+    Submitter,
+    /// As the agent: for hosts of one person
+    Agent,
 }
 
 /// `tessera dev`.

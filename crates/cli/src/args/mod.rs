@@ -19,7 +19,7 @@ use clap_complete::Shell;
 pub use client::{ClientArgs, ColorChoice, Format};
 pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, MemberVerb};
 pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
-pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, ServerArgs};
+pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, RunAsWord, ServerArgs};
 pub use job::{
     EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
     PlanArgs, RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,

@@ -1,10 +1,11 @@
 //! `tessera agent`: the agent of a node.
 
+use tessera_agent::worker::RunAs;
 use tessera_agent::{AgentConfig, AgentError, CardSource};
 
 use super::config_file::{AgentFile, CardsWord, load};
 use super::{logging, shutdown};
-use crate::args::AgentArgs;
+use crate::args::{AgentArgs, RunAsWord};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -54,8 +55,22 @@ fn configured(args: &AgentArgs, file: &AgentFile) -> Result<AgentConfig, Failure
     config.labels = file.labels.clone();
     config.labels.extend(args.label.iter().cloned());
     config.cards = cards(args, file);
+    config.data_dir_moved = args.moved_data_dir;
+    config.run_as = run_as(args, file);
+    config.worker_groups.clone_from(&file.worker_groups);
     config.validate().map_err(|error| Failure::from_error(Exit::Usage, "the agent was not started", &error))?;
     Ok(config)
+}
+
+/// Flags before the file before the default, which is a range where the agent may give identities away.
+fn run_as(args: &AgentArgs, file: &AgentFile) -> RunAs {
+    let ids = file.user_ids.unwrap_or_default();
+    match args.run_as.or(file.run_as) {
+        None if RunAs::default() == RunAs::Agent => RunAs::Agent,
+        None | Some(RunAsWord::Range) => RunAs::Range(ids),
+        Some(RunAsWord::Submitter) => RunAs::Submitter,
+        Some(RunAsWord::Agent) => RunAs::Agent,
+    }
 }
 
 fn cards(args: &AgentArgs, file: &AgentFile) -> CardSource {
@@ -87,6 +102,7 @@ fn failure(error: &AgentError) -> Failure {
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use tessera_agent::worker::UserIds;
 
     fn file(text: &str) -> AgentFile {
         toml::from_str(text).expect("a good file")
@@ -117,6 +133,17 @@ mod tests {
         assert_eq!(cards(&nothing, &file("cards = 'none'")), CardSource::None);
         assert_eq!(cards(&nothing, &file("inventory = 'i.toml'")), CardSource::Inventory(PathBuf::from("i.toml")));
         assert_eq!(cards(&nothing, &file("")), CardSource::Local);
+    }
+
+    #[test]
+    fn workers_run_as_whom_the_flag_says_and_else_the_file() {
+        let agent = AgentArgs { run_as: Some(RunAsWord::Agent), ..AgentArgs::default() };
+        assert_eq!(run_as(&agent, &file("run_as = 'range'")), RunAs::Agent);
+        let ranged = run_as(&AgentArgs::default(), &file("run_as = 'range'\nuser_ids = '5000:100'"));
+        assert_eq!(ranged, RunAs::Range(UserIds { first: 5000, count: 100 }));
+        assert_eq!(run_as(&AgentArgs::default(), &file("run_as = 'submitter'")), RunAs::Submitter);
+        assert_eq!(run_as(&AgentArgs::default(), &file("")), RunAs::default());
+        assert!(toml::from_str::<AgentFile>("user_ids = '0:5'").is_err(), "root is no worker's");
     }
 
     #[test]

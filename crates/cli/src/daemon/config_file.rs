@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tessera_agent::AgentConfig;
+use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
 use tessera_controller::ServerConfig;
 
 use super::units::{Size, Time};
-use crate::args::LogFormat;
+use crate::args::{LogFormat, RunAsWord};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -140,6 +141,10 @@ pub struct AgentFile {
     pub cards: Option<CardsWord>,
     pub inventory: Option<PathBuf>,
     cgroup_root: Option<String>,
+    pub run_as: Option<RunAsWord>,
+    pub user_ids: Option<UserIds>,
+    #[serde(default)]
+    pub worker_groups: Vec<String>,
     #[serde(default)]
     data_dirs: Vec<PathBuf>,
     data_scan: Option<Time>,
@@ -179,6 +184,7 @@ struct LimitsSection {
     output_files: Option<u32>,
     output_retention: Option<Time>,
     kill_confirmation: Option<Time>,
+    longest_lease: Option<Time>,
 }
 
 impl AgentFile {
@@ -199,6 +205,7 @@ impl AgentFile {
         set(&mut config.limits.output_files, self.limits.output_files);
         set(&mut config.limits.output_retention, time(self.limits.output_retention));
         set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
+        set(&mut config.limits.longest_lease, time(self.limits.longest_lease));
     }
 }
 

@@ -34,6 +34,12 @@ pub struct NodeView {
     pub host: Option<HostView>,
     /// What its workers hold of that, promises included.
     pub host_used: HostView,
+    /// Whether the host ends every process of a worker whose supervisor dies.
+    pub contained: bool,
+    /// Why it does not.
+    pub containment_missing: String,
+    /// Workers in a row that could not be started for a reason that lies in the node.
+    pub faults: u32,
     /// Names of the data on its disks.
     pub cached: Vec<String>,
     /// Its labels.
@@ -56,6 +62,7 @@ pub struct NodeView {
 
 impl From<v1::Node> for NodeView {
     fn from(node: v1::Node) -> Self {
+        let containment = node.containment.unwrap_or_default();
         Self {
             id: node.id,
             name: node.name,
@@ -68,6 +75,9 @@ impl From<v1::Node> for NodeView {
             jobs: node.job_ids,
             host: node.host.map(Into::into),
             host_used: both(node.host_used.unwrap_or_default(), node.host_promised.unwrap_or_default()).into(),
+            contained: containment.whole,
+            containment_missing: containment.missing,
+            faults: node.faults,
             cached: node.cached,
             labels: node.labels,
             address: node.address,
@@ -96,6 +106,15 @@ impl NodeView {
             Some(of) => format!("{}/{} CPUs, {}/{} MiB in use", used.cpus, of.cpus, used.memory_mib, of.memory_mib),
             None => "not known".to_owned(),
         }
+    }
+
+    /// What its silence means for the work on it.
+    fn containment_text(&self) -> String {
+        if self.contained {
+            return "work ends with its supervisor, whatever it forked".to_owned();
+        }
+        let why = if self.containment_missing.is_empty() { "its agent did not say" } else { &self.containment_missing };
+        format!("what workers fork may outlive them; blocks of this node wait for its return or an operator ({why})")
     }
 
     fn heartbeat(&self) -> String {
@@ -191,6 +210,10 @@ impl Detail for NodeDetailView {
         out.line("address", &node.address);
         out.line("worker host", &node.worker_host);
         out.line("host", node.host_text());
+        out.line("containment", node.containment_text());
+        if node.faults > 0 {
+            out.line("failed starts", format!("{} in a row, for reasons of the node", node.faults));
+        }
         out.line("cached data", node.cached.join(", "));
         let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
         out.line("jobs", if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") });

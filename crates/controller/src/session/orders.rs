@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
 
+use prost::Message as _;
 use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
@@ -61,13 +62,11 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
     }
 }
 
-/// A hash over the slices of the worker's virtual card and their addresses.
+/// A hash over all that the worker is told of the slices of its virtual card: what is told differently is told anew.
 fn fingerprint(state: &State, allocation: &Allocation, worker: &Worker) -> u64 {
     let mut hasher = Xxh3::new();
-    for other in allocation.workers.iter().filter(|other| other.member == worker.member) {
-        for slice in &other.slices {
-            (slice, state.block_number(slice.card, slice.start.0)).hash(&mut hasher);
-        }
+    for placed in placed_slices(state, allocation, worker) {
+        placed.encode_to_vec().hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -113,6 +112,7 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
         describe(&mut order, state, allocation, worker);
         order.spec = Some(spec_to_wire(&job.spec));
         order.traceparent.clone_from(&job.traceparent);
+        order.submitter.clone_from(&job.submitter);
         order.keep_on_disconnect = job.spec.on_disconnect == OnDisconnect::Keep;
     }
     order

@@ -123,6 +123,11 @@ impl Shell {
         match effect {
             Effect::Send(response) => return self.send(*response),
             Effect::Propose(step, requests) => self.propose(step, requests),
+            Effect::Outlive(node) => {
+                let leases = self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner);
+                let over = leases.is_over(node, Instant::now());
+                self.pending.push(std::future::ready(Event::Outlived(over)).boxed());
+            }
             Effect::Meet(node) => return self.meet(node),
             Effect::Confirm(node, heartbeat) => self.confirm(node, heartbeat),
             Effect::Note(node, samples) => self.note(node, &samples),

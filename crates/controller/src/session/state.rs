@@ -39,6 +39,8 @@ pub(crate) enum Event {
     Leased(Heartbeat, Result<(), Withheld>),
     /// The ledger changed for this node.
     Changed(Concern),
+    /// Whether every lease of the node's earlier boot is over.
+    Outlived(bool),
     /// A pause is over.
     Resumed,
 }
@@ -61,6 +63,8 @@ pub(crate) enum Effect {
     Send(Box<SessionResponse>),
     /// Propose these, in this order, and tell what came of them.
     Propose(Step, Vec<Request>),
+    /// The agent speaks from another boot than before: are all leases of the earlier one over?
+    Outlive(NodeId),
     /// The session speaks for this node from now on: take its seat.
     Meet(NodeId),
     /// Have a quorum confirm this leader, and grant a lease to the node if it may have one.
@@ -78,6 +82,8 @@ pub(crate) enum Effect {
 enum Phase {
     /// The agent has not said hello.
     Opening,
+    /// It speaks from another boot than before, and it is asked whether that one is over.
+    Outliving,
     /// Its node is being registered.
     Registering,
     /// Orders go out, reports and heartbeats come in.
@@ -164,6 +170,17 @@ impl Session {
                 }
                 Ok(())
             }
+            Event::Outlived(true) if self.phase == Phase::Outliving => {
+                self.admit(state, effects);
+                Ok(())
+            }
+            Event::Outlived(true) => Ok(()),
+            Event::Outlived(false) => Err(Refusal::new(
+                ErrorReason::NodeStillLeased,
+                "an agent of this node spoke from another boot of its host so lately that its work may still run; if the \
+                 host was started anew, this passes by itself; if the data folder was copied from a host that still runs, \
+                 give the copy a folder of its own",
+            )),
             Event::Resumed => {
                 if self.in_flight.is_empty() && self.proposing == Some(Step::Report) {
                     self.proposing = None;
@@ -216,11 +233,26 @@ impl Session {
         for sighting in &greeting.workers {
             tracing::debug!(worker = ?sighting.worker, phase = phase_name(sighting), "an agent has a worker");
         }
-        let known = known_as(&greeting, state);
+        let before = state.node_by_name(&greeting.node.name).filter(|node| is_other_boot(node, &greeting.node));
+        // What a lost node ran is given up already, or kept until somebody says that it has stopped.
+        let outlive = before.filter(|node| node.state == NodeState::Ready).map(|node| node.id);
+        self.greeting = Some(greeting);
+        match outlive {
+            Some(node) => {
+                self.phase = Phase::Outliving;
+                effects.push(Effect::Outlive(node));
+            }
+            None => self.admit(state, effects),
+        }
+        Ok(())
+    }
+
+    /// The agent may speak for its node: what the ledger does not know of that is proposed first.
+    fn admit(&mut self, state: &State, effects: &mut Vec<Effect>) {
+        let Some(greeting) = &self.greeting else { return };
         let command = Command::RegisterNode { node: greeting.node.clone(), cards: greeting.cards.clone() };
         let actor = greeting.node.name.clone();
-        self.greeting = Some(greeting);
-        match known {
+        match known_as(greeting, state) {
             Some(node) => self.welcome(node, state, effects),
             None => {
                 self.phase = Phase::Registering;
@@ -229,7 +261,6 @@ impl Session {
                 effects.push(Effect::Propose(Step::Register, vec![request]));
             }
         }
-        Ok(())
     }
 
     /// The node is known: from here on orders go out.
@@ -429,6 +460,12 @@ impl Session {
 }
 
 /// Why a node is not registered; what is wrong with cards has a reason of its own.
+/// Whether an agent speaks from another boot of its host than the one before, as far as both said.
+fn is_other_boot(known: &tessera_ledger::Node, node: &tessera_ledger::NodeDescription) -> bool {
+    let (before, now) = (&known.description.start.boot_id, &node.start.boot_id);
+    known.description.uid == node.uid && !before.is_empty() && before != now
+}
+
 fn not_registered(rejection: &Rejection) -> Refusal {
     match rejection {
         Rejection::Invalid { field, problem } if field.starts_with("node.cards") => {

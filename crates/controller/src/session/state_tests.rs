@@ -459,3 +459,37 @@ fn changed_data_reaches_the_ledger_without_a_new_registration() {
     let known = stage.ledger.state.node(node).expect("registered");
     assert_eq!((Some(known.epoch), known.description.cached.len()), (epoch, 1));
 }
+
+#[test]
+fn another_boot_speaks_for_its_node_once_the_leases_of_the_one_before_are_over() {
+    let from = |boot: &str, incarnation| {
+        let mut greeting = greeting("a", Vec::new());
+        greeting.node.start =
+            tessera_ledger::AgentStart { boot_id: boot.to_owned(), nonce: format!("{boot}-{incarnation}") };
+        greeting.node.incarnation = incarnation;
+        Event::Heard(Heard::Hello(Box::new(greeting)))
+    };
+    let mut stage = Stage::new(Ledger::default());
+    let first = stage.on(from("boot-1", 1));
+    stage.commit(first);
+    // Another start of the agent in the same boot is nobody else.
+    let mut restarted = Stage::new(Ledger { state: stage.ledger.state.clone(), ..stage.ledger });
+    let again = restarted.on(from("boot-1", 2));
+    assert!(proposal(&again).is_some(), "{again:?}");
+    let ledger = restarted.ledger;
+    let node = ledger.state.node_by_name("a").expect("registered").id;
+
+    let mut copy = Stage::new(ledger);
+    assert_eq!(copy.on(from("boot-2", 2)), [Effect::Outlive(node)]);
+    assert_eq!(closed(&copy.on(Event::Outlived(false))), Some(ErrorReason::NodeStillLeased));
+
+    let mut rebooted = Stage::new(copy.ledger);
+    rebooted.on(from("boot-2", 2));
+    let admitted = rebooted.on(Event::Outlived(true));
+    assert!(proposal(&admitted).is_some(), "{admitted:?}");
+    rebooted.commit(admitted);
+
+    let mut lost = Stage::new(rebooted.ledger);
+    lost.ledger.lose(node);
+    assert!(proposal(&lost.on(from("boot-3", 3))).is_some(), "what a lost node ran is given up already");
+}

@@ -104,6 +104,7 @@ impl State {
             ending: None,
             attempts: 0,
             retries: 0,
+            node_faults: 0,
             history: Vec::new(),
             preempted_at: Vec::new(),
             queued_at: self.time,

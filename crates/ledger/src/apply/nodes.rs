@@ -11,9 +11,9 @@ use crate::card::{Card, CardDescription, CardHealth};
 use crate::command::Outcome;
 use crate::event::{Event, Touched};
 use crate::extent::{BlockState, ExtentMap};
-use crate::ids::{AllocationId, CardId, NodeId, Rank};
+use crate::ids::{AllocationId, CardId, JobId, NodeId, Rank};
 use crate::job::{JobState, OnDisconnect};
-use crate::node::{Eligibility, Node, NodeDescription, NodeState};
+use crate::node::{Containment, Eligibility, FAULTS_UNTIL_CORDON, Node, NodeDescription, NodeState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::spec::{check_cached, check_cards, check_node};
@@ -36,6 +36,10 @@ impl State {
         }
         if description.incarnation < known.description.incarnation {
             return Err(Rejection::NodeChanged { node: known.id });
+        }
+        let (said, before) = (&description.start.nonce, &known.description.start.nonce);
+        if description.incarnation == known.description.incarnation && !before.is_empty() && said != before {
+            return Err(Rejection::NodeCloned { node: known.id });
         }
         let epoch = Epoch(self.revision.0);
         let other_host = known.description.host != description.host;
@@ -94,6 +98,7 @@ impl State {
             cards: 0,
             epoch,
             changed_at: self.time,
+            faults: 0,
         };
         self.node_names.insert_cow(description.name.clone(), id);
         self.nodes.insert_cow(id, Arc::new(node));
@@ -245,6 +250,10 @@ impl State {
             node.eligibility = eligibility;
             reason.clone_into(&mut node.eligibility_reason);
             node.changed_at = now;
+            if eligibility == Eligibility::Eligible {
+                // Whoever brings it back into service says that it is mended.
+                node.faults = 0;
+            }
         });
         for id in self.card_ids(node) {
             self.rest_card(id);
@@ -282,7 +291,9 @@ impl State {
                 }
             }
             AllocationPhase::Active | AllocationPhase::Ending => {
-                if job.spec.on_disconnect == OnDisconnect::Keep {
+                let known_to_end = planted::is(Bug::SilenceBelieved)
+                    || self.nodes.get(&node).is_some_and(|node| node.description.containment == Containment::Whole);
+                if job.spec.on_disconnect == OnDisconnect::Keep || !known_to_end {
                     self.lose_worker(id, rank);
                     if job.state == JobState::Running {
                         self.move_job(job.id, JobState::Running, Reason::NodeDisconnected { node });
@@ -295,6 +306,31 @@ impl State {
                     );
                 }
             }
+        }
+    }
+
+    /// A node could not start a worker, for a reason of its own. After a few in a row it gets no new work: a sick node would
+    /// otherwise draw job after job, since it is always free.
+    pub(super) fn count_fault(&mut self, node: NodeId, job: JobId, message: &str) {
+        self.with_job(job, |job| job.node_faults = job.node_faults.saturating_add(1));
+        let Some(known) = self.nodes.get(&node).cloned() else { return };
+        let faults = known.faults.saturating_add(1);
+        self.with_node(node, |node| node.faults = faults);
+        if faults >= FAULTS_UNTIL_CORDON && known.eligibility == Eligibility::Eligible {
+            let reason = format!("{faults} workers in a row could not be started here: {message}");
+            // Not refused: the node is known.
+            let cordoned = self.set_eligibility(node, Eligibility::Cordoned, &reason);
+            debug_assert!(cordoned.is_ok(), "{cordoned:?}");
+        }
+    }
+
+    /// A worker runs: neither its node nor its job stands in the way of that.
+    pub(super) fn forget_faults(&mut self, node: NodeId, job: JobId) {
+        if self.nodes.get(&node).is_some_and(|node| node.faults > 0) {
+            self.with_node(node, |node| node.faults = 0);
+        }
+        if self.jobs.get(&job).is_some_and(|job| job.node_faults > 0) {
+            self.with_job(job, |job| job.node_faults = 0);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::command::{Observation, Outcome, WorkerReport};
 use crate::event::Event;
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, JobId, NodeId, Rank};
-use crate::job::{Ending, Job, JobState};
+use crate::job::{Ending, Job, JobState, NODE_FAULTS_UNTIL_BLAMED};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::State;
@@ -72,6 +72,7 @@ impl State {
         };
         self.set_worker(allocation, rank, state);
         self.change_blocks(owner, &worker.slices, |_| blocks);
+        self.forget_faults(worker.node, allocation.job);
         self.start_if_all_run(allocation.id);
     }
 
@@ -124,12 +125,15 @@ impl State {
             }
             _ => verdict(&job, node, &exit),
         };
-        self.release_worker(id, rank, exit);
         let runs = match job.state {
             JobState::Starting | JobState::Running => true,
             JobState::Moving => self.move_phase(&job) != Some(MovePhase::Suspending),
             _ => false,
         };
+        if runs && exit.cause == StopCause::NodeFault {
+            self.count_fault(node, job.id, &exit.message);
+        }
+        self.release_worker(id, rank, exit);
         if !runs {
             self.settle_if_over(job.id, id, job.reason.clone());
         } else if ending != Ending::Completed {
@@ -199,6 +203,10 @@ fn verdict(job: &Job, node: NodeId, exit: &WorkerExit) -> (Ending, Reason) {
             (code, None) => (failed, Reason::NonZeroExit { code: code.unwrap_or(-1) }),
         },
         StopCause::StartFailed => (failed, Reason::StartFailed { message: exit.message.clone() }),
+        StopCause::NodeFault => {
+            let blamed = job.node_faults + 1 >= NODE_FAULTS_UNTIL_BLAMED;
+            (if blamed { failed } else { Ending::Requeue }, Reason::NodeFault { node, message: exit.message.clone() })
+        }
         StopCause::OutOfMemory => (failed, Reason::OutOfMemory),
         StopCause::TimeLimit => (Ending::Timeout, Reason::TimeLimit),
         StopCause::LeaseExpired => (Ending::Requeue, Reason::NodeLost { node }),

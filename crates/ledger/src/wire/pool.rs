@@ -11,7 +11,7 @@ use crate::card::CardKind;
 use crate::config::{CompactionPolicy, PoolConfig};
 use crate::host::HostCapacity;
 use crate::job::Packing;
-use crate::node::NodeDescription;
+use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::{QueueAmount, QueueSettings};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
 
@@ -32,6 +32,12 @@ pub(super) fn node_from_wire(node: stored::NodeDescription) -> NodeDescription {
         labels: node.labels,
         host: node.host.map(capacity_from_wire),
         cached: node.cached.into_iter().collect(),
+        start: AgentStart { boot_id: node.boot_id, nonce: node.start_nonce },
+        containment: if node.contained {
+            Containment::Whole
+        } else {
+            Containment::Partial { missing: node.containment_missing }
+        },
     }
 }
 
@@ -46,6 +52,13 @@ pub(super) fn node_to_wire(node: &NodeDescription) -> stored::NodeDescription {
         labels: node.labels.clone(),
         host: node.host.map(capacity_to_wire),
         cached: node.cached.iter().cloned().collect(),
+        boot_id: node.start.boot_id.clone(),
+        start_nonce: node.start.nonce.clone(),
+        contained: node.containment == Containment::Whole,
+        containment_missing: match &node.containment {
+            Containment::Whole => String::new(),
+            Containment::Partial { missing } => missing.clone(),
+        },
     }
 }
 

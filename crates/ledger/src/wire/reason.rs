@@ -25,6 +25,7 @@ pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
         Reason::NonZeroExit { .. } => ReasonKind::NonZeroExit,
         Reason::Signalled { .. } => ReasonKind::Signalled,
         Reason::StartFailed { .. } => ReasonKind::StartFailed,
+        Reason::NodeFault { .. } => ReasonKind::NodeFault,
         Reason::OutOfMemory => ReasonKind::OutOfMemory,
         Reason::WorkerVanished => ReasonKind::WorkerVanished,
         Reason::TimeLimit => ReasonKind::TimeLimit,
@@ -37,6 +38,10 @@ pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
             message.node_id = node.0;
         }
         Reason::NonZeroExit { code: number } | Reason::Signalled { signal: number } => message.number = *number,
+        Reason::NodeFault { node, message: text } => {
+            message.node_id = node.0;
+            message.text.clone_from(text);
+        }
         Reason::StartFailed { message: text } | Reason::Cancelled { by: text } => message.text.clone_from(text),
         _ => {}
     }
@@ -69,6 +74,7 @@ pub(super) fn reason_from_wire(reason: stored::Reason) -> Result<Reason, FieldEr
         ReasonKind::NonZeroExit => Reason::NonZeroExit { code: reason.number },
         ReasonKind::Signalled => Reason::Signalled { signal: reason.number },
         ReasonKind::StartFailed => Reason::StartFailed { message: reason.text },
+        ReasonKind::NodeFault => Reason::NodeFault { node, message: reason.text },
         ReasonKind::OutOfMemory => Reason::OutOfMemory,
         ReasonKind::WorkerVanished => Reason::WorkerVanished,
         ReasonKind::TimeLimit => Reason::TimeLimit,

@@ -25,6 +25,7 @@ pub(super) fn node_record(node: &Node) -> stored::Node {
         cards: node.cards,
         epoch: node.epoch.0,
         changed_at_ms: node.changed_at.0,
+        faults: node.faults,
     }
 }
 
@@ -39,6 +40,7 @@ pub(super) fn node_of_record(node: stored::Node) -> Result<Node, FieldError> {
         cards: node.cards,
         epoch: Epoch(node.epoch),
         changed_at: LogTime(node.changed_at_ms),
+        faults: node.faults,
     })
 }
 

@@ -51,8 +51,17 @@ words!(NodeState = v1::NodeState { Ready, Lost, Forgotten });
 words!(Eligibility = v1::Eligibility { Eligible, Cordoned, Draining });
 words!(Ending = stored::Ending { Completed, Failed, Cancelled, Timeout, Retry, Requeue });
 words!(
-    StopCause =
-        v1::StopCause { Exited, StartFailed, Ordered, LeaseExpired, TimeLimit, NotGranted, OutOfMemory, Vanished }
+    StopCause = v1::StopCause {
+        Exited,
+        StartFailed,
+        NodeFault,
+        Ordered,
+        LeaseExpired,
+        TimeLimit,
+        NotGranted,
+        OutOfMemory,
+        Vanished
+    }
 );
 words!(
     JobState = v1::JobState {

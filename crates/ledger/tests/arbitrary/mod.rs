@@ -10,12 +10,12 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
-    Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
-    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
-    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
-    Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
-    PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision,
-    Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
+    CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch, HostCapacity,
+    HostRequest, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase,
+    NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
+    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey,
+    RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -202,9 +202,9 @@ pub fn card() -> impl Strategy<Value = CardDescription> {
 }
 
 fn node() -> impl Strategy<Value = NodeDescription> {
-    let disk = (option::of(host()), btree_set(text(), 0..3));
+    let disk = (option::of(host()), btree_set(text(), 0..3), text(), text(), option::of(text()));
     (text(), text(), any::<u64>(), text(), text(), text(), words(), disk).prop_map(
-        |(name, uid, incarnation, agent_version, address, worker_host, labels, (host, cached))| NodeDescription {
+        |(name, uid, incarnation, agent_version, address, worker_host, labels, disk)| NodeDescription {
             name,
             uid,
             incarnation,
@@ -212,8 +212,10 @@ fn node() -> impl Strategy<Value = NodeDescription> {
             address,
             worker_host,
             labels,
-            host: host.map(|host| HostCapacity { cpu: host.cpu, memory: host.memory }),
-            cached,
+            host: disk.0.map(|host| HostCapacity { cpu: host.cpu, memory: host.memory }),
+            cached: disk.1,
+            start: AgentStart { boot_id: disk.2, nonce: disk.3 },
+            containment: disk.4.map_or(Containment::Whole, |missing| Containment::Partial { missing }),
         },
     )
 }
@@ -236,6 +238,7 @@ fn report() -> impl Strategy<Value = WorkerReport> {
     let causes = vec![
         StopCause::Exited,
         StopCause::StartFailed,
+        StopCause::NodeFault,
         StopCause::Ordered,
         StopCause::LeaseExpired,
         StopCause::TimeLimit,

@@ -47,6 +47,8 @@ pub fn node(name: &str) -> NodeDescription {
         labels: BTreeMap::new(),
         host: None,
         cached: BTreeSet::new(),
+        start: tessera_ledger::AgentStart::default(),
+        containment: tessera_ledger::Containment::Whole,
     }
 }
 

@@ -152,6 +152,8 @@ pub fn node_description() -> NodeDescription {
         labels: words([("rack", "r1"), ("zone", "a")]),
         host: None,
         cached: BTreeSet::new(),
+        start: tessera_ledger::AgentStart::default(),
+        containment: tessera_ledger::Containment::Partial { missing: String::new() },
     }
 }
 

@@ -75,6 +75,8 @@ fn node(number: usize) -> NodeDescription {
         labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
         host: None,
         cached: BTreeSet::new(),
+        start: tessera_ledger::AgentStart::default(),
+        containment: tessera_ledger::Containment::Whole,
     }
 }
 

@@ -75,6 +75,8 @@ mod tests {
             labels: rack.map(|rack| (RACK_KEY.to_owned(), rack.to_owned())).into_iter().collect(),
             host: None,
             cached: BTreeSet::new(),
+            start: tessera_ledger::AgentStart::default(),
+            containment: tessera_ledger::Containment::Whole,
         }
     }
 

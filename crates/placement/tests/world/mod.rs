@@ -148,6 +148,8 @@ impl World {
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             host,
             cached: BTreeSet::new(),
+            start: tessera_ledger::AgentStart::default(),
+            containment: tessera_ledger::Containment::Whole,
         };
         match self.apply(Command::RegisterNode { node, cards }) {
             Outcome::Registered { node, .. } => node,

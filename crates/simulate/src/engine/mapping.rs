@@ -79,6 +79,8 @@ pub(super) fn node(node: &TraceNode, counted: Counted) -> (NodeDescription, Vec<
         labels: BTreeMap::new(),
         host: Some(HostCapacity { cpu: MilliCpus(node.cpu_milli), memory: Mebibytes(node.memory_mib) }),
         cached: BTreeSet::new(),
+        start: tessera_ledger::AgentStart::default(),
+        containment: tessera_ledger::Containment::Whole,
     };
     let unknown = if counted.memory { UNKNOWN_CARD_MEMORY } else { Mebibytes::ZERO };
     let memory = node.card_memory_mib.map_or(unknown, Mebibytes);

@@ -1,8 +1,8 @@
 //! The data folder: who owns it, and how much room there is.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,9 +18,12 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if need be and takes possession of it.
+    /// Makes the folder if need be, closes it to other users (what jobs run as may be on the same host), and takes possession
+    /// of it.
     pub(crate) fn own(path: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(path).map_err(io_error(path, "making the data folder"))?;
+        fs::set_permissions(path, Permissions::from_mode(0o700))
+            .map_err(io_error(path, "closing the data folder to others"))?;
         let lock = File::options()
             .create(true)
             .truncate(false)

@@ -181,6 +181,8 @@ impl Layout {
             ("--name", agent.name.clone().into()),
             ("--server", servers.join(",").into()),
             ("--http", agent.http.to_string().into()),
+            // A pool on one machine is its owner's own: work may do there what they may.
+            ("--run-as", "agent".into()),
         ] {
             arguments.extend([flag.into(), value]);
         }

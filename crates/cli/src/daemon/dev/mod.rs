@@ -220,7 +220,7 @@ async fn stop_workers(layout: &Layout) {
     let mut alive = Vec::new();
     for agent in &layout.agents {
         let Ok(found) = WorkerFolders::open(&agent.dir).and_then(|folders| folders.search()) else { continue };
-        let statuses = found.workers.into_iter().filter_map(|worker| worker.status);
+        let statuses = found.into_iter().filter_map(|worker| worker.status);
         alive.extend(statuses.filter(|status| status.supervisor.is_some_and(|supervisor| supervisor.is_alive())));
     }
     for process in alive.iter().filter_map(|status| status.process) {

@@ -43,6 +43,8 @@ pub async fn node_at(cluster: &Cluster, name: &str, address: &str, tflops: &[u64
         labels: BTreeMap::from([("name".to_owned(), name.to_owned())]),
         host: None,
         cached: BTreeSet::new(),
+        start: tessera_ledger::AgentStart::default(),
+        containment: tessera_ledger::Containment::Whole,
     };
     let cards = (0..).zip(tflops).map(|(index, tflops)| card(name, index, *tflops)).collect();
     match cluster.apply(Command::RegisterNode { node, cards }).await {

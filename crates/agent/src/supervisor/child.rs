@@ -1,0 +1,220 @@
+//! A worker's process between fork and exec: it joins its groups, leaves everything of the supervisor behind, takes on its
+//! identity, waits for the word, and becomes the program. Nothing here allocates.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
+use super::program::Program;
+use crate::cgroup::WorkerGroup;
+
+/// `clone3` flag: the child is born into the control group whose folder is given.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Which step of the child failed.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(super) enum Step {
+    Group = 1,
+    Folder = 2,
+    Exec = 3,
+    Setup = 4,
+    Proc = 5,
+    Account = 6,
+}
+
+impl Step {
+    /// The step that a child reported.
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        [Self::Group, Self::Folder, Self::Exec, Self::Setup, Self::Proc, Self::Account]
+            .into_iter()
+            .find(|step| *step as u8 == number)
+    }
+}
+
+/// Forks, where possible straight into the control group: writing into `cgroup.procs` waits for the whole machine.
+#[allow(unsafe_code)]
+pub(super) fn fork_into(child: &Child<'_>, group: &WorkerGroup, home: Option<&File>) -> Result<Pid, String> {
+    if let Some(home) = home {
+        let join = group.join_files(true).map_err(|error| error.to_string())?;
+        // SAFETY: all-zero is a valid value of this plain structure of integers.
+        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+        arguments.flags = CLONE_INTO_CGROUP;
+        arguments.exit_signal = libc::SIGCHLD as u64;
+        arguments.cgroup = home.as_raw_fd() as u64;
+        // SAFETY: without CLONE_VM and with no stack given this is a fork: the child has a copy of this memory and only
+        // calls async-signal-safe functions before exec. The structure is valid and its size is given.
+        let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
+        match pid {
+            0 => child.run(&join),
+            pid if pid > 0 => return Ok(Pid::from_raw(pid as libc::pid_t)),
+            // Older kernels, and sandboxes that forbid clone3, take the long way.
+            _ => {}
+        }
+    }
+    let join = group.join_files(false).map_err(|error| error.to_string())?;
+    // SAFETY: the child only calls async-signal-safe functions before exec or _exit.
+    match unsafe { libc::fork() } {
+        0 => child.run(&join),
+        pid if pid > 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(format!("no process can be had: {}", Errno::last())),
+    }
+}
+
+/// What the child needs between fork and exec. Nothing here allocates.
+pub(super) struct Child<'a> {
+    pub program: &'a Program,
+    pub arguments: Vec<*const libc::c_char>,
+    /// The second one is set to the script's path once it is known.
+    pub shell_arguments: Vec<Cell<*const libc::c_char>>,
+    pub environment: Vec<*const libc::c_char>,
+    pub input: RawFd,
+    pub outputs: [RawFd; 2],
+    pub failed: RawFd,
+    pub gate: RawFd,
+    /// The supervisor's end of the gate, of which this process has a copy.
+    pub word: RawFd,
+    pub parent: u32,
+    /// Whether it was born into a PID namespace, whose end is its own.
+    pub in_namespace: bool,
+}
+
+#[allow(unsafe_code)]
+impl Child<'_> {
+    fn run(&self, join: &[File]) -> ! {
+        let step = self.set_up(join);
+        let error = Errno::last_raw().to_ne_bytes();
+        let report = [step as u8, error[0], error[1], error[2], error[3]];
+        // SAFETY: the descriptor is open and the buffer has the given length; _exit ends only this process.
+        unsafe {
+            libc::write(self.failed, report.as_ptr().cast(), report.len());
+            libc::_exit(127)
+        }
+    }
+
+    /// Returns only when a step failed, with `errno` set by it.
+    fn set_up(&self, join: &[File]) -> Step {
+        // SAFETY: all are async-signal-safe system calls on descriptors and texts that live in this process's copy of the
+        // memory; the arrays of pointers end with a null pointer.
+        unsafe {
+            for file in join {
+                if libc::write(file.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1 {
+                    return Step::Group;
+                }
+            }
+            // While this copy is open, the gate would not close with the supervisor.
+            libc::close(self.word);
+            libc::setsid();
+            libc::umask(0o022);
+            if self.in_namespace && !show_own_processes() {
+                return Step::Proc;
+            }
+            for (from, to) in [(self.input, 0), (self.outputs[0], 1), (self.outputs[1], 2)] {
+                if libc::dup2(from, to) < 0 {
+                    return Step::Setup;
+                }
+            }
+            // Nothing else of the supervisor is handed on; where the call is missing, close-on-exec does the same.
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            self.reset_signals();
+            if !self.take_account() {
+                return Step::Account;
+            }
+            // Without a namespace the first process at least dies with its supervisor. After the change of identity, which
+            // clears the wish. When the supervisor is already gone, the signal would never come.
+            if !self.in_namespace
+                && (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+                    || libc::getppid().unsigned_abs() != self.parent)
+            {
+                return Step::Setup;
+            }
+            let mut word = 0_u8;
+            loop {
+                match libc::read(self.gate, (&raw mut word).cast(), 1) {
+                    1 => break,
+                    // The supervisor is gone.
+                    0 => return Step::Setup,
+                    _ if Errno::last_raw() == libc::EINTR => {}
+                    _ => return Step::Setup,
+                }
+            }
+            if libc::chdir(self.program.folder.as_ptr()) != 0 {
+                return Step::Folder;
+            }
+            self.execute();
+        }
+        Step::Exec
+    }
+
+    /// Becomes the worker's own user, for good: nothing that it runs gains a right that it has not got now.
+    unsafe fn take_account(&self) -> bool {
+        // SAFETY: system calls on integers and on a list that lives in this process's copy of the memory.
+        unsafe {
+            if let Some(account) = &self.program.account
+                && (libc::setgroups(account.groups.len(), account.groups.as_ptr()) != 0
+                    || libc::setresgid(account.gid, account.gid, account.gid) != 0
+                    || libc::setresuid(account.uid, account.uid, account.uid) != 0)
+            {
+                return false;
+            }
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        }
+    }
+
+    /// Handlers and mask of the supervisor are none of the worker's business.
+    unsafe fn reset_signals(&self) {
+        // SAFETY: setting a default action and an empty mask cannot break anything in this process.
+        unsafe {
+            for number in 1..=64 {
+                if !matches!(number, libc::SIGKILL | libc::SIGSTOP) {
+                    libc::signal(number, libc::SIG_DFL);
+                }
+            }
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+        }
+    }
+
+    /// Tries every place; the error that is told is the most telling one.
+    unsafe fn execute(&self) {
+        let mut telling = libc::ENOENT;
+        for path in &self.program.paths {
+            // SAFETY: all pointers lead to NUL-terminated texts and null-terminated arrays.
+            unsafe { libc::execve(path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
+            match Errno::last_raw() {
+                libc::ENOEXEC => self.execute_script(path),
+                libc::ENOENT | libc::ENOTDIR => {}
+                other => telling = other,
+            }
+        }
+        Errno::from_raw(telling).set();
+    }
+
+    fn execute_script(&self, path: &CString) {
+        self.shell_arguments[1].set(path.as_ptr());
+        // SAFETY: as in `execute`; a `Cell` has the layout of what it holds.
+        unsafe {
+            libc::execve(self.program.shell.as_ptr(), self.shell_arguments.as_ptr().cast(), self.environment.as_ptr());
+        }
+    }
+}
+
+/// Shows a worker the processes of its own PID namespace, and no others, below `/proc`. What is mounted on the host later is
+/// still seen; what the worker could mount stays its own.
+#[allow(unsafe_code)]
+pub(super) unsafe fn show_own_processes() -> bool {
+    let (none, proc) = (c"none".as_ptr(), c"proc".as_ptr());
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: system calls on NUL-terminated texts.
+    unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), ptr::null(), libc::MS_REC | libc::MS_SLAVE, ptr::null()) == 0
+            && libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()) == 0
+    }
+}
