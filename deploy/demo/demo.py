@@ -53,7 +53,7 @@ class Pool:
                    str(self.folder / f"m{number}"))
 
     def start_agent(self, node):
-        self.start(node, "agent", "--name", node, "--data-dir", str(self.folder / node), "--server",
+        self.start(node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server",
                    ",".join(self.members), "--inventory", str(HERE / "reference-pool.toml"))
 
     def tessera(self, *arguments, check=True):

@@ -107,7 +107,11 @@ impl Witness {
             (job.attempts == 2 && job.state() == JobState::Running).then_some(job)
         })
         .await?;
-        assert_eq!(pool.processes_on(first), [], "the first attempt is dead though nobody told it to stop");
+        assert_eq!(
+            pool.processes_on(first),
+            Vec::<i32>::new(),
+            "the first attempt is dead though nobody told it to stop"
+        );
         assert_ne!(second.history[1].nodes[0], pool.nodes[first].name);
         until("the second attempt to compute", async || (self.runs() == 2).then_some(())).await?;
         assert!(!self.folder.join("overlaps").exists(), "two attempts computed at once");

@@ -108,6 +108,9 @@ async fn ready(client: &Client, cards: Cards) -> Result<()> {
 fn program(binary: &Path, folder: &Path, node: u32, inventory: &Path, members: &[String]) -> Program {
     let arguments = vec![
         "agent".into(),
+        // The folder is a temporary one, which other users cannot enter.
+        "--run-as".into(),
+        "agent".into(),
         "--name".into(),
         node_name(node).into(),
         "--data-dir".into(),
