@@ -141,6 +141,7 @@ fn hello(number: u32, cards: Cards) -> Hello {
         ..CardDescription::default()
     };
     Hello {
+        containment: Some(tessera_api::v1::Containment { whole: true, missing: String::new() }),
         node_name: format!("bench-{number}"),
         node_uid: format!("bench-{}-{number}", std::process::id()),
         incarnation: 1,

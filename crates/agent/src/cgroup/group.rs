@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -244,10 +244,15 @@ impl WorkerGroup {
 
 fn make(hierarchy: &Hierarchy, name: &str) -> Result<PathBuf, CgroupError> {
     let path = hierarchy.mount.join(name);
-    match fs::create_dir_all(&path) {
-        Ok(()) => Ok(path),
-        Err(source) => Err(CgroupError { action: "make", path, source }),
+    if let Err(source) = fs::create_dir_all(&path) {
+        return Err(CgroupError { action: "make", path, source });
     }
+    // Programs look up what they may use, whoever they run as.
+    for folder in path.ancestors().take_while(|folder| *folder != hierarchy.mount) {
+        // A folder above that is not ours is as open as its owner made it.
+        let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o755));
+    }
+    Ok(path)
 }
 
 /// Makes a version 2 group in which a controller works: every group above it must hand the controller down.

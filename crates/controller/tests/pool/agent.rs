@@ -262,6 +262,7 @@ fn hello(name: &str, tflops: u64, memory: &Memory) -> SessionRequest {
         ..v1::CardDescription::default()
     };
     let hello = v1::Hello {
+        containment: Some(v1::Containment { whole: true, missing: String::new() }),
         node_name: name.to_owned(),
         node_uid: format!("uid-{name}"),
         incarnation: 1,
