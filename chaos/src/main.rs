@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use tessera_chaos::bench::{failover, place, restart, start, submit};
+use tessera_chaos::bench::{exhaust, failover, place, restart, start, submit};
 use tokio::time::timeout;
 
 /// The clients share the processors with what they measure: what they use is taken from both systems.
@@ -30,6 +30,7 @@ enum Bench {
     Place(place::Options),
     Start(start::Options),
     Restart(restart::Options),
+    Exhaust(exhaust::Options),
     /// What the workers of the benchmarks run
     #[command(hide = true)]
     Worker {
@@ -59,6 +60,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Place(options) => options.common.limit,
         Bench::Start(options) => options.common.limit,
         Bench::Restart(options) => options.common.limit,
+        Bench::Exhaust(options) => options.common.limit,
         Bench::Worker { .. } => return Ok(()),
     };
     tokio::select! {
@@ -79,6 +81,7 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Place(options) => place::run(options).await,
         Bench::Start(options) => start::run(options).await,
         Bench::Restart(options) => restart::run(options).await,
+        Bench::Exhaust(options) => exhaust::run(options).await,
         Bench::Worker { .. } => Ok(()),
     }
 }
