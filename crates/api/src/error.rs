@@ -21,6 +21,10 @@ pub const DOMAIN: &str = "tessera.v1";
 pub const LEADER_ADDRESS: &str = "leader_address";
 /// Metadata of NOT_LEADER: the term in which that leader leads.
 pub const LEADER_TERM: &str = "term";
+/// Metadata of refusals by a limit: how much there may be.
+pub const LIMIT: &str = "limit";
+/// Metadata of refusals by a limit: how much there is, where that is not the limit itself.
+pub const USED: &str = "used";
 /// Metadata of WATCH_COMPACTED: the oldest revision that a watch may start after.
 pub const OLDEST_REVISION: &str = "oldest_revision";
 
@@ -155,7 +159,15 @@ impl From<&Rejection> for Refusal {
                 .with("most_milli_cpus", most.cpu.0.to_string())
                 .with("most_host_memory_mib", most.memory.0.to_string()),
             Rejection::IllegalTransition { state, .. } => refusal.with("state", state.name()),
-            Rejection::TooManyJobs { limit } => refusal.with("limit", limit.to_string()),
+            Rejection::TooManyJobs { limit }
+            | Rejection::TooManyQueues { limit }
+            | Rejection::TooManyNodes { limit } => refusal.with(LIMIT, limit.to_string()),
+            Rejection::TooManyCards { present, limit, .. } => {
+                refusal.with(USED, present.to_string()).with(LIMIT, limit.to_string())
+            }
+            Rejection::SpecBudgetExhausted { used, limit, .. } => {
+                refusal.with(USED, used.to_string()).with(LIMIT, limit.to_string())
+            }
             _ => refusal,
         }
     }
@@ -260,7 +272,19 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::HostNotFree
         | R::CardTakenWhole
         | R::WatchTooSlow => Code::Aborted,
-        R::TooManyJobs | R::Overloaded | R::StorageFull => Code::ResourceExhausted,
+        R::TooManyJobs
+        | R::SpecBudgetExhausted
+        | R::TooManyQueues
+        | R::TooManyNodes
+        | R::TooManyCards
+        | R::TooManyConnections
+        | R::TooManyRequests
+        | R::TooManyRequestBytes
+        | R::TooManyWatches
+        | R::TooManyLogStreams
+        | R::TooManyVerifications
+        | R::Overloaded
+        | R::StorageFull => Code::ResourceExhausted,
         R::NodeUnreachable | R::NodeStillLeased | R::NotLeader | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped => {
             Code::Unavailable
         }
@@ -277,10 +301,11 @@ pub const fn retry_delay(reason: ErrorReason) -> Option<Duration> {
     use ErrorReason as R;
     let millis = match reason {
         R::NotLeader | R::MemberStopped => 20,
-        R::NoQuorum | R::OutcomeUnknown | R::Overloaded => 100,
+        R::NoQuorum | R::OutcomeUnknown | R::Overloaded | R::TooManyRequests | R::TooManyRequestBytes => 100,
+        R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManyVerifications => 1_000,
         R::NodeUnreachable | R::NodeStillLeased => 1_000,
         R::StorageFull => 5_000,
-        R::TooManyJobs => 10_000,
+        R::TooManyJobs | R::SpecBudgetExhausted => 10_000,
         _ => return None,
     };
     Some(Duration::from_millis(millis))
@@ -302,6 +327,10 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::ExceedsMemory { .. } => ErrorReason::ExceedsMemory,
         Rejection::ExceedsHost { .. } => ErrorReason::ExceedsHost,
         Rejection::TooManyJobs { .. } => ErrorReason::TooManyJobs,
+        Rejection::SpecBudgetExhausted { .. } => ErrorReason::SpecBudgetExhausted,
+        Rejection::TooManyQueues { .. } => ErrorReason::TooManyQueues,
+        Rejection::TooManyNodes { .. } => ErrorReason::TooManyNodes,
+        Rejection::TooManyCards { .. } => ErrorReason::TooManyCards,
         Rejection::NodeNameTaken { .. } => ErrorReason::NodeNameTaken,
         Rejection::NodeBusy { .. } => ErrorReason::NodeBusy,
         Rejection::NodeChanged { .. } => ErrorReason::NodeChanged,

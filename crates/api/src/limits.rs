@@ -46,6 +46,8 @@ pub const GRACE: Duration = Duration::from_secs(3600);
 pub const TIME: Duration = Duration::from_secs(31_557_600);
 /// Most retries.
 pub const RETRIES: u32 = 1000;
+/// Most bytes of a page, whatever its size; one thing more is sent.
+pub const PAGE_BYTES: usize = 1 << 20;
 /// Things on a page when the caller does not say.
 pub const PAGE: u32 = 100;
 /// Most things on a page.

@@ -8,7 +8,7 @@ use tessera_ledger::wire::{
 };
 use tessera_ledger::{
     BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, Containment, JobState, MilliTflops, Node,
-    NodeId, NodeState, Owner, Percent, PoolConfig, State, WorkerState,
+    NodeId, NodeState, Owner, Percent, PoolConfig, PoolLimits, State, WorkerState,
 };
 
 use crate::error::Refusal;
@@ -230,6 +230,13 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
             threshold_percent: config.compaction.threshold.0,
             moves_per_hour: config.compaction.moves_per_hour,
         }),
+        limits: Some(v1::PoolLimits {
+            spec_bytes: config.limits.spec_bytes,
+            queues: config.limits.queues,
+            nodes: config.limits.nodes,
+            cards: config.limits.cards,
+            events: config.limits.events,
+        }),
     }
 }
 
@@ -295,6 +302,16 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
             threshold: Percent(policy.threshold_percent),
             moves_per_hour: policy.moves_per_hour,
         }),
+        limits: match &config.limits {
+            None => PoolLimits::default(),
+            Some(limits) => PoolLimits {
+                spec_bytes: at_least_one("limits.spec_bytes", limits.spec_bytes)?,
+                queues: at_least_one("limits.queues", limits.queues)?,
+                nodes: at_least_one("limits.nodes", limits.nodes)?,
+                cards: at_least_one("limits.cards", limits.cards)?,
+                events: at_least_one("limits.events", limits.events)?,
+            },
+        },
     };
     if settings.fair_share_half_life.is_zero() {
         return Err(FieldError::invalid("fair_share_half_life", "must be more than zero"));

@@ -67,7 +67,8 @@ impl Exit {
         match (error.reason, error.code) {
             (Some(R::NodeUnreachable | R::NotInitialized), _) => Self::Unavailable,
             (Some(R::ExceedsPool | R::ExceedsCard | R::ExceedsMemory | R::ExceedsHost), _) => Self::Refused,
-            (Some(R::TooManyJobs | R::RequestTooLarge), _) => Self::Refused,
+            (Some(R::TooManyJobs | R::SpecBudgetExhausted | R::RequestTooLarge), _) => Self::Refused,
+            (Some(R::TooManyQueues | R::TooManyNodes | R::TooManyCards), _) => Self::Refused,
             (_, Code::NotFound) => Self::NotFound,
             (_, Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated) => Self::Refused,
             (_, Code::FailedPrecondition | Code::AlreadyExists | Code::Aborted) => Self::Conflict,

@@ -115,7 +115,11 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
         R::AlreadyInitialized => {
             "`tessera cluster status` shows it; members are added with `tessera cluster member add`"
         }
-        R::TooManyJobs => "wait until jobs end, or raise the pool's limit",
+        R::TooManyJobs | R::SpecBudgetExhausted => "wait until jobs end, or raise the limit: `tessera pool config set`",
+        R::TooManyQueues | R::TooManyNodes | R::TooManyCards => "`tessera pool config set` raises the limit",
+        R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams => {
+            "close some, ask another member, or raise the member's limit (docs/configuration.md)"
+        }
         R::OutputExpired => "keep output longer with `output_retention` in the job file",
         R::NodeUnreachable => "`tessera node show NODE` says when it was heard last",
         R::Internal => "this is a defect of Tessera: please report it with the member's log",

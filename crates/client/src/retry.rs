@@ -192,6 +192,9 @@ fn meaning(error: &ApiError) -> Meaning {
         ) => Meaning::Elsewhere,
         Some(R::NotInitialized) => Meaning::Elsewhere,
         Some(R::Overloaded | R::StorageFull | R::NodeUnreachable | R::WatchTooSlow) => Meaning::Busy,
+        // A limit of this member: another may have room.
+        Some(R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams) => Meaning::Elsewhere,
+        Some(R::TooManyRequests | R::TooManyRequestBytes | R::TooManyVerifications) => Meaning::Busy,
         Some(_) => Meaning::Final,
         None if error.connection != Connection::Answered => Meaning::Elsewhere,
         None => match error.code {

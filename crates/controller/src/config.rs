@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
 
+use crate::limits::MemberLimits;
+
 /// The times of the protocol between the leader and agents (architecture section 5).
 ///
 /// A lease counts from the moment the agent sent its heartbeat. Workers are told to stop when `stop_after` has passed since
@@ -94,6 +96,8 @@ pub struct ServerConfig {
     pub disk_reserve_bytes: u64,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
+    /// How much clients may have open or under way at once.
+    pub limits: MemberLimits,
 }
 
 /// Bytes that must be free on the disk unless configured otherwise.
@@ -114,6 +118,7 @@ impl ServerConfig {
             mass_loss: MassLoss::default(),
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
+            limits: MemberLimits::default(),
         }
     }
 
@@ -155,7 +160,7 @@ impl ServerConfig {
             (self.session_outbox >= 8, "session_outbox must be at least 8"),
             (!self.advertise.is_empty(), "advertise must be host:port, as others reach this member"),
         ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
+        match rules.into_iter().chain(self.limits.rules()).find(|(holds, _)| !holds) {
             None => Ok(()),
             Some((_, broken)) => Err(InvalidConfig::Broken(broken)),
         }
@@ -198,6 +203,7 @@ mod tests {
         assert!(broken(|c| c.timings.regrant_after = c.timings.kill_after).contains("regrant_after"));
         assert!(broken(|c| c.timings.check = Duration::ZERO).contains("check"));
         assert!(broken(|c| c.mass_loss.share_percent = 0).contains("share_percent"));
+        assert!(broken(|c| c.limits.watches = 0).contains("limits"));
         assert!(broken(|c| c.advertise.clear()).contains("advertise"));
         assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
         let hasty = |c: &mut ServerConfig| {

@@ -4,10 +4,12 @@
 //! [`Listener`] and [`Dialer`]s of another making.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -15,8 +17,12 @@ use hyper_util::rt::TokioIo;
 use tessera_consensus::{BoxedIo, Dialer, TcpDialer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
+use tokio::time::{Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
+
+use crate::seats::{Seat, Seats};
 
 /// Where connections come from.
 pub trait Listener: Send + Sync + 'static {
@@ -35,44 +41,90 @@ impl Listener for TcpListener {
     }
 }
 
-/// The connections of a listener, as a server takes them.
-pub(crate) fn incoming(listener: Arc<dyn Listener>) -> impl Stream<Item = io::Result<Accepted>> {
-    futures::stream::unfold(listener, |listener| async {
-        let accepted = listener.accept().await.map(Accepted);
-        Some((accepted, listener))
+/// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and some must be
+/// closed first.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The connections of a listener, as a server takes them, each on a seat. One that cannot be accepted does not end the server.
+pub(crate) fn incoming(listener: Arc<dyn Listener>, seats: Seats) -> impl Stream<Item = io::Result<Accepted>> {
+    futures::stream::unfold((listener, seats), |(listener, seats)| async {
+        loop {
+            match listener.accept().await {
+                Ok(io) => return Some((Ok(Accepted::new(io, seats.take())), (listener, seats))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
     })
 }
 
 /// A connection that was accepted.
-pub(crate) struct Accepted(BoxedIo);
+pub(crate) struct Accepted {
+    io: BoxedIo,
+    seat: Seat,
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// When it must have said something.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Accepted {
+    fn new(io: BoxedIo, seat: Seat) -> Self {
+        let closing = Box::pin(seat.closing().cancelled_owned());
+        let patience = Some(Box::pin(sleep(seat.silence())));
+        Self { io, seat, closing, patience }
+    }
+
+    /// Whether the connection is to be closed: it was silent for too long, or had to make room.
+    fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.closing.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "it made room for another"));
+        }
+        if let Some(patience) = &mut self.patience
+            && patience.as_mut().poll(cx).is_ready()
+        {
+            self.patience = None;
+            if self.seat.is_silent() {
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "no call came over it"));
+            }
+        }
+        Poll::Pending
+    }
+}
 
 impl Connected for Accepted {
-    type ConnectInfo = ();
+    type ConnectInfo = Seat;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Seat {
+        self.seat.clone()
+    }
 }
 
 impl AsyncRead for Accepted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
+        if let Poll::Ready(error) = self.poll_closing(cx) {
+            return Poll::Ready(Err(error));
+        }
+        Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for Accepted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.io.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -80,7 +132,7 @@ impl AsyncWrite for Accepted {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bytes)
+        Pin::new(&mut self.io).poll_write_vectored(cx, bytes)
     }
 }
 

@@ -23,12 +23,16 @@ use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
 use crate::connections::{Listener, Outbound, incoming};
+use crate::limits::{LimitMeters, MemberLimits};
 use crate::machine::LedgerMachine;
+use crate::seats::Seats;
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
 const MEMBER: &str = "tessera-member-id";
 /// How long founding a cluster may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a connection may be open without closing it.
+const SILENCE: Duration = Duration::from_secs(3600);
 /// Pause before a founder that is still starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -162,12 +166,15 @@ pub(crate) async fn wait(
 ) -> Result<Option<Named>, tonic::transport::Error> {
     let (told, mut named) = mpsc::channel(1);
     let closing = end.child_token();
+    // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
+    let limits = MemberLimits { silence: SILENCE, ..MemberLimits::default() };
+    let seats = Seats::new(&limits, &LimitMeters::new(limits));
     let nobody = Nobody { advertise: advertise.to_owned(), outbound: outbound.clone(), told };
     let serving = Server::builder()
         .add_routes(Routes::from(
             Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
         ))
-        .serve_with_incoming_shutdown(incoming(listener), closing.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming(listener, seats), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
     let serving = tokio::spawn(serving);
     tokio::select! {

@@ -1,9 +1,10 @@
 //! The member's gRPC server: the services, put together with what every call passes on its way to them.
 //!
 //! From the outside in: limits and keepalive of connections; [`observe`], a span and meters per call; [`reasons`],
-//! which leaves no refusal without one; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the API's services, the health service, reflection,
+//! which leaves no refusal without one; `admit`, which keeps clients within limits; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the API's services, the health service, reflection,
 //! the sessions of agents and what the other members call.
 
+pub(crate) mod admit;
 pub mod deadline;
 pub mod meter;
 pub mod methods;
@@ -13,6 +14,7 @@ pub mod reasons;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit::AdmitLayer;
 use meter::CallMeters;
 use methods::Methods;
 use observe::ObserveLayer;
@@ -30,7 +32,9 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use crate::connections::{Listener, incoming};
+use crate::limits::{LimitMeters, MemberLimits};
 use crate::pool::PoolHandle;
+use crate::seats::Seats;
 use crate::services::forward::{Channels, LeaderLayer};
 use crate::services::readiness::Readiness;
 use crate::services::watch::{WatchMeters, WatchSettings};
@@ -51,6 +55,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How the server behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcSettings {
+    /// How much clients may have open or under way at once.
+    pub limits: MemberLimits,
     /// How watches behave.
     pub watch: WatchSettings,
     /// Whether callers may ask for the descriptors of the services.
@@ -61,7 +67,8 @@ pub struct GrpcSettings {
 
 impl Default for GrpcSettings {
     fn default() -> Self {
-        Self { watch: WatchSettings::default(), reflection: true, drain: Duration::from_secs(2) }
+        let (limits, watch) = (MemberLimits::default(), WatchSettings::default());
+        Self { limits, watch, reflection: true, drain: Duration::from_secs(2) }
     }
 }
 
@@ -93,14 +100,18 @@ pub async fn serve<A: AgentService>(
     let methods = Methods::load()?;
     let calls = CallMeters::new(&methods);
     let watches = WatchMeters::default();
+    let limits = LimitMeters::new(settings.limits);
     {
         let mut registry = pool.metrics().registry();
         calls.register(&mut registry);
         watches.register(&mut registry);
+        limits.register(&mut registry);
     }
     let (reporter, health) = tonic_health::server::health_reporter();
     let reporting = tokio::spawn(Readiness::of(pool.clone()).report(reporter, shutdown.clone()));
-    let desk = Desk::new(pool.clone(), settings.watch, watches, shutdown.clone());
+    let seats = Seats::new(&settings.limits, &limits);
+    let admit = AdmitLayer::new(methods.clone(), &settings.limits, limits.clone());
+    let desk = Desk::new(pool.clone(), &settings, watches, limits, shutdown.clone());
     let mut routes = routes(&desk, &pool).add_service(health).add_service(agents);
     if settings.reflection {
         let reflection = tonic_reflection::server::Builder::configure()
@@ -116,8 +127,9 @@ pub async fn serve<A: AgentService>(
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .layer(ObserveLayer::new(methods.clone(), calls))
         .layer(ReasonLayer)
+        .layer(admit)
         .layer(LeaderLayer::new(methods, pool, channels))
-        .serve_with_incoming_shutdown(routes.prepare(), incoming(listener), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(routes.prepare(), incoming(listener, seats), shutdown.clone().cancelled_owned());
     let drained = async {
         shutdown.cancelled().await;
         tokio::time::sleep(settings.drain).await;

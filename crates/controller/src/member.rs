@@ -231,7 +231,7 @@ impl Running {
         let (room, room_seen) = watch::channel(Room::Ample);
         let (placement, placement_seen) = watch::channel(None);
         let (reign, reign_seen) = watch::channel(None);
-        let reserve_bytes = config.disk_reserve_bytes;
+        let (reserve_bytes, limits) = (config.disk_reserve_bytes, config.limits);
         let parts = Parts {
             consensus: consensus.clone(),
             view,
@@ -246,7 +246,7 @@ impl Running {
         let office = Office { pool: pool.clone(), feed, clock: WallClock::new(clock), placement, reign };
         let closing = CancellationToken::new();
         let sessions = NodeSessions::new(pool.clone(), reign_seen).into_server();
-        let settings = GrpcSettings::default();
+        let settings = GrpcSettings { limits, ..GrpcSettings::default() };
         let serving = grpc::serve(listener, pool.clone(), sessions, settings, closing.clone());
         let mut tasks = vec![
             tokio::spawn(leader::lead(office, end.clone())),

@@ -43,6 +43,36 @@ pub struct PoolConfig {
     pub oversubscription: BTreeMap<CardKind, Percent>,
     /// When jobs are moved so that free blocks come together (P7).
     pub compaction: CompactionPolicy,
+    /// How much of everything the ledger holds.
+    pub limits: PoolLimits,
+}
+
+/// How much of everything the ledger holds, so that nobody can fill the memory of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PoolLimits {
+    /// Most bytes of all jobs, ended ones included, as [`JobSpec::bytes`](crate::JobSpec::bytes) counts them. The oldest ended
+    /// jobs go before a submission is refused.
+    pub spec_bytes: u64,
+    /// Most queues.
+    pub queues: u64,
+    /// Most nodes, forgotten ones included: their numbers are never used again.
+    pub nodes: u64,
+    /// Most cards of all nodes together.
+    pub cards: u64,
+    /// Most events that are remembered, over all entries; the oldest go first.
+    pub events: u64,
+}
+
+impl PoolLimits {
+    /// No limits, for simulations that measure something else.
+    pub const NONE: Self =
+        Self { spec_bytes: u64::MAX, queues: u64::MAX, nodes: u64::MAX, cards: u64::MAX, events: u64::MAX };
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self { spec_bytes: 512 << 20, queues: 10_000, nodes: 20_000, cards: 200_000, events: 1_000_000 }
+    }
 }
 
 /// When jobs are moved so that free blocks come together (P7).
@@ -92,6 +122,7 @@ impl Default for PoolConfig {
             fair_share_half_life: Self::FAIR_SHARE_HALF_LIFE,
             oversubscription: BTreeMap::new(),
             compaction: CompactionPolicy::default(),
+            limits: PoolLimits::default(),
         }
     }
 }

@@ -244,6 +244,8 @@ fn derived(state: &State, broken: &mut Broken) {
         ("workers of nodes", fresh.node_workers == state.node_workers),
         ("request times", fresh.request_times == state.request_times),
         ("number of requests", fresh.requests_held == state.requests_held),
+        ("bytes of jobs", fresh.spec_bytes == state.spec_bytes && fresh.ended_spec_bytes == state.ended_spec_bytes),
+        ("number of events", fresh.events_held == state.events_held),
         ("node names", fresh.node_names == state.node_names),
     ];
     for (what, holds) in same {

@@ -53,7 +53,7 @@ pub use allocation::{
 pub use apply::EntryPosition;
 pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
 pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
-pub use config::{CompactionPolicy, PoolConfig};
+pub use config::{CompactionPolicy, PoolConfig, PoolLimits};
 pub use event::{EntryEvents, Event, Touched};
 pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};
 pub use host::{HostCapacity, HostRequest, HostUse};

@@ -227,6 +227,44 @@ pub enum Rejection {
         /// As many as all cards hold.
         most: u64,
     },
+    /// The jobs that are not over have as many bytes as the pool holds.
+    #[error(
+        "the job has {bytes} bytes, and the jobs that are not over have {used} of the {limit} bytes that the pool holds; put long scripts and input into files of the nodes, wait until jobs have ended, or raise spec_bytes"
+    )]
+    SpecBudgetExhausted {
+        /// Bytes of the job.
+        bytes: u64,
+        /// Bytes of those that are not over.
+        used: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Too many queues.
+    #[error("the pool has {limit} queues, its limit; remove one that is not used, or raise the limit of queues")]
+    TooManyQueues {
+        /// The limit.
+        limit: u64,
+    },
+    /// Too many nodes.
+    #[error(
+        "the pool has {limit} nodes, those that were forgotten counted, its limit; raise the limit of nodes if this one belongs to it"
+    )]
+    TooManyNodes {
+        /// The limit.
+        limit: u64,
+    },
+    /// Too many cards.
+    #[error(
+        "the node brings {added} more cards, the pool has {present} and holds {limit}; raise the limit of cards if they belong to it"
+    )]
+    TooManyCards {
+        /// Cards that the node brings beside those that it has in the pool.
+        added: u64,
+        /// Cards of the pool.
+        present: u64,
+        /// The limit.
+        limit: u64,
+    },
 }
 
 impl Rejection {
@@ -265,6 +303,10 @@ impl Rejection {
             Self::NoMasterPort(_) => "NO_MASTER_PORT",
             Self::CardPinned(_) => "CARD_PINNED",
             Self::StaleAllocation(_) => "STALE_ALLOCATION",
+            Self::SpecBudgetExhausted { .. } => "SPEC_BUDGET_EXHAUSTED",
+            Self::TooManyQueues { .. } => "TOO_MANY_QUEUES",
+            Self::TooManyNodes { .. } => "TOO_MANY_NODES",
+            Self::TooManyCards { .. } => "TOO_MANY_CARDS",
         }
     }
 

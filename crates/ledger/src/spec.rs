@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::card::{CardDescription, CardKind, Isolation};
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, PoolLimits};
 use crate::host::{HostCapacity, HostRequest};
 use crate::job::{Affinity, JobSpec, VirtualCardRequest};
 use crate::node::NodeDescription;
@@ -33,6 +33,11 @@ pub const CACHED_LIMIT: usize = 10_000;
 pub const WEIGHT_LIMIT: u32 = 100;
 /// Most that cards may be oversubscribed.
 pub const OVERSUBSCRIPTION_LIMIT: Percent = Percent(1000);
+/// What a job costs beside what its submitter wrote: its record, its history and its places in the indexes of members, in
+/// bytes. Part of what replays of a log must agree on, so that it never changes (law L8).
+const JOB_BYTES: u64 = 2048;
+/// What one entry of a list or map costs beside its text, in bytes. It never changes either.
+const ENTRY_BYTES: u64 = 48;
 /// Longest time that any setting can hold.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
@@ -54,6 +59,22 @@ impl VirtualCardRequest {
 }
 
 impl JobSpec {
+    /// What the job costs in the memory of a member, in bytes, as budgets count it: its text, something for each entry of its
+    /// lists, and a fixed amount for being there.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let (card, affinity) = (&self.virtual_card, &self.affinity);
+        let single =
+            [&self.name, &self.queue, &self.working_directory, &self.script, &affinity.together, &affinity.spread];
+        let lists = self.command.iter().chain(&card.vendors).chain(&card.models).chain(&affinity.data);
+        let maps = [&self.environment, &self.labels, &self.node_labels, &affinity.avoid];
+        let pairs = maps.into_iter().flatten().map(|(key, value)| key.len() + value.len());
+        let preferred = affinity.preferred.iter().map(|label| label.key.len() + label.value.len());
+        let entries = lists.map(String::len).chain(pairs).chain(preferred);
+        let text: usize = single.into_iter().map(String::len).sum();
+        entries.fold(JOB_BYTES + text as u64, |sum, length| sum + ENTRY_BYTES + length as u64)
+    }
+
     /// Refuses a job that no ledger may hold.
     ///
     /// # Errors
@@ -208,6 +229,17 @@ pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
     }
     if config.event_limit == 0 || config.job_limit == 0 || config.request_limit == 0 {
         return Err(Rejection::invalid("config.limits", "must be at least 1"));
+    }
+    let PoolLimits { spec_bytes, queues, nodes, cards, events } = config.limits;
+    let limits = [
+        ("config.limits.spec_bytes", spec_bytes),
+        ("config.limits.queues", queues),
+        ("config.limits.nodes", nodes),
+        ("config.limits.cards", cards),
+        ("config.limits.events", events),
+    ];
+    if let Some((field, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
+        return Err(Rejection::invalid(*field, "must be at least 1"));
     }
     if config.master_ports == 0 || config.first_master_port.checked_add(config.master_ports - 1).is_none() {
         return Err(Rejection::invalid("config.master_ports", "must be a range of ports below 65536"));

@@ -106,6 +106,12 @@ pub struct State {
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) job_counts: BTreeMap<JobState, u64>,
     pub(crate) requests_held: u64,
+    /// Bytes of all jobs.
+    pub(crate) spec_bytes: u64,
+    /// Bytes of those that have ended.
+    pub(crate) ended_spec_bytes: u64,
+    /// Events of all entries in the history.
+    pub(crate) events_held: u64,
     // What the entry being applied has changed so far; empty between entries.
     pub(crate) pending_events: Vec<Event>,
     pub(crate) touched: Vec<Touched>,
@@ -161,6 +167,9 @@ impl State {
             capacity: Arc::default(),
             job_counts: BTreeMap::new(),
             requests_held: 0,
+            spec_bytes: 0,
+            ended_spec_bytes: 0,
+            events_held: 0,
             pending_events: Vec::new(),
             touched: Vec::new(),
         }
@@ -262,6 +271,36 @@ impl State {
         self.job_counts.get(&state).copied().unwrap_or(0)
     }
 
+    /// Bytes of all jobs, ended ones included, against [`PoolLimits::spec_bytes`](crate::PoolLimits::spec_bytes).
+    #[must_use]
+    pub const fn spec_bytes(&self) -> u64 {
+        self.spec_bytes
+    }
+
+    /// Events that are remembered, over all entries.
+    #[must_use]
+    pub const fn events_held(&self) -> u64 {
+        self.events_held
+    }
+
+    /// Number of nodes, forgotten ones included.
+    #[must_use]
+    pub fn node_count(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    /// Number of cards.
+    #[must_use]
+    pub fn card_count(&self) -> u64 {
+        self.cards.len() as u64
+    }
+
+    /// Number of queues.
+    #[must_use]
+    pub fn queue_count(&self) -> u64 {
+        self.queues.len() as u64
+    }
+
     /// An allocation.
     #[must_use]
     pub fn allocation(&self, id: AllocationId) -> Option<&Arc<Allocation>> {
@@ -343,6 +382,13 @@ impl State {
         let later = self.history.into_iter().rev().take_while(|(known, _)| **known > revision);
         let later: Vec<&EntryEvents> = later.map(|(_, entry)| entry).collect();
         Some(later.into_iter().rev())
+    }
+
+    /// The events of the entry of a revision, when it had any and they are remembered. Reading a long way back entry by entry
+    /// costs no more than what is read.
+    #[must_use]
+    pub fn events_of(&self, revision: Revision) -> Option<&EntryEvents> {
+        self.history.get(&revision)
     }
 
     /// Watches must start after this revision or anew.

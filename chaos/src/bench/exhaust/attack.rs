@@ -22,10 +22,8 @@ use tonic::{Code, Status, Streaming};
 
 use super::Options;
 
-/// The largest script, command and environment that the API takes, less what names take.
-const SCRIPT: usize = 1 << 20;
-const COMMAND: usize = (512 << 10) - 64;
-const ENVIRONMENT: usize = (512 << 10) - 64;
+/// The largest script that an entry of the log takes, with what else there is of a job.
+const SCRIPT: usize = (1 << 20) - (4 << 10);
 /// Calls that one client has open at once, of those that it repeats.
 const AT_ONCE: usize = 8;
 /// Pause of a client that was refused.
@@ -212,17 +210,10 @@ async fn call(attack: Attack, channel: &Channel, target: &Target) -> Option<Resu
 
 /// As large as the API takes.
 fn largest_job() -> JobSpec {
-    let variable = ("PADDING".to_owned(), "e".repeat(ENVIRONMENT));
     JobSpec {
         name: "large".to_owned(),
-        command: vec!["/bin/true".to_owned(), "c".repeat(COMMAND)],
         script: "#".repeat(SCRIPT),
-        environment: [variable].into(),
-        virtual_card: Some(VirtualCardRequest {
-            milli_tflops: 1_000,
-            memory_mib: 64,
-            ..VirtualCardRequest::default()
-        }),
+        virtual_card: Some(VirtualCardRequest { milli_tflops: 1_000, memory_mib: 64, ..VirtualCardRequest::default() }),
         held: true,
         ..JobSpec::default()
     }

@@ -61,9 +61,12 @@ pub struct Options {
     /// Memory of the leader, in MiB, at which the attack is called off
     #[arg(long, default_value_t = 8_192)]
     pub ceiling: u64,
-    /// Fail unless the leader stays below so many MiB, leads on, and serves the client that means no harm
+    /// Fail unless the leader stays below so many MiB and serves the client that means no harm
     #[arg(long)]
     pub expect_below: Option<u64>,
+    /// Fail unless it leads on, in the same term
+    #[arg(long)]
+    pub expect_leader: bool,
 }
 
 /// What was seen.
@@ -107,7 +110,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let summary = attacked(&mut pool, options).await?;
     report.line("summary", &summary)?;
     print(&report, &summary);
-    let judged = judge(&summary, options.expect_below);
+    let judged = judge(&summary, options);
     pool.members.stop().await?;
     judged
 }
@@ -192,7 +195,8 @@ fn peak_bytes(pid: u32) -> Result<u64> {
 
 fn memory_of(pid: u32, field: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the leader is gone")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("/proc/PID/status is not as expected")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(field)).context("/proc/PID/status is not as expected")?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().context("/proc/PID/status is not as expected")?;
     Ok(kib * 1024)
 }
@@ -233,15 +237,19 @@ fn reason_of(error: &ClientError) -> String {
 }
 
 /// Whether the leader held out.
-fn judge(summary: &Summary, below: Option<u64>) -> Result<()> {
-    let Some(below) = below else { return Ok(()) };
-    ensure!(!summary.called_off, "the attack had to be called off: the leader is gone or has more memory than the ceiling");
+fn judge(summary: &Summary, options: &Options) -> Result<()> {
+    let (before, after) = (summary.term_before, summary.term_after);
+    ensure!(summary.leads_on || !options.expect_leader, "the leader lost its leadership: term {before} became {after}");
+    let Some(below) = options.expect_below else { return Ok(()) };
+    ensure!(
+        !summary.called_off,
+        "the attack had to be called off: the leader is gone or has more memory than the ceiling"
+    );
     ensure!(
         summary.peak_bytes < below << 20,
         "the leader had {} at its peak, and was to stay below {below} MiB",
         mib(summary.peak_bytes)
     );
-    ensure!(summary.leads_on, "the leader lost its leadership: term {} became {}", summary.term_before, summary.term_after);
     let served = summary.good_during.map_or(0, |seen| seen.count);
     ensure!(
         served > 0 && served >= 9 * summary.good_failed,
@@ -280,6 +288,9 @@ fn print(report: &Report, summary: &Summary) {
     });
     report.table(["attack", "tried", "taken", "refused"], rows.collect());
     if summary.called_off {
-        println!("called off after {} ms: the leader is gone or beyond the ceiling", milliseconds(Duration::from_secs_f64(summary.seconds)));
+        println!(
+            "called off after {} ms: the leader is gone or beyond the ceiling",
+            milliseconds(Duration::from_secs_f64(summary.seconds))
+        );
     }
 }

@@ -85,6 +85,21 @@ pub struct SetConfigArgs {
     /// How long output is kept on nodes when a job does not say
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub output_retention: Option<Duration>,
+    /// Most bytes of all jobs, ended ones included; the oldest ended ones go before a submission is refused
+    #[arg(long, value_name = "BYTES")]
+    pub spec_bytes: Option<u64>,
+    /// Most queues
+    #[arg(long, value_name = "N")]
+    pub queue_limit: Option<u64>,
+    /// Most nodes, forgotten ones included
+    #[arg(long, value_name = "N")]
+    pub node_limit: Option<u64>,
+    /// Most cards of all nodes together
+    #[arg(long, value_name = "N")]
+    pub card_limit: Option<u64>,
+    /// Most events that watches can go back, over all log entries
+    #[arg(long, value_name = "N")]
+    pub history_limit: Option<u64>,
     /// Log entries that watches can go back
     #[arg(long, value_name = "N")]
     pub event_limit: Option<u64>,

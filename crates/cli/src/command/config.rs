@@ -64,6 +64,13 @@ fn merged(args: &SetConfigArgs, mut config: PoolConfig) -> PoolConfig {
     put(&mut compaction.automatic, args.automatic_compaction);
     put(&mut compaction.threshold_percent, args.compaction_threshold);
     put(&mut compaction.moves_per_hour, args.moves_per_hour);
+    if let Some(limits) = &mut config.limits {
+        put(&mut limits.spec_bytes, args.spec_bytes);
+        put(&mut limits.queues, args.queue_limit);
+        put(&mut limits.nodes, args.node_limit);
+        put(&mut limits.cards, args.card_limit);
+        put(&mut limits.events, args.history_limit);
+    }
     put(&mut config.job_limit, args.job_limit);
     put_time(&mut config.job_retention, args.job_retention);
     put(&mut config.ended_job_limit, args.ended_job_limit);

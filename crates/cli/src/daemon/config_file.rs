@@ -48,6 +48,8 @@ pub struct ServerFile {
     timings: TimingsSection,
     #[serde(default)]
     mass_loss: MassLossSection,
+    #[serde(default)]
+    limits: MemberLimitsSection,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -83,6 +85,19 @@ struct TimingsSection {
 struct MassLossSection {
     share_percent: Option<u32>,
     window: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberLimitsSection {
+    connections: Option<usize>,
+    silence: Option<Time>,
+    requests: Option<usize>,
+    request_bytes: Option<Size>,
+    watches: Option<usize>,
+    watch_bytes: Option<Size>,
+    log_streams: Option<usize>,
+    verifications: Option<usize>,
 }
 
 fn set<T>(slot: &mut T, value: Option<T>) {
@@ -123,6 +138,17 @@ impl ServerFile {
 
         set(&mut config.mass_loss.share_percent, self.mass_loss.share_percent);
         set(&mut config.mass_loss.window, time(self.mass_loss.window));
+
+        let bytes = |size: Option<Size>| size.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX));
+        let limits = &self.limits;
+        set(&mut config.limits.connections, limits.connections);
+        set(&mut config.limits.silence, time(limits.silence));
+        set(&mut config.limits.requests, limits.requests);
+        set(&mut config.limits.request_bytes, bytes(limits.request_bytes));
+        set(&mut config.limits.watches, limits.watches);
+        set(&mut config.limits.watch_bytes, bytes(limits.watch_bytes));
+        set(&mut config.limits.log_streams, limits.log_streams);
+        set(&mut config.limits.verifications, limits.verifications);
     }
 }
 
@@ -238,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_file_sets_what_it_says_and_leaves_the_rest() {
-        let file = server("disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\nstop_after = '30s'\n")
+        let file = server("disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\nstop_after = '30s'\n[limits]\nwatches = 9\nrequest_bytes = '9MiB'\n")
             .expect("good");
         let plain = ServerConfig::new("/data", SocketAddr::from(([127, 0, 0, 1], 1)));
         let mut config = plain.clone();
@@ -247,6 +273,8 @@ mod tests {
         assert_eq!(config.consensus.heartbeat, Duration::from_millis(100));
         assert_eq!(config.timings.stop_after, Duration::from_secs(30));
         assert_eq!(config.timings.kill_after, plain.timings.kill_after);
+        assert_eq!((config.limits.watches, config.limits.request_bytes), (9, 9 << 20));
+        assert_eq!(config.limits.log_streams, plain.limits.log_streams);
         assert_eq!(config.consensus.mailbox, plain.consensus.mailbox);
     }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tessera_controller::{RunError, ServerConfig};
 
 use super::config_file::{ServerFile, load};
@@ -24,6 +25,7 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     let config = configured(&args, &file)?;
     let token = shutdown::on_signals()?;
     without_huge_pages();
+    let config = with_files_for_connections(config);
     if args.stop_with_stdin {
         shutdown::with_stdin(&token);
     }
@@ -43,6 +45,38 @@ fn without_huge_pages() {
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
         tracing::debug!(%error, "the kernel may back this process with huge pages: writing will take a little longer");
     }
+}
+
+/// Files that a member has open beside its connections: those of its store, its logs, its connections to others.
+const FILES_BESIDE: u64 = 1_024;
+
+/// Raises the number of files that this process may have open as far as it may, and lowers the limit of connections when even that
+/// is too little for it: a member that cannot open a file of its store stops.
+fn with_files_for_connections(mut config: ServerConfig) -> ServerConfig {
+    let files = match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((now, most)) if now < most && setrlimit(Resource::RLIMIT_NOFILE, most, most).is_ok() => most,
+        Ok((now, _)) => now,
+        Err(error) => {
+            tracing::warn!(%error, "the number of files that may be open is not known");
+            return config;
+        }
+    };
+    let fit = connections_for(files);
+    if fit < config.limits.connections {
+        tracing::warn!(
+            files,
+            wanted = config.limits.connections,
+            connections = fit,
+            "too few files may be open for so many connections of clients; raise LimitNOFILE of the unit, or `ulimit -n`"
+        );
+        config.limits.connections = fit;
+    }
+    config
+}
+
+/// The connections of clients that a process that may open so many files can keep, half of the files left to agents and members.
+fn connections_for(files: u64) -> usize {
+    usize::try_from(files.saturating_sub(FILES_BESIDE.min(files / 2)) / 2).unwrap_or(usize::MAX).max(16)
 }
 
 /// Flags before the file before the defaults.
@@ -100,6 +134,12 @@ mod tests {
         assert_eq!((both.listen.port(), both.name.as_str(), both.advertise.as_str()), (9, "m", "127.0.0.1:9"));
         let neither = configured(&ServerArgs::default(), &file("data_dir = '/d'")).expect("good");
         assert_eq!(neither.listen, DEFAULT_LISTEN);
+    }
+
+    #[test]
+    fn connections_leave_files_to_everything_else() {
+        assert_eq!([1_024, 4_096, 1 << 20].map(connections_for), [256, 1_536, 523_776]);
+        assert_eq!(connections_for(0), 16);
     }
 
     #[test]

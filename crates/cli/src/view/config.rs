@@ -45,6 +45,16 @@ pub struct ConfigView {
     pub request_limit: u64,
     /// Log entries that watches can go back.
     pub event_limit: u64,
+    /// Most events that watches can go back, over all entries.
+    pub history_limit: u64,
+    /// Most bytes of all jobs, ended ones included.
+    pub spec_bytes: u64,
+    /// Most queues.
+    pub queue_limit: u64,
+    /// Most nodes, forgotten ones included.
+    pub node_limit: u64,
+    /// Most cards of all nodes together.
+    pub card_limit: u64,
     /// First port that workers meet at.
     pub first_master_port: u32,
     /// Number of such ports.
@@ -53,7 +63,7 @@ pub struct ConfigView {
 
 impl From<v1::PoolConfig> for ConfigView {
     fn from(config: v1::PoolConfig) -> Self {
-        let compaction = config.compaction.unwrap_or_default();
+        let (compaction, limits) = (config.compaction.unwrap_or_default(), config.limits.unwrap_or_default());
         Self {
             block_tflops: tflops(config.block_milli_tflops),
             reference_precision: words::precision(config.reference_precision),
@@ -71,6 +81,11 @@ impl From<v1::PoolConfig> for ConfigView {
             request_retention_seconds: seconds(config.request_retention.as_ref()),
             request_limit: config.request_limit,
             event_limit: config.event_limit,
+            history_limit: limits.events,
+            spec_bytes: limits.spec_bytes,
+            queue_limit: limits.queues,
+            node_limit: limits.nodes,
+            card_limit: limits.cards,
             first_master_port: config.first_master_port,
             master_ports: config.master_ports,
         }
@@ -99,7 +114,11 @@ impl Detail for ConfigView {
         out.line("output", format!("kept {}", time(self.output_retention_seconds)));
         let ids = self.request_limit;
         out.line("request ids", format!("kept {}, {ids} at most", time(self.request_retention_seconds)));
-        out.line("events", format!("{} entries", self.event_limit));
+        out.line("events", format!("{} entries, {} events at most", self.event_limit, self.history_limit));
+        out.line("bytes of jobs", format!("{} at most", self.spec_bytes));
+        let (nodes, cards) = (self.node_limit, self.card_limit);
+        out.line("nodes and cards", format!("{nodes} and {cards} at most"));
+        out.line("queues", format!("{} at most", self.queue_limit));
         let last = self.first_master_port.saturating_add(self.master_ports).saturating_sub(1);
         out.line("ports of workers", format!("{} to {last}", self.first_master_port));
     }

@@ -31,6 +31,7 @@ impl Collector for Scraped {
         jobs(&mut encoder, &state)?;
         queues(&mut encoder, &state)?;
         nodes(&mut encoder, &state)?;
+        limits(&mut encoder, &state)?;
         let silence = self.telemetry.most_silent().map_or(0.0, |heard| heard.elapsed().as_secs_f64());
         gauge(
             &mut encoder,
@@ -172,6 +173,28 @@ fn nodes(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result
         ConstGauge::new(count(nodes)).encode(family.encode_family(&labels)?)?;
     }
     gauge(encoder, "tessera_drain_remaining_allocations", "Grants still on nodes that are drained", count(leaving))
+}
+
+/// What the ledger holds of each thing that is limited, and the limit.
+fn limits(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
+    let limits = &state.config().limits;
+    let limited = [
+        ("spec_bytes", state.spec_bytes(), limits.spec_bytes),
+        ("queues", state.queue_count(), limits.queues),
+        ("nodes", state.node_count(), limits.nodes),
+        ("cards", state.card_count(), limits.cards),
+        ("events", state.events_held(), limits.events),
+    ];
+    let help = "What the ledger holds of each thing that is limited";
+    let mut family = encoder.encode_descriptor("tessera_pool_limit_used", help, None, MetricType::Gauge)?;
+    for (limit, used, _) in limited {
+        ConstGauge::new(count(used)).encode(family.encode_family(&[("limit", limit)])?)?;
+    }
+    let mut family = encoder.encode_descriptor("tessera_pool_limit_most", "The limits", None, MetricType::Gauge)?;
+    for (limit, _, most) in limited {
+        ConstGauge::new(count(most)).encode(family.encode_family(&[("limit", limit)])?)?;
+    }
+    Ok(())
 }
 
 fn gauge<N>(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: N) -> std::fmt::Result

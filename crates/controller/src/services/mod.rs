@@ -39,14 +39,27 @@ pub use pool::PoolApi;
 pub use queues::QueueApi;
 
 use crate::clock::WallClock;
+use crate::grpc::GrpcSettings;
+use crate::limits::{LimitMeters, Limited, Use};
 use crate::pool::PoolHandle;
 use caller::Caller;
 use mutation::Made;
+use pool::Verifier;
 use reading::Reading;
-use watch::{Watch, WatchMeters, WatchSettings};
+use watch::{Pace, Watch, WatchMeters};
 
 /// Rehearsals that a member plays at once; each may take a core for as long as its caller waits.
 const REHEARSALS: usize = 2;
+
+/// Callers that wait for their rehearsal; each is one of the calls that a member answers at once.
+const REHEARSALS_WAITING: usize = 32;
+
+/// A place among streams, free again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _permit: OwnedSemaphorePermit,
+    _counted: Use,
+}
 
 /// A stream of answers.
 pub(crate) type Answers<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
@@ -57,19 +70,34 @@ pub struct Desk {
     pool: PoolHandle,
     watch: Watch,
     clock: WallClock,
-    streams: Arc<Semaphore>,
+    limits: LimitMeters,
+    watches: Arc<Semaphore>,
+    log_streams: Arc<Semaphore>,
+    verifier: Verifier,
     rehearsals: Arc<Semaphore>,
+    rehearsals_waiting: Arc<Semaphore>,
     end: CancellationToken,
 }
 
 impl Desk {
     /// A desk at the pool of this member. Streams end when `end` is cancelled.
     #[must_use]
-    pub fn new(pool: PoolHandle, settings: WatchSettings, meters: WatchMeters, end: CancellationToken) -> Self {
-        let streams = Arc::new(Semaphore::new(settings.streams));
-        let watch = Watch { settings, meters, states: pool.view().changes(), end: end.clone() };
-        let (clock, rehearsals) = (WallClock::new(Arc::new(SystemClock)), Arc::new(Semaphore::new(REHEARSALS)));
-        Self { pool, watch, clock, streams, rehearsals, end }
+    pub(crate) fn new(
+        pool: PoolHandle,
+        settings: &GrpcSettings,
+        meters: WatchMeters,
+        limits: LimitMeters,
+        end: CancellationToken,
+    ) -> Self {
+        let most = &settings.limits;
+        let [watches, log_streams] = [most.watches, most.log_streams].map(|most| Arc::new(Semaphore::new(most)));
+        let verifier = Verifier::new(most, limits.clone());
+        let pace = Pace::new(most, &limits);
+        let watch = Watch { settings: settings.watch, meters, pace, states: pool.view().changes(), end: end.clone() };
+        let clock = WallClock::new(Arc::new(SystemClock));
+        let [rehearsals, rehearsals_waiting] =
+            [REHEARSALS, REHEARSALS_WAITING].map(|most| Arc::new(Semaphore::new(most)));
+        Self { pool, watch, clock, limits, watches, log_streams, verifier, rehearsals, rehearsals_waiting, end }
     }
 
     /// Plays something through on a state, away from the threads that serve calls; a few at a time, the others wait.
@@ -79,6 +107,7 @@ impl Desk {
         deadline: Instant,
         play: impl FnOnce(&State, LogTime) -> R + Send + 'static,
     ) -> Result<R, Status> {
+        let Ok(_waits) = self.rehearsals_waiting.try_acquire() else { return Err(refusal::too_many_rehearsals()) };
         let permit = timeout_at(deadline, Arc::clone(&self.rehearsals).acquire_owned()).await;
         // Nobody closes the semaphore: what fails here is the deadline.
         let Ok(Ok(permit)) = permit else { return Err(refusal::too_late()) };
@@ -102,9 +131,19 @@ impl Desk {
         reading::read(&self.pool, consistency, deadline).await
     }
 
-    /// Room for one more stream, for as long as the permit is kept.
-    fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| refusal::too_many_streams())
+    /// Room for one more watch, for as long as the place is kept.
+    fn watch_place(&self) -> Result<Place, Status> {
+        self.place(&self.watches, Limited::Watches)
+    }
+
+    /// Room for one more stream of output, for as long as the place is kept.
+    fn log_place(&self) -> Result<Place, Status> {
+        self.place(&self.log_streams, Limited::LogStreams)
+    }
+
+    fn place(&self, places: &Arc<Semaphore>, limited: Limited) -> Result<Place, Status> {
+        let permit = Arc::clone(places).try_acquire_owned().map_err(|_| self.limits.refuse(limited))?;
+        Ok(Place { _permit: permit, _counted: self.limits.one(limited) })
     }
 
     /// Makes the mutation that a request asks for.

@@ -147,9 +147,9 @@ pub(crate) fn watch_too_slow() -> Status {
     because(ErrorReason::WatchTooSlow, sentence)
 }
 
-/// More streams than a member keeps open.
-pub(crate) fn too_many_streams() -> Status {
-    let sentence = "too many watches and streams of output are open on this member; back off, or ask another member";
+/// More callers wait for something to be played through than a member lets wait.
+pub(crate) fn too_many_rehearsals() -> Status {
+    let sentence = "too many plans and predictions wait to be played through on this member; back off and retry";
     because(ErrorReason::Overloaded, sentence)
 }
 

@@ -1,13 +1,11 @@
 //! Lists of any length, page by page, without ever building the whole.
 
 use prost::Message;
+use tessera_api::limits;
 use tessera_api::page::{Page, PlaceKey};
 
 /// Things looked at for one page. A page of a filter that takes few of many things ends early, with the token that goes on.
 const LOOKED_AT: usize = 100_000;
-
-/// Bytes after which a page is full, whatever its size: clients read answers of 4 MiB, and one thing may have half of that.
-const BYTES: usize = 1 << 20;
 
 /// Fills a page with what `pick` makes of the things that follow it, and answers the token of the next page.
 pub(crate) fn page<K: PlaceKey, T, V: Message>(
@@ -21,7 +19,7 @@ pub(crate) fn page<K: PlaceKey, T, V: Message>(
     let mut last = None;
     let next = |last: Option<K>| last.map(|last| page.token_after(&last)).unwrap_or_default();
     for (looked_at, thing) in things.enumerate() {
-        if looked_at == LOOKED_AT || bytes >= BYTES {
+        if looked_at == LOOKED_AT || bytes >= limits::PAGE_BYTES {
             return (picked, next(last));
         }
         match pick(&thing) {

@@ -7,6 +7,7 @@ mod foresight;
 mod forwarding;
 mod inputs;
 mod jobs;
+mod limits;
 mod logs;
 mod membership;
 mod pages;

@@ -287,20 +287,3 @@ async fn a_member_that_stops_ends_its_watches_with_a_reason() {
     let cut = read.until_cut(&mut stream).await;
     assert_refused::<()>(Err(cut), Code::Unavailable, ErrorReason::MemberStopped);
 }
-
-#[tokio::test]
-async fn a_member_keeps_only_so_many_streams_open() {
-    let watch_settings = WatchSettings { streams: 1, ..WatchSettings::default() };
-    let cluster = Cluster::with(1, GrpcSettings { watch: watch_settings, ..GrpcSettings::default() }).await;
-    let clients = &cluster.members[0].clients;
-    let first = watch(clients, None).await;
-    let second = async || clients.jobs.clone().watch_jobs(v1::WatchJobsRequest::default()).await.map(drop);
-    assert_refused(second().await, Code::ResourceExhausted, ErrorReason::Overloaded);
-    drop(first);
-    within("there is room again", async {
-        while second().await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-}

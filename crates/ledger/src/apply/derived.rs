@@ -56,6 +56,10 @@ impl State {
             *job_counts.entry(job.state).or_insert(0) += 1;
         }
         self.job_counts = job_counts;
+        self.spec_bytes = self.jobs_from(Default::default()).map(|job| job.spec.bytes()).sum();
+        let ended = self.jobs_from(Default::default()).filter(|job| job.state.is_terminal());
+        self.ended_spec_bytes = ended.map(|job| job.spec.bytes()).sum();
+        self.events_held = self.history.into_iter().map(|(_, entry)| entry.events.len() as u64).sum();
         self.rebuild_queues();
     }
 

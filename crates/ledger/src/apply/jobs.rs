@@ -37,13 +37,14 @@ impl State {
             }
             (true, true) | (false, false) => {}
         }
-        let (queue, new_state, changed_at) = (job.spec.queue.clone(), job.state, job.changed_at);
+        let (spec, new_state, changed_at) = (Arc::clone(&job.spec), job.state, job.changed_at);
         if state != new_state {
             self.count_job(state, false);
             self.count_job(new_state, true);
             if new_state.is_terminal() {
                 self.ended.insert_cow((changed_at, id), ());
-                self.with_queue(&queue, |queue| queue.jobs -= 1);
+                self.ended_spec_bytes += spec.bytes();
+                self.with_queue(&spec.queue, |queue| queue.jobs -= 1);
             }
         }
         self.touched.push(Touched::Job(id));
@@ -82,6 +83,9 @@ impl State {
         if live >= self.config.job_limit {
             return Err(Rejection::TooManyJobs { limit: self.config.job_limit });
         }
+        let bytes = spec.bytes();
+        self.make_room_for(bytes)?;
+        self.spec_bytes += bytes;
         let id = self.next_job;
         self.next_job = JobId(id.0 + 1);
         let reason = if spec.held { Reason::Held } else { Reason::Submitted };

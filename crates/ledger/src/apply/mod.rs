@@ -81,12 +81,9 @@ impl State {
         }
         let events: Arc<[Event]> = std::mem::take(&mut self.pending_events).into();
         let entry = EntryEvents { revision: self.revision, time: self.time, events };
+        self.events_held += entry.events.len() as u64;
         self.history.insert_cow(self.revision, entry);
-        while self.history.len() as u64 > self.config.event_limit {
-            let Some(oldest) = self.history.into_iter().next().map(|(revision, _)| *revision) else { break };
-            self.history.remove_cow(&oldest);
-            self.compacted = oldest;
-        }
+        self.forget_events();
     }
 
     /// Answers a request once (law L3): a request id seen before gets its first answer again.

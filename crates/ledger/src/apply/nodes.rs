@@ -26,6 +26,11 @@ impl State {
         check_node(description)?;
         check_cards(cards)?;
         let Some(known) = self.node_by_name(&description.name).cloned() else {
+            let limit = self.config.limits.nodes;
+            if self.nodes.len() as u64 >= limit {
+                return Err(Rejection::TooManyNodes { limit });
+            }
+            self.check_card_count(0, cards)?;
             return Ok(self.add_node(description, cards));
         };
         if known.description.uid != description.uid {
@@ -41,6 +46,7 @@ impl State {
         if description.incarnation == known.description.incarnation && !before.is_empty() && said != before {
             return Err(Rejection::NodeCloned { node: known.id });
         }
+        self.check_card_count(self.card_ids(known.id).len(), cards)?;
         let epoch = Epoch(self.revision.0);
         let other_host = known.description.host != description.host;
         let rehosted = if other_host { self.card_ids(known.id) } else { Vec::new() };
@@ -55,6 +61,16 @@ impl State {
         }
         self.declare_cards(known.id, cards, true);
         Ok(Outcome::Registered { node: known.id, epoch })
+    }
+
+    /// Refuses a node that would bring more cards into the pool than it holds; `present`: those that the node has in it. Cards that
+    /// are in the pool already are never refused.
+    fn check_card_count(&self, present: usize, cards: &[CardDescription]) -> Result<(), Rejection> {
+        let (limit, added) = (self.config.limits.cards, cards.len().saturating_sub(present) as u64);
+        if added > 0 && self.cards.len() as u64 + added > limit {
+            return Err(Rejection::TooManyCards { added, present: self.cards.len() as u64, limit });
+        }
+        Ok(())
     }
 
     /// A host offers more or less than before: what waits for a part of it may start now, or may never.

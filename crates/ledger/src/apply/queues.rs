@@ -121,6 +121,9 @@ impl State {
                 return Err(Rejection::invalid("queue.parent", "cannot change while jobs of the queue hold blocks"));
             }
             Some(_) => self.with_queue(&settings.name, |queue| queue.settings = settings.clone()),
+            None if self.queues.len() as u64 >= self.config.limits.queues => {
+                return Err(Rejection::TooManyQueues { limit: self.config.limits.queues });
+            }
             None => {
                 self.queues.insert_cow(settings.name.clone(), Arc::new(Queue::new(settings.clone())));
                 self.touched.push(Touched::Queues);

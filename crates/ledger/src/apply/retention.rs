@@ -1,9 +1,10 @@
-//! Forgetting: ended jobs and answered requests leave the ledger after a bounded time, by log time and in log order, so
+//! Forgetting: ended jobs, answered requests and events leave the ledger after a bounded time, by log time and in log order, so
 //! that every member forgets the same at the same index.
 
 use crate::event::{Event, Touched};
 use crate::ids::{JobId, RequestId};
 use crate::job::JobState;
+use crate::rejection::Rejection;
 use crate::state::State;
 use crate::units::LogTime;
 
@@ -23,10 +24,39 @@ impl State {
         }
         for _ in 0..batch {
             let Some((at, id)) = self.ended.into_iter().next().map(|(key, ())| *key) else { break };
-            if !self.is_due(at, self.config.job_retention, self.ended_jobs(), self.config.ended_job_limit) {
+            let due = self.is_due(at, self.config.job_retention, self.ended_jobs(), self.config.ended_job_limit);
+            if !due && self.spec_bytes <= self.config.limits.spec_bytes {
                 break;
             }
             self.forget_job(at, id);
+        }
+    }
+
+    /// Makes room for a job of so many bytes: ended jobs go, the oldest first, as far as is needed. When even all of them would not
+    /// be enough none goes, and the job is refused.
+    pub(super) fn make_room_for(&mut self, bytes: u64) -> Result<(), Rejection> {
+        let limit = self.config.limits.spec_bytes;
+        let live = self.spec_bytes - self.ended_spec_bytes;
+        if live.saturating_add(bytes) > limit {
+            return Err(Rejection::SpecBudgetExhausted { bytes, used: live, limit });
+        }
+        while self.spec_bytes.saturating_add(bytes) > limit {
+            let Some((at, id)) = self.ended.into_iter().next().map(|(key, ())| *key) else { break };
+            self.forget_job(at, id);
+        }
+        Ok(())
+    }
+
+    /// Forgets the oldest events when there are too many, but never those of the newest entry.
+    pub(super) fn forget_events(&mut self) {
+        let (entries, events) = (self.config.event_limit, self.config.limits.events);
+        while self.history.len() as u64 > entries || (self.events_held > events && self.history.len() > 1) {
+            let Some((oldest, entry)) = self.history.into_iter().next().map(|(at, entry)| (*at, entry.clone())) else {
+                break;
+            };
+            self.history.remove_cow(&oldest);
+            self.events_held -= entry.events.len() as u64;
+            self.compacted = oldest;
         }
     }
 
@@ -48,6 +78,8 @@ impl State {
         self.ended.remove_cow(&(at, id));
         if let Some(job) = self.jobs.remove_cow(&id) {
             self.count_job(job.state, false);
+            self.spec_bytes -= job.spec.bytes();
+            self.ended_spec_bytes -= job.spec.bytes();
             self.touched.push(Touched::Job(id));
             self.pending_events.push(Event::JobRemoved { job: id });
         }

@@ -8,7 +8,7 @@ use super::field::{
 };
 use super::{stored, v1};
 use crate::card::CardKind;
-use crate::config::{CompactionPolicy, PoolConfig};
+use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
 use crate::host::HostCapacity;
 use crate::job::Packing;
 use crate::node::{AgentStart, Containment, NodeDescription};
@@ -20,6 +20,8 @@ use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
 const ABSENT_HALF_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 const ABSENT_COMPACTION: CompactionPolicy =
     CompactionPolicy { automatic: false, threshold: Percent(50), moves_per_hour: 60 };
+const ABSENT_LIMITS: PoolLimits =
+    PoolLimits { spec_bytes: 512 << 20, queues: 10_000, nodes: 20_000, cards: 200_000, events: 1_000_000 };
 
 pub(super) fn node_from_wire(node: stored::NodeDescription) -> NodeDescription {
     NodeDescription {
@@ -132,6 +134,13 @@ pub(super) fn config_from_wire(config: &stored::PoolConfig) -> Result<PoolConfig
             threshold: Percent(policy.threshold_percent),
             moves_per_hour: policy.moves_per_hour,
         }),
+        limits: config.limits.as_ref().map_or(ABSENT_LIMITS, |limits| PoolLimits {
+            spec_bytes: limits.spec_bytes,
+            queues: limits.queues,
+            nodes: limits.nodes,
+            cards: limits.cards,
+            events: limits.events,
+        }),
     })
 }
 
@@ -161,6 +170,13 @@ pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
             automatic: config.compaction.automatic,
             threshold_percent: config.compaction.threshold.0,
             moves_per_hour: config.compaction.moves_per_hour,
+        }),
+        limits: (config.limits != ABSENT_LIMITS).then_some(stored::PoolLimits {
+            spec_bytes: config.limits.spec_bytes,
+            queues: config.limits.queues,
+            nodes: config.limits.nodes,
+            cards: config.limits.cards,
+            events: config.limits.events,
         }),
     }
 }

@@ -199,6 +199,9 @@ fn header(state: &State) -> stored::SnapshotHeader {
         capacity: _,
         job_counts: _,
         requests_held: _,
+        spec_bytes: _,
+        ended_spec_bytes: _,
+        events_held: _,
         // Empty between entries.
         pending_events: _,
         host_use: _,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ledger::{
     Affinity, BlockCount, CardDescription, CardHealth, CardId, CardKind, CheckpointMode, CheckpointPolicy,
     HostCapacity, HostRequest, Isolation, JobSpec, Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId,
-    OnDisconnect, PlannedWorker, PoolConfig, Precision, RetryPolicy, Span, VirtualCardRequest,
+    OnDisconnect, PlannedWorker, PoolConfig, PoolLimits, Precision, RetryPolicy, Span, VirtualCardRequest,
 };
 
 use crate::plain::Place;
@@ -64,7 +64,13 @@ impl Scale {
 
 /// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
 pub(super) fn config() -> PoolConfig {
-    PoolConfig { event_limit: 1, job_limit: u64::MAX, block_size: MilliTflops::from_tflops(1), ..PoolConfig::default() }
+    PoolConfig {
+        event_limit: 1,
+        job_limit: u64::MAX,
+        block_size: MilliTflops::from_tflops(1),
+        limits: PoolLimits::NONE,
+        ..PoolConfig::default()
+    }
 }
 
 /// What an agent of the node would say.

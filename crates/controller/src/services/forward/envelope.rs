@@ -51,7 +51,11 @@ impl Envelope {
         let body = match whole {
             Ok(Ok(collected)) => collected.to_bytes(),
             Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(refusal::request_too_large()),
-            Ok(Err(error)) => return Err(refusal::broken_request(error.as_ref())),
+            // What was refused on the way says so itself.
+            Ok(Err(error)) => {
+                let refused = error.downcast::<Status>().map(|status| *status);
+                return Err(refused.unwrap_or_else(|error| refusal::broken_request(error.as_ref())));
+            }
             Err(_) => return Err(refusal::request_came_too_slowly()),
         };
         parts.headers.remove(header::CONTENT_LENGTH);

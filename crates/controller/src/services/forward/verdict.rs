@@ -47,7 +47,9 @@ impl Verdict {
 /// Whether a member refused this attempt for now, promising that it changed nothing.
 pub(super) fn says_not_now(response: &Response<Body>) -> bool {
     let reason = Status::from_header_map(response.headers()).and_then(|status| reason_of(&status));
-    matches!(reason, Some(ErrorReason::NoQuorum | ErrorReason::Overloaded | ErrorReason::StorageFull))
+    use ErrorReason as R;
+    let full = matches!(reason, Some(R::TooManyConnections | R::TooManyRequests | R::TooManyRequestBytes));
+    full || matches!(reason, Some(R::NoQuorum | R::Overloaded | R::StorageFull))
 }
 
 fn is_connect_error(error: &(dyn Error + 'static)) -> bool {

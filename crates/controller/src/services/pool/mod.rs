@@ -7,6 +7,8 @@ mod operate;
 mod verify;
 mod what_if;
 
+pub(super) use verify::Verifier;
+
 use tessera_api::pool_view::{self, node_of_ref};
 use tessera_api::v1;
 use tessera_api::v1::pool_service_server::PoolService;
@@ -203,7 +205,7 @@ impl PoolService for PoolApi {
     ) -> Result<Response<Self::WatchPoolStream>, Status> {
         let deadline = deadline_of(&request);
         let (topic, start) = PoolTopic::of(request.get_ref())?;
-        let permit = self.desk.stream()?;
+        let permit = self.desk.watch_place()?;
         let begin = start.begin(&self.desk.pool, deadline).await?;
         Ok(Response::new(self.desk.watch.start(topic, begin, permit)))
     }

@@ -3,8 +3,8 @@
 use tessera_api::resume::WatchPlace;
 use tessera_ledger::{EntryEvents, Event, Revision, State};
 
-/// Events looked at in one step, so that no step takes long.
-const LOOKED_AT: usize = 2048;
+/// Events and entries looked at in one step, so that no step takes long: how much history one watch walks at once.
+const LOOKED_AT: usize = 1024;
 
 /// Events handed out by one step.
 const HANDED_OUT: usize = 64;
@@ -29,17 +29,27 @@ pub(super) fn step<E>(
     state: &State,
     mut pick: impl FnMut(&EntryEvents, u32, &Event) -> Option<E>,
 ) -> Step<E> {
-    let Some(entries) = state.events_after(place.needs_after()) else {
+    let after = place.needs_after();
+    if after < state.compacted() {
         return Step::Lost { oldest: state.compacted() };
-    };
+    }
     let mut picked = Vec::new();
     let mut looked_at = 0;
-    for entry in entries {
+    // One by one: to find where a range begins, the map would go through all that is before it.
+    for revision in (after.0.saturating_add(1)..=state.revision().0).map(Revision) {
+        if looked_at >= LOOKED_AT || picked.len() == HANDED_OUT {
+            return Step::Events(picked);
+        }
+        looked_at += 1;
+        let Some(entry) = state.events_of(revision) else {
+            *place = (*place).max(WatchPlace::after(revision));
+            continue;
+        };
         for (ordinal, event) in (0u32..).zip(entry.events.iter()) {
             if place.covers(entry.revision, ordinal) {
                 continue;
             }
-            if looked_at == LOOKED_AT || picked.len() == HANDED_OUT {
+            if looked_at >= LOOKED_AT || picked.len() == HANDED_OUT {
                 return Step::Events(picked);
             }
             looked_at += 1;
@@ -118,6 +128,19 @@ mod tests {
         let mut place = WatchPlace::after(Revision(1));
         assert_eq!(step(&mut place, &state, name_of), Step::Current);
         assert_eq!(place, WatchPlace::after(Revision(4)));
+    }
+
+    #[test]
+    fn a_long_way_without_events_is_gone_in_steps() {
+        let mut state = history(&[1]);
+        let end = 3 * LOOKED_AT as u64;
+        state.observe(EntryPosition { revision: Revision(end), time: LogTime(2) });
+        let (mut place, mut steps) = (WatchPlace::after(Revision(1)), 0);
+        while step(&mut place, &state, name_of) != Step::Current {
+            steps += 1;
+            assert!(place.revision <= Revision(1 + steps * LOOKED_AT as u64), "no step goes further than it may");
+        }
+        assert_eq!((place, steps), (WatchPlace::after(Revision(end)), 2));
     }
 
     #[test]

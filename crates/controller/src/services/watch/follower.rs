@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use tessera_ledger::{EntryEvents, Event, Revision, State};
 use tokio::sync::mpsc::Sender;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -12,13 +13,14 @@ use tonic::Status;
 use super::WatchSettings;
 use super::cursor::{Step, step};
 use super::meter::OpenWatch;
+use super::pace::{Pace, Room};
 use crate::services::refusal;
 use tessera_api::resume::WatchPlace;
 
 /// What is watched.
 pub(crate) trait Topic: Send + Sync + 'static {
     /// A message of the stream.
-    type Message: Send + 'static;
+    type Message: Message + Send + 'static;
     /// A change, as the API shows it.
     type Change: Send;
     /// Where the list at the beginning has got to.
@@ -51,6 +53,13 @@ pub(crate) enum Word<C> {
     Progress(Revision),
 }
 
+/// A message that waits for its watcher, with the room that it takes when it is large.
+#[derive(Debug)]
+pub(super) struct Waiting<M> {
+    pub message: M,
+    pub room: Option<(Room, OwnedSemaphorePermit)>,
+}
+
 /// Why a task ended.
 pub(super) enum End {
     /// The watcher has gone.
@@ -64,7 +73,10 @@ pub(super) struct Follower<T: Topic> {
     pub topic: T,
     pub settings: WatchSettings,
     pub states: watch::Receiver<Arc<State>>,
-    pub messages: Sender<T::Message>,
+    pub pace: Pace,
+    pub messages: Sender<Waiting<T::Message>>,
+    /// The turn of a large message: one at a time waits for the watcher.
+    pub large: Arc<Semaphore>,
     pub place: WatchPlace,
     /// The state whose content is listed first, if it is.
     pub listed: Option<Arc<State>>,
@@ -113,20 +125,26 @@ impl<T: Topic> Follower<T> {
 
     async fn send_list(&self, state: &State) -> Result<(), End> {
         let mut listing = T::Listing::default();
-        while let Some(messages) = self.topic.list(state, &mut listing) {
+        loop {
+            let turn = self.pace.step().await;
+            let listed = self.topic.list(state, &mut listing);
+            drop(turn);
+            let Some(messages) = listed else { return Ok(()) };
             for message in messages {
                 self.send(message).await?;
             }
             tokio::task::yield_now().await;
         }
-        Ok(())
     }
 
     async fn send_changes(&mut self, state: &State) -> Result<(), End> {
         loop {
             let topic = &self.topic;
             let pick = |entry: &EntryEvents, ordinal, event: &Event| topic.change(state, entry, ordinal, event);
-            match step(&mut self.place, state, pick) {
+            let turn = self.pace.step().await;
+            let stepped = step(&mut self.place, state, pick);
+            drop(turn);
+            match stepped {
                 Step::Current => return Ok(()),
                 Step::Lost { oldest } => return Err(self.cut("compacted", refusal::watch_compacted(oldest))),
                 Step::Events(events) => {
@@ -136,6 +154,7 @@ impl<T: Topic> Follower<T> {
                     }
                 }
             }
+            tokio::task::yield_now().await;
         }
     }
 
@@ -144,7 +163,17 @@ impl<T: Topic> Follower<T> {
     }
 
     async fn send(&self, message: T::Message) -> Result<(), End> {
-        match timeout(self.settings.patience, self.messages.send(message)).await {
+        let sending = async {
+            let room = match self.pace.is_large(message.encoded_len()) {
+                Some(bytes) => {
+                    let turn = Arc::clone(&self.large).acquire_owned().await.ok();
+                    self.pace.room(bytes).await.zip(turn)
+                }
+                None => None,
+            };
+            self.messages.send(Waiting { message, room }).await
+        };
+        match timeout(self.settings.patience, sending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Left),
             Err(_) => Err(self.cut("too_slow", refusal::watch_too_slow())),

@@ -1,5 +1,6 @@
 //! Watching jobs.
 
+use prost::Message as _;
 use tessera_api::event_view::{job_event, job_of};
 use tessera_api::job_filter::JobFilter;
 use tessera_api::resume::{ResumeTokens, WatchPlace};
@@ -13,6 +14,9 @@ use super::start::Start;
 
 /// Jobs listed in one step.
 const LISTED: usize = 64;
+
+/// Bytes of the jobs listed in one step, one job more.
+const BYTES: usize = 256 << 10;
 
 /// Jobs looked at in one step of the list.
 const LOOKED_AT: usize = 4096;
@@ -57,15 +61,17 @@ impl Topic for JobTopic {
     const NAME: &'static str = "jobs";
 
     fn list(&self, state: &State, last: &mut JobId) -> Option<Vec<v1::WatchJobsResponse>> {
-        let mut listed = Vec::new();
+        let (mut listed, mut bytes) = (Vec::new(), 0);
         let before = *last;
         for job in state.jobs_from(JobId(last.0.saturating_add(1))).take(LOOKED_AT) {
-            if listed.len() == LISTED {
+            if listed.len() == LISTED || bytes >= BYTES {
                 break;
             }
             *last = job.id;
             if self.filter.takes(state, job) {
-                let message = Some(Message::Listed(job_view::job(state, job)));
+                let view = job_view::job(state, job);
+                bytes += view.encoded_len();
+                let message = Some(Message::Listed(view));
                 listed.push(v1::WatchJobsResponse { message, resume_token: String::new() });
             }
         }

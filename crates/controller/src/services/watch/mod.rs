@@ -2,7 +2,8 @@
 //!
 //! Every member keeps the same bounded history of events, made by applying the same log (law L8). A watch is a place in that
 //! history: it may move from member to member, and a change of leader does not concern it. One task per stream follows the
-//! published states; it holds a place and a filter, never a copy of what it watches.
+//! published states; it holds a place and a filter, never a copy of what it watches. A few at a time go through the history, in
+//! small steps, and large messages that nobody reads take their room from one another ([`Pace`]).
 //!
 //! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a stream or
 //! when it goes on after a resume token; `PROGRESS` says that the watch is alive and where it is; a watcher that reads too
@@ -13,12 +14,14 @@ mod cursor;
 mod follower;
 mod jobs;
 mod meter;
+mod pace;
 mod pool;
 mod start;
 mod stream;
 
 pub(crate) use jobs::JobTopic;
 pub use meter::WatchMeters;
+pub(crate) use pace::Pace;
 pub(crate) use pool::PoolTopic;
 pub(crate) use stream::Watch;
 pub use stream::WatchStream;
@@ -34,12 +37,10 @@ pub struct WatchSettings {
     pub progress: Duration,
     /// Messages that wait for a watcher at most.
     pub buffer: usize,
-    /// Watches and streams of output that may be open at once on this member.
-    pub streams: usize,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), progress: Duration::from_secs(3), buffer: 256, streams: 10_000 }
+        Self { patience: Duration::from_secs(10), progress: Duration::from_secs(3), buffer: 64 }
     }
 }

@@ -6,13 +6,16 @@ use std::task::{Context, Poll, ready};
 
 use futures::{FutureExt, Stream};
 use tessera_ledger::State;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::services::Place;
+
 use super::WatchSettings;
-use super::follower::{End, Follower, Topic};
+use super::follower::{End, Follower, Topic, Waiting};
 use super::meter::WatchMeters;
+use super::pace::{Pace, Room};
 use super::start::Begin;
 
 /// Starts watches. Clones start them for the same member.
@@ -20,45 +23,45 @@ use super::start::Begin;
 pub(crate) struct Watch {
     pub settings: WatchSettings,
     pub meters: WatchMeters,
+    pub pace: Pace,
     pub states: watch::Receiver<Arc<State>>,
     pub end: CancellationToken,
 }
 
 impl Watch {
-    /// Starts a watch and answers what its watcher reads. The permit is given back when the watch is over.
-    pub(crate) fn start<T: Topic>(
-        &self,
-        topic: T,
-        begin: Begin,
-        permit: OwnedSemaphorePermit,
-    ) -> WatchStream<T::Message> {
+    /// Starts a watch and answers what its watcher reads. Its place is free again when the watch is over.
+    pub(crate) fn start<T: Topic>(&self, topic: T, begin: Begin, watch_place: Place) -> WatchStream<T::Message> {
         let (messages, waiting) = mpsc::channel(self.settings.buffer);
         let (cut, end) = oneshot::channel();
         let follower = Follower {
             topic,
             settings: self.settings,
             states: self.states.clone(),
+            pace: self.pace.clone(),
             messages,
+            large: Arc::new(Semaphore::new(1)),
             place: begin.place,
             listed: begin.listed,
             end: self.end.clone(),
             open: self.meters.open(T::NAME),
         };
         tokio::spawn(async move {
-            let _open = permit;
+            let _open = watch_place;
             if let End::Cut(status) = follower.run().await {
                 // Nobody hears it when the watcher has left in the meantime.
                 let _ = cut.send(status);
             }
         });
-        WatchStream { waiting, end: Some(end) }
+        WatchStream { waiting, room: None, end: Some(end) }
     }
 }
 
 /// The messages of a watch and, when it was cut, the error at their end.
 #[derive(Debug)]
 pub struct WatchStream<M> {
-    waiting: mpsc::Receiver<M>,
+    waiting: mpsc::Receiver<Waiting<M>>,
+    /// Of the message before: it is read when the next one is asked for.
+    room: Option<(Room, OwnedSemaphorePermit)>,
     end: Option<oneshot::Receiver<Status>>,
 }
 
@@ -66,7 +69,9 @@ impl<M> Stream for WatchStream<M> {
     type Item = Result<M, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(message) = ready!(self.waiting.poll_recv(cx)) {
+        self.room = None;
+        if let Some(Waiting { message, room }) = ready!(self.waiting.poll_recv(cx)) {
+            self.room = room;
             return Poll::Ready(Some(Ok(message)));
         }
         let Some(end) = self.end.as_mut() else { return Poll::Ready(None) };

@@ -1,0 +1,265 @@
+//! The layer that keeps what clients ask for within this member's limits: calls under way, and the bytes of their requests.
+//!
+//! It looks at the path of a call only. What agents and other members say passes by and makes their connection theirs; what
+//! other members forward is counted as the client's that it comes from. A call is under way until its answer has been handed to
+//! the connection, a stream until it is open: streams have limits of their own.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use prometheus_client::metrics::gauge::Gauge;
+use tessera_api::metadata;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+use super::methods::Methods;
+use crate::limits::{LimitMeters, Limited, MemberLimits, Use};
+use crate::seats::{Guest, Seat};
+use crate::services::refusal;
+
+/// Beginning of the paths of what members say to each other.
+const MEMBERS: &str = "/tessera.raft.";
+/// Beginning of the paths of what agents say.
+const AGENTS: &str = "/tessera.v1.AgentService/";
+/// Calls of the health service and of reflection that may be open at once: they can be streams without end, and must not take what
+/// the API needs.
+const PROBES: usize = 256;
+/// Bytes that one permit stands for, so that permits of all limits fit into their number.
+const UNIT: usize = 1 << 10;
+
+/// Keeps calls within limits.
+#[derive(Clone, Debug)]
+pub(crate) struct AdmitLayer {
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+struct Gate {
+    methods: Methods,
+    meters: LimitMeters,
+    requests: Arc<Semaphore>,
+    probes: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    used: Gauge,
+    /// How long a request may take to arrive.
+    patience: Duration,
+}
+
+impl AdmitLayer {
+    pub(crate) fn new(methods: Methods, limits: &MemberLimits, meters: LimitMeters) -> Self {
+        let units = (limits.request_bytes / UNIT).min(Semaphore::MAX_PERMITS);
+        let gate = Gate {
+            methods,
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            probes: Arc::new(Semaphore::new(PROBES)),
+            bytes: Arc::new(Semaphore::new(units)),
+            used: meters.used(Limited::RequestBytes),
+            meters,
+            patience: limits.silence,
+        };
+        Self { gate: Arc::new(gate) }
+    }
+}
+
+impl<S> Layer<S> for AdmitLayer {
+    type Service = Admit<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Admit { inner, gate: Arc::clone(&self.gate) }
+    }
+}
+
+/// A service whose calls are kept within limits.
+#[derive(Clone, Debug)]
+pub(crate) struct Admit<S> {
+    inner: S,
+    gate: Arc<Gate>,
+}
+
+impl<S> Service<Request<Body>> for Admit<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Send,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let guest = guest_of(&request);
+        let seated = request.extensions().get::<Seat>().is_none_or(|seat| seat.belongs_to(guest));
+        let path = request.uri().path();
+        if path.starts_with(MEMBERS) || path.starts_with(AGENTS) {
+            return Box::pin(self.inner.call(request));
+        }
+        if !seated {
+            return refused(self.gate.meters.refuse(Limited::Connections));
+        }
+        let Some(method) = self.gate.methods.get(path) else {
+            let Ok(permit) = Arc::clone(&self.gate.probes).try_acquire_owned() else {
+                return refused(self.gate.meters.refuse(Limited::Requests));
+            };
+            let answer = self.inner.call(request);
+            return Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Leaving { body, _held: permit }))) });
+        };
+        let streaming = method.streaming;
+        let Ok(permit) = Arc::clone(&self.gate.requests).try_acquire_owned() else {
+            return refused(self.gate.meters.refuse(Limited::Requests));
+        };
+        let counted = self.gate.meters.one(Limited::Requests);
+        let held = Arc::new(Held::new(Arc::clone(&self.gate), permit, counted));
+        let arrives = Box::pin(sleep(self.gate.patience));
+        let request = request.map(|body| Body::new(Arriving { body, held: Arc::clone(&held), arrives, over: false }));
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            if streaming {
+                return Ok(response);
+            }
+            Ok(response.map(|body| Body::new(Leaving { body, _held: held })))
+        })
+    }
+}
+
+fn refused<E: Send + 'static>(status: Status) -> BoxFuture<'static, Result<Response<Body>, E>> {
+    Box::pin(std::future::ready(Ok(status.into_http())))
+}
+
+/// Whose connection the one is over which a call comes.
+fn guest_of(request: &Request<Body>) -> Guest {
+    let path = request.uri().path();
+    let own = path.starts_with(MEMBERS) || path.starts_with(AGENTS);
+    if own || request.headers().contains_key(metadata::FORWARDED_BY) { Guest::Own } else { Guest::Client }
+}
+
+/// What one call holds of the limits, given back when nothing of it is left.
+#[derive(Debug)]
+struct Held {
+    gate: Arc<Gate>,
+    bytes: std::sync::Mutex<Units>,
+    _permit: OwnedSemaphorePermit,
+    _counted: Use,
+}
+
+/// Bytes that have come, and the permits taken for them.
+#[derive(Debug, Default)]
+struct Units {
+    bytes: usize,
+    taken: usize,
+}
+
+impl Held {
+    fn new(gate: Arc<Gate>, permit: OwnedSemaphorePermit, counted: Use) -> Self {
+        Self { gate, bytes: std::sync::Mutex::default(), _permit: permit, _counted: counted }
+    }
+
+    /// Takes room for so many more bytes.
+    fn take(&self, bytes: usize) -> Result<(), Status> {
+        let mut units = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        units.bytes += bytes;
+        let more = units.bytes.div_ceil(UNIT) - units.taken;
+        let wanted = u32::try_from(more).unwrap_or(u32::MAX);
+        let Ok(permits) = self.gate.bytes.try_acquire_many(wanted) else {
+            return Err(self.gate.meters.refuse(Limited::RequestBytes));
+        };
+        permits.forget();
+        units.taken += more;
+        self.gate.used.inc_by(as_bytes(more));
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let taken = self.bytes.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).taken;
+        self.gate.bytes.add_permits(taken);
+        self.gate.used.dec_by(as_bytes(taken));
+    }
+}
+
+fn as_bytes(units: usize) -> i64 {
+    i64::try_from(units.saturating_mul(UNIT)).unwrap_or(i64::MAX)
+}
+
+/// The body of a request on its way in.
+struct Arriving {
+    body: Body,
+    held: Arc<Held>,
+    arrives: Pin<Box<Sleep>>,
+    over: bool,
+}
+
+impl http_body::Body for Arriving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                ready!(self.arrives.as_mut().poll(cx));
+                Some(Err(refusal::request_came_too_slowly()))
+            }
+        };
+        let frame = match frame {
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                Some(self.held.take(bytes).map(|()| frame))
+            }
+            other => other,
+        };
+        // Nothing follows a refusal.
+        self.over = !matches!(frame, Some(Ok(_)));
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer on its way out; the call is under way as long as it is there.
+struct Leaving<H> {
+    body: Body,
+    _held: H,
+}
+
+impl<H: Unpin> http_body::Body for Leaving<H> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
