@@ -29,7 +29,8 @@ async fn a_member_that_many_clients_try_to_exhaust_keeps_its_memory_and_serves_o
         before: 500,
         ceiling: 4_096,
         expect_below: Some(2_048),
-        expect_leader: false,
+        patient: true,
+        expect_leader: true,
     };
     tokio::time::timeout(options.common.limit, exhaust::run(&options)).await?
 }

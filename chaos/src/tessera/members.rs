@@ -1,6 +1,7 @@
 //! Three members of Tessera's control plane on loopback.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -36,10 +37,21 @@ impl Members {
     /// # Errors
     /// They cannot be started, or do not become a cluster.
     pub async fn start(binary: &Path, folder: &Path) -> Result<Self> {
+        Self::configured(binary, folder, "").await
+    }
+
+    /// The same with what a configuration file says.
+    ///
+    /// # Errors
+    /// They cannot be started, or do not become a cluster.
+    pub async fn configured(binary: &Path, folder: &Path, config: &str) -> Result<Self> {
+        fs::create_dir_all(folder).context("cannot make a folder")?;
+        let file = folder.join("member.toml");
+        fs::write(&file, config).context("cannot write a configuration file")?;
         let addresses: Vec<Address> =
             ports::free(MEMBERS)?.iter().map(|at| at.to_string().parse()).collect::<Result<_, _>>()?;
         let programs: Vec<Program> =
-            addresses.iter().enumerate().map(|(seat, at)| program(binary, folder, seat, at)).collect();
+            addresses.iter().enumerate().map(|(seat, at)| program(binary, folder, &file, seat, at)).collect();
         let processes = programs.iter().map(Program::start).collect::<Result<_>>()?;
         let client = Client::new(&addresses, Settings::default())?;
         let mut members = Self { programs, processes, addresses, client };
@@ -156,10 +168,12 @@ impl Trio for Members {
     }
 }
 
-fn program(binary: &Path, folder: &Path, seat: usize, listen: &Address) -> Program {
+fn program(binary: &Path, folder: &Path, config: &Path, seat: usize, listen: &Address) -> Program {
     let data = folder.join(format!("member-{seat}"));
-    let arguments: [OsString; 9] = [
+    let arguments: [OsString; 11] = [
         "server".into(),
+        "--config".into(),
+        config.into(),
         "--data-dir".into(),
         data.into(),
         "--listen".into(),

@@ -305,7 +305,7 @@ pub const fn retry_delay(reason: ErrorReason) -> Option<Duration> {
         R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManyVerifications => 1_000,
         R::NodeUnreachable | R::NodeStillLeased => 1_000,
         R::StorageFull => 5_000,
-        R::TooManyJobs | R::SpecBudgetExhausted => 10_000,
+        R::TooManyJobs | R::SpecBudgetExhausted | R::TooManyQueues | R::TooManyNodes | R::TooManyCards => 10_000,
         _ => return None,
     };
     Some(Duration::from_millis(millis))

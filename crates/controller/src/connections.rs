@@ -50,7 +50,7 @@ pub(crate) fn incoming(listener: Arc<dyn Listener>, seats: Seats) -> impl Stream
     futures::stream::unfold((listener, seats), |(listener, seats)| async {
         loop {
             match listener.accept().await {
-                Ok(io) => return Some((Ok(Accepted::new(io, seats.take())), (listener, seats))),
+                Ok(io) => return Some((Ok(Accepted::new(io, seats.take().await)), (listener, seats))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;

@@ -1,18 +1,24 @@
 //! Who has a seat at a member: each connection has one from when it is accepted until it is closed.
 //!
 //! A connection is nobody's until its first call says whose it is. Agents and other members keep theirs whatever clients do;
-//! clients may have so many and no more. A connection over which no call comes is closed after a while, and at once when
+//! clients may have so many and no more. A connection over which no call comes is closed after a while, and after a second when
 //! too many of them wait: the oldest goes, so that who has something to say always finds a place, and a flood of silent
-//! connections takes nothing but places of silent connections.
+//! connections takes nothing but places of silent connections. Nobody is accepted before there is a place: what does not
+//! come at once waits with the kernel, and every connection has that second to say something.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::{LimitMeters, Limited, MemberLimits};
+
+/// How long a connection may always take to say something, however many wait.
+const HEARING: Duration = Duration::from_secs(1);
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +44,16 @@ struct Shared {
     silence: Duration,
     used: Gauge,
     book: Mutex<Book>,
+    /// A connection has spoken, or has left without a word.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Book {
     next: u64,
     clients: usize,
-    /// Connections without a call, oldest first, with what closes each.
-    silent: BTreeMap<u64, CancellationToken>,
+    /// Connections without a call, oldest first: since when, and what closes each.
+    silent: BTreeMap<u64, (Instant, CancellationToken)>,
 }
 
 impl Seats {
@@ -56,24 +64,40 @@ impl Seats {
             silence: limits.silence,
             used: meters.used(Limited::Connections),
             book: Mutex::default(),
+            freed: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// A seat for a connection that was just accepted.
-    pub(crate) fn take(&self) -> Seat {
+    /// A seat for a connection, as soon as there is one.
+    pub(crate) async fn take(&self) -> Seat {
+        loop {
+            let freed = self.shared.freed.notified();
+            match self.try_take(Instant::now()) {
+                Ok(seat) => return seat,
+                Err(until) => drop(timeout_at(until, freed).await),
+            }
+        }
+    }
+
+    /// A seat at this moment, or when to ask again.
+    fn try_take(&self, now: Instant) -> Result<Seat, Instant> {
         let mut book = self.shared.book();
         if book.silent.len() >= self.shared.silent
-            && let Some((_, oldest)) = book.silent.pop_first()
+            && let Some(oldest) = book.silent.first_entry()
         {
-            oldest.cancel();
+            let until = oldest.get().0 + HEARING;
+            if until > now {
+                return Err(until);
+            }
+            oldest.remove().1.cancel();
         }
         let (id, closing) = (book.next, CancellationToken::new());
         book.next += 1;
-        book.silent.insert(id, closing.clone());
+        book.silent.insert(id, (now, closing.clone()));
         drop(book);
         let seat = Taken { id, closing, guest: Mutex::new(Guest::Nobody), shared: Arc::clone(&self.shared) };
-        Seat(Arc::new(seat))
+        Ok(Seat(Arc::new(seat)))
     }
 }
 
@@ -113,6 +137,7 @@ impl Seat {
             _ => {}
         }
         book.silent.remove(&self.0.id);
+        shared.freed.notify_one();
         shared.used.set(i64::try_from(book.clients).unwrap_or(i64::MAX));
         *present = guest;
         true
@@ -143,7 +168,9 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut book = self.shared.book();
-        book.silent.remove(&self.id);
+        if book.silent.remove(&self.id).is_some() {
+            self.shared.freed.notify_one();
+        }
         if *self.guest() == Guest::Client {
             book.clients -= 1;
             self.shared.used.set(i64::try_from(book.clients).unwrap_or(i64::MAX));
@@ -160,28 +187,47 @@ mod tests {
         Seats::new(&limits, &LimitMeters::new(limits))
     }
 
-    #[test]
-    fn clients_have_so_many_seats_and_agents_and_members_always_one() {
+    #[tokio::test]
+    async fn clients_have_so_many_seats_and_agents_and_members_always_one() {
         let seats = seats(2);
-        let [first, second, third] = std::array::from_fn(|_| seats.take());
+        let [first, second, third] = [seats.take().await, seats.take().await, seats.take().await];
         assert!(first.belongs_to(Guest::Client) && second.belongs_to(Guest::Client));
         assert!(!third.belongs_to(Guest::Client), "there are two already");
         assert!(third.belongs_to(Guest::Own), "agents are not counted");
         assert!(third.belongs_to(Guest::Client), "an agent may ask what clients ask");
         assert!(first.belongs_to(Guest::Client), "its seat is its own");
         drop(second);
-        assert!(seats.take().belongs_to(Guest::Client), "a seat that is left is free");
+        assert!(seats.take().await.belongs_to(Guest::Client), "a seat that is left is free");
     }
 
-    #[test]
-    fn the_oldest_silent_connection_goes_when_there_are_too_many() {
-        let seats = seats(64);
-        let spoken = seats.take();
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_silent_connection_goes_after_its_hearing_when_there_are_too_many() {
+        let (seats, began) = (seats(64), Instant::now());
+        let spoken = seats.take().await;
         assert!(spoken.belongs_to(Guest::Client));
-        let silent: Vec<Seat> = (0..20).map(|_| seats.take()).collect();
-        let closed = |seat: &&Seat| seat.closing().is_cancelled();
-        assert_eq!(silent.iter().filter(closed).count(), 4, "16 may wait");
-        assert!(silent[..4].iter().all(|seat| closed(&seat)), "the oldest go");
-        assert!(!closed(&&spoken) && silent[19].is_silent() && !spoken.is_silent());
+        let mut silent = Vec::new();
+        for _ in 0..16 {
+            silent.push(seats.take().await);
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO, "16 may wait");
+        silent.push(seats.take().await);
+        assert_eq!(began.elapsed(), HEARING, "the next is accepted when the oldest had its time");
+        let closed: Vec<bool> = silent.iter().map(|seat| seat.closing().is_cancelled()).collect();
+        assert!(closed[0] && !closed[1..].contains(&true), "the oldest goes: {closed:?}");
+        assert!(!spoken.closing().is_cancelled() && silent[16].is_silent() && !spoken.is_silent());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_free_as_soon_as_a_silent_connection_speaks_or_leaves() {
+        let (seats, began) = (seats(64), Instant::now());
+        let mut silent = Vec::new();
+        for _ in 0..16 {
+            silent.push(seats.take().await);
+        }
+        assert!(silent[7].belongs_to(Guest::Own));
+        silent.push(seats.take().await);
+        drop(silent.remove(3));
+        silent.push(seats.take().await);
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

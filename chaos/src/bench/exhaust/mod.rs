@@ -22,10 +22,13 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use crate::distribution::{Distribution, Percentiles, milliseconds};
 use crate::options::Common;
 use crate::report::{Report, mib, ms};
-use crate::tessera::{Cards, Job, Pool};
+use crate::tessera::{Cards, Job, Members, Nodes};
 use crate::trio::{Seat, Trio};
 use attack::{Account, Attack, Target};
 
+/// What patient members are configured with.
+const PATIENT: &str = "[consensus]\nheartbeat = '100ms'\nelection_timeout_min = '1s'\nelection_timeout_max = '1500ms'\n\
+                       [timings]\npropose = '6s'\n";
 /// How often the leader's memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time between two submissions of the client that means no harm, and how long one may take.
@@ -61,6 +64,9 @@ pub struct Options {
     /// Memory of the leader, in MiB, at which the attack is called off
     #[arg(long, default_value_t = 8_192)]
     pub ceiling: u64,
+    /// Have members wait a second or more before they elect another leader: for machines that do other work beside
+    #[arg(long)]
+    pub patient: bool,
     /// Fail unless the leader stays below so many MiB and serves the client that means no harm
     #[arg(long)]
     pub expect_below: Option<u64>,
@@ -73,6 +79,7 @@ pub struct Options {
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     clients: usize,
+    patient: bool,
     seconds: f64,
     called_off: bool,
     peak_before_bytes: u64,
@@ -104,14 +111,18 @@ pub async fn run(options: &Options) -> Result<()> {
     let mut report = options.common.report("exhaust")?;
     report.machine(folder.path())?;
     let cards = Cards { nodes: 1, per_node: 1, tflops: 16 };
-    let mut pool = Pool::start(options.common.tessera()?, &folder.path().join("tessera"), cards, 0, 1).await?;
-    fill(pool.client(), options.before).await?;
+    let config = if options.patient { PATIENT } else { "" };
+    let mut members = Members::configured(options.common.tessera()?, &folder.path().join("tessera"), config).await?;
+    let client = members.client().clone();
+    let nodes = Nodes::start(cards, false, members.addresses(), &client).await?;
+    fill(&client, options.before).await?;
     report.section("attack").await?;
-    let summary = attacked(&mut pool, options).await?;
+    let summary = attacked(&mut members, options).await?;
     report.line("summary", &summary)?;
     print(&report, &summary);
     let judged = judge(&summary, options);
-    pool.members.stop().await?;
+    drop(nodes);
+    members.stop().await?;
     judged
 }
 
@@ -124,16 +135,16 @@ async fn fill(client: &Client, jobs: u64) -> Result<()> {
     Ok(())
 }
 
-async fn attacked(pool: &mut Pool, options: &Options) -> Result<Summary> {
-    let leader = pool.members.healthy().await?;
-    let pid = pool.members.pid(leader)?;
-    let term_before = term(pool, leader).await?;
-    let good = pool.client().with_deadline(SUBMIT);
+async fn attacked(members: &mut Members, options: &Options) -> Result<Summary> {
+    let leader = members.healthy().await?;
+    let pid = members.pid(leader)?;
+    let term_before = term(members, leader).await?;
+    let good = members.client().with_deadline(SUBMIT);
     let calm = submit_for(&good, Duration::from_secs(3), &watch::channel(false).1).await;
     let peak_before_bytes = peak_bytes(pid)?;
 
     let (end, ended) = watch::channel(false);
-    let target = Target::new(pool.members.addresses()[leader.0].to_string(), ended.clone(), options);
+    let target = Target::new(members.addresses()[leader.0].to_string(), ended.clone(), options);
     let mut attackers = JoinSet::new();
     for number in 0..options.clients {
         let attack = Attack::ALL[number % Attack::ALL.len()];
@@ -162,11 +173,12 @@ async fn attacked(pool: &mut Pool, options: &Options) -> Result<Summary> {
     let _ = timeout(ENDING, joining).await;
     drop(attackers);
     let peak = peak_bytes(pid);
-    let term_after = timeout(ENDING, term(pool, leader)).await.unwrap_or(Ok(0)).unwrap_or(0);
-    let now = timeout(ENDING, pool.members.healthy()).await;
+    let term_after = timeout(ENDING, term(members, leader)).await.unwrap_or(Ok(0)).unwrap_or(0);
+    let now = timeout(ENDING, members.healthy()).await;
     let leads_on = term_after == term_before && matches!(now, Ok(Ok(seat)) if seat == leader);
     Ok(Summary {
         clients: options.clients,
+        patient: options.patient,
         seconds,
         called_off,
         peak_before_bytes,
@@ -183,8 +195,8 @@ async fn attacked(pool: &mut Pool, options: &Options) -> Result<Summary> {
 }
 
 /// The term that a member is in.
-async fn term(pool: &Pool, seat: Seat) -> Result<u64> {
-    let client = pool.members.client_of(seat)?.with_deadline(SUBMIT);
+async fn term(members: &Members, seat: Seat) -> Result<u64> {
+    let client = members.client_of(seat)?.with_deadline(SUBMIT);
     Ok(client.get_cluster_status(GetClusterStatusRequest {}).await?.term)
 }
 
