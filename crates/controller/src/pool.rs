@@ -8,7 +8,7 @@ use tessera_actor::{Address, AskError, TellError};
 use tessera_consensus::{Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, Outcome, Request, Revision, State};
-use tessera_placement::{CompactionOrder, Explanation, Preview};
+use tessera_placement::{CompactionOrder, Explanation, Preview, WaitCode};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -180,6 +180,15 @@ impl PoolHandle {
     /// [`AskError`] when this member does not lead, or placement did not answer in time.
     pub async fn explain(&self, job: JobId, deadline: Instant) -> Result<Option<Explanation>, AskError> {
         self.placement()?.ask(|reply| Question::Explain { job, reply }, deadline).await
+    }
+
+    /// Those of some jobs that wait, each with what it waits for. Answered by the placement actor, so only on the
+    /// leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn waits(&self, jobs: Vec<JobId>, deadline: Instant) -> Result<Vec<(JobId, WaitCode)>, AskError> {
+        self.placement()?.ask(|reply| Question::Waits { jobs, reply }, deadline).await
     }
 
     /// What would become of a job if it was submitted now. Answered by the placement actor, so only on the leader.
