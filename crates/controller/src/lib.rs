@@ -35,6 +35,7 @@ mod lifecycle;
 pub mod machine;
 pub mod member;
 pub mod metrics;
+mod new_pool;
 #[cfg(feature = "rocksdb")]
 pub mod past;
 pub mod placement_actor;

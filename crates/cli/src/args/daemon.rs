@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::pool::BlockArgs;
 use super::values::{duration, member_count, pair};
 
 /// Shape of log lines.
@@ -140,6 +141,9 @@ pub struct DevArgs {
     /// Inventory file with simulated nodes; the processors of this machine when not given
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
+    /// What the blocks of the pool are; 0.01 TFLOPS fp32 when its cards are processors and nothing is said.
+    #[command(flatten)]
+    pub blocks: BlockArgs,
     /// Folder to keep everything in; a temporary one, removed at the end, when not given
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
