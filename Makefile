@@ -26,6 +26,7 @@ lint:
 	buf lint proto
 	buf breaking proto --against proto/released.binpb
 	python3 deploy/reasons.py --check
+	python3 deploy/metrics.py --check
 
 unit:
 	eval "$$(deploy/setup.sh test)"

@@ -42,8 +42,12 @@ pub struct Options {
     pub member_folders: Vec<(usize, PathBuf)>,
     /// Address on which members serve.
     pub host: &'static str,
-    /// The node, by place, that lives in another network namespace: the namespace's file and the node's address in it.
-    pub far_node: Option<(usize, PathBuf, &'static str)>,
+    /// The node, by place, that lives in another network namespace, and the namespace's file.
+    pub far_node: Option<(usize, PathBuf)>,
+    /// Nodes whose cards are the processors of this machine, after the others.
+    pub local_nodes: usize,
+    /// What `cluster init` is told beside the members.
+    pub init: Vec<&'static str>,
     /// Whether each node registers before the next one starts, so that blocks are numbered in the order given.
     pub in_order: bool,
 }
@@ -57,6 +61,8 @@ impl Default for Options {
             member_folders: vec![],
             host: "127.0.0.1",
             far_node: None,
+            local_nodes: 0,
+            init: vec![],
             in_order: false,
         }
     }
@@ -84,8 +90,9 @@ pub struct NodeHost {
     pub data: PathBuf,
     /// Where its agent serves metrics.
     pub http: String,
-    inventory: PathBuf,
-    namespace: Option<(PathBuf, &'static str)>,
+    /// Its cards; `None`: the processors of this machine.
+    inventory: Option<PathBuf>,
+    namespace: Option<PathBuf>,
     process: Option<Process>,
 }
 
@@ -131,18 +138,20 @@ impl Pool {
             pool.prepare_member(place, &options)?;
             pool.start_member(place)?;
         }
-        pool.initialize().await?;
-        for (place, cards) in options.nodes.iter().enumerate() {
+        pool.initialize(&options.init).await?;
+        let local = std::iter::repeat_n(None, options.local_nodes);
+        let nodes = options.nodes.iter().map(|cards| Some(cards.as_slice())).chain(local);
+        for (place, cards) in nodes.enumerate() {
             pool.prepare_node(place, cards)?;
-            if let Some((_, namespace, address)) = options.far_node.as_ref().filter(|(far, ..)| *far == place) {
-                pool.nodes[place].namespace = Some((namespace.clone(), *address));
+            if let Some((_, namespace)) = options.far_node.as_ref().filter(|(far, _)| *far == place) {
+                pool.nodes[place].namespace = Some(namespace.clone());
             }
             pool.start_agent(place)?;
             if options.in_order {
                 pool.wait_for_nodes(place + 1).await?;
             }
         }
-        pool.wait_for_nodes(options.nodes.len()).await?;
+        pool.wait_for_nodes(pool.nodes.len()).await?;
         Ok(pool)
     }
 
@@ -179,12 +188,18 @@ impl Pool {
         Ok(())
     }
 
-    fn prepare_node(&mut self, place: usize, cards: &[CardSpec]) -> Result<()> {
+    fn prepare_node(&mut self, place: usize, cards: Option<&[CardSpec]>) -> Result<()> {
         // Workers of pools that run side by side share the host's control groups: names must not meet.
         let pool = self.folder().file_name().unwrap_or_default().to_string_lossy().replace("tessera-e2e-", "");
         let name = format!("{}-node-{place}", pool.trim_start_matches('.'));
         let (data, http) = (self.folder().join(&name), free_address("127.0.0.1")?);
-        let mut inventory = format!("[[node]]\nname = \"{name}\"\n");
+        let inventory = cards.map(|cards| self.write_inventory(&name, cards)).transpose()?;
+        self.nodes.push(NodeHost { name, data, http, inventory, namespace: None, process: None });
+        Ok(())
+    }
+
+    fn write_inventory(&self, node: &str, cards: &[CardSpec]) -> Result<PathBuf> {
+        let mut inventory = format!("[[node]]\nname = \"{node}\"\n");
         for (kind, tflops) in cards {
             let _ = write!(
                 inventory,
@@ -192,10 +207,9 @@ impl Pool {
                  tflops = {{ fp16 = {tflops} }}\n"
             );
         }
-        let inventory_path = self.folder().join(format!("{name}-cards.toml"));
-        std::fs::write(&inventory_path, inventory)?;
-        self.nodes.push(NodeHost { name, data, http, inventory: inventory_path, namespace: None, process: None });
-        Ok(())
+        let path = self.folder().join(format!("{node}-cards.toml"));
+        std::fs::write(&path, inventory)?;
+        Ok(path)
     }
 
     /// Starts a member, for the first time or again.
@@ -217,15 +231,15 @@ impl Pool {
     pub fn start_agent(&mut self, place: usize) -> Result<()> {
         let node = &self.nodes[place];
         let mut command = Command::new(binary());
-        if let Some((namespace, _)) = &node.namespace {
+        if let Some(namespace) = &node.namespace {
             // Not `ip netns exec`, which would hide the control groups by mounting /sys anew.
             command = Command::new("nsenter");
             command.arg(format!("--net={}", namespace.display())).arg(binary());
         }
         command.args(["agent", "--name", &node.name, "--server", &self.server_list(), "--http", &node.http]);
-        command.arg("--data-dir").arg(&node.data).arg("--inventory").arg(&node.inventory);
-        if let Some((_, address)) = &node.namespace {
-            command.args(["--listen", &format!("{address}:0"), "--worker-host", address]);
+        command.arg("--data-dir").arg(&node.data);
+        if let Some(inventory) = &node.inventory {
+            command.arg("--inventory").arg(inventory);
         }
         let process = Process::start(&node.name, command, self.folder.path())?;
         self.nodes[place].process = Some(process);
@@ -239,9 +253,9 @@ impl Pool {
     }
 
     /// Makes the cluster of all members.
-    async fn initialize(&self) -> Result<()> {
+    async fn initialize(&self, options: &[&str]) -> Result<()> {
         until("the cluster to be made", async || {
-            let output = self.cli(&["cluster", "init"]).await.ok()?;
+            let output = self.cli(&[&["cluster", "init"], options].concat()).await.ok()?;
             output.status.success().then_some(())
         })
         .await

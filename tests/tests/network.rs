@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, unshare};
-use tessera_api::v1::{JobState, Span};
-use tessera_tests::jobs::{get, on, shell, submit, wait_for};
+use tessera_api::v1::{CardKind, JobSpec, JobState, Span};
+use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 
@@ -47,22 +47,33 @@ impl Drop for FarNetwork {
     }
 }
 
+/// The same job on cards of one kind.
+fn of_kind(mut spec: JobSpec, kind: CardKind) -> JobSpec {
+    spec.virtual_card.get_or_insert_default().kinds = vec![kind.into()];
+    spec
+}
+
 async fn a_node_is_cut_off(far: &FarNetwork) -> Result<()> {
     let options = Options {
         nodes: vec![vec![("npu", 8)], vec![("gpu", 8)]],
         host: "10.99.0.1",
-        far_node: Some((0, far.file(), "10.99.0.2")),
+        far_node: Some((0, far.file())),
         ..Options::default()
     };
     let pool = Pool::start(options).await?;
     let client = pool.client();
+    // Nobody said how the nodes are reached: each tells the address from which it speaks to the members.
+    let nodes = client.list_nodes(Default::default()).await?.nodes;
+    for (node, own) in [(0, "10.99.0.2"), (1, "10.99.0.1")] {
+        let told = nodes.iter().find(|told| told.name == pool.nodes[node].name).context("every node is listed")?;
+        assert_eq!(told.worker_host, own);
+        assert!(told.address.starts_with(&format!("{own}:")), "{}", told.address);
+    }
+    let quick = submit(&client, of_kind(shell("echo from afar"), CardKind::Npu)).await?;
+    wait_for(&client, quick, JobState::Completed).await?;
+    assert_eq!(output(&client, quick, 0).await?, "from afar\n", "members read the far node's output there");
     // Eight blocks of npu on the far node first; when it is gone, the job goes to the gpu node.
-    let filler = submit(&client, {
-        let mut spec = on(shell("sleep 600"), 8, Span::Card);
-        spec.virtual_card.get_or_insert_default().kinds = vec![tessera_api::v1::CardKind::Gpu.into()];
-        spec
-    })
-    .await?;
+    let filler = submit(&client, of_kind(on(shell("sleep 600"), 8, Span::Card), CardKind::Gpu)).await?;
     wait_for(&client, filler, JobState::Running).await?;
     let job = submit(&client, on(shell("exec sleep 600"), 8, Span::Card)).await?;
     let running = wait_for(&client, job, JobState::Running).await?;

@@ -55,12 +55,17 @@ async fn fifty_tflops_on_node_0_of_the_reference_pool() -> Result<()> {
     }
     assert_eq!(bases, [(1, 63), (64, 56), (120, 26), (146, 55)]);
 
-    // Other nodes could take the job too.
+    let mut mixed = on(shell("sleep 600"), 50, Span::Node);
+    mixed.virtual_card.get_or_insert_default().mixed = true;
+    // Left to itself it goes where least is left over, as the README says.
+    let job = submit(&client, mixed.clone()).await?;
+    let running = wait_for(&client, job, JobState::Running).await?;
+    assert_eq!(regions(&running), [(CardKind::Gpu, 146, 173), (CardKind::Npu, 174, 188), (CardKind::Fpga, 189, 195)]);
+    cancel(&client, job).await?;
+
     for node in &pool.nodes[1..] {
         pool.cli_ok(&["node", "cordon", &node.name, "--reason", "the example is about another one"]).await?;
     }
-    let mut mixed = on(shell("sleep 600"), 50, Span::Node);
-    mixed.virtual_card.get_or_insert_default().mixed = true;
     let job = submit(&client, mixed).await?;
     let job = wait_for(&client, job, JobState::Running).await?;
     assert_eq!(regions(&job), [(CardKind::Gpu, 1, 18), (CardKind::Npu, 19, 38), (CardKind::Fpga, 39, 50)]);

@@ -116,6 +116,7 @@ impl Members {
                 request_id: request_id.clone(),
                 cluster_id: "bench".to_owned(),
                 members: members.clone(),
+                pool: None,
             };
             Ok(first.initialize_cluster(request).await?)
         })

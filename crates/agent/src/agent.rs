@@ -32,6 +32,7 @@ use crate::http::serve_http;
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve_logs;
 use crate::node::{Node, NodeFacts, WorkerRecord};
+use crate::reach;
 use crate::retention::remove_expired_output;
 use crate::supervisor::probe::whole_trees_end;
 use crate::supervisor::status::Status;
@@ -236,13 +237,13 @@ impl Agent {
     }
 
     fn facts(&self) -> io::Result<NodeFacts> {
-        let port = self.logs_address()?.port();
+        let listener = self.logs_address()?;
         let advertised = self.config.advertise.clone();
         Ok(NodeFacts {
             name: self.config.node_name.clone(),
             uid: self.identity.uid.clone(),
             incarnation: self.identity.incarnation,
-            address: advertised.unwrap_or_else(|| format!("{}:{port}", self.config.worker_host)),
+            address: advertised.unwrap_or_else(|| reach::advertised(listener, &self.config.worker_host)),
             worker_host: self.config.worker_host.clone(),
             labels: self.config.labels.clone(),
             boot_id: self.boot_id.clone(),

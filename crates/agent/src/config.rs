@@ -87,7 +87,8 @@ pub struct AgentConfig {
     pub members: Vec<String>,
     /// Where members read logs from this agent (gRPC). Port 0 takes any.
     pub listen: SocketAddr,
-    /// `host:port` under which members reach `listen`; `None`: `worker_host` and the port that `listen` got.
+    /// `host:port` under which members reach `listen`; `None`: where it listens, or `worker_host` when that is
+    /// everywhere.
     pub advertise: Option<String>,
     /// Where `/metrics`, `/livez` and `/readyz` are served (HTTP); `None`: nowhere.
     pub http_listen: Option<SocketAddr>,
@@ -257,7 +258,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(field: &'static str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(field: &'static str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { field, problem: problem.into(), remedy: remedy.into() }
     }
 }

@@ -30,6 +30,7 @@ mod metrics;
 pub mod node;
 pub mod offer;
 pub mod process;
+pub mod reach;
 mod retention;
 mod session;
 mod shell;

@@ -130,7 +130,8 @@ fn register_agent(registry: &mut Registry, view: &View) {
 
 fn register_cards(registry: &mut Registry, view: &View) {
     let info = Family::<CardInfo, Gauge>::default();
-    let (healthy, limit) = (Family::<CardLabel, Gauge>::default(), Family::<CardLabel, Number>::default());
+    let healthy = Family::<CardLabel, Gauge>::default();
+    let limit = Family::<CardLabel, Number>::default();
     for card in &view.cards {
         let label = CardLabel { card: card.index };
         let kind = card.kind().as_str_name().trim_start_matches("CARD_KIND_").to_ascii_lowercase();
@@ -146,8 +147,10 @@ fn register_cards(registry: &mut Registry, view: &View) {
         healthy.get_or_create(&label).set(i64::from(card.health() != wire::CardHealth::Unhealthy));
         limit.get_or_create(&label).set(count(card.memory_mib << 20));
     }
-    let family = Family::<CardLabel, Number>::default;
-    let (utilization, used, temperature, power) = (family(), family(), family(), family());
+    let utilization = Family::<CardLabel, Number>::default();
+    let used = Family::<CardLabel, Number>::default();
+    let temperature = Family::<CardLabel, Number>::default();
+    let power = Family::<CardLabel, Number>::default();
     for sample in &view.samples {
         let label = CardLabel { card: sample.card_index };
         utilization.get_or_create(&label).set(sample.utilization_ratio);

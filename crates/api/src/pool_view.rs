@@ -114,6 +114,8 @@ fn jobs_on(state: &State, node: NodeId) -> Vec<u64> {
 /// A card. Readings are not replicated: the leader adds them.
 #[must_use]
 pub fn card(state: &State, id: CardId, card: &Card) -> v1::Card {
+    let config = state.config();
+    let lack_of_blocks = card.description.lack_of_blocks(config.reference_precision, config.block_size);
     v1::Card {
         node_id: id.node.0,
         node_name: node_name(state, id.node),
@@ -128,6 +130,7 @@ pub fn card(state: &State, id: CardId, card: &Card) -> v1::Card {
         sampled_at: None,
         oversubscription_percent: card.oversubscription.0,
         isolation: card.isolation().to_wire(),
+        lack_of_blocks: lack_of_blocks.unwrap_or_default(),
     }
 }
 

@@ -25,6 +25,20 @@ impl Address {
         &self.0
     }
 
+    /// The host, a name or an address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let host = self.0.rsplit_once(':').map_or(&*self.0, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        // It was read when the address was.
+        self.0.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default()
+    }
+
     /// The address as the URI that a channel is opened to.
     pub(crate) fn uri(&self) -> String {
         format!("http://{}", self.0)

@@ -59,6 +59,7 @@ calls! { JobServiceClient:
         mutation suspend_job(SuspendJobRequest) -> SuspendJobResponse;
     "Has a suspended job considered again." mutation resume_job(ResumeJobRequest) -> ResumeJobResponse;
     "Why a job stands where it stands." slow_read why(WhyRequest) -> WhyResponse;
+    "What jobs wait for, in a word each." read list_waits(ListWaitsRequest) -> ListWaitsResponse;
     "What would happen if a job was submitted now." slow_read plan_job(PlanJobRequest) -> PlanJobResponse;
     "Moves a running job to other cards, or says where it would go." mutation move_job(MoveJobRequest) -> MoveJobResponse;
 }

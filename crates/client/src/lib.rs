@@ -15,6 +15,7 @@ mod client;
 mod entropy;
 mod error;
 mod logs;
+pub mod reach;
 mod retry;
 mod routes;
 pub mod session;

@@ -13,6 +13,8 @@ use tessera_api::Refusal;
 use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tessera_api::v1::{self, ErrorReason};
+use tessera_client::Address;
+use tessera_client::reach::Scope;
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
 use tessera_ledger::wire::FieldError;
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +27,7 @@ use tonic::{Request, Response, Status};
 use crate::connections::{Listener, Outbound, incoming};
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::machine::LedgerMachine;
+use crate::new_pool::NewPool;
 use crate::seats::Seats;
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
@@ -40,6 +43,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Named {
     pub identity: Identity,
+    /// What it was told of the pool that it founds with others.
+    pub pool: Option<NewPool>,
     /// The founding that this process was asked for.
     pub founding: Option<Founding>,
 }
@@ -85,7 +90,8 @@ pub enum IntroduceError {
     },
 }
 
-/// Tells the process at `address`, which must be nobody yet, that it is this member.
+/// Tells the process at `address`, which must be nobody yet, that it is this member, and what the pool is to be if that
+/// is new too.
 ///
 /// # Errors
 /// [`IntroduceError`].
@@ -93,6 +99,7 @@ pub async fn introduce(
     outbound: &Outbound,
     address: &str,
     identity: &Identity,
+    pool: Option<v1::NewPool>,
     deadline: Instant,
 ) -> Result<(), IntroduceError> {
     let named = || address.to_owned();
@@ -107,6 +114,7 @@ pub async fn introduce(
             request_id: String::new(),
             cluster_id: identity.cluster.as_str().to_owned(),
             members: Vec::new(),
+            pool,
         });
         request.metadata_mut().insert(MEMBER, identity.member.0.into());
         ClusterServiceClient::new(channel)
@@ -205,6 +213,8 @@ pub(crate) struct Founders {
     pub cluster: ClusterId,
     pub own: MemberId,
     pub members: Vec<Member>,
+    /// What is said of the pool, if anything is.
+    pub pool: Option<NewPool>,
 }
 
 impl Founders {
@@ -221,7 +231,10 @@ impl Founders {
         }
         for member in others() {
             let identity = Identity { cluster: self.cluster.clone(), member: member.id };
-            introduce(outbound, &member.address, &identity, deadline).await.map_err(|error| refuse(member, error))?;
+            let pool = self.pool.map(NewPool::to_wire);
+            introduce(outbound, &member.address, &identity, pool, deadline)
+                .await
+                .map_err(|error| refuse(member, error))?;
         }
         Ok(())
     }
@@ -235,6 +248,7 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
         id => id.to_owned(),
     };
     let cluster = ClusterId::new(&id).map_err(|error| refusal("cluster_id", error.to_string()))?;
+    let pool = request.pool.as_ref().map(NewPool::of_request).transpose()?;
     if !matches!(request.members.len(), 1 | 3 | 5) {
         return Err(refusal("members", format!("must be one, three or five, are {}", request.members.len())));
     }
@@ -245,6 +259,17 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
             return Err(refusal(&format!("members[{place}].address"), problem));
         }
     }
+    let scope = |member: &v1::NewMember| member.address.parse::<Address>().map(|address| Scope::of(address.host()));
+    let same_host = |member: &&v1::NewMember| scope(member) == Ok(Scope::SameHost);
+    if let Some(place) = request.members.iter().position(|member| same_host(&member))
+        && !request.members.iter().all(|member| same_host(&member))
+    {
+        let address = &request.members[place].address;
+        let problem = format!(
+            "{address} leads each of the others to itself; start that server with --advertise as others reach it"
+        );
+        return Err(refusal(&format!("members[{place}].address"), problem));
+    }
     let members: Vec<Member> = (1u64..)
         .zip(request.members)
         .map(|(id, member)| Member { id: MemberId(id), name: member.name, address: member.address })
@@ -253,7 +278,7 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
         let problem = format!("must name the asked process by the address it advertises, {advertise}");
         return Err(refusal("members", problem));
     };
-    Ok(Founders { cluster, own: own.id, members })
+    Ok(Founders { cluster, own: own.id, members, pool })
 }
 
 fn nobody() -> Status {
@@ -275,12 +300,13 @@ impl Nobody {
     }
 
     /// This process is told who it is.
-    fn named(&self, member: MemberId, cluster: &str) -> Result<(), Refusal> {
+    fn named(&self, member: MemberId, cluster: &str, pool: Option<&v1::NewPool>) -> Result<(), Refusal> {
+        let pool = pool.map(NewPool::of_request).transpose()?;
         let cluster = ClusterId::new(cluster)
             .map_err(|error| Refusal::from(FieldError::invalid("cluster_id", error.to_string())))?;
         let identity = Identity { cluster, member };
         tracing::info!(%identity, "this process is told who it is");
-        self.tell(Named { identity, founding: None })
+        self.tell(Named { identity, pool, founding: None })
     }
 
     /// This process is asked to found a cluster.
@@ -288,11 +314,11 @@ impl Nobody {
         let founders = founders(request, &self.advertise)?;
         let deadline = Instant::now() + PATIENCE;
         founders.introduce(&self.outbound, deadline).await?;
-        let Founders { cluster, own, members } = founders;
+        let Founders { cluster, own, members, pool } = founders;
         let (answer, founded) = oneshot::channel();
         let founding = Founding { members: members.clone(), answer };
         let identity = Identity { cluster: cluster.clone(), member: own };
-        self.tell(Named { identity, founding: Some(founding) })?;
+        self.tell(Named { identity, pool, founding: Some(founding) })?;
         match timeout_at(deadline + PATIENCE, founded).await {
             Ok(Ok(Ok(()))) => Ok(founded_by(&cluster, &members)),
             Ok(Ok(Err(error))) => Err(Refusal::new(ErrorReason::MembershipRefused, error.to_string())),
@@ -326,7 +352,7 @@ impl ClusterService for Nobody {
         let Some(member) = member else {
             return Ok(Response::new(self.found(request).await?));
         };
-        self.named(member, &request.cluster_id)?;
+        self.named(member, &request.cluster_id, request.pool.as_ref())?;
         Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() }))
     }
 
@@ -387,7 +413,7 @@ mod tests {
             .iter()
             .map(|address| v1::NewMember { name: String::new(), address: (*address).to_owned() })
             .collect();
-        v1::InitializeClusterRequest { request_id: String::new(), cluster_id: cluster.to_owned(), members }
+        v1::InitializeClusterRequest { cluster_id: cluster.to_owned(), members, ..Default::default() }
     }
 
     #[test]
@@ -415,6 +441,10 @@ mod tests {
         assert_eq!(field(request("x", &["a:1", "b:1"])), "members");
         assert_eq!(field(request("x", &["b:1"])), "members");
         assert_eq!(field(request("x", &["a:1", "b:1", "b:1"])), "members[2].address");
+        assert_eq!(field(request("x", &["a:1", "10.0.0.2:1", "127.0.0.1:1"])), "members[2].address");
+        let huge = Some(v1::NewPool { block_milli_tflops: u64::MAX, reference_precision: 0 });
+        let huge = v1::InitializeClusterRequest { pool: huge, ..request("x", &["a:1"]) };
+        assert_eq!(field(huge), "pool.block_milli_tflops");
     }
 
     #[tokio::test]
@@ -448,9 +478,12 @@ mod tests {
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };
         let deadline = Instant::now() + PATIENCE;
-        introduce(&Outbound::default(), &address, &identity, deadline).await.expect("it waits for this");
+        introduce(&Outbound::default(), &address, &identity, None, deadline).await.expect("it waits for this");
         let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
         assert_eq!(named.map(|named| named.identity), Some(identity.clone()));
-        assert!(introduce(&Outbound::default(), &address, &identity, deadline).await.is_err(), "it waits no more");
+        assert!(
+            introduce(&Outbound::default(), &address, &identity, None, deadline).await.is_err(),
+            "it waits no more"
+        );
     }
 }

@@ -13,6 +13,7 @@ use crate::clock::WallClock;
 use crate::feed::Feed;
 use crate::lifecycle;
 use crate::lifecycle::leases::Leases;
+use crate::new_pool;
 use crate::placement_actor::{self, Question, Surroundings};
 use crate::pool::PoolHandle;
 use crate::session::directory::{self, Directory};
@@ -63,6 +64,13 @@ pub(crate) async fn lead(office: Office, end: CancellationToken) {
             }
             continue;
         };
+        let mut leads_no_more = office.pool.leadership();
+        tokio::select! {
+            biased;
+            () = end.cancelled() => return,
+            _ = leads_no_more.wait_for(|now| ready_in(now) != Some(term)) => continue,
+            () = new_pool::settle(&office.pool) => {}
+        }
         let reign = begin(&office, term, end.child_token());
         tokio::select! {
             () = end.cancelled() => {}

@@ -36,6 +36,7 @@ pub mod limits;
 pub mod machine;
 pub mod member;
 pub mod metrics;
+mod new_pool;
 #[cfg(feature = "rocksdb")]
 pub mod past;
 pub mod placement_actor;

@@ -162,7 +162,7 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
     let outbound = Outbound::new(Arc::clone(&dialer));
     let environment = Environment { store: Arc::clone(&store), dialer, clock: Arc::clone(&clock), seed };
     let named = match stored_identity(&config, &environment).await? {
-        Some(identity) => Named { identity, founding: None },
+        Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
             match founding::wait(Arc::clone(&listener), &config.advertise, &outbound, &shutdown).await? {
@@ -221,7 +221,7 @@ impl Running {
         outbound: Outbound,
         end: &CancellationToken,
     ) -> Result<Self, RunError> {
-        let Named { identity, founding } = named;
+        let Named { identity, pool: new_pool, founding } = named;
         let (machine, view, feed) = LedgerMachine::new();
         let (store, clock) = (Arc::clone(&environment.store), Arc::clone(&environment.clock));
         let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
@@ -243,6 +243,9 @@ impl Running {
             room: room_seen,
         };
         let pool = PoolHandle::new(parts);
+        if let Some(new_pool) = new_pool {
+            pool.found_with(new_pool);
+        }
         let office = Office { pool: pool.clone(), feed, clock: WallClock::new(clock), placement, reign };
         let closing = CancellationToken::new();
         let sessions = NodeSessions::new(pool.clone(), reign_seen).into_server();
@@ -254,8 +257,12 @@ impl Running {
         ];
         let grpc = tokio::sync::Mutex::new(tokio::spawn(serving));
         if let Some(founding) = founding {
+            let pool = pool.clone();
             tasks.push(tokio::spawn(async move {
                 let founded = founding::found(&consensus, founding.members).await;
+                if founded.is_ok() {
+                    pool.is_founded().await;
+                }
                 // Whoever asked may have given up.
                 drop(founding.answer.send(founded));
             }));

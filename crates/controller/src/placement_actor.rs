@@ -16,7 +16,7 @@ use futures::future::{Fuse, FusedFuture as _};
 use futures::{FutureExt as _, pin_mut};
 use tessera_actor::{Address, Reply, WhenFull, mailbox};
 use tessera_ledger::{JobId, JobSpec};
-use tessera_placement::{CompactionOrder, CompactionPlan, Explanation, Preview};
+use tessera_placement::{CompactionOrder, CompactionPlan, Explanation, Preview, WaitCode};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,13 @@ pub enum Question {
         job: JobId,
         /// Where the answer goes; `None` when there is no such job.
         reply: Reply<Option<Explanation>>,
+    },
+    /// What jobs wait for.
+    Waits {
+        /// The jobs.
+        jobs: Vec<JobId>,
+        /// Where the answer goes: those of them that wait, each with what it waits for.
+        reply: Reply<Vec<(JobId, WaitCode)>>,
     },
     /// What would become of a job if it was submitted now.
     Preview {

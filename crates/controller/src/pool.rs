@@ -1,6 +1,6 @@
 //! What services and actors hold of the pool: read the ledger, propose a command, ask placement.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use tessera_actor::{Address, AskError, TellError};
 use tessera_consensus::{Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, Outcome, Request, Revision, State};
-use tessera_placement::{CompactionOrder, Explanation, Preview};
+use tessera_placement::{CompactionOrder, Explanation, Preview, WaitCode};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -17,6 +17,7 @@ use crate::connections::Outbound;
 use crate::disk::Room;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;
+use crate::new_pool::NewPool;
 use crate::placement_actor::{self, CompactionProgress, Question};
 use crate::telemetry::Telemetry;
 use crate::view::{LedgerView, NotReached};
@@ -79,6 +80,8 @@ pub enum ReadError {
 #[derive(Clone, Debug)]
 pub struct PoolHandle {
     inner: Arc<Parts>,
+    /// What this founder was told of the pool, if it is one.
+    new_pool: Arc<OnceLock<NewPool>>,
 }
 
 /// What a [`PoolHandle`] is made of.
@@ -106,13 +109,31 @@ impl PoolHandle {
     /// Puts a handle together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(parts) }
+        Self { inner: Arc::new(parts), new_pool: Arc::default() }
     }
 
     /// The ledger as this member has applied it.
     #[must_use]
     pub fn view(&self) -> &LedgerView {
         &self.inner.view
+    }
+
+    /// What this founder was told of the pool.
+    pub(crate) fn new_pool(&self) -> Option<NewPool> {
+        self.new_pool.get().copied()
+    }
+
+    /// Keeps in mind what this founder is told of the pool; the first word counts.
+    pub(crate) fn found_with(&self, pool: NewPool) {
+        // A founding that is taken up again says the same once more.
+        let _ = self.new_pool.set(pool);
+    }
+
+    /// Waits until the ledger says of the pool what this founder was told.
+    pub(crate) async fn is_founded(&self) {
+        let Some(new) = self.new_pool() else { return };
+        // Nothing is published any more when the member ends, and nobody waits then.
+        let _ = self.inner.view.changes().wait_for(|state| new.is_that_of(state.config())).await;
     }
 
     /// How this member opens connections.
@@ -180,6 +201,15 @@ impl PoolHandle {
     /// [`AskError`] when this member does not lead, or placement did not answer in time.
     pub async fn explain(&self, job: JobId, deadline: Instant) -> Result<Option<Explanation>, AskError> {
         self.placement()?.ask(|reply| Question::Explain { job, reply }, deadline).await
+    }
+
+    /// Those of some jobs that wait, each with what it waits for. Answered by the placement actor, so only on the
+    /// leader.
+    ///
+    /// # Errors
+    /// [`AskError`] when this member does not lead, or placement did not answer in time.
+    pub async fn waits(&self, jobs: Vec<JobId>, deadline: Instant) -> Result<Vec<(JobId, WaitCode)>, AskError> {
+        self.placement()?.ask(|reply| Question::Waits { jobs, reply }, deadline).await
     }
 
     /// What would become of a job if it was submitted now. Answered by the placement actor, so only on the leader.

@@ -164,6 +164,23 @@ impl CardDescription {
         let rate = self.rate(reference).unwrap_or_default().0;
         BlockCount(u32::try_from(rate / block_size.0.max(1)).unwrap_or(u32::MAX))
     }
+
+    /// Why the card holds not one whole block at the pool's reference, and what to do; `None` when it does.
+    #[must_use]
+    pub fn lack_of_blocks(&self, reference: Precision, block_size: MilliTflops) -> Option<String> {
+        if self.block_count(reference, block_size) > BlockCount(0) {
+            return None;
+        }
+        let rates = Precision::ALL.into_iter().filter_map(|precision| Some((precision, self.rate(precision)?)));
+        let computes: Vec<String> = rates.map(|(precision, rate)| format!("{rate} {}", precision.name())).collect();
+        let computes = if computes.is_empty() { "nothing that is known".to_owned() } else { computes.join(", ") };
+        Some(format!(
+            "it has no block, so no job runs on it: a block of this pool is {block_size} {}, and the card computes {computes}; a pool \
+             with smaller blocks, or blocks of another precision, is made with `tessera cluster init --block-size SIZE \
+             --reference-precision PRECISION`",
+            reference.name()
+        ))
+    }
 }
 
 /// A card in the ledger.

@@ -59,6 +59,7 @@ mod terms;
 mod unmet;
 mod verdict;
 mod victims;
+mod waits;
 mod what_if;
 mod when;
 mod why;

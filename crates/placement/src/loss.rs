@@ -11,7 +11,8 @@ use crate::victims::live_slices;
 pub struct Loss {
     /// How it is suspended.
     pub mode: CheckpointMode,
-    /// Work since its last checkpoint, as time of its run. Zero for a cooperative job: it writes its checkpoint on the way out.
+    /// Work that it does again, as time of its run. Zero for a cooperative job, which saves itself on the way out:
+    /// whether it does, and where, is its program's business.
     pub work: Duration,
     /// Compute that it holds, at the pool's reference precision.
     pub compute: MilliTflops,

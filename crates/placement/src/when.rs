@@ -146,6 +146,7 @@ fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
         | WaitCode::ExceedsPool
         | WaitCode::ExceedsHost
         | WaitCode::NoAcceptableCard
+        | WaitCode::NoBlocks
         | WaitCode::NoNodeWithLabels => true,
         _ => false,
     };

@@ -1,10 +1,11 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
-use tessera_ledger::{Job, JobSpec, JobState, LogTime, Rejection, State};
+use tessera_ledger::{Job, JobSpec, JobState, LogTime, MilliTflops, Rejection, State};
 
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
 use crate::index::Index;
+use crate::index::class::{ClassKey, Classes};
 use crate::kept::{Reservation, STOPPING};
 use crate::pool::Pool;
 use crate::queues;
@@ -29,6 +30,8 @@ pub enum WaitCode {
     ExceedsHost,
     /// No card of the pool is of a kind, vendor, model, precision and isolation that it accepts.
     NoAcceptableCard,
+    /// The cards that it accepts have no blocks: what each of them computes is less than one block of this pool.
+    NoBlocks,
     /// No node that takes new work carries the labels it asks for.
     NoNodeWithLabels,
     /// Its queue, or one above it, is at its maximum.
@@ -51,6 +54,8 @@ pub enum WaitCode {
     FairShareTurn,
     /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they asked to.
     VictimsProtected,
+    /// It found no room when it was tried last, though enough is free in all; said by lists only, `tessera job why` knows more.
+    NoRoom,
     /// It fits, or would once others give way to it; the next decision starts it.
     Ready,
 }
@@ -67,6 +72,7 @@ impl WaitCode {
             Self::ExceedsPool => "EXCEEDS_POOL",
             Self::ExceedsHost => "EXCEEDS_HOST",
             Self::NoAcceptableCard => "NO_ACCEPTABLE_CARD",
+            Self::NoBlocks => "NO_BLOCKS",
             Self::NoNodeWithLabels => "NO_NODE_WITH_LABELS",
             Self::QueueMaximum => "QUEUE_MAXIMUM",
             Self::ComputeShort => "COMPUTE_SHORT",
@@ -78,6 +84,7 @@ impl WaitCode {
             Self::BeyondGuarantee => "BEYOND_GUARANTEE",
             Self::FairShareTurn => "FAIR_SHARE_TURN",
             Self::VictimsProtected => "VICTIMS_PROTECTED",
+            Self::NoRoom => "NO_ROOM",
             Self::Ready => "READY",
         }
     }
@@ -152,6 +159,9 @@ impl Pool {
     fn shortage(&mut self, state: &State, job: &Candidate<'_>, now: LogTime, kept: &[Reservation]) -> Explanation {
         let demand = &job.least;
         if demand.offers.is_empty() {
+            if let Some(without) = without_blocks(&self.index.classes, job.spec, state) {
+                return without;
+            }
             let text = "no card of the pool is of a kind, vendor, model, precision and isolation that it accepts";
             let change = "accept other kinds, vendors or models, another precision or a weaker isolation";
             return Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change);
@@ -243,6 +253,28 @@ fn reserved(state: &State, kept: &Reservation, on_hosts: bool, now: LogTime) -> 
     })
 }
 
+/// That a job takes cards of the pool, and that these have no blocks.
+pub(crate) fn without_blocks(classes: &Classes, spec: &JobSpec, state: &State) -> Option<Explanation> {
+    let config = state.config();
+    let precision = spec.virtual_card.precision.unwrap_or(config.reference_precision);
+    let accepted = |key: &&ClassKey| key.class.is_accepted_by(spec) && key.class.rate(precision) > MilliTflops::ZERO;
+    let classes: Vec<&ClassKey> = classes.in_order().map(|(key, _)| key).filter(accepted).collect();
+    let largest = classes.iter().map(|key| key.class.rate(config.reference_precision)).max()?;
+    let (size, reference) = (config.block_size, config.reference_precision.name());
+    let computes = match largest {
+        MilliTflops::ZERO => format!("nothing in {reference}"),
+        some => format!("{some} {reference}"),
+    };
+    let text = format!(
+        "the cards that it accepts have no blocks: a block of this pool is {size} {reference}, and the largest of them computes {computes}"
+    );
+    let change =
+        "accept other cards, or make a pool with smaller blocks: cluster init --block-size, --reference-precision";
+    let numbers =
+        Explanation::new(WaitCode::NoBlocks, text).with("block_compute", size.0).with("largest_compute", largest.0);
+    Some(numbers.changed_by(change))
+}
+
 /// The hosts of which something is kept, for a sentence.
 fn hosts_of(state: &State, kept: &Reservation) -> String {
     let mut hosts = kept.kept.hosts.keys();
@@ -264,7 +296,7 @@ fn ready(verdict: &Verdict) -> Explanation {
 }
 
 /// What of a job's own standing keeps it from being considered.
-fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explanation> {
+pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explanation> {
     if !matches!(job.state, JobState::Pending | JobState::Suspended) {
         return Some(Explanation::new(
             WaitCode::NotWaiting,

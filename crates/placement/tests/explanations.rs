@@ -17,6 +17,42 @@ fn explain(world: &World, id: JobId) -> Explanation {
     pool.explain(&world.state, &job, LogTime(world.time))
 }
 
+/// What a list says of jobs after one decision.
+fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {
+    let mut pool = Pool::new(&world.state);
+    pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    let jobs = ids.iter().map(|id| world.state.job(*id).expect("the job is known"));
+    jobs.map(|job| pool.waits_for(&world.state, job, LogTime(world.time)).name()).collect()
+}
+
+#[test]
+fn a_list_says_in_a_word_what_each_job_waits_for() {
+    let mut world = World::default();
+    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
+    let running: Vec<JobId> = (0..2).map(|_| world.submit(job(6, 10))).collect();
+    world.place();
+    running.iter().for_each(|id| world.start(*id));
+    world.queue("small", "", Some((2, 1_000)));
+    let of = |tflops, memory, change: fn(&mut JobSpec)| {
+        let mut spec = job(tflops, memory);
+        change(&mut spec);
+        spec
+    };
+    let ids = [
+        world.submit(of(6, 10, |spec| spec.gang = 2)),
+        world.submit(of(1, 95, |spec| spec.gang = 2)),
+        world.submit(of(7, 10, |_| {})),
+        world.submit(of(3, 10, |spec| spec.queue = "small".to_owned())),
+        world.submit(of(1, 10, |spec| spec.held = true)),
+        world.submit(of(1, 10, |spec| spec.virtual_card.precision = Some(Precision::Fp16))),
+    ];
+    let words = listed(&world, &ids);
+    assert_eq!(words, ["COMPUTE_SHORT", "MEMORY_SHORT", "NO_ROOM", "QUEUE_MAXIMUM", "HELD", "READY"]);
+    for (id, word) in ids.iter().zip(&words).filter(|(_, word)| !matches!(**word, "NO_ROOM")) {
+        assert_eq!(explain(&world, *id).code.name(), *word, "job {id}");
+    }
+}
+
 fn preview(world: &World, spec: &JobSpec) -> Preview {
     Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time))
 }
@@ -50,6 +86,27 @@ fn too_little_compute_names_what_is_missing() {
     assert!(explanation.numbers.contains(&("needed_compute", 12_000)));
     assert!(explanation.numbers.contains(&("free_compute", 10_000)));
     assert_eq!(explanation.change.as_deref(), Some("ask for at most 5 TFLOPS per virtual card"));
+}
+
+#[test]
+fn cards_that_are_smaller_than_a_block_are_told_from_cards_of_the_wrong_kind() {
+    let mut world = World::default();
+    let mut processor = world::card(0, CardKind::Cpu, 0, 1000);
+    processor.measured = [(Precision::Fp32, MilliTflops(200))].into();
+    world.node("a", vec![processor]);
+    let mut spec = job(0, 10);
+    spec.virtual_card.compute = MilliTflops(100);
+    spec.virtual_card.precision = Some(Precision::Fp32);
+    let id = world.submit(spec);
+    let explanation = explain(&world, id);
+    assert_eq!(explanation.code, WaitCode::NoBlocks);
+    assert_eq!(
+        explanation.sentence,
+        "the cards that it accepts have no blocks: a block of this pool is 1 TFLOPS fp16, and the largest of them computes \
+         nothing in fp16"
+    );
+    assert!(explanation.numbers.contains(&("block_compute", 1_000)));
+    assert!(explanation.change.is_some_and(|change| change.contains("--block-size")));
 }
 
 #[test]

@@ -70,11 +70,55 @@ pub fn converse(input: impl BufRead, mut output: impl Write, options: OnlineOpti
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Node(TraceNode),
-    Shape(Ask, u64),
+    Shape(Ask, Weight),
     Start,
     Arrival(u64, Ask),
     End,
     Blank,
+}
+
+/// How often a shape was seen, or its share of what was seen; only how weights compare matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Weight {
+    millionths: u64,
+}
+
+impl Weight {
+    const WHOLE: u64 = 1_000_000;
+
+    /// Reads `12`, `0.125` or `1e-3`, rounded to millionths; what is more than nothing counts.
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("weight must be a number from 0, such as 12 or 0.125, not {text:?}");
+        let large = || format!("weight must be less than {}, not {text:?}", u64::MAX / Self::WHOLE);
+        if let Ok(whole) = text.parse::<u64>() {
+            return Ok(Self { millionths: whole.checked_mul(Self::WHOLE).ok_or_else(large)? });
+        }
+        let number: f64 = text.parse().map_err(|_| wrong())?;
+        if !number.is_finite() || number < 0.0 {
+            return Err(wrong());
+        }
+        let millionths = (number * Self::WHOLE as f64).round();
+        if millionths >= u64::MAX as f64 {
+            return Err(large());
+        }
+        // Between nothing and the largest number, as was just seen.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let millionths = millionths as u64;
+        Ok(Self { millionths: if number > 0.0 { millionths.max(1) } else { 0 } })
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { millionths: self.millionths.saturating_add(other.millionths) }
+    }
+
+    /// Weights as whole numbers that compare alike; those that are whole already stay as they are.
+    fn whole(weights: impl Iterator<Item = Self> + Clone) -> impl Iterator<Item = u64> {
+        let mut unit = Self::WHOLE;
+        while weights.clone().any(|weight| weight.millionths % unit != 0) {
+            unit /= 10;
+        }
+        weights.map(move |weight| weight.millionths / unit)
+    }
 }
 
 /// The fields of a line, taken one by one.
@@ -112,7 +156,7 @@ impl Heard {
             "T" => {
                 let cpu = fields.number("cpu_milli")?;
                 let ask = ask(cpu, 0, &mut fields)?;
-                Self::Shape(ask, fields.number("weight")?)
+                Self::Shape(ask, Weight::parse(fields.text("weight")?)?)
             }
             "S" => Self::Start,
             "A" => {
@@ -151,7 +195,7 @@ enum Reply {
 struct Conversation {
     options: OnlineOptions,
     nodes: Vec<TraceNode>,
-    shapes: BTreeMap<Ask, u64>,
+    shapes: BTreeMap<Ask, Weight>,
     placer: Option<Box<dyn Placer>>,
 }
 
@@ -165,7 +209,10 @@ impl Conversation {
             (Heard::Blank, _) => {}
             (Heard::End, _) => return Ok(Reply::End),
             (Heard::Node(node), None) => self.nodes.push(node),
-            (Heard::Shape(shape, weight), None) => *self.shapes.entry(shape).or_insert(0) += weight,
+            (Heard::Shape(shape, weight), None) => {
+                let known = self.shapes.entry(shape).or_default();
+                *known = known.plus(weight);
+            }
             (Heard::Start, None) => self.start()?,
             (Heard::Arrival(number, ask), Some(placer)) => {
                 let answer = placer.arrive(number, &ask).map_err(|error| OnlineError::Engine(error.to_string()))?;
@@ -183,8 +230,8 @@ impl Conversation {
         let OnlineOptions { policy, seed, moves } = self.options;
         let mut placer =
             policy.placer(&self.nodes, seed, moves).map_err(|error| OnlineError::Engine(error.to_string()))?;
-        for (shape, weight) in &self.shapes {
-            placer.expect(shape, *weight);
+        for (shape, weight) in self.shapes.keys().zip(Weight::whole(self.shapes.values().copied())) {
+            placer.expect(shape, weight);
         }
         self.placer = Some(placer);
         Ok(())
@@ -207,5 +254,26 @@ impl Conversation {
         let cards: Vec<String> = place.cards.iter().map(ToString::to_string).collect();
         let node = self.nodes.get(place.node).map_or("", |node| node.name.as_str());
         format!("{node},{}", cards.join("-"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(weights: &[&str]) -> Vec<u64> {
+        let weights: Vec<Weight> = weights.iter().map(|text| Weight::parse(text).expect("a weight")).collect();
+        Weight::whole(weights.into_iter()).collect()
+    }
+
+    #[test]
+    fn weights_are_counts_or_shares() {
+        assert_eq!(told(&["12", "0", "3"]), [12, 0, 3], "counts stay what they are");
+        assert_eq!(told(&["0.5", "0.25", "1", "2e-1"]), [50, 25, 100, 20]);
+        assert_eq!(told(&["1e-9", "1"]), [1, 1_000_000], "little is not nothing");
+        assert_eq!(told(&[]), [0; 0]);
+        for wrong in ["", "much", "-1", "-0.5", "NaN", "inf", "1e300", "18446744073709551615"] {
+            assert!(Weight::parse(wrong).is_err_and(|why| why.contains("weight must be")), "{wrong}");
+        }
     }
 }

@@ -88,3 +88,15 @@ fn answers_are_flushed_one_by_one() {
     assert_eq!(pipe.flushed.len(), 7);
     assert!(pipe.flushed.iter().all(|length| pipe.written[length - 1] == b'\n'));
 }
+
+#[test]
+fn a_judge_may_tell_shares_of_what_was_seen() {
+    let past = |weights: [&str; 2]| format!("T,4000,1,500,,{}\nT,8000,1,1000,,{}\n", weights[0], weights[1]);
+    for policy in Choice::all() {
+        let answers =
+            |weights| talk(policy.name(), &format!("{CLUSTER}{}{ARRIVALS}", past(weights))).expect("it goes well");
+        assert_eq!(answers(["0.75", "0.25"]), answers(["3", "1"]), "{}: only the ratio counts", policy.name());
+    }
+    let wrong = talk("tessera", &format!("{CLUSTER}T,4000,1,500,,-0.5\n{ARRIVALS}")).expect_err("less than nothing");
+    assert!(wrong.to_string().contains("weight must be a number from 0"), "{wrong}");
+}

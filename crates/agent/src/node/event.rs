@@ -68,6 +68,8 @@ pub enum Effect {
     Send(Box<wire::SessionRequest>),
     /// End the session, for this reason, and look for the leader again.
     CloseSession(String),
+    /// Warn the operator, in the log.
+    Warn(String),
     /// Put the term and the pool's id on disk, then say so.
     KeepTerm {
         /// The term.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use planted::Bug;
 use tessera_api::v1 as wire;
+use tessera_ledger::wire::{card_from_wire, enum_from_wire};
+use tessera_ledger::{CardDescription, MilliTflops};
 use wire::session_request::Message as ToLeader;
 use wire::session_response::Message as FromLeader;
 
@@ -126,11 +128,12 @@ impl Node {
                 format!("this node belongs to pool {}, the member to pool {}", self.cluster_id, welcome.cluster_id);
             return self.end_session(reason);
         }
-        self.pool = Some(PoolTerms {
+        let pool = PoolTerms {
             node_id: welcome.node_id,
             reference: welcome.reference_precision(),
             block_milli_tflops: welcome.block_milli_tflops,
-        });
+        };
+        let told = self.pool.replace(pool) == Some(pool);
         let news = term > self.highest_term || self.cluster_id != welcome.cluster_id;
         self.highest_term = term;
         self.cluster_id.clone_from(&welcome.cluster_id);
@@ -147,11 +150,27 @@ impl Node {
         let interval =
             welcome.heartbeat_interval.and_then(|interval| Duration::try_from(interval).ok()).unwrap_or_default();
         let mut effects = vec![Effect::HeartbeatEvery(interval.clamp(HEARTBEAT_BOUNDS.0, HEARTBEAT_BOUNDS.1))];
+        if !told {
+            effects.extend(self.cards_without_blocks(pool));
+        }
         if news {
             effects.push(self.keep_term());
         }
         effects.extend(self.heartbeat(now));
         effects
+    }
+
+    /// Says which cards no job will ever run on in this pool.
+    fn cards_without_blocks(&self, pool: PoolTerms) -> Vec<Effect> {
+        let Ok(Some(reference)) = enum_from_wire("reference_precision", pool.reference.into()) else {
+            return Vec::new();
+        };
+        let cards = self.cards.iter().filter_map(|card| card_from_wire(card.clone()).ok());
+        let warning = |card: CardDescription| {
+            let why = card.lack_of_blocks(reference, MilliTflops(pool.block_milli_tflops))?;
+            Some(Effect::Warn(format!("card {} ({} {}): {why}", card.index, card.kind.name(), card.model)))
+        };
+        cards.filter_map(warning).collect()
     }
 
     fn keep_term(&self) -> Effect {

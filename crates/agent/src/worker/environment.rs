@@ -80,7 +80,14 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use tessera_devices::{Grant, GrantedSlice, HostRoot, NodeDevices, Share};
+    use tessera_ledger::{AllocationId, Epoch, Mebibytes, Owner, Rank};
+
     use super::*;
+    use crate::worker::vcard::VirtualCardFile;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -143,5 +150,50 @@ mod tests {
             !all.contains_key("MASTER_ADDR") && !all.contains_key("MASTER_PORT") && !all.contains_key("TRACEPARENT")
         );
         assert_eq!(all["WORLD_SIZE"], "1");
+    }
+
+    /// The names in the first cells of the table under a heading of docs/worker.md.
+    fn described(heading: &str) -> BTreeSet<String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/worker.md");
+        let page = std::fs::read_to_string(path).expect("docs/worker.md is there");
+        let section = page.split("\n## ").find(|section| section.starts_with(heading)).expect("a section of its own");
+        let rows = section.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split('|').nth(1));
+        rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_variable_is_described_and_nothing_else_is() {
+        let order = wire::WorkerOrder {
+            master_address: "a".to_owned(),
+            master_port: 1,
+            traceparent: "00".to_owned(),
+            ..Default::default()
+        };
+        let data = tempfile::tempdir().expect("a folder");
+        let owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+        let slice = GrantedSlice { card_index: 0, share: Share::WHOLE, memory: Mebibytes(1) };
+        let grant = Grant { owner, slices: vec![slice] };
+        let root = HostRoot::new("node-0", data.path());
+        let inventory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/demo/reference-pool.toml");
+        let simulated = NodeDevices::declared(&inventory, &root).and_then(|mut cards| cards.prepare(&grant));
+        let mut cards = simulated.expect("a simulated card can be given").environment;
+        cards.insert("OMP_NUM_THREADS".to_owned(), "1".to_owned());
+        let inherited = INHERITED.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        let all = of(&order, "n", &folder(), inherited, None, cards);
+        assert_eq!(described("Environment variables"), all.into_keys().collect());
+    }
+
+    #[test]
+    fn every_field_of_the_virtual_card_file_is_described_and_nothing_else_is() {
+        let slices = vec![wire::PlacedSlice { slice: Some(wire::Slice::default()), ..Default::default() }];
+        let order = wire::WorkerOrder { slices, ..Default::default() };
+        let file = serde_json::to_value(VirtualCardFile::new(&order, "n")).expect("plain data");
+        let keys = |value: &serde_json::Value, prefix: &str| -> BTreeSet<String> {
+            value.as_object().into_iter().flat_map(|object| object.keys()).map(|key| format!("{prefix}{key}")).collect()
+        };
+        let mut fields = keys(&file, "");
+        fields.extend(keys(&file["slices"][0], "slices[]."));
+        // Beside the names of fields, first cells hold nothing.
+        assert_eq!(described("vcard.json"), fields);
     }
 }

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::client::ClientArgs;
+use super::pool::BlockArgs;
 
 /// `tessera cluster`.
 #[derive(Debug, Args)]
@@ -42,6 +43,9 @@ pub struct InitArgs {
     /// Identity of the cluster; made up when not given
     #[arg(long, value_name = "ID", default_value = "")]
     pub cluster_id: String,
+    /// What the blocks of its pool are.
+    #[command(flatten)]
+    pub blocks: BlockArgs,
 }
 
 /// What can be done with members.

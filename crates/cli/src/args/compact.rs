@@ -30,7 +30,7 @@ pub struct CompactArgs {
     /// Most moves at once
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub at_once: u32,
-    /// Move jobs too that lose work by it: those that start again from the beginning
+    /// Move jobs too that save nothing on the way out: they start again from the beginning
     #[arg(long)]
     pub losing_work: bool,
     /// Move jobs too that are not preemptible

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::pool::BlockArgs;
 use super::values::{duration, member_count, pair};
 
 /// Shape of log lines.
@@ -81,16 +82,16 @@ pub struct AgentArgs {
     /// Members of the control plane; one that answers is enough
     #[arg(short, long = "server", value_name = "HOST:PORT", env = "TESSERA_SERVER", value_delimiter = ',')]
     pub members: Vec<String>,
-    /// Where members read output from this node [default: 127.0.0.1 and any port]
+    /// Where members read output from this node [default: the address from which this host speaks to the members, and any port]
     #[arg(long, value_name = "HOST:PORT", env = "TESSERA_LISTEN")]
     pub listen: Option<SocketAddr>,
-    /// How members reach --listen
+    /// How members reach --listen [default: the address of --listen, or --worker-host when that listens everywhere]
     #[arg(long, value_name = "HOST:PORT", env = "TESSERA_ADVERTISE")]
     pub advertise: Option<String>,
     /// Where metrics and health are served over HTTP; nowhere when not given
     #[arg(long, value_name = "HOST:PORT", env = "TESSERA_HTTP")]
     pub http: Option<SocketAddr>,
-    /// How workers of other nodes reach this one (MASTER_ADDR) [default: 127.0.0.1]
+    /// How workers of other nodes reach this one (MASTER_ADDR) [default: the address from which this host speaks to the members]
     #[arg(long, value_name = "HOST", env = "TESSERA_WORKER_HOST")]
     pub worker_host: Option<String>,
     /// Label of the node
@@ -140,6 +141,9 @@ pub struct DevArgs {
     /// Inventory file with simulated nodes; the processors of this machine when not given
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
+    /// What the blocks of the pool are; 0.01 TFLOPS fp32 when its cards are processors and nothing is said.
+    #[command(flatten)]
+    pub blocks: BlockArgs,
     /// Folder to keep everything in; a temporary one, removed at the end, when not given
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,

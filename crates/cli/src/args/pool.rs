@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use tessera_api::v1::{NewPool, Precision};
 
 use super::client::ClientArgs;
 use super::compact::{CompactArgs, WhatIfVerb};
 use super::job::{KindChoice, PackingChoice};
-use super::values::{CardRef, duration, kind_percent};
+use super::values::{CardRef, duration, kind_percent, tflops};
 
 /// `tessera pool`.
 #[derive(Debug, Args)]
@@ -39,6 +40,59 @@ pub enum PoolVerb {
     Verify,
 }
 
+/// What the blocks of a pool are.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct BlockArgs {
+    /// Size of a block, such as `10GFLOPS` or `0.01` (TFLOPS); fixed once a card is registered [default: 1 TFLOPS; of `dev` without inventory 0.01]
+    #[arg(long, value_name = "SIZE", value_parser = tflops)]
+    pub block_size: Option<u64>,
+    /// Precision in which blocks are counted; fixed once a card is registered [default: fp16; of `dev` without inventory fp32]
+    #[arg(long, value_enum, value_name = "PRECISION")]
+    pub reference_precision: Option<PrecisionChoice>,
+}
+
+/// A number format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionChoice {
+    /// 32-bit floating point
+    Fp32,
+    /// TF32 tensor operations
+    Tf32,
+    /// 16-bit floating point
+    Fp16,
+    /// bfloat16
+    Bf16,
+    /// 8-bit floating point
+    Fp8,
+    /// 8-bit integers
+    Int8,
+}
+
+impl From<PrecisionChoice> for Precision {
+    fn from(choice: PrecisionChoice) -> Self {
+        match choice {
+            PrecisionChoice::Fp32 => Self::Fp32,
+            PrecisionChoice::Tf32 => Self::Tf32,
+            PrecisionChoice::Fp16 => Self::Fp16,
+            PrecisionChoice::Bf16 => Self::Bf16,
+            PrecisionChoice::Fp8 => Self::Fp8,
+            PrecisionChoice::Int8 => Self::Int8,
+        }
+    }
+}
+
+impl BlockArgs {
+    /// What a new pool is to be; `None` when nothing is said.
+    #[must_use]
+    pub fn new_pool(self) -> Option<NewPool> {
+        let said = self.block_size.is_some() || self.reference_precision.is_some();
+        said.then(|| NewPool {
+            block_milli_tflops: self.block_size.unwrap_or_default(),
+            reference_precision: self.reference_precision.map_or(0, |choice| Precision::from(choice).into()),
+        })
+    }
+}
+
 /// What can be done with the pool's settings.
 #[derive(Debug, Subcommand)]
 pub enum ConfigVerb {
@@ -52,6 +106,12 @@ pub enum ConfigVerb {
 #[derive(Debug, Default, Args)]
 #[group(required = true, multiple = true)]
 pub struct SetConfigArgs {
+    /// Size of a block, such as `10GFLOPS` or `0.01` (TFLOPS); refused once a card is registered
+    #[arg(long, value_name = "SIZE", value_parser = tflops)]
+    pub block_size: Option<u64>,
+    /// Precision in which blocks are counted; refused once a card is registered
+    #[arg(long, value_enum, value_name = "PRECISION")]
+    pub reference_precision: Option<PrecisionChoice>,
     /// How virtual cards are laid over the pool when neither job nor queue says
     #[arg(long, value_enum)]
     pub packing: Option<PackingChoice>,

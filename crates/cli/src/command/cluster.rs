@@ -52,7 +52,8 @@ async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {
     let client = patient(&desk).only(&first).map_err(|error| failed(&error))?;
     // Chosen here, so that a retry is known as one; a second founding has another id and is refused.
     let cluster_id = if args.cluster_id.is_empty() { uuid::Uuid::new_v4().to_string() } else { args.cluster_id };
-    let request = InitializeClusterRequest { request_id: String::new(), cluster_id, members };
+    let pool = args.blocks.new_pool();
+    let request = InitializeClusterRequest { request_id: String::new(), cluster_id, members, pool };
     let answer = client.initialize_cluster(request).await.map_err(|error| failed(&error))?;
     desk.printer.one(&InitializedView {
         cluster_id: answer.cluster_id,

@@ -1,7 +1,7 @@
 //! `tessera pool config`.
 
 use prost_types::Duration;
-use tessera_api::v1::{GetPoolConfigRequest, Oversubscription, PoolConfig, SetPoolConfigRequest};
+use tessera_api::v1::{GetPoolConfigRequest, Oversubscription, PoolConfig, Precision, SetPoolConfigRequest};
 
 use super::Desk;
 use super::desk::wire_time;
@@ -52,6 +52,9 @@ fn merged(args: &SetConfigArgs, mut config: PoolConfig) -> PoolConfig {
             *place = Some(wire_time(given));
         }
     };
+    put(&mut config.block_milli_tflops, args.block_size);
+    let reference = args.reference_precision.map(|choice| i32::from(Precision::from(choice)));
+    put(&mut config.reference_precision, reference);
     put(&mut config.packing, args.packing.map(Into::into));
     for (kind, percent) in &args.oversubscribe {
         let kind: i32 = (*kind).into();

@@ -1,7 +1,13 @@
 //! `tessera agent`: the agent of a node.
 
+use std::io;
+use std::net::IpAddr;
+
+use tessera_agent::reach::{Reach, Wishes};
 use tessera_agent::worker::RunAs;
 use tessera_agent::{AgentConfig, AgentError, CardSource};
+use tessera_client::reach::source_towards;
+use tessera_client::{Address, BadAddress};
 
 use super::config_file::{AgentFile, CardsWord, load};
 use super::{logging, shutdown};
@@ -16,7 +22,7 @@ use crate::failure::Failure;
 pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
     let file: AgentFile = load(args.config.as_deref())?;
     let traces = logging::start("tessera-agent", &args.logging, &file.log)?;
-    let config = configured(&args, &file)?;
+    let config = configured(&args, &file, source_towards)?;
     let token = shutdown::on_signals()?;
     if args.stop_with_stdin {
         shutdown::with_stdin(&token);
@@ -29,7 +35,11 @@ pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
 }
 
 /// Flags before the file before the defaults.
-fn configured(args: &AgentArgs, file: &AgentFile) -> Result<AgentConfig, Failure> {
+fn configured(
+    args: &AgentArgs,
+    file: &AgentFile,
+    source: impl Fn(&[Address]) -> io::Result<IpAddr>,
+) -> Result<AgentConfig, Failure> {
     let missing = |why: &str, next: &str| Failure::new(Exit::Usage, "the agent was not started", why).next(next);
     let data_dir = args.data_dir.clone().or_else(|| file.data_dir.clone()).ok_or_else(|| {
         missing("no data folder is named", "give --data-dir DIR, or `data_dir` in the configuration file")
@@ -44,22 +54,32 @@ fn configured(args: &AgentArgs, file: &AgentFile) -> Result<AgentConfig, Failure
     }
     let mut config = AgentConfig::new(name, data_dir, members);
     file.apply(&mut config);
-    if let Some(listen) = args.listen.or(file.listen) {
-        config.listen = listen;
-    }
-    config.advertise = args.advertise.clone().or_else(|| file.advertise.clone());
     config.http_listen = args.http.or(file.http);
-    if let Some(host) = args.worker_host.clone().or_else(|| file.worker_host.clone()) {
-        config.worker_host = host;
-    }
     config.labels = file.labels.clone();
     config.labels.extend(args.label.iter().cloned());
     config.cards = cards(args, file);
     config.data_dir_moved = args.moved_data_dir;
     config.run_as = run_as(args, file);
     config.worker_groups.clone_from(&file.worker_groups);
-    config.validate().map_err(|error| Failure::from_error(Exit::Usage, "the agent was not started", &error))?;
+    config.validate().map_err(|error| unusable(&error))?;
+    let members: Result<Vec<Address>, BadAddress> = config.members.iter().map(|member| member.parse()).collect();
+    let source = source(&members.map_err(|error| unusable(&error))?).map_err(|error| {
+        Failure::from_error(Exit::Unavailable, "the agent was not started: no way leads to a member", &error)
+            .next("look at --server and at the network of this host; once a way leads there, start the agent again")
+    })?;
+    let wishes = Wishes {
+        listen: args.listen.or(file.listen),
+        advertise: args.advertise.as_deref().or(file.advertise.as_deref()),
+        worker_host: args.worker_host.as_deref().or(file.worker_host.as_deref()),
+    };
+    let reach = Reach::decide(wishes, source).map_err(|error| unusable(&error))?;
+    (config.listen, config.advertise, config.worker_host) = (reach.listen, reach.advertise, reach.worker_host);
+    config.validate().map_err(|error| unusable(&error))?;
     Ok(config)
+}
+
+fn unusable(error: &dyn std::error::Error) -> Failure {
+    Failure::from_error(Exit::Usage, "the agent was not started", error)
 }
 
 /// Flags before the file before the default, which is a range where the agent may give identities away.
@@ -108,6 +128,25 @@ mod tests {
         toml::from_str(text).expect("a good file")
     }
 
+    fn lan(_: &[Address]) -> io::Result<IpAddr> {
+        Ok(IpAddr::from([10, 0, 1, 7]))
+    }
+
+    #[test]
+    fn a_node_of_a_pool_on_many_hosts_is_told_as_others_reach_it() {
+        let args = AgentArgs { name: Some("n".to_owned()), ..AgentArgs::default() };
+        let text = "data_dir = '/d'\nserver = ['10.0.0.1:7400']\n";
+        let config = configured(&args, &file(text), lan).expect("good");
+        assert_eq!((config.listen.to_string().as_str(), config.worker_host.as_str()), ("10.0.1.7:0", "10.0.1.7"));
+        let refused = |more: &str| configured(&args, &file(&format!("{text}{more}")), lan).expect_err("refused");
+        assert!(refused("listen = '127.0.0.1:0'").to_string().contains("--listen"));
+        assert!(refused("listen = '0.0.0.0:1'\nadvertise = '127.0.0.1:1'").to_string().contains("--advertise"));
+        assert_eq!(refused("worker_host = 'localhost'").exit, Exit::Usage);
+        let cut_off = |_: &[Address]| Err(io::Error::from(io::ErrorKind::NetworkUnreachable));
+        let refused = configured(&args, &file(text), cut_off).expect_err("no way leads there");
+        assert!(refused.exit == Exit::Unavailable && refused.to_string().contains("--server"), "{refused}");
+    }
+
     #[test]
     fn flags_go_before_the_file() {
         let args = AgentArgs {
@@ -116,7 +155,7 @@ mod tests {
             ..AgentArgs::default()
         };
         let text = "name = 'file'\ndata_dir = '/d'\nserver = ['a:1']\n[labels]\nrack = '7'\nrow = '1'\n";
-        let config = configured(&args, &file(text)).expect("good");
+        let config = configured(&args, &file(text), lan).expect("good");
         assert_eq!(config.node_name, "flag");
         assert_eq!(config.members, ["a:1"]);
         assert_eq!(config.labels.get("rack").map(String::as_str), Some("8"));
@@ -148,7 +187,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let refused = |text: &str| configured(&AgentArgs::default(), &file(text)).expect_err("refused").to_string();
+        let refused =
+            |text: &str| configured(&AgentArgs::default(), &file(text), lan).expect_err("refused").to_string();
         assert!(refused("server = ['a:1']").contains("--data-dir"));
         assert!(refused("data_dir = '/d'").contains("--server"));
         assert!(refused("data_dir = '/d'\nserver = ['nowhere']\nname = 'n'").contains("nowhere"));

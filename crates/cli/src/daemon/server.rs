@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tessera_client::Address;
+use tessera_client::reach::{Scope, source_towards_strangers};
 use tessera_controller::{RunError, ServerConfig};
 
 use super::config_file::{ServerFile, load};
@@ -96,13 +98,27 @@ fn configured(args: &ServerArgs, file: &ServerFile) -> Result<ServerConfig, Fail
     if let Some(name) = args.name.clone().or_else(|| file.name.clone()) {
         config.name = name;
     }
-    if config.advertise == listen.to_string() && (listen.ip().is_unspecified() || listen.port() == 0) {
-        let why = format!("others cannot reach it at {listen}");
-        return Err(Failure::new(Exit::Usage, "the member was not started", why)
-            .next("give --advertise HOST:PORT, as members, agents and clients reach this machine"));
-    }
+    reachable(&config)?;
     config.validate().map_err(|error| Failure::from_error(Exit::Usage, "the member was not started", &error))?;
     Ok(config)
+}
+
+/// Refuses an address under which others would not find this member.
+fn reachable(config: &ServerConfig) -> Result<(), Failure> {
+    let (listen, advertise) = (config.listen, &config.advertise);
+    let scope = advertise.parse::<Address>().map(|address| Scope::of(address.host()));
+    let why = match scope {
+        Err(_) | Ok(Scope::Nobody) => format!("others cannot reach it at {advertise}"),
+        Ok(Scope::SameHost) if listen.ip().is_unspecified() => {
+            format!("it listens for other hosts at {listen}, and {advertise} would lead each of them to itself")
+        }
+        Ok(Scope::SameHost | Scope::Others) => return Ok(()),
+    };
+    let port = if listen.port() == 0 { DEFAULT_LISTEN.port() } else { listen.port() };
+    let example = source_towards_strangers().map(|own| format!(", perhaps {}", SocketAddr::new(own, port)));
+    let next = "give --advertise HOST:PORT, as members, agents and clients reach this machine";
+    Err(Failure::new(Exit::Usage, "the member was not started", why)
+        .next(format!("{next}{}", example.unwrap_or_default())))
 }
 
 fn failure(error: &RunError) -> Failure {
@@ -147,6 +163,12 @@ mod tests {
         let refused = |text: &str| configured(&ServerArgs::default(), &file(text)).expect_err("refused");
         assert!(refused("").to_string().contains("--data-dir"));
         assert!(refused("data_dir = '/d'\nlisten = '0.0.0.0:7400'").to_string().contains("--advertise"));
+        for advertise in ["127.0.0.1:7400", "localhost:7400", "0.0.0.0:7400", "10.0.0.1:0", "10.0.0.1"] {
+            let text = format!("data_dir = '/d'\nlisten = '0.0.0.0:7400'\nadvertise = '{advertise}'");
+            assert!(refused(&text).to_string().contains("--advertise"), "{advertise}");
+        }
+        let good = "data_dir = '/d'\nlisten = '0.0.0.0:7400'\nadvertise = 'm1.example:7400'";
+        assert!(configured(&ServerArgs::default(), &file(good)).is_ok());
         let timings = refused("data_dir = '/d'\n[timings]\nheartbeat = '8s'");
         assert!(timings.to_string().contains("three heartbeats"), "{timings}");
         assert_eq!(timings.exit, Exit::Usage);

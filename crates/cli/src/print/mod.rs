@@ -317,6 +317,14 @@ mod tests {
     }
 
     #[test]
+    fn a_row_says_what_a_job_waits_for_where_that_is_known() {
+        let mut jobs = jobs();
+        jobs[0].waits_for = Some("COMPUTE_SHORT".to_owned());
+        let table = printed(Format::Table, false, |printer| printer.list(&jobs).expect("printed"));
+        assert!(table.contains("running  COMPUTE_SHORT  3x12.5"), "{table}");
+    }
+
+    #[test]
     fn an_empty_table_has_its_header() {
         let table = printed(Format::Table, false, |printer| printer.list::<JobView>(&[]).expect("printed"));
         assert_eq!(table, "JOB  NAME  QUEUE  STATE  REASON  TFLOPS  PRIO  AGE  RAN  NODES\n");

@@ -333,7 +333,7 @@ impl Detail for PlanView {
                         victim.priority.to_string(),
                         victim.blocks.to_string(),
                         victim.checkpoint_mode.clone(),
-                        super::compaction::lost(victim.work_lost_seconds),
+                        super::compaction::lost(victim.work_lost_seconds, &victim.checkpoint_mode),
                         victim.tflops_seconds_lost.to_string(),
                     ]
                 }),

@@ -47,6 +47,8 @@ pub struct CardView {
     pub isolation: String,
     /// Blocks that it offers in percent of those that it is rated for; above 100 it is oversubscribed.
     pub oversubscription: u32,
+    /// Why it has no block, and what to do; empty when it has some.
+    pub lack_of_blocks: String,
     /// PCI address.
     pub pci_address: String,
     /// Newest reading, when the leader answered.
@@ -91,6 +93,7 @@ impl From<v1::Card> for CardView {
             slices: card.slices,
             isolation: words::isolation(card.isolation),
             oversubscription: card.oversubscription_percent,
+            lack_of_blocks: card.lack_of_blocks,
             pci_address: of.pci_address,
             sample: card.sample.map(|sample| SampleView {
                 at,
@@ -191,6 +194,9 @@ impl Detail for CardDetailView {
         }
         out.line("memory", format!("{} of {} MiB granted", card.memory_used_mib, card.memory_mib));
         out.line("blocks", card.numbers());
+        if !card.lack_of_blocks.is_empty() {
+            out.line("why no blocks", &card.lack_of_blocks);
+        }
         out.line("isolation", &card.isolation);
         if card.oversubscription > 100 {
             out.line("oversubscribed", format!("{} % of what it is rated for", card.oversubscription));

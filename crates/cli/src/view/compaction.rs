@@ -47,16 +47,21 @@ pub(super) fn places(workers: &[WorkerView]) -> String {
     workers.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// Work that is lost, for people.
-pub(super) fn lost(seconds: f64) -> String {
+/// Work that a job loses when it is stopped, for people. Of one that saves itself on the way out nobody else knows what
+/// it saved, and where: its next attempt starts in an empty folder.
+pub(super) fn lost(seconds: f64, checkpoint_mode: &str) -> String {
     let lost = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    if lost.is_zero() { "nothing".to_owned() } else { short(lost) }
+    match checkpoint_mode {
+        "cooperative" => "what it does not save".to_owned(),
+        _ if lost.is_zero() => "nothing yet".to_owned(),
+        _ => short(lost),
+    }
 }
 
 impl PlannedMoveView {
     fn cells(&self) -> Vec<String> {
         let room = self.makes_room_for.map_or_else(|| "-".to_owned(), |job| format!("job {job}"));
-        let cost = format!("{} ({})", lost(self.work_lost_seconds), self.checkpoint_mode);
+        let cost = format!("{} ({})", lost(self.work_lost_seconds, &self.checkpoint_mode), self.checkpoint_mode);
         vec![self.job_id.to_string(), places(&self.from), places(&self.to), cost, room]
     }
 }
@@ -87,7 +92,10 @@ impl Detail for MoveAnswerView {
         if let Some(planned) = &self.planned {
             out.line("from", places(&planned.from));
             out.line("to", places(&planned.to));
-            out.line("loses", format!("{} ({})", lost(planned.work_lost_seconds), planned.checkpoint_mode));
+            out.line(
+                "loses",
+                format!("{} ({})", lost(planned.work_lost_seconds, &planned.checkpoint_mode), planned.checkpoint_mode),
+            );
         }
     }
 

@@ -24,6 +24,8 @@ pub struct JobView {
     pub state: String,
     /// Why.
     pub reason: ReasonView,
+    /// What it waits for now, in lists of jobs; absent where that was not asked or it does not wait.
+    pub waits_for: Option<String>,
     /// On hold.
     pub held: bool,
     /// Suspended by a person.
@@ -235,6 +237,7 @@ impl From<v1::Job> for JobView {
             submitter: job.submitter,
             state: words::job_state(job.state),
             reason: job.reason.map(Into::into).unwrap_or_default(),
+            waits_for: None,
             held: job.held,
             parked: job.parked,
             priority: spec.priority.unwrap_or(50),
@@ -370,6 +373,12 @@ impl JobView {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled" | "timeout")
     }
 
+    /// Whether it waits for a grant, or would if nobody kept it from that.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state.as_str(), "pending" | "suspended")
+    }
+
     fn nodes(&self) -> String {
         let workers = self.allocation.iter().flat_map(|allocation| &allocation.workers);
         let mut nodes: Vec<&str> = workers.map(|worker| worker.node.as_str()).collect();
@@ -411,7 +420,7 @@ impl Tabular for JobView {
             self.name.clone(),
             self.queue.clone(),
             self.state.clone(),
-            self.reason.code.clone(),
+            self.waits_for.clone().unwrap_or_else(|| self.reason.code.clone()),
             self.demand(),
             self.priority.to_string(),
             clock.ago(self.submitted_at.as_deref()),

@@ -220,6 +220,9 @@ impl Detail for NodeDetailView {
         for (key, value) in &node.labels {
             out.line("label", format!("{key}={value}"));
         }
+        for card in self.card_list.iter().filter(|card| !card.lack_of_blocks.is_empty()) {
+            out.line("note", format!("card {}: {}", card.index, card.lack_of_blocks));
+        }
         out.tabular("cards", &self.card_list, clock);
     }
 

@@ -189,6 +189,10 @@ impl JobService for Member {
         Err(Status::unimplemented("no script"))
     }
 
+    async fn list_waits(&self, _: Request<ListWaitsRequest>) -> Answer<Response<ListWaitsResponse>> {
+        Err(Status::unimplemented("no script"))
+    }
+
     async fn plan_job(&self, _: Request<PlanJobRequest>) -> Answer<Response<PlanJobResponse>> {
         Err(Status::unimplemented("no script"))
     }

@@ -15,8 +15,9 @@ const PACKAGE: &str = "tessera.v1";
 const REQUEST_ID: (&str, i32) = ("request_id", 1);
 
 /// Questions that only the leader's actors can answer.
-const ASKED_OF_LEADER: [&str; 5] = [
+const ASKED_OF_LEADER: [&str; 6] = [
     "/tessera.v1.JobService/Why",
+    "/tessera.v1.JobService/ListWaits",
     "/tessera.v1.JobService/PlanJob",
     "/tessera.v1.PoolService/StartCompaction",
     "/tessera.v1.PoolService/GetCompaction",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_ledger::{Command, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
+use tessera_ledger::{Command, Job, JobState, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
 use tessera_placement::{CompactionPlan, Fragmentation, Limits, Pool};
 
 use super::compaction::{Compaction, Errand};
@@ -230,6 +230,11 @@ impl Placement {
                 let explanation = known.state.job(job).map(|job| known.pool.explain(&known.state, job, now));
                 reply.send(explanation);
             }
+            Question::Waits { jobs, reply } => {
+                let waiting = jobs.iter().filter_map(|job| known.state.job(*job)).filter(|job| is_waiting(job));
+                let waits = waiting.map(|job| (job.id, known.pool.waits_for(&known.state, job, now)));
+                reply.send(waits.collect());
+            }
             Question::Preview { spec, reply } => reply.send(known.pool.preview(&known.state, &spec, now)),
             Question::Compaction(reply) => reply.send(self.compaction.progress()),
             Question::StopCompaction(reply) => {
@@ -242,6 +247,11 @@ impl Placement {
             }
         }
     }
+}
+
+/// Whether a job waits for a grant, or would if nobody kept it from that.
+fn is_waiting(job: &Job) -> bool {
+    matches!(job.state, JobState::Pending | JobState::Suspended)
 }
 
 fn request(plan: Plan) -> Request {
@@ -383,6 +393,9 @@ mod tests {
         stage.on(Event::Asked(Question::Preview { spec: Box::new(job(4)), reply }));
         let preview = answer.await.expect("it answers at once");
         assert!(matches!(preview, tessera_placement::Preview::Starts { .. }), "{preview:?}");
+        let (reply, answer) = tessera_actor::Reply::channel();
+        stage.on(Event::Asked(Question::Waits { jobs: vec![JobId(99), waiting], reply }));
+        assert_eq!(answer.await.expect("it answers at once"), [(waiting, tessera_placement::WaitCode::Held)]);
         let (reply, answer) = tessera_actor::Reply::channel();
         stage.on(Event::Asked(Question::Explain { job: JobId(99), reply }));
         assert_eq!(answer.await.expect("it answers at once"), None);

@@ -132,6 +132,7 @@ impl Members {
             request_id: uuid::Uuid::new_v4().to_string(),
             cluster_id: "test".to_owned(),
             members: founders.collect(),
+            pool: None,
         };
         let channel = members.channel(0);
         ClusterServiceClient::new(channel).initialize_cluster(request).await.expect("all three wait for this");

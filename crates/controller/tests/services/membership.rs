@@ -48,6 +48,7 @@ async fn members_are_seen_and_leadership_moves() {
         request_id: id(),
         cluster_id: "test".to_owned(),
         members: addresses.into_iter().map(|address| v1::NewMember { name: String::new(), address }).collect(),
+        pool: None,
     };
     let others = client.initialize_cluster(founders(vec!["127.0.0.1:1".to_owned()])).await;
     assert_refused(others, Code::FailedPrecondition, ErrorReason::AlreadyInitialized);
@@ -78,6 +79,35 @@ async fn process(end: &CancellationToken) -> String {
     let end = end.clone();
     tokio::spawn(async move { run_on(ground, config, end).await.expect("it runs until it is ended") });
     address.to_string()
+}
+
+#[tokio::test]
+async fn a_new_pool_has_the_blocks_that_its_founder_chose() {
+    let end = CancellationToken::new();
+    let _ended = end.clone().drop_guard();
+    let founders = [process(&end).await, process(&end).await, process(&end).await];
+    let request = |milli| v1::InitializeClusterRequest {
+        request_id: id(),
+        cluster_id: "small".to_owned(),
+        members: founders.iter().map(|it| v1::NewMember { name: String::new(), address: it.clone() }).collect(),
+        pool: Some(v1::NewPool { block_milli_tflops: milli, reference_precision: v1::Precision::Fp32.into() }),
+    };
+    let clients = Clients::of(&founders[0]);
+    let mut cluster = clients.cluster.clone();
+    let refused = cluster.initialize_cluster(request(2_000_000)).await;
+    assert_refused(refused, Code::InvalidArgument, ErrorReason::InvalidField);
+    within("it is founded", cluster.initialize_cluster(request(10))).await.expect("all three wait for this");
+    for founder in &founders {
+        let mut pool = Clients::of(founder).pool.clone();
+        let config = pool.get_pool_config(v1::GetPoolConfigRequest::default()).await.expect("settings").into_inner();
+        let config = config.config.expect("settings");
+        assert_eq!((config.block_milli_tflops, config.reference_precision()), (10, v1::Precision::Fp32), "{founder}");
+    }
+    within("a retry", cluster.initialize_cluster(request(10))).await.expect("it is this cluster");
+    let other = within("another pool", cluster.initialize_cluster(request(20))).await;
+    let text = other.as_ref().map_err(|status| status.message().to_owned()).err().unwrap_or_default();
+    assert!(text.contains("blocks of 0.01 TFLOPS fp32, not blocks of 0.02 TFLOPS fp32"), "{text}");
+    assert_refused(other, Code::FailedPrecondition, ErrorReason::AlreadyInitialized);
 }
 
 #[tokio::test]

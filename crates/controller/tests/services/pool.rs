@@ -131,6 +131,24 @@ async fn settings_and_queues_are_read_and_changed() {
         v1::SetPoolConfigRequest { request_id: id(), config: Some(config), expected: Some(v1::PoolConfig::default()) };
     assert_refused(pool.set_pool_config(incomplete).await, Code::InvalidArgument, ErrorReason::InvalidField);
 
+    // Blocks can be chosen while none is counted, and never again.
+    let present = pool.get_pool_config(get()).await.expect("settings").into_inner().config.expect("settings");
+    let sized = |size| v1::SetPoolConfigRequest {
+        request_id: id(),
+        config: Some(v1::PoolConfig { block_milli_tflops: size, ..present.clone() }),
+        expected: None,
+    };
+    pool.set_pool_config(sized(500)).await.expect("no card is registered");
+    node(&cluster, "counted", &[10]).await;
+    let late = pool.set_pool_config(sized(250)).await;
+    let text = late.as_ref().map_err(|status| status.message().to_owned()).err().unwrap_or_default();
+    assert!(
+        text.contains("blocks of 0.5 TFLOPS fp16") && text.contains("`tessera cluster init --block-size"),
+        "{text}"
+    );
+    assert_refused(late, Code::InvalidArgument, ErrorReason::InvalidField);
+    pool.set_pool_config(sized(500)).await.expect("the same blocks");
+
     let settings = v1::QueueSettings { name: "vision".to_owned(), weight: 3, ..Default::default() };
     let set = v1::SetQueueRequest { request_id: id(), queue: Some(settings) };
     queues.set_queue(set).await.expect("it is acceptable");

@@ -101,3 +101,43 @@ proptest! {
         }
     }
 }
+
+/// What docs/inventory.md says, by the words that its tables begin after.
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/inventory.md");
+    fs::read_to_string(path).expect("docs/inventory.md is there")
+}
+
+/// The fields that are known where this text puts a strange one, as the complaint about it lists them.
+fn known(text: &str) -> Vec<String> {
+    let complaint = complaint(text);
+    let (_, expected) = complaint.split_once("expected ").unwrap_or_else(|| panic!("no fields are named: {complaint}"));
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_field_is_described_and_nothing_else_is() {
+    let page = page();
+    let link = "link = { kind = \"fabric\", strange = 1 }\n";
+    let cases = [
+        ("Of the file", known("strange = 1\n")),
+        ("Of a node", known("[[node]]\nname = \"a\"\nstrange = 1\n")),
+        ("Of cards", known(&card("strange = 1\n"))),
+        ("Of `tflops`", known(&card("").replace("fp16 = 9", "strange = 9"))),
+        ("Of `link`", known(&card(link))),
+    ];
+    for (section, fields) in cases {
+        let (_, rest) = page.split_once(&format!("\n{section}")).unwrap_or_else(|| panic!("no table {section:?}"));
+        let rows = rest.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
+        let described: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+        assert_eq!(described, fields, "{section}");
+    }
+}
+
+#[test]
+fn the_example_is_good() {
+    let page = page();
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let inventory = parse(example).expect("it is right");
+    assert_eq!(inventory.nodes[0].cards.iter().map(|card| card.count).collect::<Vec<_>>(), [2, 1]);
+}

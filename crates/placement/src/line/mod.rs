@@ -94,6 +94,12 @@ impl Line {
         self.shapes.leave(waiting.shape, waiting.key);
     }
 
+    /// What a job asks for that is in line.
+    pub(crate) fn shape_in_line(&self, id: JobId) -> Option<&shape::Shape> {
+        let waiting = self.jobs.get(&id).filter(|waiting| waiting.place == Place::Line)?;
+        self.shapes.get(waiting.shape)
+    }
+
     /// The jobs of plans that the ledger has not answered.
     pub(crate) fn planned(&self) -> Vec<JobId> {
         self.planned.iter().copied().collect()

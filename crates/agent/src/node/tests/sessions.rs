@@ -39,6 +39,33 @@ fn a_new_term_is_kept_before_orders_are_obeyed() {
 }
 
 #[test]
+fn a_card_that_is_smaller_than_a_block_is_complained_of_once() {
+    let card = wire::CardDescription {
+        kind: wire::CardKind::Cpu.into(),
+        vendor: "acme".to_owned(),
+        model: "EPYC".to_owned(),
+        measured: vec![wire::Rating { precision: wire::Precision::Fp32.into(), milli_tflops: 200 }],
+        ..Default::default()
+    };
+    let facts = NodeFacts { name: "node-a".to_owned(), ..Default::default() };
+    let node = Node::new(facts, vec![card], Term(0), String::new(), Vec::new());
+    let mut bench = Bench { node, now: BootTime(1_000_000) };
+    let warnings = |effects: &[Effect]| -> Vec<String> {
+        let texts =
+            effects.iter().filter_map(|effect| if let Effect::Warn(text) = effect { Some(text.clone()) } else { None });
+        texts.collect()
+    };
+    let said = warnings(&bench.welcome_in(5));
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with(
+        "card 0 (cpu EPYC): it has no block, so no job runs on it: a block of this pool is 1 TFLOPS fp16"
+    ));
+    assert!(said[0].contains("the card computes 0.2 TFLOPS fp32") && said[0].contains("cluster init --block-size"));
+    bench.on(Event::SessionClosed);
+    assert!(warnings(&bench.welcome_in(6)).is_empty(), "nothing is new about it");
+}
+
+#[test]
 fn heartbeats_do_not_wait_for_the_disk() {
     let mut bench = Bench::with(0, Vec::new());
     bench.hello();

@@ -1,6 +1,9 @@
 //! `tessera job list`, once or for ever.
 
-use tessera_api::v1::{JobFilter, JobState, ListJobsRequest};
+use std::collections::BTreeMap;
+
+use tessera_api::limits;
+use tessera_api::v1::{Consistency, JobFilter, JobState, ListJobsRequest, ListWaitsRequest};
 use tessera_client::watch::Start;
 
 use super::super::Desk;
@@ -42,11 +45,28 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
             break;
         }
     }
+    add_waits(&desk, &mut jobs).await;
     desk.printer.list(&jobs)?;
     if !page_token.is_empty() && desk.printer.for_people() {
         remark(&format!("[the newest {} jobs; --all shows every one]", jobs.len()));
     }
     Ok(Exit::Done)
+}
+
+/// Adds what the jobs wait for. Only the leader knows: without one, and in a list of any age, the reason that the
+/// ledger keeps is shown.
+async fn add_waits(desk: &Desk, jobs: &mut [JobView]) {
+    if desk.consistency == i32::from(Consistency::Stale) {
+        return;
+    }
+    let mut waiting: Vec<&mut JobView> = jobs.iter_mut().filter(|job| job.is_waiting()).collect();
+    for some in waiting.chunks_mut(limits::FILTER) {
+        let job_ids = some.iter().map(|job| job.id).collect();
+        let Ok(answer) = desk.client.list_waits(ListWaitsRequest { job_ids }).await else { return };
+        let mut words: BTreeMap<u64, String> =
+            answer.waits.into_iter().map(|wait| (wait.job_id, wait.constraint)).collect();
+        some.iter_mut().for_each(|job| job.waits_for = words.remove(&job.id));
+    }
 }
 
 /// The list, and then every change, for ever.

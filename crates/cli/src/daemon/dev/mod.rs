@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tessera_agent::worker::folder::WorkerFolders;
 use tessera_api::v1::{
-    CancelJobRequest, GetClusterStatusRequest, GetPoolConfigRequest, GetPoolRequest, InitializeClusterRequest,
-    JobFilter, JobState, ListJobsRequest, NewMember, PoolConfig, Precision, SetPoolConfigRequest,
+    CancelJobRequest, GetClusterStatusRequest, GetPoolRequest, InitializeClusterRequest, JobFilter, JobState,
+    ListJobsRequest, NewMember, NewPool,
 };
 use tessera_client::watch::{ListedPart, Start, Update};
 use tessera_client::{Address, Client, ClientError, Settings};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::layout::{Layout, Plan};
 use self::processes::{Children, Ended};
-use crate::args::DevArgs;
+use crate::args::{BlockArgs, DevArgs, PrecisionChoice};
 use crate::daemon::shutdown;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
@@ -74,7 +74,7 @@ async fn run(args: &DevArgs, layout: &Layout, children: &mut Children) -> Result
     }
     let client = client_of(layout)?;
     tokio::select! {
-        result = control_plane(&client, layout) => result?,
+        result = control_plane(&client, args, layout) => result?,
         ended = children.first_end() => return Err(died(&ended)),
     }
     // One after the other: block numbers are handed out in the order of registration.
@@ -98,7 +98,7 @@ fn client_of(layout: &Layout) -> Result<Client, Failure> {
 }
 
 /// Waits for every member and creates the cluster, unless it was created by an earlier start.
-async fn control_plane(client: &Client, layout: &Layout) -> Result<(), Failure> {
+async fn control_plane(client: &Client, args: &DevArgs, layout: &Layout) -> Result<(), Failure> {
     let failed = |error: &ClientError| Failure::call("the control plane did not come up", error);
     let mut created = false;
     for address in layout.addresses() {
@@ -112,28 +112,27 @@ async fn control_plane(client: &Client, layout: &Layout) -> Result<(), Failure> 
             members.map(|member| NewMember { name: member.name.clone(), address: member.grpc.to_string() }).collect();
         let first: Address = layout.addresses().swap_remove(0);
         let first = client.only(&first).map_err(|error| failed(&error))?;
-        let request = InitializeClusterRequest { request_id: String::new(), cluster_id: String::new(), members };
+        let pool = new_pool(args.blocks, layout.is_simulated());
+        let request = InitializeClusterRequest { members, pool, ..InitializeClusterRequest::default() };
         first.initialize_cluster(request).await.map_err(|error| failed(&error))?;
-    }
-    if !created && !layout.is_simulated() {
-        small_blocks(client).await.map_err(|error| failed(&error))?;
     }
     client.get_pool(GetPoolRequest::default()).await.map_err(|error| failed(&error))?;
     Ok(())
 }
 
-/// Processors have a fraction of a TFLOPS: a pool of them alone is cut into smaller blocks, at the precision they are
-/// rated in.
-async fn small_blocks(client: &Client) -> Result<(), ClientError> {
-    let present = client.get_pool_config(GetPoolConfigRequest::default()).await?.config.unwrap_or_default();
-    let config = PoolConfig {
-        reference_precision: Precision::Fp32.into(),
-        block_milli_tflops: CPU_BLOCK_MILLI_TFLOPS,
-        ..present.clone()
-    };
-    let request = SetPoolConfigRequest { request_id: String::new(), config: Some(config), expected: Some(present) };
-    client.set_pool_config(request).await?;
-    Ok(())
+/// What the blocks of the pool are. Processors have a fraction of a TFLOPS: a pool of them alone is cut into smaller
+/// blocks, at the precision they are rated in, unless something else is said.
+fn new_pool(blocks: BlockArgs, simulated: bool) -> Option<NewPool> {
+    let small = (!simulated).then_some(BlockArgs {
+        block_size: Some(CPU_BLOCK_MILLI_TFLOPS),
+        reference_precision: Some(PrecisionChoice::Fp32),
+    });
+    let small = small.unwrap_or_default();
+    BlockArgs {
+        block_size: blocks.block_size.or(small.block_size),
+        reference_precision: blocks.reference_precision.or(small.reference_precision),
+    }
+    .new_pool()
 }
 
 /// Waits until all nodes have registered.
@@ -280,5 +279,22 @@ impl Folder {
 
     fn is_temporary(&self) -> bool {
         matches!(self, Self::Temporary(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_api::v1::Precision;
+
+    #[test]
+    fn a_pool_of_processors_has_small_blocks_unless_others_are_asked_for() {
+        let small = NewPool { block_milli_tflops: 10, reference_precision: Precision::Fp32.into() };
+        assert_eq!(new_pool(BlockArgs::default(), false), Some(small));
+        assert_eq!(new_pool(BlockArgs::default(), true), None);
+        let said = BlockArgs { block_size: Some(500), reference_precision: None };
+        assert_eq!(new_pool(said, false), Some(NewPool { block_milli_tflops: 500, ..small }));
+        let as_is = NewPool { block_milli_tflops: 500, reference_precision: 0 };
+        assert_eq!(new_pool(said, true), Some(as_is));
     }
 }

@@ -14,13 +14,14 @@ use tessera_api::v1::ErrorReason;
 use tessera_api::v1::cluster_service_server::ClusterService;
 use tessera_consensus::{Consensus, Identity, Member, MemberId, MembershipError, Status as MemberStatus};
 use tessera_ledger::wire::FieldError;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Request, Response, Status};
 
 use super::caller::deadline_of;
 use super::{Desk, mutation, refusal};
 use crate::founding::{self, IntroduceError};
 use crate::machine::LedgerMachine;
+use crate::new_pool::NewPool;
 
 /// Pause before a process that is starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -82,6 +83,9 @@ impl ClusterApi {
             );
             return Err(refusal::because(ErrorReason::AlreadyInitialized, text));
         }
+        if let Some(pool) = request.pool.as_ref().map(NewPool::of_request).transpose().map_err(Refusal::from)? {
+            self.desk.pool.found_with(pool);
+        }
         if introduced.is_some() {
             return Ok(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() });
         }
@@ -91,7 +95,25 @@ impl ClusterApi {
         let founders = founding::founders(request, &address)?;
         founders.introduce(self.desk.pool.outbound(), Instant::now() + FOUNDING).await?;
         founding::found(self.consensus(), founders.members.clone()).await.map_err(|error| self.refuse(&error))?;
+        self.founded_with(founders.pool).await?;
         Ok(founding::founded_by(&founders.cluster, &founders.members))
+    }
+
+    /// Refuses when the pool is not what it was to be; it may be about to become that.
+    async fn founded_with(&self, wanted: Option<NewPool>) -> Result<(), Status> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let mut states = self.desk.pool.view().changes();
+        let becomes_so = states.wait_for(|state| wanted.is_that_of(state.config()));
+        if matches!(timeout(FOUNDING, becomes_so).await, Ok(Ok(_))) {
+            return Ok(());
+        }
+        let config = self.desk.pool.view().current().config().clone();
+        let present = NewPool { block_size: config.block_size, reference: config.reference_precision };
+        let text = format!(
+            "the cluster exists with {present}, not {wanted}; `tessera pool config set --block-size` changes that while no card is \
+             registered"
+        );
+        Err(refusal::because(ErrorReason::AlreadyInitialized, text))
     }
 
     /// The membership as it is committed, which only a leader that a quorum confirms can tell: what a retry may be answered
@@ -136,6 +158,8 @@ impl ClusterService for ClusterApi {
         let asked: BTreeSet<&str> = request.members.iter().map(|new| new.address.as_str()).collect();
         let same_members = asked == members.iter().map(|member| member.address.as_str()).collect();
         if request.cluster_id == own.cluster.as_str() && same_members && introduced.is_none() {
+            self.founded_with(request.pool.as_ref().map(NewPool::of_request).transpose().map_err(Refusal::from)?)
+                .await?;
             return Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members }));
         }
         Err(self.refuse(&MembershipError::AlreadyInitialized))
@@ -178,11 +202,12 @@ impl ClusterService for ClusterApi {
             member: self.consensus().next_member_id(),
         };
         // A process that an earlier try introduced refuses to be introduced again, and only needs to be admitted.
-        let introduced = match founding::introduce(self.desk.pool.outbound(), &new.address, &identity, deadline).await {
-            Ok(()) => None,
-            Err(refused @ IntroduceError::Refused { .. }) => Some(refused),
-            Err(error) => return Err(not_made_member(&new.address, &error)),
-        };
+        let introduced =
+            match founding::introduce(self.desk.pool.outbound(), &new.address, &identity, None, deadline).await {
+                Ok(()) => None,
+                Err(refused @ IntroduceError::Refused { .. }) => Some(refused),
+                Err(error) => return Err(not_made_member(&new.address, &error)),
+            };
         let member = Member { id: identity.member, name: new.name, address: new.address };
         let admitted = self.admit(&member, deadline).await;
         match (admitted, introduced) {

@@ -140,6 +140,13 @@ impl JobService for JobApi {
         why::answer(&self.desk, deadline_of(&request), &request.into_inner()).await.map(Response::new)
     }
 
+    async fn list_waits(
+        &self,
+        request: Request<v1::ListWaitsRequest>,
+    ) -> Result<Response<v1::ListWaitsResponse>, Status> {
+        why::waits(&self.desk, deadline_of(&request), &request.into_inner()).await.map(Response::new)
+    }
+
     async fn plan_job(&self, request: Request<v1::PlanJobRequest>) -> Result<Response<v1::PlanJobResponse>, Status> {
         plan::answer(&self.desk, deadline_of(&request), request.into_inner()).await.map(Response::new)
     }

@@ -1,9 +1,9 @@
 //! Why a job waits, from the placement actor's own code.
 
-use tessera_api::{job_view, v1};
+use tessera_api::{Refusal, job_view, limits, v1};
 use tessera_ledger::JobId;
-use tessera_ledger::wire::WireEnum;
-use tessera_placement::{Explanation, Whom};
+use tessera_ledger::wire::{FieldError, WireEnum};
+use tessera_placement::{Explanation, WaitCode, Whom};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -41,6 +41,22 @@ pub(super) async fn answer(
         explanation: explained,
         read: reading.read_state(),
     })
+}
+
+/// Says in a word what each of some jobs waits for.
+pub(super) async fn waits(
+    desk: &Desk,
+    deadline: Instant,
+    request: &v1::ListWaitsRequest,
+) -> Result<v1::ListWaitsResponse, Status> {
+    if request.job_ids.len() > limits::FILTER {
+        let problem = format!("must be at most {} jobs, are {}", limits::FILTER, request.job_ids.len());
+        return Err(Refusal::from(FieldError::invalid("job_ids", problem)).into());
+    }
+    let jobs = request.job_ids.iter().copied().map(JobId).collect();
+    let waits = desk.pool.waits(jobs, deadline).await.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
+    let wait = |(job, code): (JobId, WaitCode)| v1::Wait { job_id: job.0, constraint: code.name().to_owned() };
+    Ok(v1::ListWaitsResponse { waits: waits.into_iter().map(wait).collect() })
 }
 
 /// An explanation as the API shows it.

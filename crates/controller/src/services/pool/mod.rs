@@ -10,9 +10,10 @@ mod what_if;
 pub(super) use verify::Verifier;
 
 use tessera_api::pool_view::{self, node_of_ref};
-use tessera_api::v1;
 use tessera_api::v1::pool_service_server::PoolService;
-use tessera_ledger::{CardId, Command, Eligibility};
+use tessera_api::{Refusal, v1};
+use tessera_ledger::wire::FieldError;
+use tessera_ledger::{CardId, Command, Eligibility, PoolConfig, State};
 use tonic::{Request, Response, Status};
 
 use super::Desk;
@@ -32,6 +33,21 @@ impl PoolApi {
     pub const fn new(desk: Desk) -> Self {
         Self { desk }
     }
+}
+
+/// Refuses other blocks once cards are counted in those that there are. The ledger refuses that too, in fewer words.
+fn same_blocks(state: &State, config: &PoolConfig) -> Result<(), Refusal> {
+    let present = state.config();
+    let (size, reference) = (present.block_size, present.reference_precision);
+    if (config.block_size, config.reference_precision) == (size, reference) || state.cards().next().is_none() {
+        return Ok(());
+    }
+    let problem = format!(
+        "and the reference precision cannot be changed once cards are registered: this pool counts in blocks of {size} {}; they are \
+         chosen when a cluster is created, with `tessera cluster init --block-size SIZE --reference-precision PRECISION`",
+        reference.name()
+    );
+    Err(FieldError::invalid("config.block_milli_tflops", problem).into())
 }
 
 #[tonic::async_trait]
@@ -163,6 +179,7 @@ impl PoolService for PoolApi {
     ) -> Result<Response<v1::SetPoolConfigResponse>, Status> {
         let config = pool_view::config_of_request(request.get_ref().config.as_ref())?;
         let expected = pool_view::expected_config_of_request(request.get_ref().expected.as_ref())?;
+        same_blocks(&self.desk.pool.view().current(), &config)?;
         let made = self.desk.make(request, Command::SetConfig { config, expected }).await?;
         Ok(Response::new(v1::SetPoolConfigResponse { revision: made.revision.0 }))
     }

@@ -136,6 +136,10 @@ async fn answer_questions(mut questions: Mailbox<Question>, view: LedgerView) {
             Question::Explain { job, reply } => {
                 reply.send(state.job(job).map(|job| pool.explain(&state, job, state.time())))
             }
+            Question::Waits { jobs, reply } => {
+                let jobs = jobs.iter().filter_map(|job| state.job(*job));
+                reply.send(jobs.map(|job| (job.id, pool.waits_for(&state, job, state.time()))).collect());
+            }
             Question::Preview { spec, reply } => reply.send(pool.preview(&state, &spec, state.time())),
             Question::Compaction(reply) => reply.send(compaction),
             Question::StopCompaction(reply) => {

@@ -1,0 +1,50 @@
+//! What a job waits for in one word, for lists: only what is known already is looked at, so that a thousand rows cost
+//! no more than reading them. [`Pool::explain`] finds out the rest.
+
+use tessera_ledger::{Job, LogTime, State};
+
+use crate::demand::Demand;
+use crate::line::shape::{Block, Shape};
+use crate::pool::Pool;
+use crate::why::{WaitCode, standing, without_blocks};
+
+impl Pool {
+    /// What a job waited for when it was tried last. It says of a lack what the sums over all its cards tell; where
+    /// these would be enough, it says [`WaitCode::NoRoom`].
+    #[must_use]
+    pub fn waits_for(&self, state: &State, job: &Job, now: LogTime) -> WaitCode {
+        if let Some(explanation) = standing(state, job, now.max(state.time())) {
+            return explanation.code;
+        }
+        // One that is not in line yet, or has its place in a plan already, is looked at next.
+        let Some(shape) = self.line.shape_in_line(job.id) else { return WaitCode::Ready };
+        if shape.demand.offers.is_empty() {
+            let without = without_blocks(&self.index.classes, &job.spec, state);
+            return without.map_or(WaitCode::NoAcceptableCard, |without| without.code);
+        }
+        match shape.block {
+            None | Some(Block::Round) => WaitCode::Ready,
+            Some(Block::Queue | Block::Capacity { in_queue: true, .. }) => WaitCode::QueueMaximum,
+            Some(Block::Capacity { .. }) => self.lack(shape),
+        }
+    }
+
+    /// What the cards that a request accepts have too little of, all together.
+    fn lack(&self, shape: &Shape) -> WaitCode {
+        let demand: &Demand = &shape.demand;
+        let least = |each: u64| u128::from(each) * u128::from(demand.gang_min);
+        let (mut compute, mut memory) = (0u128, 0u128);
+        for offer in &demand.offers {
+            let class = self.index.classes.get(offer.class);
+            compute += u128::from(offer.rate) * u128::from(class.free) / u128::from(offer.blocks.max(1));
+            memory += u128::from(class.memory);
+        }
+        if compute < least(demand.compute) {
+            WaitCode::ComputeShort
+        } else if memory < least(demand.memory) {
+            WaitCode::MemoryShort
+        } else {
+            WaitCode::NoRoom
+        }
+    }
+}
