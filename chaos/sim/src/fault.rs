@@ -13,6 +13,9 @@ use crate::simulation::Simulation;
 /// What a flush takes longer on a busy disk.
 const BUSY: Duration = Duration::from_millis(400);
 
+/// A year, for wall clocks that are wrong by some.
+const YEAR_MS: i64 = 365 * 86_400_000;
+
 /// Something that goes wrong for a while. Members and nodes are given by their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -72,6 +75,8 @@ pub enum Fault {
     SickCard(usize, usize),
     /// A member's wall clock jumps, by milliseconds.
     Jump(usize, i64),
+    /// A member's wall clock leaps, by years, and leaps back at the end.
+    Leap(usize, i64),
     /// The operator does something.
     Operate(Order),
 }
@@ -108,6 +113,7 @@ impl Fault {
             Self::TearEntry(..) => "torn entry",
             Self::SickCard(..) => "unhealthy card",
             Self::Jump(..) => "clock jump",
+            Self::Leap(..) => "clock wrong by years",
             Self::Operate(Order::Add(_)) => "member added",
             Self::Operate(Order::Remove(_)) => "member removed",
             Self::Operate(Order::Transfer) => "leadership transfer",
@@ -206,6 +212,7 @@ impl Fault {
             }
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Unhealthy),
             Self::Jump(place, by) => pool.members[*place].jump(*by),
+            Self::Leap(place, years) => pool.members[*place].jump(*years * YEAR_MS),
             Self::Operate(order) => pool.order(order.clone()),
         }
     }
@@ -265,6 +272,7 @@ impl Fault {
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Healthy),
+            Self::Leap(place, years) => pool.members[*place].jump(-*years * YEAR_MS),
             Self::Starve(place) => pool.nodes[*place].machine.starve(false),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),

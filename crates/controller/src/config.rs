@@ -94,6 +94,8 @@ pub struct ServerConfig {
     pub disk_reserve_bytes: u64,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
+    /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
+    pub clock_offset_ms: i64,
 }
 
 /// Bytes that must be free on the disk unless configured otherwise.
@@ -114,6 +116,7 @@ impl ServerConfig {
             mass_loss: MassLoss::default(),
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
+            clock_offset_ms: 0,
         }
     }
 

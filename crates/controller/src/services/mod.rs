@@ -26,7 +26,6 @@ use std::sync::Arc;
 use futures::Stream;
 use tessera_api::request_id::Mutation;
 use tessera_api::v1::ErrorReason;
-use tessera_consensus::SystemClock;
 use tessera_ledger::{Command, LogTime, State};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -38,7 +37,6 @@ pub use jobs::JobApi;
 pub use pool::PoolApi;
 pub use queues::QueueApi;
 
-use crate::clock::WallClock;
 use crate::pool::PoolHandle;
 use caller::Caller;
 use mutation::Made;
@@ -56,7 +54,6 @@ pub(crate) type Answers<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send
 pub struct Desk {
     pool: PoolHandle,
     watch: Watch,
-    clock: WallClock,
     streams: Arc<Semaphore>,
     rehearsals: Arc<Semaphore>,
     end: CancellationToken,
@@ -68,8 +65,8 @@ impl Desk {
     pub fn new(pool: PoolHandle, settings: WatchSettings, meters: WatchMeters, end: CancellationToken) -> Self {
         let streams = Arc::new(Semaphore::new(settings.streams));
         let watch = Watch { settings, meters, states: pool.view().changes(), end: end.clone() };
-        let (clock, rehearsals) = (WallClock::new(Arc::new(SystemClock)), Arc::new(Semaphore::new(REHEARSALS)));
-        Self { pool, watch, clock, streams, rehearsals, end }
+        let rehearsals = Arc::new(Semaphore::new(REHEARSALS));
+        Self { pool, watch, streams, rehearsals, end }
     }
 
     /// Plays something through on a state, away from the threads that serve calls; a few at a time, the others wait.
@@ -82,7 +79,7 @@ impl Desk {
         let permit = timeout_at(deadline, Arc::clone(&self.rehearsals).acquire_owned()).await;
         // Nobody closes the semaphore: what fails here is the deadline.
         let Ok(Ok(permit)) = permit else { return Err(refusal::too_late()) };
-        let (state, now) = (Arc::clone(&reading.state), self.clock.now());
+        let (state, now) = (Arc::clone(&reading.state), self.pool.log_time());
         let played = tessera_consensus::try_blocking(move || {
             let answer = play(&state, now);
             drop(permit);
