@@ -39,7 +39,9 @@ async fn a_member_ten_years_ahead_costs_nothing_when_it_leads() -> Result<()> {
     let said = pool.client_of(WRONG).get_cluster_status(Default::default()).await?;
     assert!(said.clock_off && said.clock_offset.is_some_and(|offset| offset.seconds > 300_000_000), "{said:?}");
 
-    pool.client().transfer_leadership(TransferLeadershipRequest { member_id: said.member_id, ..Default::default() }).await?;
+    pool.client()
+        .transfer_leadership(TransferLeadershipRequest { member_id: said.member_id, ..Default::default() })
+        .await?;
     fails_once_and_completes(&pool, "second").await?;
     let shown = pool.cli_ok(&["cluster", "status"]).await?;
     assert!(shown.contains("ahead: set it right"), "{shown}");

@@ -73,7 +73,7 @@ pub enum Fault {
     TearEntry(usize, usize),
     /// The agent of a node is started anew and finds one of its cards unhealthy; at the end it finds it healthy again.
     SickCard(usize, usize),
-    /// A member's wall clock jumps, by milliseconds.
+    /// A member's wall clock jumps, by milliseconds, and is put right at the end.
     Jump(usize, i64),
     /// A member's wall clock leaps, by years, and leaps back at the end.
     Leap(usize, i64),
@@ -272,12 +272,13 @@ impl Fault {
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Healthy),
+            Self::Jump(place, by) => pool.members[*place].jump(-*by),
             Self::Leap(place, years) => pool.members[*place].jump(-*years * YEAR_MS),
             Self::Starve(place) => pool.nodes[*place].machine.starve(false),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
-            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
+            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Operate(_) => {}
         }
     }
 }

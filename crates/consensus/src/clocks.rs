@@ -1,12 +1,12 @@
 //! What the members' wall clocks show, and what a quorum of them agrees on.
 //!
 //! Members tell their wall clock with answers that they give anyway: to requests for votes, so that whoever is elected
-//! knows the clocks of a quorum before it proposes anything, to heartbeats, and to the questions of the auditor, by which
-//! every member, also one that follows, learns the clocks of all others every few seconds.
+//! knows the clocks of a quorum before it proposes anything, to heartbeats, and to the questions of the auditor, by
+//! which every member, also one that follows, learns the clocks of all others every few seconds.
 //!
-//! The time agreed on is the latest one that a quorum of the voters' clocks has reached: the median when all of them are
-//! known. A minority of clocks that are ahead cannot move it; clocks that are behind can at worst hold it back, which
-//! [`LogClock`](crate::log_clock::LogClock) does not mind.
+//! The time agreed on is the latest one that a quorum of the voters' clocks has reached: the median when all of them
+//! are known. A minority of clocks that are ahead cannot move it; clocks that are behind can at worst hold it back,
+//! which [`LogClock`](crate::log_clock::LogClock) does not mind.
 //!
 //! Pure: every instant and every reading is handed in.
 
@@ -67,8 +67,8 @@ impl Clocks {
         self.voters = voters.collect();
     }
 
-    /// A member, asked at `asked`, answered at `now` that its clock shows this. Readings may come before it is known who
-    /// votes.
+    /// A member, asked at `asked`, answered at `now` that its clock shows this. Readings may come before it is known
+    /// who votes.
     pub(crate) fn note(&mut self, member: MemberId, asked: Instant, now: Instant, shown: LogTime) {
         if shown.0 > 0 && now.saturating_duration_since(asked) <= SLOW {
             self.others.insert(member, Reading { shown: Duration::from_millis(shown.0), at: now });

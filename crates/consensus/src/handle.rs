@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::apply::Applier;
-use crate::error::{ProposeError, ReadError, StopReason};
 use crate::clock::ClockStatus;
+use crate::error::{ProposeError, ReadError, StopReason};
 use crate::ids::Identity;
 use crate::machine::{LogIndex, LogTime, Machine, Term};
 use crate::propose::{Proposal, Refusal, Ticket};
@@ -269,8 +269,8 @@ impl<M: Machine> Consensus<M> {
         self.inner.shared.current_at().map_or(NEVER_CURRENT, |at| at.elapsed())
     }
 
-    /// Log time now: what an entry proposed now would carry, if this member leads. It goes on with the monotonic clock, steered
-    /// by the wall clocks of a quorum. Elsewhere it goes on from the newest entry applied.
+    /// Log time now: what an entry proposed now would carry, if this member leads. It goes on with the monotonic clock,
+    /// steered by the wall clocks of a quorum. Elsewhere it goes on from the newest entry applied.
     pub fn log_time(&self) -> LogTime {
         self.inner.shared.time.now()
     }
@@ -278,6 +278,12 @@ impl<M: Machine> Consensus<M> {
     /// How long it takes at most until log time has reached `time`; log time that is ahead of the clocks goes slowly.
     pub fn until(&self, time: LogTime) -> Duration {
         self.inner.shared.time.until(time)
+    }
+
+    /// The time that a quorum of the members' wall clocks agree on now; log time while too few are known. It may jump:
+    /// it is what is compared with the clocks of others, and never written into entries.
+    pub fn right_time(&self) -> LogTime {
+        self.inner.shared.time.right_time()
     }
 
     /// How this member's wall clock compares with the others'.

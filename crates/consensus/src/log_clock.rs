@@ -5,11 +5,11 @@
 //!
 //! * log time that is ahead goes at half the pace until the clocks have caught up, so that it always moves on;
 //! * log time that is a little behind goes at up to twice the pace;
-//! * log time that is further behind than the bound steps forward: at once when a leader reckons for the first time in its
-//!   reign, since it cannot know for how long nobody led, later only when the gap has stood for [`STOOD`].
+//! * log time that is further behind than the bound steps forward: at once when a leader reckons for the first time in
+//!   its reign, since it cannot know for how long nobody led, later only when the gap has stood for [`STOOD`].
 //!
-//! So no minority of wall clocks moves log time, whatever they show. A pool of one has one clock only, and steps by no more
-//! than [`ALONE`] in a reign; the rest it makes up at twice the pace.
+//! So no minority of wall clocks moves log time, whatever they show. A pool of one has one clock only, and steps by no
+//! more than [`ALONE`] in a reign; the rest it makes up at twice the pace.
 //!
 //! Pure: every instant and every reading is handed in.
 
@@ -22,8 +22,8 @@ use crate::machine::{LogTime, Term};
 /// How long a gap must have stood before log time steps over it in the middle of a reign.
 pub(crate) const STOOD: Duration = Duration::from_secs(10);
 
-/// By how much a pool of one steps in a reign, all its steps together: an outage of a month is plausible, and of ten years
-/// is not.
+/// By how much a pool of one steps in a reign, all its steps together: an outage of a month is plausible, and of ten
+/// years is not.
 pub(crate) const ALONE: Duration = Duration::from_secs(30 * 86_400);
 
 /// What the wall clocks of the members say.

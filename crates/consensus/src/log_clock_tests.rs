@@ -1,4 +1,5 @@
-//! Log time is what the pool's promises about time hang on: whatever the clocks show, it goes on, and no minority moves it.
+//! Log time is what the pool's promises about time hang on: whatever the clocks show, it goes on, and no minority moves
+//! it.
 
 use std::time::Duration;
 

@@ -225,8 +225,8 @@ impl<M: Machine> Consensus<M> {
         }
     }
 
-    /// The other voter that is furthest among those whose clocks are right; `None` when there is none that leadership could be
-    /// handed to because of this member's clock.
+    /// The other voter that is furthest among those whose clocks are right; `None` when there is none that leadership
+    /// could be handed to because of this member's clock.
     pub fn voter_with_right_clock(&self) -> Option<MemberId> {
         let right = self.inner.shared.time.right();
         furthest_voter(&self.inner.status.borrow(), self.inner.shared.id(), |id| right.contains(&id))

@@ -13,7 +13,8 @@ use crate::ids::MemberId;
 use crate::log_clock::{Agreed, LogClock};
 use crate::machine::{LogTime, Term};
 
-/// See the module. The functions read the clocks under a lock, so that log time is read in the order in which it goes on.
+/// See the module. The functions read the clocks under a lock, so that log time is read in the order in which it goes
+/// on.
 pub(crate) struct Timekeeper {
     own: MemberId,
     wall: Arc<dyn Clock>,
@@ -58,7 +59,8 @@ impl Timekeeper {
         self.known().log.note(Instant::now(), time);
     }
 
-    /// The time for an entry that is proposed now; zero when there is none yet, so that the entry has that of the one before.
+    /// The time for an entry that is proposed now; zero when there is none yet, so that the entry has that of the one
+    /// before.
     pub(crate) fn stamp(&self) -> LogTime {
         self.read(&mut self.known()).0
     }
@@ -88,6 +90,14 @@ impl Timekeeper {
         }
     }
 
+    /// The time that a quorum of the clocks agree on; log time while too few are known.
+    pub(crate) fn right_time(&self) -> LogTime {
+        match self.sight().agreed {
+            Some(agreed) => LogTime(u64::try_from(agreed.time.as_millis()).unwrap_or(u64::MAX)),
+            None => self.now(),
+        }
+    }
+
     /// How long it takes at most until log time has reached `time`.
     pub(crate) fn until(&self, time: LogTime) -> Duration {
         let mut known = self.known();
@@ -112,10 +122,13 @@ impl Timekeeper {
         ClockStatus { offset_ms, off: offset_ms.is_some_and(|offset| self.is_off(offset)) }
     }
 
-    /// The other voters whose clocks are known to be right by a margin: leadership handed to one of them is not handed back.
+    /// The other voters whose clocks are known to be right by a margin: leadership handed to one of them is not handed
+    /// back.
     pub(crate) fn right(&self) -> BTreeSet<MemberId> {
         let offsets = self.sight().offsets;
-        let right = offsets.into_iter().filter(|(member, offset)| *member != self.own && !self.is_off(offset.saturating_mul(2)));
+        let right = offsets
+            .into_iter()
+            .filter(|(member, offset)| *member != self.own && !self.is_off(offset.saturating_mul(2)));
         right.map(|(member, _)| member).collect()
     }
 }

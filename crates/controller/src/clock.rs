@@ -1,5 +1,6 @@
-//! The watch over this member's wall clock. Log time does not follow it, but what it shows is written into logs and shown to
-//! people, and a clock that is wrong on one member may be wrong because its host is: it leads only when nobody better can.
+//! The watch over this member's wall clock. Log time does not follow it, but what it shows is written into logs and
+//! shown to people, and a clock that is wrong on one member may be wrong because its host is: it leads only when nobody
+//! better can.
 
 use std::time::Duration;
 

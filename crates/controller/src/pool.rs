@@ -168,11 +168,17 @@ impl PoolHandle {
         self.inner.consensus.status()
     }
 
-    /// Log time now, on the leader as an entry proposed now would carry it: what everything that the ledger dates is compared
-    /// with. It goes on at its own pace, whatever this member's wall clock does.
+    /// Log time now, on the leader as an entry proposed now would carry it: what everything that the ledger dates is
+    /// compared with. It goes on at its own pace, whatever this member's wall clock does.
     #[must_use]
     pub fn log_time(&self) -> LogTime {
         LogTime(self.inner.consensus.log_time().0)
+    }
+
+    /// The time that a quorum of the members' wall clocks agree on, to compare with the clocks of clients.
+    #[must_use]
+    pub fn right_time(&self) -> LogTime {
+        LogTime(self.inner.consensus.right_time().0)
     }
 
     /// How long it takes at most until log time has reached `time`; zero when it has.

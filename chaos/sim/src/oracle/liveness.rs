@@ -15,7 +15,8 @@ const NODES: Duration = Duration::from_secs(60);
 /// Time until every job is at an end: all that was submitted, one after the other if need be.
 const JOBS: Duration = Duration::from_secs(600);
 
-/// What the end of a backoff may take longer than it says: log time goes at half the pace at the least, and somebody must lead.
+/// What the end of a backoff may take longer than it says: log time goes at half the pace at the least, and somebody
+/// must lead.
 const BACKOFF_SLACK: Duration = Duration::from_secs(20);
 
 /// See the module.

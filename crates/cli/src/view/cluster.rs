@@ -222,9 +222,13 @@ impl Detail for ClusterView {
             }
             if member.clock_off {
                 let offset = member.clock_offset_seconds.unwrap_or_default();
-                let apart = super::time::short(std::time::Duration::try_from_secs_f64(offset.abs()).unwrap_or_default());
+                let apart =
+                    super::time::short(std::time::Duration::try_from_secs_f64(offset.abs()).unwrap_or_default());
                 let way = if offset < 0.0 { "behind" } else { "ahead" };
-                out.line(&member.address, format!("its clock is {apart} {way}: set it right; it hands leadership over"));
+                out.line(
+                    &member.address,
+                    format!("its clock is {apart} {way}: set it right; it hands leadership over"),
+                );
             }
         }
     }

@@ -49,7 +49,9 @@ async fn a_leader_whose_clock_is_years_ahead_writes_the_time_of_the_others() {
     }
     let wrong = cluster.nodes[&1].consensus.clock();
     assert!(wrong.off && wrong.offset_ms.is_some_and(|ahead| ahead > YEARS_MS / 2), "{wrong:?}");
-    assert!([2, 3].map(MemberId).contains(&cluster.nodes[&1].consensus.voter_with_right_clock().expect("there are two")));
+    assert!(
+        [2, 3].map(MemberId).contains(&cluster.nodes[&1].consensus.voter_with_right_clock().expect("there are two"))
+    );
     cluster.shutdown().await;
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tessera_consensus::{
-    Applied, Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, LogIndex, LogTime, Member,
-    MemberId, ProposeError, Role, StartError, Status, SystemClock, raft_service,
+    Applied, Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, LogIndex, LogTime,
+    Member, MemberId, ProposeError, Role, StartError, Status, SystemClock, raft_service,
 };
 use tessera_store::MemoryDisk;
 use tessera_store::memory::{Crash, Flushing};
@@ -162,7 +162,10 @@ impl Cluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound").to_string();
         let member = Member { id: MemberId(id), name: format!("m{id}"), address };
-        self.seats.insert(id, Seat { disk: MemoryDisk::new(Flushing::AtOnce), wall: Wall::default(), member: member.clone() });
+        self.seats.insert(
+            id,
+            Seat { disk: MemoryDisk::new(Flushing::AtOnce), wall: Wall::default(), member: member.clone() },
+        );
         member
     }
 
