@@ -50,6 +50,8 @@ pub struct Options {
     pub init: Vec<&'static str>,
     /// Whether each node registers before the next one starts, so that blocks are numbered in the order given.
     pub in_order: bool,
+    /// What members, by place, are started with besides.
+    pub member_arguments: Vec<(usize, &'static str)>,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
             local_nodes: 0,
             init: vec![],
             in_order: false,
+            member_arguments: vec![],
         }
     }
 }
@@ -78,6 +81,7 @@ pub struct MemberHost {
     /// Its data folder.
     pub data: PathBuf,
     config: PathBuf,
+    arguments: Vec<&'static str>,
     process: Option<Process>,
 }
 
@@ -184,7 +188,9 @@ impl Pool {
         );
         let config = self.folder().join(format!("member-{place}.toml"));
         std::fs::write(&config, text)?;
-        self.members.push(MemberHost { address, http, data, config, process: None });
+        let own = options.member_arguments.iter().filter(|(member, _)| *member == place);
+        let arguments = own.map(|(_, argument)| *argument).collect();
+        self.members.push(MemberHost { address, http, data, config, arguments, process: None });
         Ok(())
     }
 
@@ -218,7 +224,7 @@ impl Pool {
     /// When the program does not start.
     pub fn start_member(&mut self, place: usize) -> Result<()> {
         let mut command = Command::new(binary());
-        command.args(["server", "--config"]).arg(&self.members[place].config);
+        command.args(["server", "--config"]).arg(&self.members[place].config).args(&self.members[place].arguments);
         let process = Process::start(&format!("member-{place}"), command, self.folder.path())?;
         self.members[place].process = Some(process);
         Ok(())

@@ -57,6 +57,8 @@ bugs! {
     KillBelieved = "kill-believed",
     /// The silence of a node that cannot end what its work forked is taken for a stop.
     SilenceBelieved = "silence-believed",
+    /// Log time is what the leader's wall clock shows.
+    LogTimeFromWallClock = "log-time-from-wall-clock",
 }
 
 impl fmt::Display for Bug {

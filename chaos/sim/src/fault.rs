@@ -13,6 +13,9 @@ use crate::simulation::Simulation;
 /// What a flush takes longer on a busy disk.
 const BUSY: Duration = Duration::from_millis(400);
 
+/// A year, for wall clocks that are wrong by some.
+const YEAR_MS: i64 = 365 * 86_400_000;
+
 /// Something that goes wrong for a while. Members and nodes are given by their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -70,8 +73,10 @@ pub enum Fault {
     TearEntry(usize, usize),
     /// The agent of a node is started anew and finds one of its cards unhealthy; at the end it finds it healthy again.
     SickCard(usize, usize),
-    /// A member's wall clock jumps, by milliseconds.
+    /// A member's wall clock jumps, by milliseconds, and is put right at the end.
     Jump(usize, i64),
+    /// A member's wall clock leaps, by years, and leaps back at the end.
+    Leap(usize, i64),
     /// The operator does something.
     Operate(Order),
 }
@@ -108,6 +113,7 @@ impl Fault {
             Self::TearEntry(..) => "torn entry",
             Self::SickCard(..) => "unhealthy card",
             Self::Jump(..) => "clock jump",
+            Self::Leap(..) => "clock wrong by years",
             Self::Operate(Order::Add(_)) => "member added",
             Self::Operate(Order::Remove(_)) => "member removed",
             Self::Operate(Order::Transfer) => "leadership transfer",
@@ -206,6 +212,7 @@ impl Fault {
             }
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Unhealthy),
             Self::Jump(place, by) => pool.members[*place].jump(*by),
+            Self::Leap(place, years) => pool.members[*place].jump(*years * YEAR_MS),
             Self::Operate(order) => pool.order(order.clone()),
         }
     }
@@ -265,11 +272,13 @@ impl Fault {
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Healthy),
+            Self::Jump(place, by) => pool.members[*place].jump(-*by),
+            Self::Leap(place, years) => pool.members[*place].jump(-*years * YEAR_MS),
             Self::Starve(place) => pool.nodes[*place].machine.starve(false),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
-            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Jump(..) | Self::Operate(_) => {}
+            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Operate(_) => {}
         }
     }
 }

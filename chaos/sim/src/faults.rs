@@ -242,6 +242,7 @@ impl Faults {
             17 if self.random.random_bool(0.7) => Fault::SlowDisk(member, slow),
             17 => Fault::SlowNodeDisk(node, slow),
             18 => self.damage(pool, member)?,
+            19 if self.random.random_bool(0.4) => self.leap(member)?,
             19 => Fault::Jump(member, self.random.random_range(-120_000..120_000)),
             20 => Fault::Operate(self.change_members(pool)?),
             23 => Fault::Congest(
@@ -307,6 +308,14 @@ impl Faults {
         let fault = Fault::Starve(node);
         let already = self.active.iter().any(|active| active.fault == fault);
         (!already).then_some(fault)
+    }
+
+    /// One member at a time: what a majority of clocks shows is the time.
+    fn leap(&mut self, member: usize) -> Option<Fault> {
+        let already = self.active.iter().any(|active| matches!(active.fault, Fault::Leap(..)));
+        let years = self.random.random_range(1..=20);
+        let back = self.random.random_bool(0.3);
+        (!already).then_some(Fault::Leap(member, if back { -years } else { years }))
     }
 
     fn change_members(&mut self, pool: &Simulation) -> Option<Order> {

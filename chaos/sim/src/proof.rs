@@ -68,6 +68,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::PlanNotValidated => Some(Script::StalePlans),
         Bug::KillBelieved => Some(Script::Moves),
         Bug::SilenceBelieved => Some(Script::Bereaved),
+        Bug::LogTimeFromWallClock => Some(Script::Astray),
         _ => None,
     }
 }

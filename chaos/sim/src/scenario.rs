@@ -72,7 +72,9 @@ impl Scenario {
             // As little as may be between the end of a lease and the loss of a node.
             Script::SlowLine => lasting(Timings { regrant_after: Duration::from_millis(3_750), ..hasty() }),
             Script::Deposed => lasting(Timings::default()),
-            Script::StalePlans | Script::Blackouts => Self { computes_ms: (50, 2_000), clients: 3, ..scripted },
+            Script::StalePlans | Script::Blackouts | Script::Astray => {
+                Self { computes_ms: (50, 2_000), clients: 3, ..scripted }
+            }
             Script::Rolling => scripted,
             Script::Starved => {
                 // Nodes enough that none is starved again before it has had its turns.

@@ -44,6 +44,8 @@ pub enum Script {
     /// On a node that cannot end what its workers forked, the agent and every supervisor are killed, and for longer than a lease
     /// lasts nobody looks after the rest.
     Bereaved,
+    /// The leader's wall clock is ten years ahead while jobs fail and are tried again; then that of the next leader is.
+    Astray,
 }
 
 /// A fault that a script has for some moment.
@@ -84,7 +86,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -95,6 +97,7 @@ impl Script {
         Self::Moves,
         Self::Starved,
         Self::Bereaved,
+        Self::Astray,
     ];
 
     /// Its name on the command line.
@@ -110,6 +113,7 @@ impl Script {
             Self::Moves => "moves",
             Self::Starved => "starved",
             Self::Bereaved => "bereaved",
+            Self::Astray => "astray",
         }
     }
 
@@ -141,6 +145,7 @@ impl Script {
             Self::Moves => moves(pool),
             Self::Starved => starved(pool),
             Self::Bereaved => bereaved(pool)?,
+            Self::Astray => astray(pool, &leader),
         })
     }
 }
@@ -213,4 +218,11 @@ fn bereaved(pool: &Simulation) -> Option<Vec<Scheduled>> {
     let supervisors = pool.nodes[place].machine.supervisors();
     let kills = (0..supervisors).map(|_| at(20, 1, Fault::KillSupervisor(place)));
     Some(std::iter::once(at(0, 40_000, Fault::CrashAgent(place))).chain(kills).collect())
+}
+
+/// One clock at a time, that of the leader first.
+fn astray(pool: &Simulation, leader: &str) -> Vec<Scheduled> {
+    let first = pool.members.iter().position(|member| member.name == leader).unwrap_or(0);
+    let places = (0..pool.scenario.founders).map(|turn| (first + turn) % pool.scenario.founders);
+    (0u64..).zip(places).map(|(turn, place)| at(turn * 7_000, 6_000, Fault::Leap(place, 10))).collect()
 }

@@ -28,6 +28,9 @@ pub const USED: &str = "used";
 /// Metadata of WATCH_COMPACTED: the oldest revision that a watch may start after.
 pub const OLDEST_REVISION: &str = "oldest_revision";
 
+/// Metadata of REQUEST_TOO_OLD: ids that were made until then are forgotten (RFC 3339).
+pub const REQUEST_FLOOR: &str = "request_floor";
+
 /// Prefix of the names of reasons in the proto file, which does not travel.
 const PREFIX: &str = "ERROR_REASON_";
 /// Longest text put into a status: details travel in a header, and headers are limited.
@@ -228,6 +231,7 @@ pub const fn code(reason: ErrorReason) -> Code {
     match reason {
         R::InvalidField
         | R::RequestIdInvalid
+        | R::RequestFromFuture
         | R::PageTokenInvalid
         | R::ResumeTokenInvalid
         | R::RequestTooLarge
@@ -243,6 +247,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::OutputExpired => Code::NotFound,
         R::RequestIdReused | R::NodeNameTaken | R::MemberIdUsed => Code::AlreadyExists,
         R::IllegalTransition
+        | R::RequestTooOld
         | R::ExceedsPool
         | R::ExceedsCard
         | R::ExceedsMemory

@@ -106,6 +106,8 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
         }
         R::IllegalTransition => "`tessera job show JOB` says where the job stands",
         R::RequestIdReused => "leave the request id away, or choose a new one",
+        R::RequestTooOld => "look whether it was carried out; if not, send it again without that request id",
+        R::RequestFromFuture => "set this machine's clock right",
         R::NodeBusy => {
             "`tessera node drain NODE` empties a node; for a dead one see `tessera node confirm-stopped --help`"
         }
@@ -187,7 +189,7 @@ mod tests {
                 "127.0.0.1:7400".parse().expect("a good address"),
                 ApiError::from(&Status::from(Refusal::new(ErrorReason::OutcomeUnknown, "leadership was lost"))),
             )],
-            request_id: Some("7f3c1a52-6f0e-4a53-9d7b-0c2f8e1d4b6a".to_owned()),
+            request_id: Some("019a2f6e-9d00-7c1e-8f6b-1b6f2f1d9c11".to_owned()),
             outcome_unknown: true,
         };
         let error = ClientError::Unavailable(Box::new(unavailable));
@@ -195,8 +197,8 @@ mod tests {
         error: job 12 was not cancelled
           why: the control plane has no quorum: no leader was found within 10.0 s
                  127.0.0.1:7400: leadership was lost
-               it is not known whether the request was made; its request id is 7f3c1a52-6f0e-4a53-9d7b-0c2f8e1d4b6a
-          next: `tessera cluster status` asks each member; more than half of the voters must be up; to try again without doing it twice, use the request id 7f3c1a52-6f0e-4a53-9d7b-0c2f8e1d4b6a
+               it is not known whether the request was made; its request id is 019a2f6e-9d00-7c1e-8f6b-1b6f2f1d9c11
+          next: `tessera cluster status` asks each member; more than half of the voters must be up; to try again without doing it twice, use the request id 019a2f6e-9d00-7c1e-8f6b-1b6f2f1d9c11
         ");
     }
 

@@ -85,7 +85,7 @@ async fn a_request_id_of_the_caller_is_kept() {
     let network = Network::default();
     let seen = Member::submits(|_| Ok(1)).serve(&network, &address(1));
     let mut request = submission();
-    request.request_id = "d3b07384-d9a0-4c1e-8f6b-1b6f2f1d9c11".to_owned();
+    request.request_id = "019a2f6e-9d00-7c1e-8f6b-1b6f2f1d9c11".to_owned();
     client(&network, 1).submit_job(request.clone()).await.expect("1 answers");
     assert_eq!(seen.request_ids(), [request.request_id]);
 }

@@ -56,7 +56,7 @@ impl<M: Machine> Applier<M> {
     }
 
     /// Applies one entry. Entries that carry no time inherit that of the entry before, so that time is part of the log
-    /// and never goes back, whichever leader's clock it came from.
+    /// and never goes back, whichever leader wrote it.
     fn apply_one(&mut self, entry: &Entry) -> io::Result<Reply> {
         let content = entry.payload.content();
         if let Content::Batch(batch) = content {
@@ -127,6 +127,7 @@ impl<M: Machine> Applier<M> {
     /// Makes what was applied visible: to readers of the machine's view, then to whoever waits for an index.
     fn publish(&mut self) -> io::Result<()> {
         self.machine()?.publish();
+        self.shared.time.applied(self.position.log_time);
         let applied = AppliedAt {
             term: self.position.last.as_ref().map(term_of).unwrap_or_default(),
             index: index_of(self.position.last.as_ref()),

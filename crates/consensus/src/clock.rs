@@ -1,12 +1,12 @@
-//! The leader's clock, read once per proposed entry and never on apply (law L8).
+//! Wall clocks. Log time comes from those of a quorum ([`crate::log_clock`]), and is never read on apply (law L8).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::machine::LogTime;
 
-/// Where a proposing leader reads the time that it writes into an entry. Simulations supply their own.
+/// A member's wall clock. Simulations supply their own.
 pub trait Clock: Send + Sync + 'static {
-    /// Milliseconds since the Unix epoch. May jump; the log's time never goes back (see [`LogTime`]).
+    /// Milliseconds since the Unix epoch. May be wrong, and may jump: no clock of a minority moves log time.
     fn now(&self) -> LogTime;
 }
 
@@ -19,4 +19,26 @@ impl Clock for SystemClock {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         LogTime(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+/// The operating system's clock, wrong by as much as is asked for: for drills.
+#[derive(Clone, Copy, Debug)]
+pub struct WrongClock {
+    /// How far it is ahead, in milliseconds; negative: behind.
+    pub ahead_ms: i64,
+}
+
+impl Clock for WrongClock {
+    fn now(&self) -> LogTime {
+        LogTime(SystemClock.now().0.saturating_add_signed(self.ahead_ms))
+    }
+}
+
+/// How a member's wall clock compares with what a quorum of the members' clocks agree on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockStatus {
+    /// How far it is ahead, in milliseconds; negative: behind. `None` while too few clocks are known.
+    pub offset_ms: Option<i64>,
+    /// Whether that is more than [`max_clock_offset`](crate::ConsensusConfig::max_clock_offset).
+    pub off: bool,
 }

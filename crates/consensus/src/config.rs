@@ -68,8 +68,11 @@ pub struct ConsensusConfig {
     pub snapshot_install_timeout: Duration,
     /// A digest of the state is taken at every index that is a multiple of this (law L8).
     pub digest_interval: u64,
-    /// How often members compare digests.
+    /// How often members compare digests, and their clocks with them.
     pub digest_period: Duration,
+    /// How far a member's wall clock may be from what a quorum of the members' clocks agree on; beyond it the member hands
+    /// leadership over.
+    pub max_clock_offset: Duration,
 }
 
 impl Default for ConsensusConfig {
@@ -94,6 +97,7 @@ impl Default for ConsensusConfig {
             snapshot_install_timeout: Duration::from_secs(300),
             digest_interval: 1_000,
             digest_period: Duration::from_secs(5),
+            max_clock_offset: Duration::from_secs(10),
         }
     }
 }
@@ -151,6 +155,10 @@ impl ConsensusConfig {
                 "append_timeout must not be shorter than election_timeout_max",
             ),
             (self.digest_interval > 0, "digest_interval must be positive"),
+            (
+                self.max_clock_offset >= Duration::from_secs(1),
+                "max_clock_offset must be at least a second: a clock is read with the delay of a message",
+            ),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {
             None => Ok(()),
@@ -194,5 +202,6 @@ mod tests {
         assert!(broken(|c| c.mailbox_bytes = 1).contains("mailbox_bytes"));
         assert!(broken(|c| c.append_timeout = Duration::ZERO).contains("append_timeout"));
         assert!(broken(|c| c.stagger = Duration::ZERO).contains("stagger"));
+        assert!(broken(|c| c.max_clock_offset = Duration::ZERO).contains("max_clock_offset"));
     }
 }

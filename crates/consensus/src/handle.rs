@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::apply::Applier;
+use crate::clock::ClockStatus;
 use crate::error::{ProposeError, ReadError, StopReason};
 use crate::ids::Identity;
-use crate::machine::{LogIndex, Machine, Term};
+use crate::machine::{LogIndex, LogTime, Machine, Term};
 use crate::propose::{Proposal, Refusal, Ticket};
 use crate::reads::{Confirmed, NotConfirmed, Question};
 use crate::shared::Shared;
@@ -266,6 +267,28 @@ impl<M: Machine> Consensus<M> {
     /// committed; a hundred years when it has not known since it started.
     pub fn staleness(&self) -> Duration {
         self.inner.shared.current_at().map_or(NEVER_CURRENT, |at| at.elapsed())
+    }
+
+    /// Log time now: what an entry proposed now would carry, if this member leads. It goes on with the monotonic clock,
+    /// steered by the wall clocks of a quorum. Elsewhere it goes on from the newest entry applied.
+    pub fn log_time(&self) -> LogTime {
+        self.inner.shared.time.now()
+    }
+
+    /// How long it takes at most until log time has reached `time`; log time that is ahead of the clocks goes slowly.
+    pub fn until(&self, time: LogTime) -> Duration {
+        self.inner.shared.time.until(time)
+    }
+
+    /// The time that a quorum of the members' wall clocks agree on now; log time while too few are known. It may jump:
+    /// it is what is compared with the clocks of others, and never written into entries.
+    pub fn right_time(&self) -> LogTime {
+        self.inner.shared.time.right_time()
+    }
+
+    /// How this member's wall clock compares with the others'.
+    pub fn clock(&self) -> ClockStatus {
+        self.inner.shared.time.status()
     }
 
     /// How often members' states were found to differ since this process started; anything but 0 is a reason to look.

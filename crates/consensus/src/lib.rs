@@ -14,13 +14,15 @@
 //! How it is built: [`Consensus::start`] wires together the log on a [`Store`](tessera_store::Store) (`log`), the state
 //! machine (`apply`, `snapshot`), the network (`transport`), the proposer that packs concurrent commands into one entry
 //! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
-//! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`) and the
-//! watch over the leader's process (`presence`).
+//! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the watch
+//! over the leader's process (`presence`), and log time, which a quorum of the members' clocks steers (`clocks`, `log_clock`,
+//! `timekeeper`).
 
 mod apply;
 mod audit;
 mod blocking;
 mod clock;
+mod clocks;
 mod codec;
 mod compact;
 mod config;
@@ -31,6 +33,7 @@ mod handle;
 mod history;
 mod ids;
 mod log;
+mod log_clock;
 pub mod machine;
 mod members;
 mod metrics;
@@ -44,6 +47,7 @@ mod snapshot;
 mod start;
 mod status;
 mod stop;
+mod timekeeper;
 mod transport;
 mod types;
 
@@ -54,7 +58,7 @@ pub(crate) mod pb {
 }
 
 pub use blocking::{blocking, try_blocking};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, ClockStatus, SystemClock, WrongClock};
 pub use config::{BadConfig, ConsensusConfig};
 pub use error::{MembershipError, ProposeError, ReadError, StartError, StopReason};
 pub use handle::{Applied, Consensus, ReadBarrier};

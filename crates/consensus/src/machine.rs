@@ -14,7 +14,8 @@ pub struct LogIndex(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
-/// Milliseconds since the Unix epoch as the proposing leader read them; never read again on apply (law L8).
+/// Milliseconds since the Unix epoch as the proposing leader wrote them, by the log's own clock; never read on apply
+/// (law L8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogTime(pub u64);
 
@@ -25,7 +26,7 @@ pub struct EntryPosition {
     pub index: LogIndex,
     /// Term of the leader that wrote it.
     pub term: Term,
-    /// The leader's clock when it wrote it.
+    /// Log time when its leader wrote it.
     pub time: LogTime,
 }
 

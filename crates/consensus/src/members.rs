@@ -191,7 +191,14 @@ impl<M: Machine> Consensus<M> {
         let own = self.inner.shared.id();
         let target = match to {
             Some(id) => id,
-            None => furthest_voter(&self.inner.status.borrow(), own).ok_or(MembershipError::LastVoter { id: own })?,
+            None => {
+                let right = self.inner.shared.time.right();
+                let status = self.inner.status.borrow();
+                // One whose clock is wrong would not keep it.
+                let found = furthest_voter(&status, own, |id| right.contains(&id));
+                let found = found.or_else(|| furthest_voter(&status, own, |_| true));
+                found.ok_or(MembershipError::LastVoter { id: own })?
+            }
         };
         {
             let status = self.inner.status.borrow();
@@ -216,6 +223,13 @@ impl<M: Machine> Consensus<M> {
             Ok(Ok(_)) => Err(MembershipError::NotElected { id: target }),
             Err(_) => Err(MembershipError::Lagging { id: target }),
         }
+    }
+
+    /// The other voter that is furthest among those whose clocks are right; `None` when there is none that leadership
+    /// could be handed to because of this member's clock.
+    pub fn voter_with_right_clock(&self) -> Option<MemberId> {
+        let right = self.inner.shared.time.right();
+        furthest_voter(&self.inner.status.borrow(), self.inner.shared.id(), |id| right.contains(&id))
     }
 
     async fn admit(&self, member: &Member, admission: Admission, deadline: Instant) -> Changed {
@@ -330,8 +344,8 @@ fn handed_over(status: &Status, own: MemberId, term: Term) -> Option<bool> {
     to_another.then_some(true)
 }
 
-fn furthest_voter(status: &Status, own: MemberId) -> Option<MemberId> {
-    let others = status.voters.iter().map(|voter| voter.id).filter(|id| *id != own);
+fn furthest_voter(status: &Status, own: MemberId, may: impl Fn(MemberId) -> bool) -> Option<MemberId> {
+    let others = status.voters.iter().map(|voter| voter.id).filter(|id| *id != own && may(*id));
     others.max_by_key(|id| status.followers.get(id).map(|follower| follower.matched))
 }
 

@@ -118,6 +118,10 @@ impl Collector for Scraped {
     fn encode(&self, mut encoder: DescriptorEncoder) -> std::fmt::Result {
         let status = self.status.borrow().clone();
         encode_status(&mut encoder, &status)?;
+        if let Some(offset_ms) = self.shared.time.status().offset_ms {
+            let help = "How far this member's wall clock is ahead of what a quorum of the members' clocks agree on";
+            gauge(&mut encoder, "tessera_clock_offset_seconds", help, offset_ms as f64 / 1e3)?;
+        }
         let meters = &self.shared.meters;
         if let Some(age) = meters.snapshot_age() {
             gauge(&mut encoder, "tessera_raft_snapshot_age_seconds", "Age of the newest snapshot", age.as_secs_f64())?;

@@ -57,6 +57,8 @@ impl Observer {
         let applied = *self.shared.applied.borrow();
         self.note_end(&metrics);
         let status = self.status_of(&metrics, applied);
+        let leads_in = (status.role == Role::Leader).then_some(status.term);
+        self.shared.time.observe(leads_in, status.voters.iter().map(|voter| voter.id));
         if is_current(&status, applied) {
             self.shared.note_current();
         }

@@ -95,6 +95,10 @@ impl<M: Machine> Presence<M> {
                 None => return,
             }
         };
+        // One whose clock is wrong would hand leadership over: it lets the others go first.
+        if self.shared.time.status().off {
+            return;
+        }
         let config = &self.shared.config;
         let heard = self.shared.leader_heard_at().unwrap_or_else(Instant::now);
         // A little later than the own lease, since the others may have heard the leader a little later.

@@ -194,7 +194,7 @@ impl<M: Machine> Proposer<M> {
     }
 
     async fn hand_in(&self, commands: Vec<Bytes>, answers: Answers<M::Outcome>, slot: OwnedSemaphorePermit) {
-        let batch = Batch { time: self.shared.clock.now(), commands };
+        let batch = Batch { time: self.shared.time.stamp(), commands };
         let deliver = Deliver(Box::new(move |result| {
             answer_all::<M::Outcome>(answers, result);
             drop(slot);

@@ -16,6 +16,7 @@ use crate::ids::{Identity, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::metrics::Meters;
 use crate::stop::Stopper;
+use crate::timekeeper::Timekeeper;
 
 /// How far the machine is and what became visible with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(crate) struct Shared {
     pub identity: Identity,
     pub config: ConsensusConfig,
     pub store: Arc<dyn Store>,
-    pub clock: Arc<dyn Clock>,
+    pub time: Timekeeper,
     pub entropy: Entropy,
     pub stopper: Stopper,
     pub meters: Meters,
@@ -56,11 +57,12 @@ impl Shared {
         entropy: Entropy,
         admitted: bool,
     ) -> Self {
+        let time = Timekeeper::new(identity.member, clock, config.max_clock_offset);
         Shared {
             identity,
             config,
             store,
-            clock,
+            time,
             entropy,
             stopper: Stopper::new(),
             meters: Meters::new(),

@@ -16,7 +16,7 @@ use crate::machine::{LogIndex, LogTime, Term};
 /// Commands that share one entry.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// The proposing leader's clock.
+    /// Log time when the leader proposed it.
     pub time: LogTime,
     /// The commands in the order of their arrival.
     pub commands: Vec<Bytes>,

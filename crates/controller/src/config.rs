@@ -98,6 +98,8 @@ pub struct ServerConfig {
     pub session_outbox: usize,
     /// How much clients may have open or under way at once.
     pub limits: MemberLimits,
+    /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
+    pub clock_offset_ms: i64,
 }
 
 /// Bytes that must be free on the disk unless configured otherwise.
@@ -119,6 +121,7 @@ impl ServerConfig {
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
             limits: MemberLimits::default(),
+            clock_offset_ms: 0,
         }
     }
 

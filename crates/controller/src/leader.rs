@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::WallClock;
 use crate::feed::Feed;
 use crate::lifecycle;
 use crate::lifecycle::leases::Leases;
@@ -37,7 +36,6 @@ pub(crate) struct Reign {
 pub(crate) struct Office {
     pub pool: PoolHandle,
     pub feed: Feed,
-    pub clock: WallClock,
     /// Where services find the placement actor.
     pub placement: watch::Sender<Option<Address<Question>>>,
     /// Where sessions find the present reign.
@@ -94,7 +92,6 @@ fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
     let surroundings = Surroundings {
         pool: pool.clone(),
         feed: office.feed.clone(),
-        clock: office.clock.clone(),
         here: office.placement.clone(),
         end: end.clone(),
     };
@@ -105,8 +102,8 @@ fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
     let start = move || directory::route(routed.clone(), Arc::clone(&routing.directory), routing.end.clone());
     reign.supervisor.restarting("router", Backoff::default(), end.clone(), start);
 
-    let (watched, watching, clock) = (pool.clone(), Arc::clone(&reign), office.clock.clone());
-    let start = move || lifecycle::run(watched.clone(), Arc::clone(&watching), clock.clone());
+    let (watched, watching) = (pool.clone(), Arc::clone(&reign));
+    let start = move || lifecycle::run(watched.clone(), Arc::clone(&watching));
     reign.supervisor.restarting(lifecycle::NAME, Backoff::default(), end, start);
 
     office.reign.send_replace(Some(Arc::clone(&reign)));

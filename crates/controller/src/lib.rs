@@ -20,7 +20,7 @@
 //! Every actor is a plain state, an enum of everything that can happen to it, and a synchronous function from the one to
 //! what is to be done; its shell waits, performs and knows nothing else. Tests call the function.
 
-pub mod clock;
+mod clock;
 pub mod config;
 pub mod connections;
 pub mod disk;

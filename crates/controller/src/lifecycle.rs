@@ -12,7 +12,6 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::clock::WallClock;
 use crate::leader::Reign;
 use crate::pool::PoolHandle;
 use state::{Effect, Event, Lifecycle};
@@ -21,7 +20,7 @@ use state::{Effect, Event, Lifecycle};
 pub(crate) const NAME: &str = "lifecycle";
 
 /// Runs the actor until the reign ends.
-pub(crate) async fn run(pool: PoolHandle, reign: Arc<Reign>, clock: WallClock) {
+pub(crate) async fn run(pool: PoolHandle, reign: Arc<Reign>) {
     let timings = pool.config().timings;
     let mut state = Lifecycle::new(timings, pool.config().mass_loss);
     let mut looks = interval(timings.check);
@@ -38,7 +37,7 @@ pub(crate) async fn run(pool: PoolHandle, reign: Arc<Reign>, clock: WallClock) {
                 Ok(()) => Event::Changed,
                 Err(_) => return,
             },
-            now = looks.tick() => Event::Look { now, log_now: clock.now() },
+            now = looks.tick() => Event::Look { now, log_now: pool.log_time() },
         };
         let seen = changes.borrow_and_update().clone();
         let effects = {

@@ -9,7 +9,7 @@ use tessera_consensus::{
     Clock, ClusterId, Consensus, Dialer, Environment, Identity, Leadership, MemberId, StartError, StopReason,
 };
 #[cfg(feature = "rocksdb")]
-use tessera_consensus::{SystemClock, TcpDialer};
+use tessera_consensus::{SystemClock, TcpDialer, WrongClock};
 #[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::WallClock;
+use crate::clock;
 use crate::config::{InvalidConfig, ServerConfig};
 use crate::connections::{Listener, Outbound};
 use crate::disk::{self, Room};
@@ -95,7 +95,7 @@ pub struct Ground {
     pub store: Arc<dyn Store>,
     /// How other members are reached.
     pub dialer: Arc<dyn Dialer>,
-    /// The clock that leaders write into entries.
+    /// The machine's wall clock.
     pub clock: Arc<dyn Clock>,
     /// Where gRPC is served.
     pub listener: Arc<dyn Listener>,
@@ -128,10 +128,17 @@ pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<()
         Some(address) => Some(listen(address).await?),
         None => None,
     };
+    let clock: Arc<dyn Clock> = match config.clock_offset_ms {
+        0 => Arc::new(SystemClock),
+        ahead_ms => {
+            tracing::warn!(ahead_ms, "for a drill, this member's wall clock is taken to be wrong");
+            Arc::new(WrongClock { ahead_ms })
+        }
+    };
     let ground = Ground {
         store,
         dialer: Arc::new(TcpDialer),
-        clock: Arc::new(SystemClock),
+        clock,
         listener: Arc::new(listener),
         http,
         shown: watch::Sender::new(None),
@@ -160,7 +167,7 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
         http.map(|listener| tokio::spawn(http::serve(listener, shown.subscribe(), Arc::clone(&metrics), end.clone())));
 
     let outbound = Outbound::new(Arc::clone(&dialer));
-    let environment = Environment { store: Arc::clone(&store), dialer, clock: Arc::clone(&clock), seed };
+    let environment = Environment { store: Arc::clone(&store), dialer, clock, seed };
     let named = match stored_identity(&config, &environment).await? {
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
@@ -223,7 +230,7 @@ impl Running {
     ) -> Result<Self, RunError> {
         let Named { identity, pool: new_pool, founding } = named;
         let (machine, view, feed) = LedgerMachine::new();
-        let (store, clock) = (Arc::clone(&environment.store), Arc::clone(&environment.clock));
+        let store = Arc::clone(&environment.store);
         let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
         consensus.register_metrics(&mut metrics.registry());
         let telemetry = Telemetry::default();
@@ -246,13 +253,14 @@ impl Running {
         if let Some(new_pool) = new_pool {
             pool.found_with(new_pool);
         }
-        let office = Office { pool: pool.clone(), feed, clock: WallClock::new(clock), placement, reign };
+        let office = Office { pool: pool.clone(), feed, placement, reign };
         let closing = CancellationToken::new();
         let sessions = NodeSessions::new(pool.clone(), reign_seen).into_server();
         let settings = GrpcSettings { limits, ..GrpcSettings::default() };
         let serving = grpc::serve(listener, pool.clone(), sessions, settings, closing.clone());
         let mut tasks = vec![
             tokio::spawn(leader::lead(office, end.clone())),
+            tokio::spawn(clock::watch(consensus.clone(), end.clone())),
             tokio::spawn(disk::watch_room(store, reserve_bytes, room, consensus.clone(), metrics, end.clone())),
         ];
         let grpc = tokio::sync::Mutex::new(tokio::spawn(serving));

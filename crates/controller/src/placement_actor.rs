@@ -21,7 +21,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::WallClock;
 use crate::feed::Feed;
 use crate::pool::PoolHandle;
 use compaction::Errand;
@@ -91,7 +90,6 @@ impl Question {
 pub(crate) struct Surroundings {
     pub pool: PoolHandle,
     pub feed: Feed,
-    pub clock: WallClock,
     /// Where others find the actor.
     pub here: watch::Sender<Option<Address<Question>>>,
     pub end: CancellationToken,
@@ -99,7 +97,7 @@ pub(crate) struct Surroundings {
 
 /// Runs the actor until its reign ends.
 pub(crate) async fn run(surroundings: Surroundings) {
-    let Surroundings { pool, feed, clock, here, end } = surroundings;
+    let Surroundings { pool, feed, here, end } = surroundings;
     let (address, mut questions) = mailbox(NAME, QUESTIONS, WhenFull::Refuse, pool.metrics().actors());
     here.send_replace(Some(address));
     let mut reader = feed.open();
@@ -132,11 +130,11 @@ pub(crate) async fn run(surroundings: Surroundings) {
             }
         };
         let began = Instant::now();
-        let mut effects = state.on(event, clock.now());
+        let mut effects = state.on(event, pool.log_time());
         let decided = began.elapsed();
         for _ in 0..ANSWERS {
             let Some(question) = questions.try_next() else { break };
-            effects.extend(question.handle(|question| state.on(Event::Asked(question), clock.now())));
+            effects.extend(question.handle(|question| state.on(Event::Asked(question), pool.log_time())));
         }
         for effect in effects {
             match effect {
@@ -146,7 +144,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
                     let proposed = async move { pool.propose(*request, Instant::now() + within).await };
                     in_flight.set(proposed.boxed().fuse());
                 }
-                Effect::Wake(Wake::At(time)) => wake_at = Some(Instant::now() + clock.until(time)),
+                Effect::Wake(Wake::At(time)) => wake_at = Some(Instant::now() + pool.until(time)),
                 Effect::Wake(Wake::In(pause)) => wake_at = Some(Instant::now() + pause),
                 Effect::Wake(Wake::Never) => wake_at = None,
                 Effect::Count { accepted, rejected } => pool.metrics().plan_answered(accepted, rejected),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tessera_actor::{Address, AskError, TellError};
 use tessera_consensus::{Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
-use tessera_ledger::{Command, JobId, JobSpec, Outcome, Request, Revision, State};
+use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
 use tessera_placement::{CompactionOrder, Explanation, Preview, WaitCode};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -187,6 +187,25 @@ impl PoolHandle {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.inner.consensus.status()
+    }
+
+    /// Log time now, on the leader as an entry proposed now would carry it: what everything that the ledger dates is
+    /// compared with. It goes on at its own pace, whatever this member's wall clock does.
+    #[must_use]
+    pub fn log_time(&self) -> LogTime {
+        LogTime(self.inner.consensus.log_time().0)
+    }
+
+    /// The time that a quorum of the members' wall clocks agree on, to compare with the clocks of clients.
+    #[must_use]
+    pub fn right_time(&self) -> LogTime {
+        LogTime(self.inner.consensus.right_time().0)
+    }
+
+    /// How long it takes at most until log time has reached `time`; zero when it has.
+    #[must_use]
+    pub fn until(&self, time: LogTime) -> Duration {
+        self.inner.consensus.until(tessera_consensus::LogTime(time.0))
     }
 
     /// This member's consensus, for changes of the membership.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::units::LogTime;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
         $(#[$doc])*
@@ -66,6 +68,17 @@ pub struct Owner {
 /// A caller's name for one mutation: sent again, it gives the same answer once (law L3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u128);
+
+impl RequestId {
+    /// When the id was made, by the clock of whoever made it: a UUID of version 7 begins with that. `None` for any
+    /// other.
+    #[must_use]
+    pub const fn made_at(self) -> Option<LogTime> {
+        let version = (self.0 >> 76) & 0xf;
+        // The upper 48 bits.
+        if version == 7 { Some(LogTime((self.0 >> 80) as u64)) } else { None }
+    }
+}
 
 /// A request id with a hash of the request's body, so that the same id with another body is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -85,6 +85,8 @@ pub struct State {
     pub(crate) allocations: PersistentMap<AllocationId, Arc<Allocation>>,
     pub(crate) moves: PersistentMap<MoveId, Arc<Move>>,
     pub(crate) requests: PersistentMap<RequestId, AnsweredRequest>,
+    /// When the newest request id that was forgotten was made.
+    pub(crate) request_floor: LogTime,
     pub(crate) next_node: NodeId,
     pub(crate) next_block: BlockNumber,
     pub(crate) next_job: JobId,
@@ -150,6 +152,7 @@ impl State {
             allocations: PersistentMap::new(),
             moves: PersistentMap::new(),
             requests: PersistentMap::new(),
+            request_floor: LogTime(0),
             next_node: NodeId(0),
             next_block: BlockNumber(1),
             next_job: JobId(1),
@@ -337,6 +340,19 @@ impl State {
     #[must_use]
     pub fn answered(&self, id: RequestId) -> Option<&AnsweredRequest> {
         self.requests.get(&id)
+    }
+
+    /// When the newest request id that was forgotten was made; zero while none was. Of an id that was made then or
+    /// before, and is not remembered, nobody knows whether it was answered.
+    #[must_use]
+    pub const fn request_floor(&self) -> LogTime {
+        self.request_floor
+    }
+
+    /// How many answered requests are remembered.
+    #[must_use]
+    pub const fn requests_remembered(&self) -> u64 {
+        self.requests_held
     }
 
     /// Blocks of the whole pool by state (law L1).

@@ -497,3 +497,31 @@ fn a_forgotten_machine_that_is_back_must_reconcile_first() {
     pool.run(Command::NodeReturned { node: id, incarnation: 1 });
     assert_eq!(pool.state.node(id).unwrap().state, NodeState::Ready);
 }
+
+/// L3: what is forgotten leaves a floor under which an id that is not remembered is known to be old.
+#[test]
+fn a_forgotten_request_leaves_a_floor() {
+    // A UUID of version 7 that was made at that millisecond.
+    let made_at = |ms: u64| RequestId((u128::from(ms) << 80) | (7 << 76) | (2 << 62) | 9);
+    let mut pool = one_card(8);
+    let config = PoolConfig { request_limit: 2, ..pool.state.config().clone() };
+    pool.run(Command::SetConfig { config, expected: None });
+    let mut submit = |id| {
+        let request = Request {
+            key: Some(RequestKey { id, fingerprint: 1 }),
+            actor: "ann".to_owned(),
+            command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new() },
+        };
+        pool.apply(&[request]);
+        (pool.state.request_floor().0, pool.state.requests_remembered())
+    };
+    assert_eq!(submit(made_at(5_000)), (0, 1));
+    assert_eq!(submit(made_at(3_000)), (0, 2), "a client whose clock is behind");
+    assert_eq!(submit(RequestId(77)), (5_000, 2), "the first is forgotten");
+    assert_eq!(submit(made_at(9_000)), (5_000, 2), "the floor never sinks");
+    assert_eq!(submit(made_at(9_001)), (5_000, 2), "an id that does not say when it was made moves no floor");
+    assert_eq!(submit(made_at(9_002)), (9_000, 2));
+    let read =
+        tessera_ledger::wire::decode_snapshot(tessera_ledger::wire::encode_snapshot(&pool.state)).expect("whole");
+    assert_eq!(read.request_floor().0, 9_000, "a snapshot keeps it");
+}

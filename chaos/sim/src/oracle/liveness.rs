@@ -1,8 +1,9 @@
 //! After healing: a leader soon, every node back, every job at an end, no block stuck.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tessera_ledger::{BlockState, JobId, NodeState, State};
+use tessera_ledger::{BlockState, JobId, LogTime, NodeState, State};
 use tessera_placement::{Pool, WaitCode};
 
 use super::{Oracle, View};
@@ -14,10 +15,16 @@ const NODES: Duration = Duration::from_secs(60);
 /// Time until every job is at an end: all that was submitted, one after the other if need be.
 const JOBS: Duration = Duration::from_secs(600);
 
+/// What the end of a backoff may take longer than it says: log time goes at half the pace at the least, and somebody
+/// must lead.
+const BACKOFF_SLACK: Duration = Duration::from_secs(20);
+
 /// See the module.
 #[derive(Default)]
 pub struct Liveness {
     settled: bool,
+    /// Until when which job is not tried again, when that was first seen, and what was left of it then.
+    backing_off: BTreeMap<(JobId, LogTime), (Duration, Duration)>,
     /// When somebody was seen to lead last.
     led_at: Option<Duration>,
 }
@@ -73,6 +80,26 @@ fn stuck(state: &State) -> Option<String> {
     None
 }
 
+impl Liveness {
+    /// Log time goes on while somebody leads: a backoff ends when it said, within the slack.
+    fn backoffs_end(&mut self, view: &View<'_>) -> Result<(), String> {
+        let Some(state) = view.newest() else { return Ok(()) };
+        let waits: BTreeMap<(JobId, LogTime), Duration> = state
+            .jobs_from(JobId(1))
+            .filter(|job| job.is_waiting() && !job.is_eligible(state.time()))
+            .map(|job| ((job.id, job.not_before), job.not_before.since(state.time())))
+            .collect();
+        self.backing_off.retain(|key, _| waits.contains_key(key));
+        for ((job, until), left) in waits {
+            let (since, at_first) = *self.backing_off.entry((job, until)).or_insert((view.now, left));
+            if view.now.saturating_sub(since) > at_first.min(BACKOFF_SLACK) * 2 + BACKOFF_SLACK {
+                return Err(format!("job {} is not tried again: it waits for another {left:?}", job.0));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Oracle for Liveness {
     fn name(&self) -> &'static str {
         "liveness after healing"
@@ -90,6 +117,7 @@ impl Oracle for Liveness {
         if view.members.iter().any(|member| member.leads.is_some()) {
             self.led_at = Some(view.now);
         }
+        self.backoffs_end(view)?;
         // Leadership may be handed over at any time; nobody leads for a moment then.
         let leaderless = self.led_at.map_or(healed_for, |at| view.now.saturating_sub(at).min(healed_for));
         let absent = view.newest().and_then(|state| absent(state, view));

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::pool::BlockArgs;
-use super::values::{duration, member_count, pair};
+use super::values::{duration, member_count, pair, signed_ms};
 
 /// Shape of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
@@ -65,6 +65,9 @@ pub struct ServerArgs {
     /// Stop when standard input ends: for a parent that must not leave it behind
     #[arg(long, hide = true)]
     pub stop_with_stdin: bool,
+    /// For drills: take this member's wall clock to be ahead by so much, or behind with `-`
+    #[arg(long, value_name = "DURATION", value_parser = signed_ms, allow_hyphen_values = true, hide = true)]
+    pub clock_offset: Option<i64>,
 }
 
 /// `tessera agent`. What is given here goes before the configuration file.

@@ -55,6 +55,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration as above, or one with `-` before it, in milliseconds.
+pub fn signed_ms(text: &str) -> Result<i64, String> {
+    let (sign, unsigned) = text.strip_prefix('-').map_or((1, text), |unsigned| (-1, unsigned));
+    let ms = i64::try_from(duration(unsigned)?.as_millis()).map_err(|_| "it is too long".to_owned())?;
+    Ok(sign * ms)
+}
+
 /// A number of members that a cluster can begin with.
 pub fn member_count(text: &str) -> Result<u8, String> {
     match text {

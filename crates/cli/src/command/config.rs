@@ -1,7 +1,9 @@
 //! `tessera pool config`.
 
 use prost_types::Duration;
-use tessera_api::v1::{GetPoolConfigRequest, Oversubscription, PoolConfig, Precision, SetPoolConfigRequest};
+use tessera_api::v1::{
+    GetPoolConfigRequest, GetPoolConfigResponse, Oversubscription, PoolConfig, Precision, SetPoolConfigRequest,
+};
 
 use super::Desk;
 use super::desk::wire_time;
@@ -18,21 +20,21 @@ pub(super) async fn run(desk: Desk, verb: ConfigVerb) -> Result<Exit, Failure> {
     }
 }
 
-async fn present(desk: &Desk, what: &str) -> Result<PoolConfig, Failure> {
+async fn present(desk: &Desk, what: &str) -> Result<GetPoolConfigResponse, Failure> {
     let answer = desk.client.get_pool_config(GetPoolConfigRequest { consistency: desk.consistency }).await;
-    Ok(answer.map_err(|error| Failure::call(what, &error))?.config.unwrap_or_default())
+    answer.map_err(|error| Failure::call(what, &error))
 }
 
 async fn show(mut desk: Desk) -> Result<Exit, Failure> {
-    let config = present(&desk, "the settings cannot be shown").await?;
-    desk.printer.one(&ConfigView::from(config))?;
+    let answer = present(&desk, "the settings cannot be shown").await?;
+    desk.printer.one(&ConfigView::answered(answer))?;
     Ok(Exit::Done)
 }
 
 /// Changes what is given and keeps the rest.
 async fn set(desk: Desk, args: SetConfigArgs) -> Result<Exit, Failure> {
     const WHAT: &str = "the settings were not changed";
-    let present = present(&desk, WHAT).await?;
+    let present = present(&desk, WHAT).await?.config.unwrap_or_default();
     let config = Some(merged(&args, present.clone()));
     let request = SetPoolConfigRequest { request_id: String::new(), config, expected: Some(present) };
     let answer = desk.client.set_pool_config(request).await.map_err(|error| Failure::call(WHAT, &error))?;

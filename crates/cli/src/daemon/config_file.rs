@@ -67,6 +67,7 @@ struct ConsensusSection {
     max_in_flight: Option<usize>,
     mailbox: Option<usize>,
     mailbox_size: Option<Size>,
+    max_clock_offset: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -127,6 +128,7 @@ impl ServerFile {
         set(&mut config.consensus.mailbox, consensus.mailbox);
         let mailbox_size = consensus.mailbox_size.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX));
         set(&mut config.consensus.mailbox_bytes, mailbox_size);
+        set(&mut config.consensus.max_clock_offset, time(consensus.max_clock_offset));
 
         let timings = &self.timings;
         set(&mut config.timings.heartbeat, time(timings.heartbeat));

@@ -92,6 +92,7 @@ fn configured(args: &ServerArgs, file: &ServerFile) -> Result<ServerConfig, Fail
     let mut config = ServerConfig::new(data_dir, listen);
     file.apply(&mut config);
     config.http = args.http.or(file.http);
+    config.clock_offset_ms = args.clock_offset.unwrap_or_default();
     if let Some(advertise) = args.advertise.clone().or_else(|| file.advertise.clone()) {
         config.advertise = advertise;
     }

@@ -98,6 +98,10 @@ pub struct MemberStatusView {
     pub version: String,
     /// Seconds it has been up.
     pub uptime_seconds: f64,
+    /// Seconds by which its clock is ahead of what a quorum of the members' clocks agree on; negative: behind.
+    pub clock_offset_seconds: Option<f64>,
+    /// Whether that is too much, so that it hands leadership over.
+    pub clock_off: bool,
 }
 
 impl MemberStatusView {
@@ -119,6 +123,8 @@ impl MemberStatusView {
             staleness_seconds: seconds(status.staleness.as_ref()).unwrap_or_default(),
             version: status.version.clone(),
             uptime_seconds: seconds(status.uptime.as_ref()).unwrap_or_default(),
+            clock_offset_seconds: seconds(status.clock_offset.as_ref()),
+            clock_off: status.clock_off,
         }
     }
 
@@ -144,6 +150,7 @@ impl Tabular for MemberStatusView {
             Column::right("SNAPSHOT"),
             Column::wide("LAST"),
             Column::wide("UP"),
+            Column::wide("CLOCK"),
             Column::wide("VERSION"),
             Column::wide("ERROR"),
         ];
@@ -164,6 +171,7 @@ impl Tabular for MemberStatusView {
             known(self.snapshot_index.to_string()),
             known(self.last_index.to_string()),
             known(super::time::short(std::time::Duration::try_from_secs_f64(self.uptime_seconds).unwrap_or_default())),
+            self.clock_offset_seconds.map_or_else(|| "-".to_owned(), |offset| format!("{offset:+.3}s")),
             known(self.version.clone()),
             self.error.clone().unwrap_or_default(),
         ]
@@ -211,6 +219,16 @@ impl Detail for ClusterView {
         for member in &self.members {
             if let Some(error) = &member.error {
                 out.line(&member.address, error);
+            }
+            if member.clock_off {
+                let offset = member.clock_offset_seconds.unwrap_or_default();
+                let apart =
+                    super::time::short(std::time::Duration::try_from_secs_f64(offset.abs()).unwrap_or_default());
+                let way = if offset < 0.0 { "behind" } else { "ahead" };
+                out.line(
+                    &member.address,
+                    format!("its clock is {apart} {way}: set it right; it hands leadership over"),
+                );
             }
         }
     }

@@ -43,6 +43,10 @@ pub struct ConfigView {
     pub request_retention_seconds: Option<f64>,
     /// Most request ids remembered.
     pub request_limit: u64,
+    /// Answered request ids that are remembered now.
+    pub request_ids: u64,
+    /// Ids that were made until then are forgotten, and refused; none is while it is absent.
+    pub request_floor: Option<String>,
     /// Log entries that watches can go back.
     pub event_limit: u64,
     /// Most events that watches can go back, over all entries.
@@ -80,6 +84,8 @@ impl From<v1::PoolConfig> for ConfigView {
             output_retention_seconds: seconds(config.output_retention.as_ref()),
             request_retention_seconds: seconds(config.request_retention.as_ref()),
             request_limit: config.request_limit,
+            request_ids: 0,
+            request_floor: None,
             event_limit: config.event_limit,
             history_limit: limits.events,
             spec_bytes: limits.spec_bytes,
@@ -88,6 +94,18 @@ impl From<v1::PoolConfig> for ConfigView {
             card_limit: limits.cards,
             first_master_port: config.first_master_port,
             master_ports: config.master_ports,
+        }
+    }
+}
+
+impl ConfigView {
+    /// What a member answered.
+    #[must_use]
+    pub fn answered(answer: v1::GetPoolConfigResponse) -> Self {
+        Self {
+            request_ids: answer.request_ids,
+            request_floor: super::time::text(answer.request_floor.as_ref()),
+            ..Self::from(answer.config.unwrap_or_default())
         }
     }
 }
@@ -113,7 +131,9 @@ impl Detail for ConfigView {
         out.line("ended jobs", format!("kept {}, {ended} at most", time(self.job_retention_seconds)));
         out.line("output", format!("kept {}", time(self.output_retention_seconds)));
         let ids = self.request_limit;
-        out.line("request ids", format!("kept {}, {ids} at most", time(self.request_retention_seconds)));
+        let refused = self.request_floor.as_ref().map(|floor| format!("; those made until {floor} are refused"));
+        let (kept, refused) = (time(self.request_retention_seconds), refused.unwrap_or_default());
+        out.line("request ids", format!("kept {kept}, {ids} at most, {} now{refused}", self.request_ids));
         out.line("events", format!("{} entries, {} events at most", self.event_limit, self.history_limit));
         out.line("bytes of jobs", format!("{} at most", self.spec_bytes));
         let (nodes, cards) = (self.node_limit, self.card_limit);

@@ -100,14 +100,16 @@ impl PeerClient {
             previous: request.prev_log_id.as_ref().map(log_id_to_pb),
             leader_commit: request.leader_commit.as_ref().map(log_id_to_pb),
         };
+        let asked_at = Instant::now();
         let answer = self.links.call(
             &self.peer,
             Lane::Control,
-            Instant::now() + patience,
+            asked_at + patience,
             heartbeat,
             |mut client, request| async move { client.heartbeat(request).await },
         );
         let answer = answer.await.map_err(|error| self.rpc_error(RPCTypes::AppendEntries, error))?;
+        self.links.shared.time.heard(self.peer.id, asked_at, answer.clock_ms);
         wire::outcome_from_pb(answer.outcome).map_err(unreadable)
     }
 
@@ -280,11 +282,13 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             last: request.last_log_id.as_ref().map(log_id_to_pb),
             leadership_transfer: request.leadership_transfer,
         };
-        let deadline = Instant::now() + option.soft_ttl();
+        let asked_at = Instant::now();
+        let deadline = asked_at + option.soft_ttl();
         let answer = self.links.call(&self.peer, Lane::Control, deadline, asked, |mut client, request| async move {
             client.vote(request).await
         });
         let answer = answer.await.map_err(|error| self.rpc_error(RPCTypes::Vote, error))?;
+        self.links.shared.time.heard(self.peer.id, asked_at, answer.clock_ms);
         let vote: Vote = wire::required_vote(answer.vote).map_err(unreadable)?;
         Ok(VoteResponse::new(vote, answer.last.map(log_id_from_pb), answer.granted))
     }
@@ -295,11 +299,13 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             vote: Some(vote_to_pb(&request.vote)),
             last: request.last_log_id.as_ref().map(log_id_to_pb),
         };
-        let deadline = Instant::now() + option.soft_ttl();
+        let asked_at = Instant::now();
+        let deadline = asked_at + option.soft_ttl();
         let answer = self.links.call(&self.peer, Lane::Control, deadline, asked, |mut client, request| async move {
             client.pre_vote(request).await
         });
         let answer = answer.await.map_err(|error| self.rpc_error(RPCTypes::Vote, error))?;
+        self.links.shared.time.heard(self.peer.id, asked_at, answer.clock_ms);
         let vote = answer.vote.map(vote_from_pb).transpose().map_err(unreadable)?;
         let vote = vote.ok_or_else(|| RPCError::Network(NetworkError::from_string("an answer without a vote")))?;
         Ok(VoteResponse::new(vote, answer.last.map(log_id_from_pb), answer.granted))

@@ -261,7 +261,7 @@ impl Links {
         }
     }
 
-    /// Another member's newest digests.
+    /// Another member's newest digests; its clock comes with them.
     pub(crate) async fn digests(
         &self,
         member: &Member,
@@ -269,9 +269,12 @@ impl Links {
         deadline: Instant,
     ) -> Result<Vec<(LogIndex, u128)>, CallError> {
         let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
+        let asked_at = Instant::now();
         let answer = self
             .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
-        let digests = answer.await?.digests.into_iter().map(|digest| {
+        let answer = answer.await?;
+        self.shared.time.heard(member.id, asked_at, answer.clock_ms);
+        let digests = answer.digests.into_iter().map(|digest| {
             let bytes = <[u8; 16]>::try_from(digest.digest.as_ref());
             let value = bytes.map_err(|_| CallError::Failed("a digest that is not 16 bytes long".to_owned()))?;
             Ok((LogIndex(digest.index), u128::from_be_bytes(value)))

@@ -109,6 +109,10 @@ impl<M: Machine> Served<M> {
         self.inner.raft.metrics().borrow_watched().vote
     }
 
+    fn clock_ms(&self) -> u64 {
+        self.inner.shared.time.wall().0
+    }
+
     /// Notes a sign of life, unless it is that of a leader that was replaced.
     fn note_leader(&self, vote: &Vote, commit: LogIndex) {
         if vote.partial_cmp(&self.own_vote()) != Some(std::cmp::Ordering::Less) {
@@ -250,7 +254,7 @@ impl<M: Machine> RaftService for Served<M> {
         let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
         self.note_leader(&vote, commit);
         let outcome = wire::outcome_to_pb(answer.into_stream_result(previous, previous));
-        Ok(Response::new(pb::HeartbeatResponse { outcome: Some(outcome) }))
+        Ok(Response::new(pb::HeartbeatResponse { outcome: Some(outcome), clock_ms: self.clock_ms() }))
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
@@ -264,6 +268,7 @@ impl<M: Machine> RaftService for Served<M> {
             vote: Some(vote_to_pb(&answer.vote)),
             granted: answer.vote_granted,
             last: answer.last_log_id.as_ref().map(log_id_to_pb),
+            clock_ms: self.clock_ms(),
         }))
     }
 
@@ -277,6 +282,7 @@ impl<M: Machine> RaftService for Served<M> {
             vote: Some(vote_to_pb(&answer.vote)),
             granted: answer.vote_granted,
             last: answer.last_log_id.as_ref().map(log_id_to_pb),
+            clock_ms: self.clock_ms(),
         }))
     }
 
@@ -351,7 +357,7 @@ impl<M: Machine> RaftService for Served<M> {
             index: index.0,
             digest: Bytes::copy_from_slice(&digest.to_be_bytes()),
         });
-        Ok(Response::new(pb::DigestsResponse { digests: digests.collect() }))
+        Ok(Response::new(pb::DigestsResponse { digests: digests.collect(), clock_ms: self.clock_ms() }))
     }
 
     async fn presence(&self, request: Request<pb::PresenceRequest>) -> Result<Response<Self::PresenceStream>, Status> {

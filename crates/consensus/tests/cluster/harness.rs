@@ -1,14 +1,14 @@
 //! Members in one process: real gRPC over loopback, modelled disks, connections that can be cut.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
 use tessera_consensus::{
-    Applied, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, LogIndex, Member, MemberId,
-    ProposeError, Role, StartError, Status, SystemClock, raft_service,
+    Applied, Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, LogIndex, LogTime,
+    Member, MemberId, ProposeError, Role, StartError, Status, SystemClock, raft_service,
 };
 use tessera_store::MemoryDisk;
 use tessera_store::memory::{Crash, Flushing};
@@ -65,9 +65,29 @@ pub struct Node {
     server: tokio::task::JoinHandle<()>,
 }
 
-/// The disk and the address of a member, running or not.
+/// A wall clock that can be set wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Wall {
+    ahead_ms: Arc<AtomicI64>,
+}
+
+impl Wall {
+    /// From now on it is so far ahead of the right time; negative: behind.
+    pub fn set_ahead(&self, ahead_ms: i64) {
+        self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Wall {
+    fn now(&self) -> LogTime {
+        LogTime(SystemClock.now().0.saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed)))
+    }
+}
+
+/// The disk, the clock and the address of a member, running or not.
 pub struct Seat {
     pub disk: MemoryDisk,
+    pub wall: Wall,
     pub member: Member,
 }
 
@@ -142,7 +162,10 @@ impl Cluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound").to_string();
         let member = Member { id: MemberId(id), name: format!("m{id}"), address };
-        self.seats.insert(id, Seat { disk: MemoryDisk::new(Flushing::AtOnce), member: member.clone() });
+        self.seats.insert(
+            id,
+            Seat { disk: MemoryDisk::new(Flushing::AtOnce), wall: Wall::default(), member: member.clone() },
+        );
         member
     }
 
@@ -157,7 +180,7 @@ impl Cluster {
         let environment = Environment {
             store: seat.disk.open()?,
             dialer: self.wires.dialer(id),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(seat.wall.clone()),
             seed: id,
         };
         let identity = Identity { cluster, member: MemberId(id) };

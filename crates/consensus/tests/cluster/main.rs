@@ -1,6 +1,7 @@
 //! Whole members against each other: elections, crashes, partitions, snapshots and changes of the membership, with real
 //! gRPC on loopback and modelled disks.
 
+mod clocks;
 mod damage;
 mod failover;
 mod harness;

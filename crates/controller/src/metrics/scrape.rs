@@ -113,6 +113,14 @@ fn jobs(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result 
         let labels = [("state", job_state.name())];
         ConstGauge::new(count(state.job_count(job_state))).encode(family.encode_family(&labels)?)?;
     }
+    let ids = count(state.requests_remembered());
+    gauge(encoder, "tessera_request_ids", "Answered request ids that are remembered", ids)?;
+    gauge(
+        encoder,
+        "tessera_request_floor_timestamp_seconds",
+        "Unix time until which request ids were made that are forgotten, and refused; 0 while none is",
+        state.request_floor().0 as f64 / 1000.0,
+    )?;
     let moves = count(state.moves().count() as u64);
     gauge(encoder, "tessera_moves_in_progress", "Moves of jobs between cards in progress", moves)
 }

@@ -26,7 +26,6 @@ use std::sync::Arc;
 use futures::Stream;
 use tessera_api::request_id::Mutation;
 use tessera_api::v1::ErrorReason;
-use tessera_consensus::SystemClock;
 use tessera_ledger::{Command, LogTime, State};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -38,7 +37,6 @@ pub use jobs::JobApi;
 pub use pool::PoolApi;
 pub use queues::QueueApi;
 
-use crate::clock::WallClock;
 use crate::grpc::GrpcSettings;
 use crate::limits::{LimitMeters, Limited, Use};
 use crate::pool::PoolHandle;
@@ -69,7 +67,6 @@ pub(crate) type Answers<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send
 pub struct Desk {
     pool: PoolHandle,
     watch: Watch,
-    clock: WallClock,
     limits: LimitMeters,
     watches: Arc<Semaphore>,
     log_streams: Arc<Semaphore>,
@@ -94,10 +91,9 @@ impl Desk {
         let verifier = Verifier::new(most, limits.clone());
         let pace = Pace::new(most, &limits);
         let watch = Watch { settings: settings.watch, meters, pace, states: pool.view().changes(), end: end.clone() };
-        let clock = WallClock::new(Arc::new(SystemClock));
         let [rehearsals, rehearsals_waiting] =
             [REHEARSALS, REHEARSALS_WAITING].map(|most| Arc::new(Semaphore::new(most)));
-        Self { pool, watch, clock, limits, watches, log_streams, verifier, rehearsals, rehearsals_waiting, end }
+        Self { pool, watch, limits, watches, log_streams, verifier, rehearsals, rehearsals_waiting, end }
     }
 
     /// Plays something through on a state, away from the threads that serve calls; a few at a time, the others wait.
@@ -111,7 +107,7 @@ impl Desk {
         let permit = timeout_at(deadline, Arc::clone(&self.rehearsals).acquire_owned()).await;
         // Nobody closes the semaphore: what fails here is the deadline.
         let Ok(Ok(permit)) = permit else { return Err(refusal::too_late()) };
-        let (state, now) = (Arc::clone(&reading.state), self.clock.now());
+        let (state, now) = (Arc::clone(&reading.state), self.pool.log_time());
         let played = tessera_consensus::try_blocking(move || {
             let answer = play(&state, now);
             drop(permit);

@@ -129,7 +129,7 @@ impl Members {
         let members = Self { members };
         let founders = members.addresses().into_iter().map(|address| v1::NewMember { name: String::new(), address });
         let request = v1::InitializeClusterRequest {
-            request_id: uuid::Uuid::new_v4().to_string(),
+            request_id: uuid::Uuid::now_v7().to_string(),
             cluster_id: "test".to_owned(),
             members: founders.collect(),
             pool: None,
@@ -185,14 +185,14 @@ impl Members {
 
     /// Submits a job once and says what came of it.
     pub async fn try_submit(&self, spec: v1::JobSpec) -> Result<u64, Status> {
-        let request = v1::SubmitJobRequest { request_id: uuid::Uuid::new_v4().to_string(), spec: Some(spec) };
+        let request = v1::SubmitJobRequest { request_id: uuid::Uuid::now_v7().to_string(), spec: Some(spec) };
         let answer = JobServiceClient::new(self.channel(0)).submit_job(request).await?;
         Ok(answer.into_inner().job_id)
     }
 
     /// Submits a job; retried under one request id.
     pub async fn submit(&self, spec: v1::JobSpec) -> u64 {
-        let request = v1::SubmitJobRequest { request_id: uuid::Uuid::new_v4().to_string(), spec: Some(spec) };
+        let request = v1::SubmitJobRequest { request_id: uuid::Uuid::now_v7().to_string(), spec: Some(spec) };
         let submit = |channel| {
             let request = request.clone();
             async move { JobServiceClient::new(channel).submit_job(request).await }

@@ -72,3 +72,48 @@ async fn over_a_leader_change_nothing_is_lost_and_nothing_is_made_twice() {
     let unknown = v1::CancelJobRequest { request_id: id(), job_id: 9_999 };
     assert_refused(follower.jobs.clone().cancel_job(unknown).await, Code::NotFound, ErrorReason::JobUnknown);
 }
+
+#[tokio::test]
+async fn a_request_that_was_forgotten_is_refused_and_never_made_again() {
+    let cluster = Cluster::of(1).await;
+    node(&cluster, "n0", &[10]).await;
+    let clients = &cluster.members[0].clients;
+    let (mut jobs, mut pool) = (clients.jobs.clone(), clients.pool.clone());
+    let few = tessera_ledger::PoolConfig { request_limit: 2, ..Default::default() };
+    let config = Some(tessera_api::pool_view::config(&few));
+    let set = v1::SetPoolConfigRequest { request_id: id(), config, expected: None };
+    pool.set_pool_config(set).await.expect("they are good");
+    let mut sent = Vec::new();
+    for _ in 0..4 {
+        let request = submission(1);
+        sent.push((request.clone(), jobs.submit_job(request).await.expect("it is accepted").into_inner()));
+    }
+    let answer = pool.get_pool_config(v1::GetPoolConfigRequest::default()).await.expect("answered").into_inner();
+    assert_eq!(answer.request_ids, 2);
+    assert!(answer.request_floor.is_some(), "some are forgotten");
+
+    let (oldest, newest) = (sent[0].clone(), sent[3].clone());
+    let replayed = jobs.submit_job(oldest.0).await;
+    assert_refused(replayed, Code::FailedPrecondition, ErrorReason::RequestTooOld);
+    let again = jobs.submit_job(newest.0).await.expect("it is remembered").into_inner();
+    assert_eq!(again, newest.1);
+    assert_eq!(cluster.members[0].pool.view().current().jobs_from(Default::default()).count(), sent.len());
+    jobs.submit_job(submission(1)).await.expect("what is new is made");
+}
+
+#[tokio::test]
+async fn an_id_from_the_future_or_of_another_version_is_refused() {
+    let cluster = Cluster::of(1).await;
+    node(&cluster, "n0", &[10]).await;
+    let mut jobs = cluster.members[0].clients.jobs.clone();
+    let mut submit = async |request_id| {
+        let request = v1::SubmitJobRequest { request_id, ..submission(1) };
+        jobs.submit_job(request).await
+    };
+    let now = cluster.members[0].pool.right_time();
+    let ahead = |seconds| tessera_api::request_id::new_request_id(now.after(std::time::Duration::from_secs(seconds)));
+    assert_refused(submit(ahead(3_600)).await, Code::InvalidArgument, ErrorReason::RequestFromFuture);
+    let random = uuid::Uuid::new_v4().to_string();
+    assert_refused(submit(random).await, Code::InvalidArgument, ErrorReason::RequestIdInvalid);
+    submit(ahead(60)).await.expect("clocks differ a little");
+}

@@ -72,6 +72,7 @@ impl State {
         self.request_times.remove_cow(&(at, id));
         self.requests.remove_cow(&id);
         self.requests_held -= 1;
+        self.request_floor = self.request_floor.max(id.made_at().unwrap_or_default());
     }
 
     fn forget_job(&mut self, at: LogTime, id: JobId) {

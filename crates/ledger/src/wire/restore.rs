@@ -182,6 +182,7 @@ fn state_of_header(header: &stored::SnapshotHeader) -> Result<State, FieldError>
     state.time = LogTime(header.time_ms);
     state.digest = wide_from_wire("digest", &header.digest)?;
     state.config = Arc::new(config_from_wire(config).map_err(|error| error.under("config"))?);
+    state.request_floor = LogTime(header.request_floor_ms);
     state.next_node = NodeId(header.next_node);
     state.next_block = BlockNumber(header.next_block);
     state.next_job = JobId(header.next_job);

@@ -173,6 +173,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         time,
         digest,
         config,
+        request_floor,
         next_node,
         next_block,
         next_job,
@@ -219,5 +220,6 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_allocation: next_allocation.0,
         next_move: next_move.0,
         compacted: compacted.0,
+        request_floor_ms: request_floor.0,
     }
 }

@@ -172,7 +172,8 @@ impl ClusterService for ClusterApi {
         let consensus = self.consensus();
         let status = self.desk.pool.status().borrow().clone();
         let cluster = consensus.identity().cluster.as_str();
-        Ok(Response::new(view::status(&status, cluster, consensus.staleness(), self.began.elapsed())))
+        let uptime = self.began.elapsed();
+        Ok(Response::new(view::status(&status, cluster, consensus.staleness(), uptime, consensus.clock())))
     }
 
     async fn list_members(

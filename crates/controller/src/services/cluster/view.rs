@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tessera_api::v1;
-use tessera_consensus::{Member, Role, Status};
+use tessera_consensus::{ClockStatus, Member, Role, Status};
 use tessera_ledger::wire::duration_to_wire;
 
 /// How a member sees itself and the cluster.
@@ -12,6 +12,7 @@ pub(super) fn status(
     cluster_id: &str,
     staleness: Duration,
     uptime: Duration,
+    clock: ClockStatus,
 ) -> v1::GetClusterStatusResponse {
     let leads = status.role == Role::Leader;
     v1::GetClusterStatusResponse {
@@ -32,7 +33,15 @@ pub(super) fn status(
         changing_voters: status.joint,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime: Some(duration_to_wire(uptime)),
+        clock_offset: clock.offset_ms.map(signed),
+        clock_off: clock.off,
     }
+}
+
+/// A time that may be negative, given in milliseconds.
+fn signed(ms: i64) -> prost_types::Duration {
+    let nanos = i32::try_from(ms % 1_000 * 1_000_000).expect("less than a second");
+    prost_types::Duration { seconds: ms / 1_000, nanos }
 }
 
 /// All members, by id.

@@ -10,7 +10,6 @@ use tessera_consensus::MemberId;
 use tokio::time::timeout_at;
 use tonic::Status;
 use tonic::body::Body;
-use uuid::Uuid;
 
 use crate::grpc::deadline::{Deadline, TIMEOUT_HEADER, timeout_value};
 use crate::services::caller::current_traceparent;
@@ -41,11 +40,15 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// Takes in a call. A mutation without request id gets one.
+    /// Takes in a call. A mutation is given with a new request id, which it gets when it has none.
     ///
     /// # Errors
     /// When the body is too large, breaks off, or does not come before the deadline.
-    pub(super) async fn receive(request: Request<Body>, deadline: Deadline, mutates: bool) -> Result<Self, Status> {
+    pub(super) async fn receive(
+        request: Request<Body>,
+        deadline: Deadline,
+        new_id: Option<impl FnOnce() -> String>,
+    ) -> Result<Self, Status> {
         let (mut parts, body) = request.into_parts();
         let whole = timeout_at(deadline.0, Limited::new(body, limits::REQUEST + PREFIX).collect()).await;
         let body = match whole {
@@ -60,7 +63,10 @@ impl Envelope {
         };
         parts.headers.remove(header::CONTENT_LENGTH);
         parts.extensions.insert(deadline);
-        let (body, repeatable) = if mutates { with_request_id(body) } else { (body, true) };
+        let (body, repeatable) = match new_id {
+            Some(new_id) => with_request_id(body, new_id),
+            None => (body, true),
+        };
         // Carried again, it would ask the new leader to hand leadership on.
         let repeatable = repeatable && parts.uri.path() != TRANSFER_LEADERSHIP;
         Ok(Self { parts, body, deadline, repeatable })
@@ -90,12 +96,12 @@ impl Envelope {
     }
 }
 
-/// The body with a request id in it, and whether it has one. What cannot be understood is left to the services to refuse.
-fn with_request_id(body: Bytes) -> (Bytes, bool) {
+/// The body with a request id in it, a new one if there is none, and whether it has one. What cannot be understood is left to the services to refuse.
+fn with_request_id(body: Bytes, new_id: impl FnOnce() -> String) -> (Bytes, bool) {
     let Some(message) = uncompressed_message(&body) else { return (body, false) };
     match Keyed::decode(message) {
         Ok(keyed) if !keyed.request_id.is_empty() => (body, true),
-        Ok(_) => (prefixed(&Keyed { request_id: Uuid::new_v4().to_string() }, message), true),
+        Ok(_) => (prefixed(&Keyed { request_id: new_id() }, message), true),
         Err(_) => (body, false),
     }
 }
@@ -137,6 +143,10 @@ mod tests {
         body.freeze()
     }
 
+    fn new_id() -> String {
+        "new".to_owned()
+    }
+
     fn cancel(body: &Bytes) -> CancelJobRequest {
         CancelJobRequest::decode(uncompressed_message(body).expect("one message")).expect("a message")
     }
@@ -144,13 +154,13 @@ mod tests {
     #[test]
     fn a_request_id_is_kept_and_a_missing_one_is_made() {
         let given = framed(&CancelJobRequest { request_id: "mine".to_owned(), job_id: 7 });
-        assert_eq!(with_request_id(given.clone()), (given, true));
+        assert_eq!(with_request_id(given.clone(), new_id), (given, true));
 
-        let (body, repeatable) = with_request_id(framed(&CancelJobRequest { request_id: String::new(), job_id: 7 }));
+        let (body, repeatable) =
+            with_request_id(framed(&CancelJobRequest { request_id: String::new(), job_id: 7 }), new_id);
         let made = cancel(&body);
         assert!(repeatable);
-        assert_eq!(made.job_id, 7);
-        assert!(Uuid::parse_str(&made.request_id).is_ok(), "{made:?}");
+        assert_eq!((made.job_id, made.request_id.as_str()), (7, "new"));
     }
 
     #[test]
@@ -158,7 +168,7 @@ mod tests {
         let mut compressed = BytesMut::from(&framed(&SubmitJobRequest::default())[..]);
         compressed[0] = 1;
         for body in [compressed.freeze(), Bytes::from_static(b"\0\0"), Bytes::from_static(b"\0\0\0\0\x02\x0a\xff")] {
-            assert_eq!(with_request_id(body.clone()), (body, false));
+            assert_eq!(with_request_id(body.clone(), new_id), (body, false));
         }
     }
 
@@ -166,7 +176,7 @@ mod tests {
     async fn a_body_that_is_too_large_is_refused_with_its_reason() {
         let huge = Body::new(Full::new(Bytes::from(vec![0; limits::REQUEST + PREFIX + 1])));
         let deadline = Deadline(Instant::now() + Duration::from_secs(5));
-        let refused = Envelope::receive(Request::new(huge), deadline, true).await.expect_err("it is too large");
+        let refused = Envelope::receive(Request::new(huge), deadline, Some(new_id)).await.expect_err("it is too large");
         assert_eq!(refused.code(), Code::InvalidArgument);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use tessera_api::request_id::new_request_id;
 use tessera_consensus::{Leadership, Member};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -95,8 +96,11 @@ where
             leadership: self.layer.leadership.clone(),
             channels: self.layer.channels.clone(),
         };
+        let pool = self.layer.pool.clone();
         Box::pin(async move {
-            let answer = match Envelope::receive(request, deadline, mutates).await {
+            // By the clocks of the members, which may be right where this member's is not.
+            let new_id = mutates.then_some(|| new_request_id(pool.right_time()));
+            let answer = match Envelope::receive(request, deadline, new_id).await {
                 Ok(envelope) => carrier.carry(&envelope).await,
                 Err(status) => Err(status),
             };

@@ -28,7 +28,7 @@ impl Desk {
         let mut view = pool_view::card(state, id, card);
         if let Some(reading) = self.pool.telemetry().newest(id) {
             let millis = u64::try_from(reading.at.elapsed().as_millis()).unwrap_or(u64::MAX);
-            view.sampled_at = Some(timestamp(LogTime(self.clock.now().0.saturating_sub(millis))));
+            view.sampled_at = Some(timestamp(LogTime(self.pool.log_time().0.saturating_sub(millis))));
             view.sample = Some(sample(id, &reading));
         }
         view

@@ -10,10 +10,11 @@ mod what_if;
 pub(super) use verify::Verifier;
 
 use tessera_api::pool_view::{self, node_of_ref};
+use tessera_api::time::timestamp;
 use tessera_api::v1::pool_service_server::PoolService;
 use tessera_api::{Refusal, v1};
 use tessera_ledger::wire::FieldError;
-use tessera_ledger::{CardId, Command, Eligibility, PoolConfig, State};
+use tessera_ledger::{CardId, Command, Eligibility, LogTime, PoolConfig, State};
 use tonic::{Request, Response, Status};
 
 use super::Desk;
@@ -170,7 +171,13 @@ impl PoolService for PoolApi {
         let deadline = deadline_of(&request);
         let reading = self.desk.read(request.get_ref().consistency, deadline).await?;
         let config = Some(pool_view::config(reading.state.config()));
-        Ok(Response::new(v1::GetPoolConfigResponse { config, read: reading.read_state() }))
+        let floor = reading.state.request_floor();
+        Ok(Response::new(v1::GetPoolConfigResponse {
+            config,
+            read: reading.read_state(),
+            request_ids: reading.state.requests_remembered(),
+            request_floor: (floor != LogTime(0)).then(|| timestamp(floor)),
+        }))
     }
 
     async fn set_pool_config(

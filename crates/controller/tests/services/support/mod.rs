@@ -32,7 +32,7 @@ pub fn soon() -> Instant {
 
 /// A fresh request id.
 pub fn id() -> String {
-    uuid::Uuid::new_v4().to_string()
+    uuid::Uuid::now_v7().to_string()
 }
 
 /// Waits for something that must happen, within the bound.
