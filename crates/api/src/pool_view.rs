@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use tessera_ledger::wire::{
     FieldError, WireEnum, capacity_to_wire, card_to_wire, duration_from_wire, duration_to_wire, enum_from_wire,
-    host_to_wire,
+    host_to_wire, leases_from_wire, leases_to_wire,
 };
 use tessera_ledger::{
-    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, Containment, JobState, MilliTflops, Node,
-    NodeId, NodeState, Owner, Percent, PoolConfig, State, WorkerState,
+    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, Containment, JobState, LeaseTimings,
+    MilliTflops, Node, NodeId, NodeState, Owner, Percent, PoolConfig, State, WorkerState,
 };
 
 use crate::error::Refusal;
@@ -230,6 +230,7 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
             threshold_percent: config.compaction.threshold.0,
             moves_per_hour: config.compaction.moves_per_hour,
         }),
+        leases: Some(leases_to_wire(&config.leases)),
     }
 }
 
@@ -295,6 +296,10 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
             threshold: Percent(policy.threshold_percent),
             moves_per_hour: policy.moves_per_hour,
         }),
+        leases: match &config.leases {
+            Some(leases) => leases_from_wire(leases).map_err(|error| error.under("leases"))?,
+            None => LeaseTimings::default(),
+        },
     };
     if settings.fair_share_half_life.is_zero() {
         return Err(FieldError::invalid("fair_share_half_life", "must be more than zero"));

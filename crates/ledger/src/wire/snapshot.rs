@@ -9,6 +9,7 @@ use prost::bytes::Bytes;
 
 use super::FORMAT;
 use super::events::entry_to_wire;
+use super::field::duration_to_wire;
 use super::job::{allocation_to_wire, job_to_wire, move_to_wire};
 use super::pool::{config_to_wire, queue_to_wire};
 use super::record::{answer_record, card_record, node_record, past_record};
@@ -173,6 +174,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         time,
         digest,
         config,
+        lease_ceiling,
         next_node,
         next_block,
         next_job,
@@ -216,5 +218,8 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_allocation: next_allocation.0,
         next_move: next_move.0,
         compacted: compacted.0,
+        regrant_ceiling: (lease_ceiling.regrant_after != config.leases.regrant_after)
+            .then(|| duration_to_wire(lease_ceiling.regrant_after)),
+        leases_changed_at: lease_ceiling.changed_at.0,
     }
 }
