@@ -40,9 +40,10 @@ pub(crate) async fn run(pool: PoolHandle, reign: Arc<Reign>, clock: WallClock) {
             },
             now = looks.tick() => Event::Look { now, log_now: clock.now() },
         };
-        let seen = changes.borrow_and_update().clone();
         let effects = {
             let mut leases = reign.leases.lock().unwrap_or_else(PoisonError::into_inner);
+            // Read while the table is held: see `Leases::is_over`.
+            let seen = changes.borrow_and_update().clone();
             state.on(event, &seen, &mut leases)
         };
         for effect in effects {

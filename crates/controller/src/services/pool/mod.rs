@@ -8,8 +8,9 @@ mod verify;
 mod what_if;
 
 use tessera_api::pool_view::{self, node_of_ref};
-use tessera_api::v1;
 use tessera_api::v1::pool_service_server::PoolService;
+use tessera_api::{Refusal, v1};
+use tessera_ledger::wire::duration_to_wire;
 use tessera_ledger::{CardId, Command, Eligibility};
 use tonic::{Request, Response, Status};
 
@@ -152,7 +153,8 @@ impl PoolService for PoolApi {
         let deadline = deadline_of(&request);
         let reading = self.desk.read(request.get_ref().consistency, deadline).await?;
         let config = Some(pool_view::config(reading.state.config()));
-        Ok(Response::new(v1::GetPoolConfigResponse { config, read: reading.read_state() }))
+        let regrant_ceiling = Some(duration_to_wire(reading.state.lease_ceiling().regrant_after));
+        Ok(Response::new(v1::GetPoolConfigResponse { config, read: reading.read_state(), regrant_ceiling }))
     }
 
     async fn set_pool_config(
@@ -161,6 +163,9 @@ impl PoolService for PoolApi {
     ) -> Result<Response<v1::SetPoolConfigResponse>, Status> {
         let config = pool_view::config_of_request(request.get_ref().config.as_ref())?;
         let expected = pool_view::expected_config_of_request(request.get_ref().expected.as_ref())?;
+        if config.leases != self.desk.pool.view().current().config().leases {
+            self.desk.pool.config().outlasts_failover(&config.leases).map_err(Refusal::from)?;
+        }
         let made = self.desk.make(request, Command::SetConfig { config, expected }).await?;
         Ok(Response::new(v1::SetPoolConfigResponse { revision: made.revision.0 }))
     }
