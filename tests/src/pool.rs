@@ -112,6 +112,16 @@ pub fn binary() -> PathBuf {
     path
 }
 
+/// Lease times as the command line wants them.
+fn lease_options([heartbeat, stop, kill, regrant]: [u64; 4]) -> [String; 4] {
+    [
+        format!("--lease-heartbeat={heartbeat}ms"),
+        format!("--lease-stop-after={stop}ms"),
+        format!("--lease-kill-after={kill}ms"),
+        format!("--lease-regrant-after={regrant}ms"),
+    ]
+}
+
 fn free_address(host: &str) -> Result<String> {
     let socket = TcpListener::bind((host, 0)).context("asking the kernel for a port")?;
     Ok(socket.local_addr()?.to_string())
@@ -131,7 +141,7 @@ impl Pool {
             pool.prepare_member(place, &options)?;
             pool.start_member(place)?;
         }
-        pool.initialize().await?;
+        pool.initialize(options.lease).await?;
         for (place, cards) in options.nodes.iter().enumerate() {
             pool.prepare_node(place, cards)?;
             if let Some((_, namespace, address)) = options.far_node.as_ref().filter(|(far, ..)| *far == place) {
@@ -167,11 +177,9 @@ impl Pool {
         let own = options.member_folders.iter().find(|(member, _)| *member == place).map(|(_, folder)| folder.clone());
         let data = own.unwrap_or_else(|| self.folder().join(format!("member-{place}")));
         let (address, http) = (free_address(options.host)?, free_address(options.host)?);
-        let [heartbeat, stop, kill, regrant] = options.lease;
         let text = format!(
             "data_dir = {data:?}\nlisten = \"{address}\"\nhttp = \"{http}\"\nname = \"m{place}\"\ndisk_reserve = \"4MiB\"\n\n\
-             [timings]\ncheck = \"100ms\"\nheartbeat = \"{heartbeat}ms\"\nstop_after = \"{stop}ms\"\nkill_after = \"{kill}ms\"\n\
-             regrant_after = \"{regrant}ms\"\n"
+             [timings]\ncheck = \"100ms\"\n"
         );
         let config = self.folder().join(format!("member-{place}.toml"));
         std::fs::write(&config, text)?;
@@ -239,12 +247,26 @@ impl Pool {
     }
 
     /// Makes the cluster of all members.
-    async fn initialize(&self) -> Result<()> {
+    async fn initialize(&self, lease: [u64; 4]) -> Result<()> {
+        let lease = lease_options(lease);
+        let mut arguments = vec!["cluster", "init"];
+        arguments.extend(lease.iter().map(String::as_str));
         until("the cluster to be made", async || {
-            let output = self.cli(&["cluster", "init"]).await.ok()?;
+            let output = self.cli(&arguments).await.ok()?;
             output.status.success().then_some(())
         })
         .await
+    }
+
+    /// Changes the lease times of the running pool; in milliseconds, as in [`Options::lease`].
+    ///
+    /// # Errors
+    /// When they are refused; the error shows what was said.
+    pub async fn set_lease(&self, lease: [u64; 4]) -> Result<String> {
+        let lease = lease_options(lease);
+        let mut arguments = vec!["pool", "config", "set"];
+        arguments.extend(lease.iter().map(String::as_str));
+        self.cli_ok(&arguments).await
     }
 
     /// A client that knows every member.

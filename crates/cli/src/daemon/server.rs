@@ -107,8 +107,8 @@ mod tests {
         let refused = |text: &str| configured(&ServerArgs::default(), &file(text)).expect_err("refused");
         assert!(refused("").to_string().contains("--data-dir"));
         assert!(refused("data_dir = '/d'\nlisten = '0.0.0.0:7400'").to_string().contains("--advertise"));
-        let timings = refused("data_dir = '/d'\n[timings]\nheartbeat = '8s'");
-        assert!(timings.to_string().contains("three heartbeats"), "{timings}");
+        let timings = refused("data_dir = '/d'\n[timings]\ncheck = '8s'");
+        assert!(timings.to_string().contains("at most a second"), "{timings}");
         assert_eq!(timings.exit, Exit::Usage);
     }
 }
