@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::links::Cut;
 use crate::operator::Order;
+use crate::scenario::hasty;
 use crate::simulation::Simulation;
 
 /// Every so many seeds one has a script.
@@ -44,6 +45,9 @@ pub enum Script {
     /// On a node that cannot end what its workers forked, the agent and every supervisor are killed, and for longer than a lease
     /// lasts nobody looks after the rest.
     Bereaved,
+    /// A node is cut off under a long lease, the timings are shortened, and then the leader's process dies: the next one never granted
+    /// a lease like that.
+    Retimed,
 }
 
 /// A fault that a script has for some moment.
@@ -84,7 +88,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -95,6 +99,7 @@ impl Script {
         Self::Moves,
         Self::Starved,
         Self::Bereaved,
+        Self::Retimed,
     ];
 
     /// Its name on the command line.
@@ -110,6 +115,7 @@ impl Script {
             Self::Moves => "moves",
             Self::Starved => "starved",
             Self::Bereaved => "bereaved",
+            Self::Retimed => "retimed",
         }
     }
 
@@ -141,6 +147,14 @@ impl Script {
             Self::Moves => moves(pool),
             Self::Starved => starved(pool),
             Self::Bereaved => bereaved(pool)?,
+            Self::Retimed => {
+                let place = pool.members.iter().position(|member| member.name == leader)?;
+                vec![
+                    at(0, 25_000, Fault::Isolate(node, Cut::Lose)),
+                    at(0, 1, Fault::Operate(Order::Lease(hasty()))),
+                    at(1_500, 5_000, Fault::CrashMember(place)),
+                ]
+            }
         })
     }
 }
