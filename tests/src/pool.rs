@@ -123,6 +123,16 @@ pub fn binary() -> PathBuf {
     path
 }
 
+/// Lease times as the command line wants them.
+fn lease_options([heartbeat, stop, kill, regrant]: [u64; 4]) -> [String; 4] {
+    [
+        format!("--lease-heartbeat={heartbeat}ms"),
+        format!("--lease-stop-after={stop}ms"),
+        format!("--lease-kill-after={kill}ms"),
+        format!("--lease-regrant-after={regrant}ms"),
+    ]
+}
+
 fn free_address(host: &str) -> Result<String> {
     let socket = TcpListener::bind((host, 0)).context("asking the kernel for a port")?;
     Ok(socket.local_addr()?.to_string())
@@ -142,7 +152,7 @@ impl Pool {
             pool.prepare_member(place, &options)?;
             pool.start_member(place)?;
         }
-        pool.initialize(&options.init).await?;
+        pool.initialize(&options).await?;
         let local = std::iter::repeat_n(None, options.local_nodes);
         let nodes = options.nodes.iter().map(|cards| Some(cards.as_slice())).chain(local);
         for (place, cards) in nodes.enumerate() {
@@ -180,11 +190,9 @@ impl Pool {
         let own = options.member_folders.iter().find(|(member, _)| *member == place).map(|(_, folder)| folder.clone());
         let data = own.unwrap_or_else(|| self.folder().join(format!("member-{place}")));
         let (address, http) = (free_address(options.host)?, free_address(options.host)?);
-        let [heartbeat, stop, kill, regrant] = options.lease;
         let text = format!(
             "data_dir = {data:?}\nlisten = \"{address}\"\nhttp = \"{http}\"\nname = \"m{place}\"\ndisk_reserve = \"4MiB\"\n\n\
-             [timings]\ncheck = \"100ms\"\nheartbeat = \"{heartbeat}ms\"\nstop_after = \"{stop}ms\"\nkill_after = \"{kill}ms\"\n\
-             regrant_after = \"{regrant}ms\"\n"
+             [timings]\ncheck = \"100ms\"\n"
         );
         let config = self.folder().join(format!("member-{place}.toml"));
         std::fs::write(&config, text)?;
@@ -259,12 +267,27 @@ impl Pool {
     }
 
     /// Makes the cluster of all members.
-    async fn initialize(&self, options: &[&str]) -> Result<()> {
+    async fn initialize(&self, options: &Options) -> Result<()> {
+        let lease = lease_options(options.lease);
+        let mut arguments = vec!["cluster", "init"];
+        arguments.extend(lease.iter().map(String::as_str));
+        arguments.extend(options.init.iter().copied());
         until("the cluster to be made", async || {
-            let output = self.cli(&[&["cluster", "init"], options].concat()).await.ok()?;
+            let output = self.cli(&arguments).await.ok()?;
             output.status.success().then_some(())
         })
         .await
+    }
+
+    /// Changes the lease times of the running pool; in milliseconds, as in [`Options::lease`].
+    ///
+    /// # Errors
+    /// When they are refused; the error shows what was said.
+    pub async fn set_lease(&self, lease: [u64; 4]) -> Result<String> {
+        let lease = lease_options(lease);
+        let mut arguments = vec!["pool", "config", "set"];
+        arguments.extend(lease.iter().map(String::as_str));
+        self.cli_ok(&arguments).await
     }
 
     /// A client that knows every member.

@@ -39,6 +39,8 @@ bugs! {
     LeaseWithoutQuorum = "lease-without-quorum",
     /// A new leader declares nodes lost without waiting for the leases of the one before.
     NewLeaderDoesNotWait = "new-leader-does-not-wait",
+    /// Whoever leads waits only for leases as they are granted now, not for those of before the timings were shortened.
+    CeilingIgnored = "ceiling-ignored",
     /// A supervisor obeys leaders and grants that were superseded.
     FenceUncheckedAtSupervisor = "fence-unchecked-at-supervisor",
     /// An agent obeys leaders that were deposed.

@@ -118,6 +118,7 @@ impl Fault {
             Self::Operate(Order::Remove(_)) => "member removed",
             Self::Operate(Order::Transfer) => "leadership transfer",
             Self::Operate(Order::Drain(_)) => "drain",
+            Self::Operate(Order::Lease(_)) => "timings of leases changed",
             Self::Operate(_) => "other order",
         }
     }

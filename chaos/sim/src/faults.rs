@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tessera_ledger::LeaseTimings;
 
 use crate::fault::Fault;
 use crate::links::{Cut, FaultId};
 use crate::machine::now;
 use crate::operator::Order;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, hasty};
 use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
@@ -259,12 +260,21 @@ impl Faults {
                 let (one, other) = self.two(pool)?;
                 Fault::Jitter(one, other, slow)
             }
+            29 => Fault::Operate(Order::Lease(self.leases())),
             _ => match self.random.random_range(0..3) {
                 0 => Fault::Operate(Order::Transfer),
                 1 => Fault::Operate(Order::Drain(pool.nodes[node].name.clone())),
                 _ => Fault::Operate(Order::Cordon(pool.nodes[node].name.clone())),
             },
         })
+    }
+
+    /// Other timings than the pool may have now: short and long ones, and those between.
+    fn leases(&mut self) -> LeaseTimings {
+        let short = hasty();
+        let between = LeaseTimings { stop_after: short.stop_after * 2, kill_after: short.kill_after * 2, ..short };
+        let between = LeaseTimings { regrant_after: short.regrant_after * 2, ..between };
+        [short, between, LeaseTimings::default()][self.random.random_range(0..3)]
     }
 
     /// Some member; the leader more often than others.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::machine::{WALL_EPOCH, mix, now};
 use crate::network::{PORT, Plug};
 use crate::process::{Drift, Process};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, timings};
 use crate::story::Story;
 
 /// The wall clock of one machine, which drifts and jumps.
@@ -79,7 +79,7 @@ impl Member {
             advertise: format!("{name}:{PORT}"),
             name: name.clone(),
             consensus: scenario.consensus.clone(),
-            timings: scenario.timings,
+            timings: timings(),
             disk_reserve_bytes: 64 << 10,
             ..ServerConfig::new("unused", SocketAddr::from(([0, 0, 0, 0], PORT)))
         };

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tessera_api::v1;
 use tessera_client::{Address, Client, ClientError};
+use tessera_ledger::LeaseTimings;
+use tessera_ledger::wire::leases_to_wire;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -14,8 +16,10 @@ use crate::story::Story;
 /// What the operator is told to do. Machines are named; addresses follow from the names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Found the cluster with these members.
-    Found(Vec<String>),
+    /// Found the cluster with these members and timings of leases.
+    Found(Vec<String>, LeaseTimings),
+    /// Grant leases for other times from now on.
+    Lease(LeaseTimings),
     /// Make the process on a machine a voter.
     Add(String),
     /// Remove the member on a machine.
@@ -68,7 +72,8 @@ impl Console {
     async fn carry_out(&self, order: Order) {
         self.story.tell("op", format!("{order:?}"));
         let result = match &order {
-            Order::Found(members) => self.found(members).await,
+            Order::Found(members, leases) => self.found(members, leases).await,
+            Order::Lease(leases) => self.lease(leases).await,
             Order::Add(machine) => self.add(machine).await,
             Order::Remove(machine) => self.remove(machine).await,
             Order::Rebuild(machine) => self.rebuild(machine).await,
@@ -104,7 +109,7 @@ impl Console {
         }
     }
 
-    async fn found(&self, members: &[String]) -> Result<(), ClientError> {
+    async fn found(&self, members: &[String], leases: &LeaseTimings) -> Result<(), ClientError> {
         let new = |name: &String| v1::NewMember { name: name.clone(), address: format!("{name}:{PORT}") };
         let request = v1::InitializeClusterRequest {
             cluster_id: "simulated".to_owned(),
@@ -114,9 +119,19 @@ impl Console {
         loop {
             match self.client.only(&self.members[0])?.initialize_cluster(request.clone()).await {
                 Err(ClientError::Unavailable(_)) => sleep(Duration::from_millis(200)).await,
-                result => return result.map(drop),
+                Err(error) => return Err(error),
+                Ok(_) => break,
             }
         }
+        self.lease(leases).await
+    }
+
+    async fn lease(&self, leases: &LeaseTimings) -> Result<(), ClientError> {
+        let present = self.client.get_pool_config(v1::GetPoolConfigRequest::default()).await?.config;
+        let leases = Some(leases_to_wire(leases));
+        let config = present.clone().map(|config| v1::PoolConfig { leases, ..config });
+        let request = v1::SetPoolConfigRequest { config, expected: present, ..v1::SetPoolConfigRequest::default() };
+        self.client.set_pool_config(request).await.map(drop)
     }
 
     async fn id_of(&self, machine: &str) -> Result<Option<u64>, ClientError> {

@@ -64,6 +64,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::LeaseFromReceipt => Some(Script::SlowLine),
         Bug::TermUncheckedAtAgent | Bug::FenceUncheckedAtSupervisor => Some(Script::Deposed),
         Bug::NewLeaderDoesNotWait => Some(Script::Orphaned),
+        Bug::CeilingIgnored => Some(Script::Retimed),
         Bug::AcknowledgedBeforeFsync => Some(Script::Blackouts),
         Bug::PlanNotValidated => Some(Script::StalePlans),
         Bug::KillBelieved => Some(Script::Moves),

@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use tessera_api::v1::CardKind;
 use tessera_consensus::ConsensusConfig;
 use tessera_controller::config::Timings;
+use tessera_ledger::LeaseTimings;
 
 use crate::machine::mix;
 use crate::process::Drift;
@@ -34,8 +35,8 @@ pub struct Scenario {
     pub trouble: Duration,
     /// Bounds of the network's delay.
     pub latency: (Duration, Duration),
-    /// Times of the protocol with agents.
-    pub timings: Timings,
+    /// For how long leases are granted at first.
+    pub leases: LeaseTimings,
     /// Settings of consensus.
     pub consensus: ConsensusConfig,
     /// How far clocks may drift, in millionths.
@@ -66,12 +67,13 @@ impl Scenario {
     pub fn with(self, script: Script) -> Self {
         let scripted = Self { script: Some(script), trouble: SCRIPTED, drift: 0, ..self };
         // Few jobs that run for long: what is cut off has something to do, and yet everything ends soon.
-        let lasting = |timings| Self { timings, computes_ms: (8_000, 25_000), clients: 1, ..scripted.clone() };
+        let lasting = |leases| Self { leases, computes_ms: (8_000, 25_000), clients: 1, ..scripted.clone() };
         match script {
             Script::Stranded | Script::Orphaned => lasting(hasty()),
             // As little as may be between the end of a lease and the loss of a node.
-            Script::SlowLine => lasting(Timings { regrant_after: Duration::from_millis(3_750), ..hasty() }),
-            Script::Deposed => lasting(Timings::default()),
+            Script::SlowLine => lasting(LeaseTimings { regrant_after: Duration::from_millis(3_750), ..hasty() }),
+            Script::Deposed | Script::Retimed => lasting(LeaseTimings::default()),
+            Script::Bereaved => lasting(hasty()),
             Script::StalePlans | Script::Blackouts | Script::Astray => {
                 Self { computes_ms: (50, 2_000), clients: 3, ..scripted }
             }
@@ -79,9 +81,9 @@ impl Scenario {
             Script::Starved => {
                 // Nodes enough that none is starved again before it has had its turns.
                 let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 3];
-                Self { computes_ms: (500, 6_000), clients: 3, timings: hasty(), nodes, ..scripted }
+                Self { computes_ms: (500, 6_000), clients: 3, leases: hasty(), nodes, ..scripted }
             }
-            Script::Moves => Self { computes_ms: (500, 6_000), clients: 3, timings: hasty(), ..scripted }.for_moves(),
+            Script::Moves => Self { computes_ms: (500, 6_000), clients: 3, leases: hasty(), ..scripted }.for_moves(),
         }
     }
 
@@ -101,7 +103,7 @@ impl Scenario {
         };
         let large = nodes > 16;
         let max_latency = [2, 5, 15][random.random_range(0..3)];
-        let timings = if random.random_bool(0.25) { Timings::default() } else { hasty() };
+        let leases = if random.random_bool(0.25) { LeaseTimings::default() } else { hasty() };
         Self {
             seed,
             founders,
@@ -111,7 +113,7 @@ impl Scenario {
             step: Duration::from_millis(if large { 5 } else { [2, 4, 4][random.random_range(0..3)] }),
             trouble: Duration::from_secs(random.random_range(15..40)),
             latency: (Duration::from_micros(200), Duration::from_millis(max_latency)),
-            timings,
+            leases,
             consensus: consensus(&mut random),
             drift: [0, 200, 10_000][random.random_range(0..3)],
             computes_ms: (50, 9_000),
@@ -151,12 +153,18 @@ fn cards(random: &mut SmallRng) -> Vec<(CardKind, u64)> {
 }
 
 /// Four times faster than the defaults, so that a run of a minute sees many leases end.
-fn hasty() -> Timings {
-    Timings {
+pub fn hasty() -> LeaseTimings {
+    LeaseTimings {
         heartbeat: Duration::from_millis(500),
         stop_after: Duration::from_millis(2_250),
         kill_after: Duration::from_millis(3_000),
         regrant_after: Duration::from_millis(5_000),
+    }
+}
+
+/// How often leaders look, and what they allow agents.
+pub fn timings() -> Timings {
+    Timings {
         check: Duration::from_millis(250),
         tick: Duration::from_secs(2),
         limit_slack: Duration::from_secs(5),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::links::Cut;
 use crate::operator::Order;
+use crate::scenario::hasty;
 use crate::simulation::Simulation;
 
 /// Every so many seeds one has a script.
@@ -46,6 +47,9 @@ pub enum Script {
     Bereaved,
     /// The leader's wall clock is ten years ahead while jobs fail and are tried again; then that of the next leader is.
     Astray,
+    /// A node is cut off under a long lease, the timings are shortened, and then the leader's process dies: the next one never granted
+    /// a lease like that.
+    Retimed,
 }
 
 /// A fault that a script has for some moment.
@@ -86,7 +90,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -98,6 +102,7 @@ impl Script {
         Self::Starved,
         Self::Bereaved,
         Self::Astray,
+        Self::Retimed,
     ];
 
     /// Its name on the command line.
@@ -114,6 +119,7 @@ impl Script {
             Self::Starved => "starved",
             Self::Bereaved => "bereaved",
             Self::Astray => "astray",
+            Self::Retimed => "retimed",
         }
     }
 
@@ -146,6 +152,14 @@ impl Script {
             Self::Starved => starved(pool),
             Self::Bereaved => bereaved(pool)?,
             Self::Astray => astray(pool, &leader),
+            Self::Retimed => {
+                let place = pool.members.iter().position(|member| member.name == leader)?;
+                vec![
+                    at(0, 25_000, Fault::Isolate(node, Cut::Lose)),
+                    at(0, 1, Fault::Operate(Order::Lease(hasty()))),
+                    at(1_500, 5_000, Fault::CrashMember(place)),
+                ]
+            }
         })
     }
 }

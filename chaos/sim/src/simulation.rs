@@ -268,7 +268,7 @@ impl Simulation {
         for member in &mut self.members {
             member.start();
         }
-        self.order(Order::Found(founders));
+        self.order(Order::Found(founders, self.scenario.leases));
         let violation = self.run_through(&mut faults).err();
         Outcome {
             violation,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use tessera_ledger::wire::{
     FieldError, WireEnum, capacity_to_wire, card_to_wire, duration_from_wire, duration_to_wire, enum_from_wire,
-    host_to_wire,
+    host_to_wire, leases_from_wire, leases_to_wire,
 };
 use tessera_ledger::{
-    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, Containment, JobState, MilliTflops, Node,
-    NodeId, NodeState, Owner, Percent, PoolConfig, PoolLimits, State, WorkerState,
+    BlockCounts, BlockState, Card, CardId, CardKind, CompactionPolicy, Containment, JobState, LeaseTimings,
+    MilliTflops, Node, NodeId, NodeState, Owner, Percent, PoolConfig, PoolLimits, State, WorkerState,
 };
 
 use crate::error::Refusal;
@@ -240,6 +240,7 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
             cards: config.limits.cards,
             events: config.limits.events,
         }),
+        leases: Some(leases_to_wire(&config.leases)),
     }
 }
 
@@ -314,6 +315,10 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
                 cards: at_least_one("limits.cards", limits.cards)?,
                 events: at_least_one("limits.events", limits.events)?,
             },
+        },
+        leases: match &config.leases {
+            Some(leases) => leases_from_wire(leases).map_err(|error| error.under("leases"))?,
+            None => LeaseTimings::default(),
         },
     };
     if settings.fair_share_half_life.is_zero() {

@@ -5,25 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
+use tessera_ledger::LeaseTimings;
+use tessera_ledger::wire::FieldError;
 
 use crate::limits::MemberLimits;
 
-/// The times of the protocol between the leader and agents (architecture section 5).
-///
-/// A lease counts from the moment the agent sent its heartbeat. Workers are told to stop when `stop_after` has passed since
-/// then, and are killed by `kill_after`. Their blocks are granted again no earlier than `regrant_after` after the leader
-/// heard the heartbeat: what lies between the two covers the journey of the heartbeat, clocks that run at different speeds,
-/// and the kill itself (law L2).
+/// How often the leader's actors look and how long they wait. For how long leases are granted is a setting of the pool
+/// ([`LeaseTimings`]), the same whoever leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// How often agents send heartbeats.
-    pub heartbeat: Duration,
-    /// Age of a lease at which workers are told to stop.
-    pub stop_after: Duration,
-    /// Age of a lease by which workers are killed.
-    pub kill_after: Duration,
-    /// Silence after which a node is declared lost; a new leader counts from the moment it won.
-    pub regrant_after: Duration,
     /// How often the lifecycle actor looks at nodes.
     pub check: Duration,
     /// How long one proposal of an actor may take before its outcome counts as unknown.
@@ -37,10 +27,6 @@ pub struct Timings {
 impl Default for Timings {
     fn default() -> Self {
         Self {
-            heartbeat: Duration::from_secs(2),
-            stop_after: Duration::from_secs(9),
-            kill_after: Duration::from_secs(12),
-            regrant_after: Duration::from_secs(20),
             check: Duration::from_millis(500),
             propose: Duration::from_secs(5),
             tick: Duration::from_secs(30),
@@ -88,7 +74,7 @@ pub struct ServerConfig {
     pub http: Option<SocketAddr>,
     /// Settings of consensus, the same on all members.
     pub consensus: ConsensusConfig,
-    /// Times of the protocol with agents, the same on all members.
+    /// How often the leader's actors look and how long they wait.
     pub timings: Timings,
     /// When a leader suspects itself instead of the nodes.
     pub mass_loss: MassLoss,
@@ -101,6 +87,9 @@ pub struct ServerConfig {
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
 }
+
+/// Most time between two looks at nodes.
+const LONGEST_CHECK: Duration = Duration::from_secs(1);
 
 /// Bytes that must be free on the disk unless configured otherwise.
 pub const DEFAULT_DISK_RESERVE_BYTES: u64 = 512 << 20;
@@ -125,6 +114,27 @@ impl ServerConfig {
         }
     }
 
+    /// How long a change of leader may take.
+    fn failover(&self) -> Duration {
+        self.consensus.election_timeout_max * 4
+    }
+
+    /// Whether leases under these timings outlast a change of leader. What the timings have to do with one another the ledger
+    /// checks; this rule is about a setting that only members know.
+    ///
+    /// # Errors
+    /// [`FieldError`] with the rule; the path begins with `config.leases`.
+    pub fn outlasts_failover(&self, leases: &LeaseTimings) -> Result<(), FieldError> {
+        let least = leases.heartbeat.saturating_add(self.failover());
+        if leases.stop_after >= least {
+            return Ok(());
+        }
+        let problem = format!(
+            "must be at least a heartbeat and four times election_timeout_max ({least:?} here), or a change of leader stops all work"
+        );
+        Err(FieldError::invalid("config.leases.stop_after", problem))
+    }
+
     /// Checks the inequalities between the settings.
     ///
     /// # Errors
@@ -132,30 +142,11 @@ impl ServerConfig {
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         self.consensus.validate()?;
         let times = &self.timings;
-        let failover = self.consensus.election_timeout_max * 4;
+        let failover = self.failover();
         let rules = [
-            (times.heartbeat >= Duration::from_millis(10), "heartbeat must be at least 10 ms"),
             (
-                times.stop_after >= times.heartbeat * 3,
-                "stop_after must be at least three heartbeats, or two lost ones stop all work of a node",
-            ),
-            (
-                times.stop_after >= times.heartbeat + failover,
-                "stop_after must be at least a heartbeat and four times election_timeout_max, or a change of leader stops \
-                 all work",
-            ),
-            (
-                times.kill_after >= times.stop_after + times.heartbeat / 2,
-                "kill_after must be at least half a heartbeat later than stop_after, or workers have no time to stop",
-            ),
-            (
-                times.regrant_after >= times.kill_after + times.kill_after / 4,
-                "regrant_after must be at least a quarter longer than kill_after: the margin covers clocks that run at \
-                 different speeds and the kill itself",
-            ),
-            (
-                !times.check.is_zero() && times.check <= times.heartbeat,
-                "check must be positive and not longer than a heartbeat",
+                !times.check.is_zero() && times.check <= LONGEST_CHECK,
+                "check must be positive and at most a second, or lost nodes are noticed late",
             ),
             (times.propose >= failover, "propose must be at least four times election_timeout_max"),
             (times.tick >= Duration::from_secs(1), "tick must be at least a second"),
@@ -201,20 +192,23 @@ mod tests {
             change(&mut config);
             config.validate().expect_err("must be refused").to_string()
         };
-        assert!(broken(|c| c.timings.heartbeat = Duration::from_secs(4)).contains("three heartbeats"));
-        assert!(broken(|c| c.timings.kill_after = c.timings.stop_after).contains("kill_after"));
-        assert!(broken(|c| c.timings.regrant_after = c.timings.kill_after).contains("regrant_after"));
         assert!(broken(|c| c.timings.check = Duration::ZERO).contains("check"));
         assert!(broken(|c| c.mass_loss.share_percent = 0).contains("share_percent"));
         assert!(broken(|c| c.limits.watches = 0).contains("limits"));
         assert!(broken(|c| c.advertise.clear()).contains("advertise"));
         assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
-        let hasty = |c: &mut ServerConfig| {
-            c.timings.heartbeat = Duration::from_millis(50);
-            c.timings.check = Duration::from_millis(50);
-            c.timings.stop_after = Duration::from_millis(200);
+    }
+
+    #[test]
+    fn leases_must_outlast_a_change_of_leader() {
+        let hasty = LeaseTimings {
+            heartbeat: Duration::from_millis(50),
+            stop_after: Duration::from_millis(200),
+            ..LeaseTimings::default()
         };
-        assert!(broken(hasty).contains("change of leader"));
+        let refused = config().outlasts_failover(&hasty).expect_err("must be refused").to_string();
+        assert!(refused.contains("config.leases.stop_after") && refused.contains("930ms"), "{refused}");
+        assert_eq!(config().outlasts_failover(&LeaseTimings::default()), Ok(()));
     }
 
     #[test]

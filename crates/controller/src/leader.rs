@@ -80,8 +80,12 @@ pub(crate) async fn lead(office: Office, end: CancellationToken) {
 
 fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
     let pool = &office.pool;
-    tracing::info!(term = term.0, revision = pool.view().current().revision().0, "this member leads");
-    let leases = Leases::new(Instant::now(), pool.config().timings.regrant_after);
+    let state = pool.view().current();
+    tracing::info!(term = term.0, revision = state.revision().0, "this member leads");
+    if let Err(error) = pool.config().outlasts_failover(&state.config().leases) {
+        tracing::warn!(%error, "the pool's timings of leases do not suit this member's settings of consensus");
+    }
+    let leases = Leases::new(Instant::now(), &state);
     let reign = Arc::new(Reign {
         term,
         end: end.clone(),

@@ -39,9 +39,10 @@ pub(crate) async fn run(pool: PoolHandle, reign: Arc<Reign>) {
             },
             now = looks.tick() => Event::Look { now, log_now: pool.log_time() },
         };
-        let seen = changes.borrow_and_update().clone();
         let effects = {
             let mut leases = reign.leases.lock().unwrap_or_else(PoisonError::into_inner);
+            // Read while the table is held: see `Leases::is_over`.
+            let seen = changes.borrow_and_update().clone();
             state.on(event, &seen, &mut leases)
         };
         for effect in effects {

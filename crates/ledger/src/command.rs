@@ -157,6 +157,11 @@ pub enum Command {
         /// Whether it goes on; otherwise it is given up.
         proceed: bool,
     },
+    /// Every lease that was granted under timings from before a change of them is over: nobody waits for those any more.
+    SettleLeases {
+        /// The entry of the change; refused when they were changed again since.
+        changed_at: Revision,
+    },
     /// Lets time pass in the ledger: what is due for removal is removed.
     Tick,
 }

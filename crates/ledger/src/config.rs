@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::card::{CardKind, Precision};
 use crate::job::Packing;
+use crate::lease::LeaseTimings;
 use crate::units::{MilliTflops, Percent};
 
 /// The pool's settings.
@@ -43,6 +44,8 @@ pub struct PoolConfig {
     pub oversubscription: BTreeMap<CardKind, Percent>,
     /// When jobs are moved so that free blocks come together (P7).
     pub compaction: CompactionPolicy,
+    /// For how long leases are granted from now on.
+    pub leases: LeaseTimings,
     /// How much of everything the ledger holds.
     pub limits: PoolLimits,
 }
@@ -123,6 +126,7 @@ impl Default for PoolConfig {
             oversubscription: BTreeMap::new(),
             compaction: CompactionPolicy::default(),
             limits: PoolLimits::default(),
+            leases: LeaseTimings::default(),
         }
     }
 }

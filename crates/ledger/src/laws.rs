@@ -40,6 +40,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     jobs(state, &mut broken);
     whole_cards(state, &mut broken);
     offers(state, &mut broken);
+    leases(state, &mut broken);
     numbers(state, &mut broken);
     derived(state, &mut broken);
     broken.0
@@ -223,6 +224,17 @@ fn numbers(state: &State, broken: &mut Broken) {
     ranges.sort_unstable();
     let apart = ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
     broken.expect(apart, "P2", || "two nodes share block numbers".to_owned());
+}
+
+/// L2: nobody waits for less than the leases that are granted now.
+fn leases(state: &State, broken: &mut Broken) {
+    let (ceiling, timings) = (state.lease_ceiling(), state.config().leases);
+    broken.expect(ceiling.regrant_after >= timings.regrant_after, "L2", || {
+        format!("blocks are kept for {:?}, and leases are granted under {timings:?}", ceiling.regrant_after)
+    });
+    broken.expect(ceiling.changed_at <= state.revision(), "L2", || {
+        format!("the timings of leases were changed at revision {}, which is yet to come", ceiling.changed_at)
+    });
 }
 
 /// What is kept incrementally equals what is computed from scratch.

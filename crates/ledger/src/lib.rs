@@ -35,6 +35,7 @@ pub mod host;
 pub mod ids;
 pub mod job;
 pub mod laws;
+pub mod lease;
 pub mod node;
 mod past_use;
 mod ports;
@@ -62,6 +63,7 @@ pub use job::{
     Affinity, Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, Packing,
     PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
+pub use lease::{LeaseCeiling, LeaseTimings};
 pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
 pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};

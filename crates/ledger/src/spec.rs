@@ -269,5 +269,5 @@ pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
     if config.compaction.threshold > Percent::WHOLE {
         return Err(Rejection::invalid("config.compaction.threshold", "must be at most 100 %"));
     }
-    Ok(())
+    config.leases.check()
 }

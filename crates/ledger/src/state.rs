@@ -15,6 +15,7 @@ use crate::extent::BlockCounts;
 use crate::host::{HostRequest, HostUse};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::{Job, JobState};
+use crate::lease::LeaseCeiling;
 use crate::node::{Node, NodeState};
 use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
@@ -77,6 +78,7 @@ pub struct State {
     pub(crate) time: LogTime,
     pub(crate) digest: u128,
     pub(crate) config: Arc<PoolConfig>,
+    pub(crate) lease_ceiling: LeaseCeiling,
     pub(crate) nodes: PersistentMap<NodeId, Arc<Node>>,
     pub(crate) node_names: PersistentMap<String, NodeId>,
     pub(crate) cards: PersistentMap<CardId, Arc<Card>>,
@@ -144,6 +146,7 @@ impl State {
             time: LogTime(0),
             digest: 0,
             config: Arc::new(PoolConfig::default()),
+            lease_ceiling: LeaseCeiling::of(&PoolConfig::default().leases),
             nodes: PersistentMap::new(),
             node_names: PersistentMap::new(),
             cards: PersistentMap::new(),
@@ -200,6 +203,12 @@ impl State {
     #[must_use]
     pub fn config(&self) -> &PoolConfig {
         &self.config
+    }
+
+    /// The longest leases that may be out there.
+    #[must_use]
+    pub const fn lease_ceiling(&self) -> LeaseCeiling {
+        self.lease_ceiling
     }
 
     /// A node.

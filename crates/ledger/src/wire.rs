@@ -29,7 +29,7 @@ mod words;
 pub use card::{card_from_wire, card_to_wire, slice_from_wire, slice_to_wire};
 pub use error::WireError;
 pub use field::{FieldError, FieldProblem, WireEnum, duration_from_wire, duration_to_wire, enum_from_wire};
-pub use pool::{capacity_from_wire, capacity_to_wire};
+pub use pool::{capacity_from_wire, capacity_to_wire, leases_from_wire, leases_to_wire};
 pub use request::{decode_request, encode_request};
 pub use restore::decode_snapshot;
 pub use snapshot::{SnapshotChunks, encode_snapshot};

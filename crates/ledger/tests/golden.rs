@@ -13,8 +13,8 @@ use std::sync::Arc;
 use pool::{Pool, card, slice};
 use tessera_ledger::wire::{decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
-    BlockCounts, CardKind, Command, Eligibility, JobId, JobState, MovePhase, NodeId, NodeState, Observation, PlanPart,
-    PlannedWorker, Reason, Request, RequestId, RequestKey, State, laws,
+    BlockCounts, CardKind, Command, Eligibility, JobId, JobState, LeaseCeiling, LeaseTimings, MovePhase, NodeId,
+    NodeState, Observation, PlanPart, PlannedWorker, Reason, Request, RequestId, RequestKey, State, laws,
 };
 
 fn folder() -> PathBuf {
@@ -124,6 +124,8 @@ fn a_snapshot_means_what_it_meant() {
     );
     assert_eq!(state.queue("vision").unwrap().settings, samples::queue());
     assert_eq!(state.answered(RequestId(0xfeed)).unwrap().job, Some(JobId(7)));
+    // The release that wrote this had the timings of leases in its members' files.
+    assert_eq!(state.lease_ceiling(), LeaseCeiling::of(&LeaseTimings::default()));
     assert_eq!(state.events_after(tessera_ledger::Revision(0)).unwrap().count(), 24);
 }
 
@@ -156,4 +158,27 @@ fn a_snapshot_with_later_fields_means_what_it_meant() {
     assert_eq!(state.config().compaction, samples::full_config().compaction);
     assert_eq!(state.job(JobId(1)).unwrap().spec.affinity, samples::full_spec().affinity);
     assert_eq!(state.node(NodeId(0)).unwrap().description.cached.len(), 2);
+}
+
+/// A pool whose leases became shorter and that waits for the longer ones.
+fn shortened_pool() -> Pool {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10)]]);
+    for leases in [samples::patient_config().leases, LeaseTimings { heartbeat: SECOND, ..LeaseTimings::default() }] {
+        let config = tessera_ledger::PoolConfig { leases, ..pool.state.config().clone() };
+        pool.run(Command::SetConfig { config, expected: None });
+    }
+    pool
+}
+
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+
+#[test]
+fn a_snapshot_says_for_how_long_leases_may_be_out() {
+    let bytes = golden("leases.snapshot", || snapshot(&shortened_pool().state));
+    let state = decode_snapshot([bytes.clone().into()]).unwrap();
+    assert_eq!(laws::check(&state), vec![]);
+    assert_eq!(snapshot(&state), bytes, "the same state is written differently now: that needs a new format");
+    assert_eq!(state.config().leases, LeaseTimings { heartbeat: SECOND, ..LeaseTimings::default() });
+    let regrant_after = samples::patient_config().leases.regrant_after;
+    assert_eq!(state.lease_ceiling(), LeaseCeiling { regrant_after, changed_at: state.revision() });
 }

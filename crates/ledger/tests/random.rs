@@ -9,10 +9,10 @@ use pool::{Pool, card, exited, node, numbered, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
     AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, Command, Eligibility,
-    EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LogTime, Mebibytes, MilliCpus,
-    MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Percent, Plan,
-    PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice, Span,
-    State, StopCause, WorkerReport,
+    EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LeaseTimings, LogTime, Mebibytes,
+    MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Percent,
+    Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice,
+    Span, State, StopCause, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.
@@ -32,14 +32,16 @@ enum Step {
     HostileGrant { job: u8, node: u32, card: u32, start: u32, blocks: u32 },
     Queue { maximum: u8 },
     Oversubscribe { kind: u8, percent: u32 },
+    Leases { times: u8 },
+    Settle { back: u8 },
     Replay { back: u8 },
     Wait { seconds: u16 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     use Step::{
-        Advance, HostileGrant, Move, Node, Oversubscribe, Place, Queue, Register, Renumber, Replay, Report, Rerate,
-        StaleReport, Submit, Wait, Wish,
+        Advance, HostileGrant, Leases, Move, Node, Oversubscribe, Place, Queue, Register, Renumber, Replay, Report,
+        Rerate, Settle, StaleReport, Submit, Wait, Wish,
     };
     prop_oneof![
         6 => (1u8..24, 0u8..4, 1u8..4, 0u8..3, any::<u8>())
@@ -59,6 +61,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(job, node, card, start, blocks)| HostileGrant { job, node, card, start, blocks }),
         1 => (0u8..60).prop_map(|maximum| Queue { maximum }),
         1 => (0u8..4, 80u32..300).prop_map(|(kind, percent)| Oversubscribe { kind, percent }),
+        1 => (0u8..5).prop_map(|times| Leases { times }),
+        1 => (0u8..3).prop_map(|back| Settle { back }),
         2 => any::<u8>().prop_map(|back| Replay { back }),
         1 => (0u16..5000).prop_map(|seconds| Wait { seconds }),
     ]
@@ -287,6 +291,15 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             config.oversubscription.insert(CardKind::ALL[usize::from(kind)], Percent(percent));
             Command::SetConfig { config, expected: None }
         }
+        Step::Leases { times } => {
+            let mut config = state.config().clone();
+            config.leases.regrant_after = LeaseTimings::default().kill_after * u32::from(times);
+            Command::SetConfig { config, expected: None }
+        }
+        Step::Settle { back } => {
+            let changed_at = Revision(state.lease_ceiling().changed_at.0.saturating_sub(u64::from(back)));
+            Command::SettleLeases { changed_at }
+        }
         Step::Replay { .. } | Step::Wait { .. } => return None,
     })
 }
@@ -322,7 +335,8 @@ fn picture(state: &State) -> String {
     let (cards, nodes): (Vec<_>, Vec<_>) = (state.cards().collect(), state.nodes().collect());
     let (grants, moves): (Vec<_>, Vec<_>) = (state.allocations().collect(), state.moves().collect());
     let queues: Vec<_> = state.queues().collect();
-    format!("{jobs:?}{cards:?}{nodes:?}{grants:?}{moves:?}{queues:?}{:?}", state.config())
+    let (config, ceiling) = (state.config(), state.lease_ceiling());
+    format!("{jobs:?}{cards:?}{nodes:?}{grants:?}{moves:?}{queues:?}{config:?}{ceiling:?}")
 }
 
 /// Who holds what.

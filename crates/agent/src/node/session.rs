@@ -6,7 +6,7 @@ use std::time::Duration;
 use planted::Bug;
 use tessera_api::v1 as wire;
 use tessera_ledger::wire::{card_from_wire, enum_from_wire};
-use tessera_ledger::{CardDescription, MilliTflops};
+use tessera_ledger::{CardDescription, LeaseTimings, MilliTflops};
 use wire::session_request::Message as ToLeader;
 use wire::session_response::Message as FromLeader;
 
@@ -19,8 +19,6 @@ use crate::worker::{Lease, Term};
 
 /// Heartbeats whose answers are still waited for; older ones are given up.
 const MAX_UNANSWERED: usize = 64;
-/// Bounds of the heartbeat interval that a leader may ask for.
-const HEARTBEAT_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
 
 /// Where the session stands.
 #[derive(Debug)]
@@ -60,6 +58,12 @@ impl Session {
             open.reports.cached_changed();
         }
     }
+}
+
+/// The time between heartbeats that a leader asks for, as far as it can be had.
+fn interval(asked: Option<prost_types::Duration>) -> Option<Duration> {
+    let interval = Duration::try_from(asked?).ok()?;
+    Some(interval.clamp(LeaseTimings::HEARTBEAT.0, LeaseTimings::HEARTBEAT.1))
 }
 
 pub(super) fn send(message: ToLeader) -> Effect {
@@ -147,9 +151,8 @@ impl Node {
         if std::mem::take(&mut self.cached_unsaid) {
             self.session.report_cached();
         }
-        let interval =
-            welcome.heartbeat_interval.and_then(|interval| Duration::try_from(interval).ok()).unwrap_or_default();
-        let mut effects = vec![Effect::HeartbeatEvery(interval.clamp(HEARTBEAT_BOUNDS.0, HEARTBEAT_BOUNDS.1))];
+        let mut effects =
+            vec![Effect::HeartbeatEvery(interval(welcome.heartbeat_interval).unwrap_or(LeaseTimings::HEARTBEAT.0))];
         if !told {
             effects.extend(self.cards_without_blocks(pool));
         }
@@ -231,12 +234,13 @@ impl Node {
         self.lease = Some(lease);
         let leased =
             self.workers.values().filter(|record| record.stage == Stage::Launched && !record.keeps_on_disconnect());
-        leased
-            .map(|record| {
-                let worker = record.status.worker;
-                Effect::Renew { worker, fence: self.fence(worker), lease }
-            })
-            .collect()
+        let renewals = leased.map(|record| {
+            let worker = record.status.worker;
+            Effect::Renew { worker, fence: self.fence(worker), lease }
+        });
+        // Timings may have changed since the welcome.
+        let pace = interval(grant.heartbeat_interval).map(Effect::HeartbeatEvery);
+        pace.into_iter().chain(renewals).collect()
     }
 
     fn ordered(&mut self, now: Now, orders: wire::Orders) -> Vec<Effect> {

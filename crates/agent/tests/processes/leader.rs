@@ -159,6 +159,7 @@ async fn serve(
                     stop_after_ms: lease.0.as_millis().try_into().expect("short"),
                     kill_after_ms: lease.1.as_millis().try_into().expect("short"),
                     term: TERM,
+                    heartbeat_interval: None,
                 };
                 say(&outgoing, ToAgent::LeaseGrant(grant)).await;
             }

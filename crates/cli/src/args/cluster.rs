@@ -1,9 +1,12 @@
 //! `tessera cluster`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 use super::client::ClientArgs;
 use super::pool::BlockArgs;
+use super::values::duration;
 
 /// `tessera cluster`.
 #[derive(Debug, Args)]
@@ -46,6 +49,26 @@ pub struct InitArgs {
     /// What the blocks of its pool are.
     #[command(flatten)]
     pub blocks: BlockArgs,
+    /// For how long leases are granted.
+    #[command(flatten)]
+    pub leases: LeaseArgs,
+}
+
+/// For how long agents of a new pool may let work run without hearing from the leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct LeaseArgs {
+    /// How often agents send heartbeats [default: 2s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_heartbeat: Option<Duration>,
+    /// Age of a lease at which workers are told to stop; at least three heartbeats [default: 9s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_stop_after: Option<Duration>,
+    /// Age of a lease by which workers are killed; at least half a heartbeat later [default: 12s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_kill_after: Option<Duration>,
+    /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer [default: 20s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_regrant_after: Option<Duration>,
 }
 
 /// What can be done with members.

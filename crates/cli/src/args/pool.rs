@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use tessera_api::v1::{NewPool, Precision};
 
 use super::client::ClientArgs;
+use super::cluster::LeaseArgs;
 use super::compact::{CompactArgs, WhatIfVerb};
 use super::job::{KindChoice, PackingChoice};
 use super::values::{CardRef, duration, kind_percent, tflops};
@@ -163,6 +164,30 @@ pub struct SetConfigArgs {
     /// Log entries that watches can go back
     #[arg(long, value_name = "N")]
     pub event_limit: Option<u64>,
+    /// How often agents send heartbeats
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_heartbeat: Option<Duration>,
+    /// Age of a lease at which workers are told to stop; at least three heartbeats
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_stop_after: Option<Duration>,
+    /// Age of a lease by which workers are killed; at least half a heartbeat later
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_kill_after: Option<Duration>,
+    /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub lease_regrant_after: Option<Duration>,
+}
+
+impl SetConfigArgs {
+    /// What is said of leases.
+    pub const fn leases(&self) -> LeaseArgs {
+        LeaseArgs {
+            lease_heartbeat: self.lease_heartbeat,
+            lease_stop_after: self.lease_stop_after,
+            lease_kill_after: self.lease_kill_after,
+            lease_regrant_after: self.lease_regrant_after,
+        }
+    }
 }
 
 /// `tessera pool map`.

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
+use tessera_api::pool_view;
 use tessera_api::v1::{
     AddMemberRequest, GetClusterStatusRequest, GetClusterStatusResponse, InitializeClusterRequest, ListMembersRequest,
-    NewMember, PromoteMemberRequest, RemoveMemberRequest, TransferLeadershipRequest,
+    NewMember, PoolConfig, PromoteMemberRequest, RemoveMemberRequest, TransferLeadershipRequest,
 };
 use tessera_client::{Address, Client, ClientError};
 
 use super::Desk;
 use super::desk::silence;
-use crate::args::{AddMemberArgs, ClusterVerb, InitArgs, MemberVerb};
+use crate::args::{AddMemberArgs, ClusterVerb, InitArgs, LeaseArgs, MemberVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::confirm;
@@ -43,6 +44,7 @@ fn patient(desk: &Desk) -> Client {
 
 async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {
     let members = founders(&args.members, desk.client.members())?;
+    check_leases(args.leases)?;
     // The first founder is asked: it must be one of them, and --server may name others.
     let first: Address = members[0]
         .address
@@ -55,11 +57,29 @@ async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {
     let pool = args.blocks.new_pool();
     let request = InitializeClusterRequest { request_id: String::new(), cluster_id, members, pool };
     let answer = client.initialize_cluster(request).await.map_err(|error| failed(&error))?;
+    if args.leases != LeaseArgs::default() {
+        let what = "the cluster was created, but not its timings of leases; see `tessera pool config set`";
+        super::config::change(&desk, what, |config| with_leases(args.leases, config)).await?;
+    }
     desk.printer.one(&InitializedView {
         cluster_id: answer.cluster_id,
         members: answer.members.into_iter().map(MemberView::from).collect(),
     })?;
     Ok(Exit::Done)
+}
+
+fn with_leases(args: LeaseArgs, mut config: PoolConfig) -> PoolConfig {
+    super::config::put_leases(args, config.leases.get_or_insert_default());
+    config
+}
+
+/// Refuses timings that no new pool could have, before there is one.
+fn check_leases(args: LeaseArgs) -> Result<(), Failure> {
+    const WHAT: &str = "the cluster was not created";
+    let config = with_leases(args, pool_view::config(&tessera_ledger::PoolConfig::default()));
+    let config = pool_view::config_of_request(Some(&config));
+    let config = config.map_err(|refusal| Failure::from_error(Exit::Usage, WHAT, &refusal))?;
+    config.leases.check().map_err(|refused| Failure::from_error(Exit::Usage, WHAT, &refused))
 }
 
 /// The founders as they are named: `HOST:PORT` or `NAME=HOST:PORT`; those of `--server` when none is.
@@ -194,6 +214,15 @@ mod tests {
         assert_eq!(pairs, [("a", "127.0.0.1:1"), ("", "127.0.0.1:2")]);
         assert_eq!(founders(&[], &[address(9)]).expect("good")[0].address, "127.0.0.1:9");
         assert_eq!(founders(&["nowhere".to_owned()], &[]).expect_err("refused").exit, Exit::Usage);
+    }
+
+    #[test]
+    fn timings_that_contradict_each_other_are_refused_before_anything_is_founded() {
+        let hasty = LeaseArgs { lease_regrant_after: Some(Duration::from_secs(13)), ..LeaseArgs::default() };
+        let refused = check_leases(hasty).expect_err("refused");
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.to_string().contains("config.leases.regrant_after: must be at least a quarter"), "{refused}");
+        assert!(check_leases(LeaseArgs::default()).is_ok());
     }
 
     #[test]

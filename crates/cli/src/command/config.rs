@@ -2,12 +2,13 @@
 
 use prost_types::Duration;
 use tessera_api::v1::{
-    GetPoolConfigRequest, GetPoolConfigResponse, Oversubscription, PoolConfig, Precision, SetPoolConfigRequest,
+    GetPoolConfigRequest, GetPoolConfigResponse, LeaseTimings, Oversubscription, PoolConfig, Precision,
+    SetPoolConfigRequest,
 };
 
 use super::Desk;
 use super::desk::wire_time;
-use crate::args::{ConfigVerb, SetConfigArgs};
+use crate::args::{ConfigVerb, LeaseArgs, SetConfigArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::view::{ConfigView, MutationView};
@@ -27,19 +28,27 @@ async fn present(desk: &Desk, what: &str) -> Result<GetPoolConfigResponse, Failu
 
 async fn show(mut desk: Desk) -> Result<Exit, Failure> {
     let answer = present(&desk, "the settings cannot be shown").await?;
-    desk.printer.one(&ConfigView::answered(answer))?;
+    desk.printer.one(&ConfigView::from(answer))?;
     Ok(Exit::Done)
 }
 
 /// Changes what is given and keeps the rest.
 async fn set(desk: Desk, args: SetConfigArgs) -> Result<Exit, Failure> {
-    const WHAT: &str = "the settings were not changed";
-    let present = present(&desk, WHAT).await?.config.unwrap_or_default();
-    let config = Some(merged(&args, present.clone()));
-    let request = SetPoolConfigRequest { request_id: String::new(), config, expected: Some(present) };
-    let answer = desk.client.set_pool_config(request).await.map_err(|error| Failure::call(WHAT, &error))?;
-    let view = MutationView { name: "pool".to_owned(), done: "is configured".to_owned(), revision: answer.revision };
+    let revision = change(&desk, "the settings were not changed", |config| merged(&args, config)).await?;
+    let view = MutationView { name: "pool".to_owned(), done: "is configured".to_owned(), revision };
     desk.report(vec![Ok(view)])
+}
+
+/// Changes the settings that are in force, unless they are changed by somebody else meanwhile; answers the revision.
+pub(super) async fn change(
+    desk: &Desk,
+    what: &str,
+    made_of: impl FnOnce(PoolConfig) -> PoolConfig,
+) -> Result<u64, Failure> {
+    let present = present(desk, what).await?.config.unwrap_or_default();
+    let config = Some(made_of(present.clone()));
+    let request = SetPoolConfigRequest { request_id: String::new(), config, expected: Some(present) };
+    Ok(desk.client.set_pool_config(request).await.map_err(|error| Failure::call(what, &error))?.revision)
 }
 
 /// The settings with what is given in place of what was there.
@@ -81,7 +90,22 @@ fn merged(args: &SetConfigArgs, mut config: PoolConfig) -> PoolConfig {
     put(&mut config.ended_job_limit, args.ended_job_limit);
     put_time(&mut config.output_retention, args.output_retention);
     put(&mut config.event_limit, args.event_limit);
+    put_leases(args.leases(), config.leases.get_or_insert_default());
     config
+}
+
+/// The timings with what is given in place of what was there.
+pub(super) fn put_leases(args: LeaseArgs, leases: &mut LeaseTimings) {
+    for (place, given) in [
+        (&mut leases.heartbeat, args.lease_heartbeat),
+        (&mut leases.stop_after, args.lease_stop_after),
+        (&mut leases.kill_after, args.lease_kill_after),
+        (&mut leases.regrant_after, args.lease_regrant_after),
+    ] {
+        if let Some(given) = given {
+            *place = Some(wire_time(given));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +124,7 @@ mod tests {
             packing: Some(PackingChoice::Spread),
             oversubscribe: vec![(KindChoice::Gpu, 150), (KindChoice::Gpu, 200)],
             automatic_compaction: Some(true),
+            lease_kill_after: Some(std::time::Duration::from_secs(15)),
             ..SetConfigArgs::default()
         };
         let changed = merged(&args, present.clone());
@@ -107,6 +132,7 @@ mod tests {
         assert_eq!(changed.oversubscription, [Oversubscription { kind: CardKind::Gpu.into(), percent: 200 }]);
         assert_eq!(changed.compaction.map(|of| (of.automatic, of.threshold_percent)), Some((true, 50)));
         assert_eq!((changed.job_limit, &changed.job_retention), (present.job_limit, &present.job_retention));
-        assert!(pool_view::config_of_request(Some(&changed)).is_ok());
+        let leases = pool_view::config_of_request(Some(&changed)).expect("it can be taken").leases;
+        assert_eq!((leases.stop_after.as_secs(), leases.kill_after.as_secs()), (9, 15));
     }
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use tessera_agent::AgentConfig;
 use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
@@ -73,12 +73,30 @@ struct ConsensusSection {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TimingsSection {
-    heartbeat: Option<Time>,
-    stop_after: Option<Time>,
-    kill_after: Option<Time>,
-    regrant_after: Option<Time>,
     check: Option<Time>,
     propose: Option<Time>,
+    #[serde(rename = "heartbeat", default)]
+    _heartbeat: OfPool,
+    #[serde(rename = "stop_after", default)]
+    _stop_after: OfPool,
+    #[serde(rename = "kill_after", default)]
+    _kill_after: OfPool,
+    #[serde(rename = "regrant_after", default)]
+    _regrant_after: OfPool,
+}
+
+/// A time that stood in members' files and is a setting of the pool now: whoever still says it here is told where it went.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfPool;
+
+impl<'de> Deserialize<'de> for OfPool {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(D::Error::custom(
+            "the times of leases are settings of the pool, the same for all members: remove them here, and see `tessera pool config \
+             show`, `tessera pool config set --lease-...`, or `tessera cluster init --lease-...` for a new pool (docs/operations.md, \
+             Upgrades, says in which order)",
+        ))
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -131,10 +149,6 @@ impl ServerFile {
         set(&mut config.consensus.max_clock_offset, time(consensus.max_clock_offset));
 
         let timings = &self.timings;
-        set(&mut config.timings.heartbeat, time(timings.heartbeat));
-        set(&mut config.timings.stop_after, time(timings.stop_after));
-        set(&mut config.timings.kill_after, time(timings.kill_after));
-        set(&mut config.timings.regrant_after, time(timings.regrant_after));
         set(&mut config.timings.check, time(timings.check));
         set(&mut config.timings.propose, time(timings.propose));
 
@@ -266,15 +280,15 @@ mod tests {
 
     #[test]
     fn a_file_sets_what_it_says_and_leaves_the_rest() {
-        let file = server("disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\nstop_after = '30s'\n[limits]\nwatches = 9\nrequest_bytes = '9MiB'\n")
+        let file = server("disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\npropose = '30s'\n[limits]\nwatches = 9\nrequest_bytes = '9MiB'\n")
             .expect("good");
         let plain = ServerConfig::new("/data", SocketAddr::from(([127, 0, 0, 1], 1)));
         let mut config = plain.clone();
         file.apply(&mut config);
         assert_eq!(config.disk_reserve_bytes, 1 << 30);
         assert_eq!(config.consensus.heartbeat, Duration::from_millis(100));
-        assert_eq!(config.timings.stop_after, Duration::from_secs(30));
-        assert_eq!(config.timings.kill_after, plain.timings.kill_after);
+        assert_eq!(config.timings.propose, Duration::from_secs(30));
+        assert_eq!(config.timings.check, plain.timings.check);
         assert_eq!((config.limits.watches, config.limits.request_bytes), (9, 9 << 20));
         assert_eq!(config.limits.log_streams, plain.limits.log_streams);
         assert_eq!(config.consensus.mailbox, plain.consensus.mailbox);
@@ -284,10 +298,19 @@ mod tests {
     fn errors_name_line_and_column() {
         let error = |text: &str| server(text).expect_err("refused").to_string();
         assert!(error("data_dir = 'x'\nlitsen = 1\n").contains("server.toml:2:1: unknown field `litsen`"));
-        assert!(error("[timings]\nheartbeat = '2 sheep'\n").contains("server.toml:2:13: `2 sheep` is no duration"));
+        assert!(error("[timings]\ncheck = '2 sheep'\n").contains("server.toml:2:9: `2 sheep` is no duration"));
         assert!(error("disk_reserve = -1\n").contains("server.toml:1:16: a size is not negative"));
         assert!(error("listen = 'nowhere'\n").contains("server.toml:1:10"));
         assert!(error("data_dir = \n").contains("server.toml:1:"));
+    }
+
+    #[test]
+    fn times_that_went_to_the_pool_are_refused_with_the_way_there() {
+        for field in ["heartbeat", "stop_after", "kill_after", "regrant_after"] {
+            let refused = server(&format!("[timings]\n{field} = '20s'\n")).expect_err("refused").to_string();
+            assert!(refused.contains("server.toml:2:"), "{refused}");
+            assert!(refused.contains("pool config set --lease-") && refused.contains("Upgrades"), "{refused}");
+        }
     }
 
     #[test]

@@ -170,8 +170,8 @@ mod tests {
         }
         let good = "data_dir = '/d'\nlisten = '0.0.0.0:7400'\nadvertise = 'm1.example:7400'";
         assert!(configured(&ServerArgs::default(), &file(good)).is_ok());
-        let timings = refused("data_dir = '/d'\n[timings]\nheartbeat = '8s'");
-        assert!(timings.to_string().contains("three heartbeats"), "{timings}");
+        let timings = refused("data_dir = '/d'\n[timings]\ncheck = '8s'");
+        assert!(timings.to_string().contains("at most a second"), "{timings}");
         assert_eq!(timings.exit, Exit::Usage);
     }
 }

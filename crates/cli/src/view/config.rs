@@ -63,10 +63,22 @@ pub struct ConfigView {
     pub first_master_port: u32,
     /// Number of such ports.
     pub master_ports: u32,
+    /// How often agents send heartbeats.
+    pub lease_heartbeat_seconds: Option<f64>,
+    /// Age of a lease at which workers are told to stop.
+    pub lease_stop_after_seconds: Option<f64>,
+    /// Age of a lease by which workers are killed.
+    pub lease_kill_after_seconds: Option<f64>,
+    /// Silence after which a node is lost and its blocks are granted again.
+    pub lease_regrant_after_seconds: Option<f64>,
+    /// The same at present: longer while leases may run that were granted before the timings were changed.
+    pub lease_regrant_ceiling_seconds: Option<f64>,
 }
 
-impl From<v1::PoolConfig> for ConfigView {
-    fn from(config: v1::PoolConfig) -> Self {
+impl From<v1::GetPoolConfigResponse> for ConfigView {
+    fn from(answer: v1::GetPoolConfigResponse) -> Self {
+        let config = answer.config.unwrap_or_default();
+        let leases = config.leases.unwrap_or_default();
         let (compaction, limits) = (config.compaction.unwrap_or_default(), config.limits.unwrap_or_default());
         Self {
             block_tflops: tflops(config.block_milli_tflops),
@@ -84,8 +96,8 @@ impl From<v1::PoolConfig> for ConfigView {
             output_retention_seconds: seconds(config.output_retention.as_ref()),
             request_retention_seconds: seconds(config.request_retention.as_ref()),
             request_limit: config.request_limit,
-            request_ids: 0,
-            request_floor: None,
+            request_ids: answer.request_ids,
+            request_floor: super::time::text(answer.request_floor.as_ref()),
             event_limit: config.event_limit,
             history_limit: limits.events,
             spec_bytes: limits.spec_bytes,
@@ -94,18 +106,11 @@ impl From<v1::PoolConfig> for ConfigView {
             card_limit: limits.cards,
             first_master_port: config.first_master_port,
             master_ports: config.master_ports,
-        }
-    }
-}
-
-impl ConfigView {
-    /// What a member answered.
-    #[must_use]
-    pub fn answered(answer: v1::GetPoolConfigResponse) -> Self {
-        Self {
-            request_ids: answer.request_ids,
-            request_floor: super::time::text(answer.request_floor.as_ref()),
-            ..Self::from(answer.config.unwrap_or_default())
+            lease_heartbeat_seconds: seconds(leases.heartbeat.as_ref()),
+            lease_stop_after_seconds: seconds(leases.stop_after.as_ref()),
+            lease_kill_after_seconds: seconds(leases.kill_after.as_ref()),
+            lease_regrant_after_seconds: seconds(leases.regrant_after.as_ref()),
+            lease_regrant_ceiling_seconds: seconds(answer.regrant_ceiling.as_ref()),
         }
     }
 }
@@ -141,6 +146,17 @@ impl Detail for ConfigView {
         out.line("queues", format!("{} at most", self.queue_limit));
         let last = self.first_master_port.saturating_add(self.master_ports).saturating_sub(1);
         out.line("ports of workers", format!("{} to {last}", self.first_master_port));
+        out.line("heartbeats", format!("every {}", time(self.lease_heartbeat_seconds)));
+        let (stop, kill) = (time(self.lease_stop_after_seconds), time(self.lease_kill_after_seconds));
+        let regrant = time(self.lease_regrant_after_seconds);
+        out.line(
+            "leases",
+            format!("work stops after {stop}, is killed after {kill}, blocks are granted again after {regrant}"),
+        );
+        if self.lease_regrant_ceiling_seconds > self.lease_regrant_after_seconds {
+            let ceiling = time(self.lease_regrant_ceiling_seconds);
+            out.line("longer leases", format!("may run: blocks are granted again after {ceiling} for now"));
+        }
     }
 
     fn name(&self) -> String {

@@ -7,12 +7,16 @@
 //! Why a new leader need not know what earlier ones granted: a lease is granted only after a quorum confirmed the leader
 //! after the heartbeat had arrived. A majority elected the new leader later than that, so every lease of an earlier leader counts
 //! from a moment before the election, and is over when the full time has passed since the new leader won.
+//!
+//! The full time is the ledger's *ceiling*, not the timings in force: leases are granted from committed timings only, those
+//! can be changed, and leases that were granted before run on ([`tessera_ledger::LeaseCeiling`]). A leader that has waited for as
+//! long as the ceiling says since it applied the change has it lowered: see [`Leases::settled`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use planted::Bug;
-use tessera_ledger::{Epoch, NodeId, NodeState, State};
+use tessera_ledger::{Epoch, LeaseTimings, NodeId, NodeState, Revision, State};
 use tokio::time::Instant;
 
 /// Why a heartbeat is not answered by a lease.
@@ -46,16 +50,25 @@ struct Entry {
 pub(crate) struct Leases {
     /// When this leader won.
     began: Instant,
-    regrant_after: Duration,
+    /// The change of the timings that was seen last, and since when: whatever was granted under earlier ones counts from before.
+    change: Option<(Revision, Instant)>,
     nodes: BTreeMap<NodeId, Entry>,
 }
 
+/// How long after it was heard last the leases that any leader may have granted to a node are over, work included.
+fn full_time(state: &State) -> Duration {
+    if planted::is(Bug::CeilingIgnored) {
+        return state.config().leases.regrant_after;
+    }
+    state.lease_ceiling().regrant_after
+}
+
 impl Leases {
-    /// The table of a leader that won at `began`.
-    pub fn new(began: Instant, regrant_after: Duration) -> Self {
-        let unheard_since = began.checked_sub(regrant_after).filter(|_| planted::is(Bug::NewLeaderDoesNotWait));
+    /// The table of a leader that won at `began`, when the ledger was at `state`.
+    pub fn new(began: Instant, state: &State) -> Self {
+        let unheard_since = began.checked_sub(full_time(state)).filter(|_| planted::is(Bug::NewLeaderDoesNotWait));
         let began = unheard_since.unwrap_or(began);
-        Self { began, regrant_after, nodes: BTreeMap::new() }
+        Self { began, change: None, nodes: BTreeMap::new() }
     }
 
     fn entry(&mut self, node: NodeId) -> &mut Entry {
@@ -74,26 +87,43 @@ impl Leases {
         self.nodes.get(&node).map_or(self.began, |entry| entry.heard_at)
     }
 
-    /// Whether the node may be granted a lease for a heartbeat that arrived at `heard_at`. `state` must have been read
-    /// while this table is held: what was declared lost before shows in it.
-    pub fn grant(&mut self, node: NodeId, heard_at: Instant, state: &State) -> Result<(), Withheld> {
+    /// Whether the node may be granted a lease for a heartbeat that arrived at `heard_at`, and under which timings. `state` must
+    /// have been read while this table is held: what was declared lost before shows in it, and timings that this leader has seen
+    /// replaced are granted no more.
+    pub fn grant(&mut self, node: NodeId, heard_at: Instant, state: &State) -> Result<LeaseTimings, Withheld> {
         let ready = state.node(node).is_some_and(|node| node.state == NodeState::Ready);
         if !ready || self.entry(node).condemned.is_some() {
             return Err(Withheld::Lost);
         }
         self.heard(node, heard_at);
-        Ok(())
+        Ok(state.config().leases)
     }
 
-    /// Whether every lease that any leader may have granted to the node is over, work included.
-    pub fn is_over(&self, node: NodeId, now: Instant) -> bool {
-        now.saturating_duration_since(self.last_heard(node)) >= self.regrant_after
+    /// Whether every lease that any leader may have granted to the node is over, work included. `state` must have been read while
+    /// this table is held: what was granted before was granted under timings that it knows.
+    pub fn is_over(&self, node: NodeId, now: Instant, state: &State) -> bool {
+        now.saturating_duration_since(self.last_heard(node)) >= full_time(state)
+    }
+
+    /// The change of the timings of which it is certain by now that every lease from before it is over, if nobody has said so
+    /// yet: this leader has led, and has granted nothing but the timings in force, for as long as the longest lease. `state` must
+    /// have been read while this table is held.
+    pub fn settled(&mut self, now: Instant, state: &State) -> Option<Revision> {
+        let ceiling = state.lease_ceiling();
+        if ceiling.regrant_after == state.config().leases.regrant_after {
+            return None;
+        }
+        let since = match self.change {
+            Some((change, since)) if change == ceiling.changed_at => since,
+            _ => self.change.insert((ceiling.changed_at, now)).1,
+        };
+        (now.saturating_duration_since(since) >= ceiling.regrant_after).then_some(ceiling.changed_at)
     }
 
     /// Condemns the node if its lease is over; answers whether it is condemned now. Once condemned it stays so, even if it is
     /// heard again, until it is spared: its loss may be in the log already.
-    pub fn condemn(&mut self, node: NodeId, epoch: Epoch, now: Instant) -> bool {
-        if self.is_over(node, now) {
+    pub fn condemn(&mut self, node: NodeId, epoch: Epoch, now: Instant, state: &State) -> bool {
+        if self.is_over(node, now, state) {
             self.entry(node).condemned.get_or_insert(epoch);
         }
         self.condemned_in(node).is_some()
@@ -112,55 +142,5 @@ impl Leases {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::Ledger;
-
-    const REGRANT: Duration = Duration::from_secs(20);
-
-    fn table() -> (Leases, Ledger, NodeId) {
-        let mut ledger = Ledger::default();
-        let node = ledger.node("a", &[10]);
-        (Leases::new(Instant::now(), REGRANT), ledger, node)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_new_leader_waits_the_full_time_since_it_won() {
-        let (leases, _, node) = table();
-        let won = Instant::now();
-        assert!(!leases.is_over(node, won + REGRANT - Duration::from_millis(1)));
-        assert!(leases.is_over(node, won + REGRANT));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_heard_moves_the_end_and_never_back() {
-        let (mut leases, _, node) = table();
-        let won = Instant::now();
-        leases.heard(node, won + Duration::from_secs(5));
-        leases.heard(node, won + Duration::from_secs(3));
-        assert!(!leases.is_over(node, won + REGRANT + Duration::from_secs(4)));
-        assert!(leases.is_over(node, won + REGRANT + Duration::from_secs(5)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_condemned_node_gets_no_lease_until_the_ledger_has_answered() {
-        let (mut leases, mut ledger, node) = table();
-        let late = Instant::now() + REGRANT;
-        assert!(!leases.condemn(node, Epoch(1), late - Duration::from_secs(1)), "its lease may still run");
-        assert_eq!(leases.grant(node, late, &ledger.state), Ok(()));
-        let later = late + REGRANT;
-        assert!(leases.condemn(node, Epoch(1), later));
-        assert_eq!(leases.grant(node, later, &ledger.state), Err(Withheld::Lost), "its loss may be in the log");
-        leases.heard(node, later);
-        assert!(leases.condemn(node, Epoch(1), later), "it stays condemned even when it is heard");
-        ledger.lose(node);
-        leases.spare(node);
-        assert_eq!(leases.grant(node, later, &ledger.state), Err(Withheld::Lost), "now the ledger says so");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unknown_node_gets_no_lease() {
-        let (mut leases, ledger, _) = table();
-        assert_eq!(leases.grant(NodeId(9), Instant::now(), &ledger.state), Err(Withheld::Lost));
-    }
-}
+#[path = "leases_tests.rs"]
+mod tests;

@@ -55,7 +55,7 @@ pub(super) fn look(
         // A leader that suspects itself believes an operator: a node that is drained and silent is given up all the same.
         let believed = !suspected || node.eligibility == Eligibility::Draining;
         let known = leases.condemned_in(node.id).is_some();
-        if believed && !known && leases.condemn(node.id, node.epoch, now) {
+        if believed && !known && leases.condemn(node.id, node.epoch, now, state) {
             condemned.push((node.id, node.epoch));
         }
     }
@@ -68,7 +68,6 @@ mod tests {
     use crate::fixture::Ledger;
 
     const SILENT: Duration = Duration::from_secs(9);
-    const REGRANT: Duration = Duration::from_secs(20);
 
     struct Stage {
         ledger: Ledger,
@@ -82,7 +81,8 @@ mod tests {
             let mut ledger = Ledger::default();
             let nodes = (0..nodes).map(|number| ledger.node(&format!("n{number}"), &[10])).collect();
             let began = Instant::now();
-            Self { ledger, leases: Leases::new(began, REGRANT), nodes, began }
+            let leases = Leases::new(began, &ledger.state);
+            Self { ledger, leases, nodes, began }
         }
 
         fn hear(&mut self, nodes: &[usize], seconds: u64) {

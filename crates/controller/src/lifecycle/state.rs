@@ -25,6 +25,8 @@ pub(super) enum Duty {
     Advance(MoveId, MovePhase),
     /// A job ran longer than its time limit and its agent did not stop it.
     Expire(JobId),
+    /// Leases of before a change of their timings are over.
+    Settle(Revision),
     /// Time passes.
     Tick,
 }
@@ -100,6 +102,7 @@ impl Lifecycle {
             Event::Look { now, log_now } => {
                 self.looked_at = Some(now);
                 self.look_at_nodes(state, leases, now, log_now, &mut effects);
+                self.look_at_leases(state, leases, now, &mut effects);
                 if self.limits_due.is_none_or(|due| due <= now) {
                     self.limits_due = Some(now + LIMITS);
                     self.look_at_limits(state, now, &mut effects);
@@ -135,7 +138,7 @@ impl Lifecycle {
         effects: &mut Vec<Effect>,
     ) {
         let Finding { silent, suspected, condemned } =
-            loss::look(state, leases, now, log_now, self.timings.stop_after, &self.mass_loss);
+            loss::look(state, leases, now, log_now, state.config().leases.stop_after, &self.mass_loss);
         if suspected && !self.suspected {
             tracing::error!(
                 silent,
@@ -148,6 +151,14 @@ impl Lifecycle {
         for (node, epoch) in condemned {
             tracing::warn!(%node, epoch = epoch.0, "a node was silent until its lease was over: it is declared lost");
             self.propose(Duty::Lose(node, epoch), Command::NodeLost { node, epoch }, NAME, effects);
+        }
+    }
+
+    /// Blocks are kept for as long as leases of before a change of their timings may run, and no longer.
+    fn look_at_leases(&mut self, state: &State, leases: &mut Leases, now: Instant, effects: &mut Vec<Effect>) {
+        if let Some(changed_at) = leases.settled(now, state) {
+            tracing::info!(%changed_at, "every lease of before the timings were changed is over");
+            self.propose(Duty::Settle(changed_at), Command::SettleLeases { changed_at }, NAME, effects);
         }
     }
 
@@ -220,7 +231,8 @@ impl Lifecycle {
     fn is_there(&self, state: &State, leases: &Leases, target: AllocationId) -> bool {
         let silent = |node: NodeId| {
             let heard = leases.last_heard(node);
-            self.looked_at.is_some_and(|now| now.saturating_duration_since(heard) > self.timings.stop_after)
+            let silent_after = state.config().leases.stop_after;
+            self.looked_at.is_some_and(|now| now.saturating_duration_since(heard) > silent_after)
         };
         let healthy =
             |slice: &Slice| state.card(slice.card).is_some_and(|card| card.description.health == CardHealth::Healthy);

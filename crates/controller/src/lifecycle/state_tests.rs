@@ -1,8 +1,8 @@
 //! What the lifecycle actor does, event by event.
 
 use tessera_ledger::{
-    Allocation, BlockCount, BlockIndex, CardId, Isolation, JobSpec, Mebibytes, Observation, Outcome, PlanPart,
-    PlannedWorker, Slice,
+    Allocation, BlockCount, BlockIndex, CardId, Isolation, JobSpec, LeaseTimings, Mebibytes, Observation, Outcome,
+    PlanPart, PlannedWorker, PoolConfig, Slice,
 };
 
 use super::*;
@@ -19,8 +19,8 @@ impl Stage {
     fn new(ledger: Ledger) -> Self {
         let (timings, began) = (Timings::default(), Instant::now());
         Self {
+            leases: Leases::new(began, &ledger.state),
             ledger,
-            leases: Leases::new(began, timings.regrant_after),
             actor: Lifecycle::new(timings, MassLoss::default()),
             began,
         }
@@ -97,7 +97,7 @@ async fn a_node_that_registered_meanwhile_is_not_lost() {
     assert!(!effects.contains(&Effect::CountLost), "the ledger refused the stale epoch");
     assert!(stage.ledger.state.is_ready(node));
     let state = stage.ledger.shared();
-    assert_eq!(stage.leases.grant(node, stage.began + Duration::from_secs(21), &state), Ok(()));
+    assert_eq!(stage.leases.grant(node, stage.began + Duration::from_secs(21), &state), Ok(LeaseTimings::default()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +129,7 @@ async fn a_loss_that_was_never_proposed_spares_the_node() {
     stage.leases.heard(node, stage.began + Duration::from_secs(20));
     stage.on(Event::Answered(duty, Err(ProposeError::Consensus(Cause::Unavailable))));
     let state = stage.ledger.shared();
-    assert_eq!(stage.leases.grant(node, stage.began + Duration::from_secs(20), &state), Ok(()));
+    assert_eq!(stage.leases.grant(node, stage.began + Duration::from_secs(20), &state), Ok(LeaseTimings::default()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,4 +303,26 @@ async fn time_passes_in_a_quiet_ledger_only_while_something_can_be_forgotten() {
     assert_eq!(heard(&mut stage, 41), [], "something has just happened");
     assert_eq!(heard(&mut stage, 60), []);
     assert_eq!(heard(&mut stage, 71), [Duty::Tick]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ceiling_is_lowered_once_when_every_lease_of_before_a_change_is_over() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let shorter = LeaseTimings { regrant_after: Duration::from_secs(15), ..LeaseTimings::default() };
+    let config = PoolConfig { leases: shorter, ..ledger.state.config().clone() };
+    ledger.apply(Command::SetConfig { config, expected: None });
+    let mut stage = Stage::new(ledger);
+    let duties = |effects: &[Effect]| proposals(effects).into_iter().map(|(duty, _)| duty).collect::<Vec<_>>();
+    for seconds in [0, 10, 19] {
+        stage.leases.heard(node, stage.began + Duration::from_secs(seconds));
+        assert_eq!(duties(&stage.look(seconds)), []);
+    }
+    let effects = stage.look(20);
+    let changed_at = stage.ledger.state.lease_ceiling().changed_at;
+    assert_eq!(duties(&effects), [Duty::Settle(changed_at)]);
+    assert_eq!(duties(&stage.look(21)), [], "it is under way");
+    stage.commit(effects);
+    assert_eq!(stage.ledger.state.lease_ceiling().regrant_after, shorter.regrant_after);
+    assert_eq!(duties(&stage.look(22)), []);
 }

@@ -9,7 +9,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use planted::Bug;
 use tessera_api::Refusal;
 use tessera_api::v1::{CardSample, ErrorReason, SessionRequest, SessionResponse};
-use tessera_ledger::{CardId, NodeId, Request};
+use tessera_ledger::{CardId, LeaseTimings, NodeId, Request};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{Status, Streaming};
@@ -39,7 +39,7 @@ pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming
     let span = tracing::info_span!("session", number = seat.number, term = reign.term.0, node = tracing::field::Empty);
     let identity = pool.consensus().identity().cluster.as_str().to_owned();
     let shell = Shell {
-        core: Session::new(reign.term, &identity, pool.config().timings),
+        core: Session::new(reign.term, &identity),
         node: None,
         pending: FuturesUnordered::new(),
         pool,
@@ -87,7 +87,7 @@ impl Shell {
                 message = incoming.message() => match message {
                     Ok(Some(request)) => match messages::read(request) {
                         Ok(heard) => {
-                            silent_at = Instant::now() + self.pool.config().timings.kill_after;
+                            silent_at = Instant::now() + self.leases().kill_after;
                             self.note_heard(&heard);
                             Event::Heard(heard)
                         }
@@ -110,6 +110,10 @@ impl Shell {
         }
     }
 
+    fn leases(&self) -> LeaseTimings {
+        self.pool.view().current().config().leases
+    }
+
     fn note_heard(&self, heard: &Heard) {
         let Some(node) = self.node else { return };
         let now = Instant::now();
@@ -125,7 +129,8 @@ impl Shell {
             Effect::Propose(step, requests) => self.propose(step, requests),
             Effect::Outlive(node) => {
                 let leases = self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner);
-                let over = leases.is_over(node, Instant::now());
+                // Read while the table is held: see `Leases::is_over`.
+                let over = leases.is_over(node, Instant::now(), &self.pool.view().current());
                 self.pending.push(std::future::ready(Event::Outlived(over)).boxed());
             }
             Effect::Meet(node) => return self.meet(node),
@@ -197,7 +202,7 @@ impl Shell {
         let (pool, reign) = (self.pool.clone(), Arc::clone(&self.reign));
         let confirmed = async move {
             let heard_at = Instant::now();
-            let deadline = heard_at + pool.config().timings.stop_after;
+            let deadline = heard_at + pool.view().current().config().leases.stop_after;
             let trusted = planted::is(Bug::LeaseWithoutQuorum);
             let confirmed = if trusted { Ok(reign.term) } else { pool.consensus().confirm_leadership(deadline).await };
             let granted = match confirmed {
@@ -210,7 +215,7 @@ impl Shell {
                 Ok(_) | Err(_) => Err(Withheld::Unconfirmed),
             };
             match granted {
-                Ok(()) => pool.metrics().lease_granted(),
+                Ok(_) => pool.metrics().lease_granted(),
                 Err(withheld) => pool.metrics().lease_withheld(withheld.name()),
             }
             Event::Leased(heartbeat, granted)

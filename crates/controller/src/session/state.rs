@@ -9,13 +9,12 @@ use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason, SessionResponse};
 use tessera_consensus::Term;
 use tessera_ledger::wire::{WireEnum as _, duration_to_wire};
-use tessera_ledger::{Command, NodeId, NodeState, Outcome, Rejection, Request, State};
+use tessera_ledger::{Command, LeaseTimings, NodeId, NodeState, Outcome, Rejection, Request, State};
 
 use super::book::OrderBook;
 use super::concern::Concern;
 use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
 use super::news::{known_as, news};
-use crate::config::Timings;
 use crate::lifecycle::leases::Withheld;
 use crate::pool::{Committed, ProposeError};
 
@@ -35,8 +34,8 @@ pub(crate) enum Event {
     Heard(Heard),
     /// What the session proposed is committed, or is not.
     Proposed(Step, Result<Vec<Committed>, ProposeError>),
-    /// Whether the heartbeat may be answered by a lease.
-    Leased(Heartbeat, Result<(), Withheld>),
+    /// Whether the heartbeat may be answered by a lease, and under which timings.
+    Leased(Heartbeat, Result<LeaseTimings, Withheld>),
     /// The ledger changed for this node.
     Changed(Concern),
     /// Whether every lease of the node's earlier boot is over.
@@ -101,7 +100,6 @@ enum Phase {
 pub(crate) struct Session {
     term: Term,
     cluster: String,
-    timings: Timings,
     phase: Phase,
     greeting: Option<Box<Greeting>>,
     /// What its agent was ordered, and what it says is there.
@@ -118,11 +116,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session with a leader of this term of this pool.
-    pub fn new(term: Term, cluster: &str, timings: Timings) -> Self {
+    pub fn new(term: Term, cluster: &str) -> Self {
         Self {
             term,
             cluster: cluster.to_owned(),
-            timings,
             phase: Phase::Opening,
             greeting: None,
             book: OrderBook::default(),
@@ -165,8 +162,8 @@ impl Session {
             Event::Proposed(step, result) => self.proposed(step, result, state, effects),
             Event::Leased(heartbeat, granted) => {
                 self.confirming = false;
-                if granted.is_ok() {
-                    effects.push(self.grant(heartbeat));
+                if let Ok(timings) = granted {
+                    effects.push(self.grant(heartbeat, &timings));
                 }
                 Ok(())
             }
@@ -273,7 +270,7 @@ impl Session {
             node_id: node.0,
             term: self.term.0,
             cluster_id: self.cluster.clone(),
-            heartbeat_interval: Some(duration_to_wire(self.timings.heartbeat)),
+            heartbeat_interval: Some(duration_to_wire(config.leases.heartbeat)),
             reference_precision: config.reference_precision.to_wire(),
             block_milli_tflops: config.block_size.0,
         })));
@@ -447,14 +444,15 @@ impl Session {
     }
 
     /// The lease that answers a heartbeat: it counts from the moment the agent sent it.
-    fn grant(&self, heartbeat: Heartbeat) -> Effect {
+    fn grant(&self, heartbeat: Heartbeat, timings: &LeaseTimings) -> Effect {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         send(Message::LeaseGrant(v1::LeaseGrant {
             heartbeat_sequence: heartbeat.sequence,
             sent_at_boottime_ms: heartbeat.sent_at_boottime_ms,
-            stop_after_ms: millis(self.timings.stop_after),
-            kill_after_ms: millis(self.timings.kill_after),
+            stop_after_ms: millis(timings.stop_after),
+            kill_after_ms: millis(timings.kill_after),
             term: self.term.0,
+            heartbeat_interval: Some(duration_to_wire(timings.heartbeat)),
         }))
     }
 }

@@ -55,7 +55,7 @@ impl Stage {
 }
 
 fn session() -> Session {
-    Session::new(TERM, "pool", Timings::default())
+    Session::new(TERM, "pool")
 }
 
 fn greeting(name: &str, workers: Vec<Sighting>) -> Greeting {
@@ -228,10 +228,11 @@ fn no_lease_without_a_quorum_that_confirmed_after_the_heartbeat() {
     assert_eq!(effects, [Effect::Confirm(node, first)], "nothing is granted before the confirmation");
     stage.beat(2);
     assert_eq!(stage.beat(3), [], "one confirmation at a time");
-    let effects = stage.on(Event::Leased(first, Ok(())));
+    let effects = stage.on(Event::Leased(first, Ok(LeaseTimings::default())));
     let third = Heartbeat { sequence: 3, sent_at_boottime_ms: 3000 };
     assert!(effects.contains(&Effect::Confirm(node, third)), "of those that waited, the newest counts");
     let grant = leases(&effects).pop().expect("the confirmed heartbeat is answered");
+    assert_eq!(grant.heartbeat_interval.map(|every| every.seconds), Some(2));
     assert_eq!((grant.heartbeat_sequence, grant.sent_at_boottime_ms, grant.term), (1, 1000, 7));
     assert_eq!((grant.stop_after_ms, grant.kill_after_ms), (9_000, 12_000));
     let effects = stage.on(Event::Leased(third, Err(Withheld::Unconfirmed)));

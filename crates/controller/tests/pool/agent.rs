@@ -30,6 +30,9 @@ struct Memory {
     starts: Vec<u64>,
     stops: Vec<(u64, StopCause)>,
     leases: usize,
+    /// When the longest lease is over that was granted: its workers are killed by then.
+    killed_by: Option<Instant>,
+    heartbeat: Option<Duration>,
     cut: bool,
     cluster: String,
     highest_term: u64,
@@ -92,6 +95,16 @@ impl FakeAgent {
         held(&self.memory).leases
     }
 
+    /// By when work here is killed, by the leases that were granted.
+    pub fn killed_by(&self) -> Option<Instant> {
+        held(&self.memory).killed_by
+    }
+
+    /// How often it was told to send heartbeats, last.
+    pub fn heartbeat(&self) -> Option<Duration> {
+        held(&self.memory).heartbeat
+    }
+
     /// Workers that are not forgotten.
     pub fn workers(&self) -> usize {
         held(&self.memory).workers.len()
@@ -151,7 +164,7 @@ impl Task {
         loop {
             let said = tokio::select! {
                 response = told.message() => match response {
-                    Ok(Some(response)) => response.message.map(|message| self.follow(message)).unwrap_or_default(),
+                    Ok(Some(response)) => response.message.map(|message| self.follow(message, began)).unwrap_or_default(),
                     Ok(None) | Err(_) => return,
                 },
                 _ = beats.tick() => {
@@ -185,16 +198,20 @@ impl Task {
     }
 
     /// Does what it is told and answers what it then has to say.
-    fn follow(&self, message: Told) -> Vec<Said> {
+    fn follow(&self, message: Told, began: Instant) -> Vec<Said> {
         let mut memory = held(&self.memory);
         match message {
             Told::Welcome(welcome) => {
                 memory.cluster = welcome.cluster_id;
                 memory.highest_term = welcome.term;
+                memory.heartbeat = welcome.heartbeat_interval.and_then(|every| every.try_into().ok());
                 return Vec::new();
             }
-            Told::LeaseGrant(_) => {
+            Told::LeaseGrant(grant) => {
                 memory.leases += 1;
+                let killed_by = began + Duration::from_millis(grant.sent_at_boottime_ms + grant.kill_after_ms);
+                memory.killed_by = memory.killed_by.max(Some(killed_by));
+                memory.heartbeat = grant.heartbeat_interval.and_then(|every| every.try_into().ok());
                 return Vec::new();
             }
             // Every report names every worker until it is forgotten, so acknowledgements change nothing here.

@@ -8,7 +8,7 @@ mod past;
 use std::time::Duration;
 
 use agent::{FakeAgent, first_hello};
-use members::{Members, eventually, job};
+use members::{Members, eventually, job, leases};
 use tessera_api::error::{LEADER_ADDRESS, reason_of};
 use tessera_api::v1::agent_service_client::AgentServiceClient;
 use tessera_api::v1::session_request::Message;
@@ -17,6 +17,7 @@ use tessera_api::v1::{self, ErrorReason, JobState, NodeState, SessionRequest, St
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tessera_store::rocks::{self, RocksOptions};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tonic_types::StatusExt as _;
@@ -99,6 +100,58 @@ async fn a_lost_nodes_work_is_retried_elsewhere_and_the_node_returns_when_it_has
         agent.finish(id);
         agent.stop();
     }
+    members.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_leader_grants_nothing_again_before_a_lease_of_before_timings_were_shortened_is_over() {
+    let mut members = Members::start().await;
+    members.set_leases(leases(3)).await;
+    let agents = ["a", "b", "c"].map(|name| FakeAgent::start(name, 10, members.addresses()));
+    members.wait_for_nodes(3).await;
+    let id = members.submit(job(10)).await;
+    members.wait_for(id, JobState::Running).await;
+    let first = agents.iter().position(|agent| agent.starts(id) == 1).expect("one of them runs it");
+    eventually("a lease is granted", || async { agents[first].leases() > 0 }).await;
+
+    // The node falls silent under a long lease, the timings are shortened, and nobody is left who granted it.
+    agents[first].cut(true);
+    let killed_by = agents[first].killed_by().expect("a lease was granted");
+    members.set_leases(leases(1)).await;
+    members.stop_leader().await;
+    assert_eq!(members.regrant_ceiling().await, leases(3).regrant_after);
+    eventually("another node runs it", || async {
+        agents.iter().enumerate().any(|(place, agent)| place != first && agent.starts(id) == 1)
+    })
+    .await;
+    assert!(Instant::now() >= killed_by, "its work may still run for {:?}", killed_by - Instant::now());
+
+    eventually("nobody waits for long leases any more", || async {
+        members.regrant_ceiling().await == leases(1).regrant_after
+    })
+    .await;
+    for agent in agents {
+        agent.finish(id);
+        agent.stop();
+    }
+    members.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_learn_of_changed_timings_within_their_session() {
+    let members = Members::start().await;
+    let agent = FakeAgent::start("a", 10, members.addresses());
+    members.wait_for_nodes(1).await;
+    let id = members.submit(job(4)).await;
+    members.wait_for(id, JobState::Running).await;
+    eventually("a lease is granted", || async { agent.leases() > 0 }).await;
+    assert_eq!(agent.heartbeat(), Some(Duration::from_millis(100)));
+    members.set_leases(tessera_ledger::LeaseTimings { heartbeat: Duration::from_millis(200), ..leases(2) }).await;
+    eventually("it is told", || async { agent.heartbeat() == Some(Duration::from_millis(200)) }).await;
+    assert_eq!((members.state(id).await, agent.starts(id)), (JobState::Running, 1));
+    agent.finish(id);
+    members.wait_for(id, JobState::Completed).await;
+    agent.stop();
     members.stop().await;
 }
 

@@ -12,8 +12,10 @@ use tessera_api::v1::pool_service_client::PoolServiceClient;
 use tessera_api::v1::{self, JobState, NodeState};
 use tessera_consensus::{SystemClock, TcpDialer};
 use tessera_controller::RunError;
-use tessera_controller::config::{ServerConfig, Timings};
+use tessera_controller::config::ServerConfig;
 use tessera_controller::member::{Ground, run_on};
+use tessera_ledger::LeaseTimings;
+use tessera_ledger::wire::{duration_from_wire, leases_to_wire};
 use tessera_store::Store;
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -61,21 +63,20 @@ pub struct Members {
     members: Vec<Member>,
 }
 
-fn timings() -> Timings {
-    Timings {
+/// Short leases, for tests, so many times as long.
+pub fn leases(factor: u32) -> LeaseTimings {
+    LeaseTimings {
         heartbeat: Duration::from_millis(100),
-        stop_after: Duration::from_millis(1_500),
-        kill_after: Duration::from_millis(2_000),
-        regrant_after: Duration::from_millis(3_000),
-        check: Duration::from_millis(50),
-        ..Timings::default()
+        stop_after: Duration::from_millis(1_500) * factor,
+        kill_after: Duration::from_millis(2_000) * factor,
+        regrant_after: Duration::from_millis(3_000) * factor,
     }
 }
 
 /// Settings for tests: short times, small outboxes, and no reserve on the disk.
 fn settings(listen: SocketAddr) -> ServerConfig {
     let mut config = ServerConfig::new("unused", listen);
-    config.timings = timings();
+    config.timings.check = Duration::from_millis(50);
     config.disk_reserve_bytes = 0;
     config.session_outbox = 16;
     config
@@ -136,7 +137,34 @@ impl Members {
         };
         let channel = members.channel(0);
         ClusterServiceClient::new(channel).initialize_cluster(request).await.expect("all three wait for this");
+        members.set_leases(leases(1)).await;
         members
+    }
+
+    async fn config(&self) -> v1::GetPoolConfigResponse {
+        let get = |channel| async move {
+            PoolServiceClient::new(channel).get_pool_config(v1::GetPoolConfigRequest::default()).await
+        };
+        self.call(get).await.into_inner()
+    }
+
+    /// Changes for how long leases are granted.
+    pub async fn set_leases(&self, leases: LeaseTimings) {
+        let config = self.config().await.config.expect("there are settings");
+        let config = v1::PoolConfig { leases: Some(leases_to_wire(&leases)), ..config };
+        let request_id = uuid::Uuid::new_v4().to_string();
+        let request = v1::SetPoolConfigRequest { request_id, config: Some(config), expected: None };
+        let set = |channel| {
+            let request = request.clone();
+            async move { PoolServiceClient::new(channel).set_pool_config(request).await }
+        };
+        self.call(set).await;
+    }
+
+    /// How long a silent node's blocks are kept at present.
+    pub async fn regrant_ceiling(&self) -> Duration {
+        let ceiling = self.config().await.regrant_ceiling.expect("it is always said");
+        duration_from_wire("regrant_ceiling", &ceiling).expect("it is no negative time")
     }
 
     /// Where the members listen that still run.

@@ -8,6 +8,7 @@ mod derived;
 mod grant;
 mod host;
 mod jobs;
+mod leases;
 mod moves;
 mod nodes;
 mod offer;
@@ -143,6 +144,7 @@ impl State {
             Command::CommitPlan { plan } => Ok(self.commit_plan(plan)),
             Command::ReportWorkers { node, reports } => self.report_workers(*node, reports),
             Command::AdvanceMove { id, from, proceed } => self.advance_move(*id, *from, *proceed),
+            Command::SettleLeases { changed_at } => self.settle_leases(*changed_at),
             Command::Tick => Ok(Outcome::Done),
         }
     }

@@ -188,6 +188,7 @@ impl State {
         }
         let same_offers = config.oversubscription == self.config.oversubscription;
         let old_half_life = half_life(&self.config);
+        self.raise_lease_ceiling(&config.leases);
         self.config = Arc::new(config.clone());
         if half_life(config) != old_half_life {
             self.rescale_past_use(old_half_life);

@@ -11,6 +11,7 @@ use crate::card::CardKind;
 use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
 use crate::host::HostCapacity;
 use crate::job::Packing;
+use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::{QueueAmount, QueueSettings};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
@@ -22,6 +23,12 @@ const ABSENT_COMPACTION: CompactionPolicy =
     CompactionPolicy { automatic: false, threshold: Percent(50), moves_per_hour: 60 };
 const ABSENT_LIMITS: PoolLimits =
     PoolLimits { spec_bytes: 512 << 20, queues: 10_000, nodes: 20_000, cards: 200_000, events: 1_000_000 };
+const ABSENT_LEASES: LeaseTimings = LeaseTimings {
+    heartbeat: Duration::from_secs(2),
+    stop_after: Duration::from_secs(9),
+    kill_after: Duration::from_secs(12),
+    regrant_after: Duration::from_secs(20),
+};
 
 pub(super) fn node_from_wire(node: stored::NodeDescription) -> NodeDescription {
     NodeDescription {
@@ -141,7 +148,38 @@ pub(super) fn config_from_wire(config: &stored::PoolConfig) -> Result<PoolConfig
             cards: limits.cards,
             events: limits.events,
         }),
+        leases: match &config.leases {
+            Some(leases) => leases_from_wire(leases).map_err(|error| error.under("leases"))?,
+            None => ABSENT_LEASES,
+        },
     })
+}
+
+/// The timings of leases.
+///
+/// # Errors
+/// [`FieldError`] when one of them is missing or negative.
+pub fn leases_from_wire(leases: &v1::LeaseTimings) -> Result<LeaseTimings, FieldError> {
+    let time = |field: &str, value: &Option<prost_types::Duration>| {
+        value.as_ref().map_or_else(|| Err(FieldError::missing(field)), |value| duration_from_wire(field, value))
+    };
+    Ok(LeaseTimings {
+        heartbeat: time("heartbeat", &leases.heartbeat)?,
+        stop_after: time("stop_after", &leases.stop_after)?,
+        kill_after: time("kill_after", &leases.kill_after)?,
+        regrant_after: time("regrant_after", &leases.regrant_after)?,
+    })
+}
+
+/// The same as a message.
+#[must_use]
+pub fn leases_to_wire(leases: &LeaseTimings) -> v1::LeaseTimings {
+    v1::LeaseTimings {
+        heartbeat: Some(duration_to_wire(leases.heartbeat)),
+        stop_after: Some(duration_to_wire(leases.stop_after)),
+        kill_after: Some(duration_to_wire(leases.kill_after)),
+        regrant_after: Some(duration_to_wire(leases.regrant_after)),
+    }
 }
 
 pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
@@ -178,6 +216,7 @@ pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
             cards: config.limits.cards,
             events: config.limits.events,
         }),
+        leases: (config.leases != ABSENT_LEASES).then(|| leases_to_wire(&config.leases)),
     }
 }
 

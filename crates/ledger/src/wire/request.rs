@@ -13,7 +13,7 @@ use super::stored::{self, request::Command as Stored};
 use super::{FORMAT, WireError};
 use crate::command::{Command, Request};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId, RequestKey};
-use crate::units::Epoch;
+use crate::units::{Epoch, Revision};
 
 /// What errors call a command.
 const WHAT: &str = "a command of the log";
@@ -113,6 +113,7 @@ fn command_to_wire(command: &Command) -> Stored {
         Command::AdvanceMove { id, from, proceed } => {
             Stored::AdvanceMove(stored::AdvanceMove { move_id: id.0, from: from.to_wire(), proceed: *proceed })
         }
+        Command::SettleLeases { changed_at } => Stored::SettleLeases(stored::SettleLeases { changed_at: changed_at.0 }),
         Command::Tick => Stored::Tick(stored::Tick {}),
     }
 }
@@ -173,6 +174,7 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
             from: required_enum("from", advance.from)?,
             proceed: advance.proceed,
         },
+        Stored::SettleLeases(settle) => Command::SettleLeases { changed_at: Revision(settle.changed_at) },
         Stored::Tick(stored::Tick {}) => Command::Tick,
     })
 }

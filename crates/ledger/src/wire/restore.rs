@@ -7,7 +7,7 @@ use prost::bytes::Bytes;
 use prost::encoding::decode_varint;
 
 use super::events::entry_from_wire;
-use super::field::{FieldError, required, wide_from_wire};
+use super::field::{FieldError, duration_from_wire, required, wide_from_wire};
 use super::job::{allocation_from_wire, job_from_wire, move_from_wire};
 use super::pool::{config_from_wire, queue_from_wire};
 use super::record::{answer_of_record, card_of_record, node_of_record, past_of_record};
@@ -18,6 +18,7 @@ use crate::card::Card;
 use crate::event::EntryEvents;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::Job;
+use crate::lease::{LeaseCeiling, LeaseTimings};
 use crate::node::Node;
 use crate::queue::Queue;
 use crate::state::{AnsweredRequest, PersistentMap, State};
@@ -183,6 +184,7 @@ fn state_of_header(header: &stored::SnapshotHeader) -> Result<State, FieldError>
     state.digest = wide_from_wire("digest", &header.digest)?;
     state.config = Arc::new(config_from_wire(config).map_err(|error| error.under("config"))?);
     state.request_floor = LogTime(header.request_floor_ms);
+    state.lease_ceiling = ceiling_of_header(header, &state.config.leases)?;
     state.next_node = NodeId(header.next_node);
     state.next_block = BlockNumber(header.next_block);
     state.next_job = JobId(header.next_job);
@@ -190,6 +192,16 @@ fn state_of_header(header: &stored::SnapshotHeader) -> Result<State, FieldError>
     state.next_move = MoveId(header.next_move);
     state.compacted = Revision(header.compacted);
     Ok(state)
+}
+
+fn ceiling_of_header(header: &stored::SnapshotHeader, timings: &LeaseTimings) -> Result<LeaseCeiling, FieldError> {
+    const FIELD: &str = "regrant_ceiling";
+    let given = header.regrant_ceiling.as_ref().map(|ceiling| duration_from_wire(FIELD, ceiling)).transpose()?;
+    let regrant_after = given.unwrap_or(timings.regrant_after);
+    if regrant_after < timings.regrant_after {
+        return Err(FieldError::invalid(FIELD, "must not be less than config.leases.regrant_after"));
+    }
+    Ok(LeaseCeiling { regrant_after, changed_at: Revision(header.leases_changed_at) })
 }
 
 /// Makes a map of things that must be in the order of their keys, each once.

@@ -9,6 +9,7 @@ use prost::bytes::Bytes;
 
 use super::FORMAT;
 use super::events::entry_to_wire;
+use super::field::duration_to_wire;
 use super::job::{allocation_to_wire, job_to_wire, move_to_wire};
 use super::pool::{config_to_wire, queue_to_wire};
 use super::record::{answer_record, card_record, node_record, past_record};
@@ -174,6 +175,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         digest,
         config,
         request_floor,
+        lease_ceiling,
         next_node,
         next_block,
         next_job,
@@ -221,5 +223,8 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_move: next_move.0,
         compacted: compacted.0,
         request_floor_ms: request_floor.0,
+        regrant_ceiling: (lease_ceiling.regrant_after != config.leases.regrant_after)
+            .then(|| duration_to_wire(lease_ceiling.regrant_after)),
+        leases_changed_at: lease_ceiling.changed_at.0,
     }
 }

@@ -12,10 +12,11 @@ use proptest::sample::select;
 use tessera_ledger::{
     Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
     CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch, HostCapacity,
-    HostRequest, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase,
-    NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey,
-    RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId,
+    MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart,
+    PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings,
+    Request, RequestId, RequestKey, RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit,
+    WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -271,8 +272,11 @@ fn config() -> impl Strategy<Value = PoolConfig> {
         (any::<u64>(), time(), any::<u64>(), any::<u32>(), any::<u16>(), any::<u16>()),
         (packing(), time(), btree_map(select(CardKind::ALL.to_vec()), any::<u32>().prop_map(Percent), 0..3)),
         (any::<bool>(), any::<u32>(), any::<u32>()),
+        leases(),
+        (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()),
     )
-        .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction)| {
+        .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction, leases, limits)| {
+            let (spec_bytes, queues, nodes, cards, events) = limits;
             let (job_limit, output_retention, event_limit, preemptions_per_hour, first_master_port, ports) = second;
             let (automatic, threshold, moves_per_hour) = compaction;
             let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) =
@@ -294,8 +298,17 @@ fn config() -> impl Strategy<Value = PoolConfig> {
                 fair_share_half_life,
                 oversubscription,
                 compaction: CompactionPolicy { automatic, threshold: Percent(threshold), moves_per_hour },
+                leases,
+                limits: PoolLimits { spec_bytes, queues, nodes, cards, events },
             }
         })
+}
+
+fn leases() -> impl Strategy<Value = LeaseTimings> {
+    let any = (time(), time(), time(), time()).prop_map(|(heartbeat, stop_after, kill_after, regrant_after)| {
+        LeaseTimings { heartbeat, stop_after, kill_after, regrant_after }
+    });
+    prop_oneof![Just(LeaseTimings::default()), any]
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -345,6 +358,7 @@ fn command() -> impl Strategy<Value = Command> {
             from,
             proceed
         }),
+        any::<u64>().prop_map(|changed_at| Command::SettleLeases { changed_at: Revision(changed_at) }),
         Just(Command::Tick),
     ]
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tessera_ledger::{
     Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
     CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
-    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
-    Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
+    JobSpec, LeaseTimings, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription,
+    NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
     PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
     Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
@@ -38,12 +38,13 @@ pub fn name(command: &Command) -> &'static str {
         Command::CommitPlan { .. } => "commit_plan",
         Command::ReportWorkers { .. } => "report_workers",
         Command::AdvanceMove { .. } => "advance_move",
+        Command::SettleLeases { .. } => "settle_leases",
         Command::Tick => "tick",
     }
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 22;
+pub const KINDS: usize = 23;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -69,6 +70,7 @@ pub fn commands() -> Vec<Command> {
         Command::CommitPlan { plan: plan() },
         Command::ReportWorkers { node, reports: reports() },
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
+        Command::SettleLeases { changed_at: Revision(41) },
         Command::Tick,
     ]
 }
@@ -83,6 +85,7 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
+        ("set_config.leases", Command::SetConfig { config: patient_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
 }
@@ -130,6 +133,17 @@ pub fn full_config() -> PoolConfig {
         compaction: CompactionPolicy { automatic: true, threshold: Percent(30), moves_per_hour: 12 },
         ..config()
     }
+}
+
+/// Settings under which leases last longer than they do unless it is said.
+pub fn patient_config() -> PoolConfig {
+    let leases = LeaseTimings {
+        heartbeat: Duration::from_secs(5),
+        stop_after: Duration::from_secs(30),
+        kill_after: Duration::from_secs(40),
+        regrant_after: Duration::from_millis(60_500),
+    };
+    PoolConfig { leases, ..config() }
 }
 
 pub fn request(command: Command) -> Request {

@@ -124,6 +124,7 @@ impl Bench {
             stop_after_ms,
             kill_after_ms: stop_after_ms + 3_000,
             term: self.node.highest_term().0,
+            heartbeat_interval: None,
         }))
     }
 

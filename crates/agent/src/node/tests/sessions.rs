@@ -149,6 +149,7 @@ fn a_lease_counts_from_when_the_heartbeat_was_sent() {
             stop_after_ms: 9_000,
             kill_after_ms: 12_000,
             term: 5,
+            heartbeat_interval: None,
         })
     };
     let effects = bench.hear(grant(sequence));
@@ -161,6 +162,48 @@ fn a_lease_counts_from_when_the_heartbeat_was_sent() {
     assert_eq!(lease.kill_at, sent.after(Duration::from_secs(12)));
     assert!(bench.hear(grant(sequence)).is_empty(), "an answer counts once");
     assert!(bench.hear(grant(999)).is_empty(), "an answer to nothing");
+}
+
+#[test]
+fn heartbeats_and_leases_follow_timings_that_are_changed_within_a_session() {
+    let mut bench = Bench::leased();
+    bench.order(worker(1, 10, 0), wire::WorkerDesire::Run);
+    let long = bench.node.lease();
+    let sent = bench.now;
+    let grant = |heartbeat: wire::Heartbeat, seconds: u64| {
+        let every = Duration::from_secs(seconds);
+        FromLeader::LeaseGrant(wire::LeaseGrant {
+            heartbeat_sequence: heartbeat.sequence,
+            stop_after_ms: 3_000 * seconds,
+            kill_after_ms: 4_000 * seconds,
+            term: 5,
+            heartbeat_interval: Some(every.try_into().expect("short")),
+            ..Default::default()
+        })
+    };
+    let pace = |effects: &[Effect]| {
+        let every = |effect: &Effect| if let Effect::HeartbeatEvery(every) = effect { Some(*every) } else { None };
+        effects.iter().find_map(every)
+    };
+    let answered = bench.heartbeat();
+    let effects = bench.hear(grant(answered, 1));
+    assert_eq!(pace(&effects), Some(Duration::from_secs(1)));
+    assert_eq!(bench.node.lease(), long, "what was granted before is not taken back");
+    bench.pass(Duration::from_secs(9));
+    let (again, answered) = (bench.now, bench.heartbeat());
+    bench.hear(grant(answered, 1));
+    let lease = bench.node.lease().expect("it was renewed");
+    assert_eq!(
+        (lease.stop_at, lease.kill_at),
+        (again.after(Duration::from_secs(3)), again.after(Duration::from_secs(4)))
+    );
+    let answered = bench.heartbeat();
+    let effects = bench.hear(grant(answered, 10));
+    assert_eq!(pace(&effects), Some(Duration::from_secs(10)));
+    assert!(bench.node.lease().is_some_and(|lease| lease.kill_at == again.after(Duration::from_secs(40))));
+    assert!(again > sent);
+    let answered = bench.heartbeat();
+    assert_eq!(pace(&bench.hear(grant(answered, 86_400))), Some(Duration::from_secs(60)), "no leader asks for less");
 }
 
 #[test]

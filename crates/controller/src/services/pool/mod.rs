@@ -13,7 +13,7 @@ use tessera_api::pool_view::{self, node_of_ref};
 use tessera_api::time::timestamp;
 use tessera_api::v1::pool_service_server::PoolService;
 use tessera_api::{Refusal, v1};
-use tessera_ledger::wire::FieldError;
+use tessera_ledger::wire::{FieldError, duration_to_wire};
 use tessera_ledger::{CardId, Command, Eligibility, LogTime, PoolConfig, State};
 use tonic::{Request, Response, Status};
 
@@ -177,6 +177,7 @@ impl PoolService for PoolApi {
             read: reading.read_state(),
             request_ids: reading.state.requests_remembered(),
             request_floor: (floor != LogTime(0)).then(|| timestamp(floor)),
+            regrant_ceiling: Some(duration_to_wire(reading.state.lease_ceiling().regrant_after)),
         }))
     }
 
@@ -187,6 +188,9 @@ impl PoolService for PoolApi {
         let config = pool_view::config_of_request(request.get_ref().config.as_ref())?;
         let expected = pool_view::expected_config_of_request(request.get_ref().expected.as_ref())?;
         same_blocks(&self.desk.pool.view().current(), &config)?;
+        if config.leases != self.desk.pool.view().current().config().leases {
+            self.desk.pool.config().outlasts_failover(&config.leases).map_err(Refusal::from)?;
+        }
         let made = self.desk.make(request, Command::SetConfig { config, expected }).await?;
         Ok(Response::new(v1::SetPoolConfigResponse { revision: made.revision.0 }))
     }
