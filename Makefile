@@ -30,7 +30,8 @@ lint:
 
 unit:
 	eval "$$(deploy/setup.sh test)"
-	cargo build --locked -p tessera-cli
+	# With the features of the whole workspace, so that the tests find everything built that the binary is built of.
+	cargo build --locked --workspace --bin tessera
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	cargo test --workspace --locked --no-fail-fast
 

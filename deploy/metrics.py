@@ -14,6 +14,7 @@ MEMBER = [
     "crates/controller/src/metrics/scrape.rs",
     "crates/controller/src/services/watch/meter.rs",
     "crates/controller/src/grpc/meter.rs",
+    "crates/controller/src/limits.rs",
     "crates/consensus/src/metrics.rs",
 ]
 AGENT = ["crates/agent/src/metrics.rs"]

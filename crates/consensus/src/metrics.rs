@@ -119,8 +119,12 @@ impl Collector for Scraped {
         let status = self.status.borrow().clone();
         encode_status(&mut encoder, &status)?;
         if let Some(offset_ms) = self.shared.time.status().offset_ms {
-            let help = "How far this member's wall clock is ahead of what a quorum of the members' clocks agree on";
-            gauge(&mut encoder, "tessera_clock_offset_seconds", help, offset_ms as f64 / 1e3)?;
+            gauge(
+                &mut encoder,
+                "tessera_clock_offset_seconds",
+                "How far this member's wall clock is ahead of what a quorum of the members' clocks agree on",
+                offset_ms as f64 / 1e3,
+            )?;
         }
         let meters = &self.shared.meters;
         if let Some(age) = meters.snapshot_age() {

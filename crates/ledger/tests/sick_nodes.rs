@@ -74,7 +74,7 @@ fn a_node_that_fails_a_few_times_in_a_row_gets_no_new_work_until_somebody_says_t
 #[test]
 fn a_job_that_no_node_can_start_does_not_empty_the_pool() {
     let gpu = card(CardKind::Gpu, 10);
-    let mut pool = Pool::with_nodes(&[&[gpu.clone()], &[gpu.clone()], &[gpu.clone()], &[gpu]]);
+    let mut pool = Pool::with_nodes(&[std::slice::from_ref(&gpu); 4]);
     let poison = pool.submit(|spec| spec.retry.max_retries = 0);
     let mut tries = 0;
     while job_of(&pool, poison).state == JobState::Pending {

@@ -111,7 +111,9 @@ impl Attempts {
                 let given_up = !any(&|fate| fate.began);
                 (given_up || since_granted(self.suspended.get(&job.id)), "it had begun, and nobody suspended it")
             }
-            Reason::StartFailed { .. } | Reason::OutOfMemory => (false, "no simulated machine does that"),
+            Reason::StartFailed { .. } | Reason::NodeFault { .. } | Reason::OutOfMemory => {
+                (false, "no simulated machine does that")
+            }
             Reason::Preempted { .. }
             | Reason::SuspendedByUser
             | Reason::Drained { .. }

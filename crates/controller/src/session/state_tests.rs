@@ -474,7 +474,7 @@ fn another_boot_speaks_for_its_node_once_the_leases_of_the_one_before_are_over()
     let first = stage.on(from("boot-1", 1));
     stage.commit(first);
     // Another start of the agent in the same boot is nobody else.
-    let mut restarted = Stage::new(Ledger { state: stage.ledger.state.clone(), ..stage.ledger });
+    let mut restarted = Stage::new(stage.ledger);
     let again = restarted.on(from("boot-1", 2));
     assert!(proposal(&again).is_some(), "{again:?}");
     let ledger = restarted.ledger;
