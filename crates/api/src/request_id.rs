@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(request_key(&cancel(1)).expect("a UUID"), key);
         assert_ne!(request_key(&cancel(2)).expect("a UUID").fingerprint, key.fingerprint);
         assert_ne!(request_key(&hold).expect("a UUID").fingerprint, key.fingerprint, "another kind of request");
-        let again = v1::CancelJobRequest { request_id: ID.replace('7', "8"), job_id: 1 };
+        let again = v1::CancelJobRequest { request_id: ID.replace(&ID[ID.len() - 1..], "f"), job_id: 1 };
         assert_eq!(request_key(&again).expect("a UUID").fingerprint, key.fingerprint, "the id is no content");
     }
 }

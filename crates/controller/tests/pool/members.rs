@@ -152,7 +152,7 @@ impl Members {
     pub async fn set_leases(&self, leases: LeaseTimings) {
         let config = self.config().await.config.expect("there are settings");
         let config = v1::PoolConfig { leases: Some(leases_to_wire(&leases)), ..config };
-        let request_id = uuid::Uuid::new_v4().to_string();
+        let request_id = uuid::Uuid::now_v7().to_string();
         let request = v1::SetPoolConfigRequest { request_id, config: Some(config), expected: None };
         let set = |channel| {
             let request = request.clone();

@@ -89,7 +89,7 @@ async fn a_member_keeps_only_so_many_streams_of_output_open() {
     let clients = &cluster.members[0].clients;
     let job_id = submit(clients, 1).await.0;
     let request = v1::StreamLogsRequest { job_id, follow: true, ..Default::default() };
-    let follow = || async { clients.jobs.clone().stream_logs(request.clone()).await };
+    let follow = || async { clients.jobs.clone().stream_logs(request).await };
     let first = follow().await.expect("there is room");
     assert_refused(follow().await.map(drop), Code::ResourceExhausted, ErrorReason::TooManyLogStreams);
     clients.jobs.clone().watch_jobs(v1::WatchJobsRequest::default()).await.expect("watches have their own limit");

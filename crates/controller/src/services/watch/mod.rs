@@ -3,7 +3,7 @@
 //! Every member keeps the same bounded history of events, made by applying the same log (law L8). A watch is a place in that
 //! history: it may move from member to member, and a change of leader does not concern it. One task per stream follows the
 //! published states; it holds a place and a filter, never a copy of what it watches. A few at a time go through the history, in
-//! small steps, and large messages that nobody reads take their room from one another ([`Pace`]).
+//! small steps, and large messages that nobody reads take their room from one another (`Pace`).
 //!
 //! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a stream or
 //! when it goes on after a resume token; `PROGRESS` says that the watch is alive and where it is; a watcher that reads too
