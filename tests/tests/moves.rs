@@ -109,7 +109,7 @@ async fn a_job_moves_between_cards_and_nodes() -> Result<()> {
     let other =
         pool.nodes.iter().map(|node| node.name.clone()).find(|name| name != on_node(&first, 1)).expect("two nodes");
     let planned = pool.cli_ok(&["job", "move", &number, "--to", &other, "--plan"]).await?;
-    assert!(planned.contains("would move") && planned.contains("nothing (cooperative)"), "{planned}");
+    assert!(planned.contains("would move") && planned.contains("what it does not save (cooperative)"), "{planned}");
     assert_eq!(get(&client, job).await?.state(), JobState::Running, "only planned");
 
     let unconfirmed = pool.cli(&["job", "move", &number]).await?;
