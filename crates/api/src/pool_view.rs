@@ -230,6 +230,7 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
             threshold_percent: config.compaction.threshold.0,
             moves_per_hour: config.compaction.moves_per_hour,
         }),
+        hold_level: config.hold_level,
     }
 }
 
@@ -295,6 +296,7 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
             threshold: Percent(policy.threshold_percent),
             moves_per_hour: policy.moves_per_hour,
         }),
+        hold_level: config.hold_level,
     };
     if settings.fair_share_half_life.is_zero() {
         return Err(FieldError::invalid("fair_share_half_life", "must be more than zero"));

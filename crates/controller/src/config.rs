@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
+use tessera_ledger::Level;
 
 /// The times of the protocol between the leader and agents (architecture section 5).
 ///
@@ -94,6 +95,8 @@ pub struct ServerConfig {
     pub disk_reserve_bytes: u64,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
+    /// The highest release level that this member announces and applies: that of this release, but in drills of upgrades.
+    pub highest_level: Level,
 }
 
 /// Bytes that must be free on the disk unless configured otherwise.
@@ -114,6 +117,7 @@ impl ServerConfig {
             mass_loss: MassLoss::default(),
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
+            highest_level: Level::NEWEST,
         }
     }
 

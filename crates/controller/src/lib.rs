@@ -42,6 +42,7 @@ pub mod pool;
 pub mod services;
 pub mod session;
 pub mod telemetry;
+mod upgrade;
 pub mod view;
 
 pub use config::ServerConfig;

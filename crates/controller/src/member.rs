@@ -165,7 +165,9 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
         Some(identity) => Named { identity, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
-            match founding::wait(Arc::clone(&listener), &config.advertise, &outbound, &shutdown).await? {
+            match founding::wait(Arc::clone(&listener), &config.advertise, config.highest_level, &outbound, &shutdown)
+                .await?
+            {
                 Some(named) => named,
                 None => return Ok(()),
             }
@@ -189,7 +191,7 @@ async fn stored_identity(config: &ServerConfig, environment: &Environment) -> Re
     }
     let cluster = ClusterId::new("-").expect("one dash is a legal cluster id");
     let nobody = Identity { cluster, member: MemberId(0) };
-    let (machine, _, _) = LedgerMachine::new();
+    let (machine, _, _) = LedgerMachine::new(config.highest_level);
     match Consensus::start(config.consensus.clone(), nobody, environment.clone(), machine).await {
         Err(StartError::OtherIdentity { found, .. }) => Ok(Some(found)),
         Err(error) => Err(error.into()),
@@ -222,7 +224,7 @@ impl Running {
         end: &CancellationToken,
     ) -> Result<Self, RunError> {
         let Named { identity, founding } = named;
-        let (machine, view, feed) = LedgerMachine::new();
+        let (machine, view, feed) = LedgerMachine::new(config.highest_level);
         let (store, clock) = (Arc::clone(&environment.store), Arc::clone(&environment.clock));
         let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
         consensus.register_metrics(&mut metrics.registry());
@@ -254,8 +256,12 @@ impl Running {
         ];
         let grpc = tokio::sync::Mutex::new(tokio::spawn(serving));
         if let Some(founding) = founding {
+            let pool = pool.clone();
             tasks.push(tokio::spawn(async move {
                 let founded = founding::found(&consensus, founding.members).await;
+                if founded.is_ok() {
+                    founding::level_in_force(&pool).await;
+                }
                 // Whoever asked may have given up.
                 drop(founding.answer.send(founded));
             }));

@@ -43,6 +43,9 @@ pub struct PoolConfig {
     pub oversubscription: BTreeMap<CardKind, Percent>,
     /// When jobs are moved so that free blocks come together (P7).
     pub compaction: CompactionPolicy,
+    /// Whether the release level stays as it is although every member can apply a higher one: the way back to the release
+    /// before stays open.
+    pub hold_level: bool,
 }
 
 /// When jobs are moved so that free blocks come together (P7).
@@ -92,6 +95,7 @@ impl Default for PoolConfig {
             fair_share_half_life: Self::FAIR_SHARE_HALF_LIFE,
             oversubscription: BTreeMap::new(),
             compaction: CompactionPolicy::default(),
+            hold_level: false,
         }
     }
 }

@@ -64,6 +64,10 @@ pub struct ServerArgs {
     /// Stop when standard input ends: for a parent that must not leave it behind
     #[arg(long, hide = true)]
     pub stop_with_stdin: bool,
+    /// Announce and apply the release level that stands for the next release, as tests of upgrades do. A pool that was raised to it
+    /// is of no use to any release
+    #[arg(long, hide = true)]
+    pub drill_next_level: bool,
 }
 
 /// `tessera agent`. What is given here goes before the configuration file.

@@ -88,6 +88,10 @@ pub struct SetConfigArgs {
     /// Log entries that watches can go back
     #[arg(long, value_name = "N")]
     pub event_limit: Option<u64>,
+    /// Whether the release level stays as it is although every member can apply a higher one, so that the release before can come
+    /// back
+    #[arg(long, value_name = "BOOL")]
+    pub hold_level: Option<bool>,
 }
 
 /// `tessera pool map`.

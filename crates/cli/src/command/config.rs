@@ -69,6 +69,7 @@ fn merged(args: &SetConfigArgs, mut config: PoolConfig) -> PoolConfig {
     put(&mut config.ended_job_limit, args.ended_job_limit);
     put_time(&mut config.output_retention, args.output_retention);
     put(&mut config.event_limit, args.event_limit);
+    put(&mut config.hold_level, args.hold_level);
     config
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tessera_controller::{RunError, ServerConfig};
+use tessera_ledger::Level;
 
 use super::config_file::{ServerFile, load};
 use super::{logging, shutdown};
@@ -61,6 +62,9 @@ fn configured(args: &ServerArgs, file: &ServerFile) -> Result<ServerConfig, Fail
     }
     if let Some(name) = args.name.clone().or_else(|| file.name.clone()) {
         config.name = name;
+    }
+    if args.drill_next_level {
+        config.highest_level = Level::Drill;
     }
     if config.advertise == listen.to_string() && (listen.ip().is_unspecified() || listen.port() == 0) {
         let why = format!("others cannot reach it at {listen}");

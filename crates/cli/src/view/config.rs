@@ -49,6 +49,8 @@ pub struct ConfigView {
     pub first_master_port: u32,
     /// Number of such ports.
     pub master_ports: u32,
+    /// Whether the release level stays as it is although every member can apply a higher one.
+    pub hold_level: bool,
 }
 
 impl From<v1::PoolConfig> for ConfigView {
@@ -73,6 +75,7 @@ impl From<v1::PoolConfig> for ConfigView {
             event_limit: config.event_limit,
             first_master_port: config.first_master_port,
             master_ports: config.master_ports,
+            hold_level: config.hold_level,
         }
     }
 }
@@ -101,6 +104,7 @@ impl Detail for ConfigView {
         out.line("request ids", format!("kept {}, {ids} at most", time(self.request_retention_seconds)));
         out.line("events", format!("{} entries", self.event_limit));
         let last = self.first_master_port.saturating_add(self.master_ports).saturating_sub(1);
+        out.line("release level", if self.hold_level { "held" } else { "raised when every member can apply it" });
         out.line("ports of workers", format!("{} to {last}", self.first_master_port));
     }
 

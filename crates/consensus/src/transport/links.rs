@@ -268,15 +268,29 @@ impl Links {
         lane: Lane,
         deadline: Instant,
     ) -> Result<Vec<(LogIndex, u128)>, CallError> {
-        let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
-        let answer = self
-            .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
-        let digests = answer.await?.digests.into_iter().map(|digest| {
+        let answer = self.ask_digests(member, lane, deadline).await?;
+        let digests = answer.digests.into_iter().map(|digest| {
             let bytes = <[u8; 16]>::try_from(digest.digest.as_ref());
             let value = bytes.map_err(|_| CallError::Failed("a digest that is not 16 bytes long".to_owned()))?;
             Ok((LogIndex(digest.index), u128::from_be_bytes(value)))
         });
         digests.collect()
+    }
+
+    /// The highest level that another member can apply.
+    pub(crate) async fn announced(&self, member: &Member, lane: Lane, deadline: Instant) -> Result<u32, CallError> {
+        self.ask_digests(member, lane, deadline).await.map(|answer| answer.highest_level)
+    }
+
+    async fn ask_digests(
+        &self,
+        member: &Member,
+        lane: Lane,
+        deadline: Instant,
+    ) -> Result<pb::DigestsResponse, CallError> {
+        let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
+        self.call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await })
+            .await
     }
 
     /// Opens a stream that ends with the other member's process.

@@ -14,6 +14,7 @@ use super::pool::{config_to_wire, queue_to_wire};
 use super::record::{answer_record, card_record, node_record, past_record};
 use super::stored::{self, snapshot_record::Record};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
+use crate::kept::Kept;
 use crate::state::{PersistentMap, State};
 use crate::units::Revision;
 
@@ -26,7 +27,7 @@ const CHUNK: usize = 1 << 20;
 pub fn encode_snapshot(state: &State) -> SnapshotChunks {
     let mut state = state.clone();
     if planted::is(Bug::RequestsForgotten) {
-        state.requests = PersistentMap::new();
+        state.requests = Kept::default();
     }
     if planted::is(Bug::SnapshotWithoutLast) {
         state.jobs = state.jobs.into_iter().rev().skip(1).map(|(id, job)| (*id, job.clone())).collect();
@@ -77,7 +78,8 @@ impl SnapshotChunks {
         let now = std::mem::replace(&mut self.next, Section::End);
         self.next = match now {
             Section::Header => {
-                writer.put(Record::Header(header(state)));
+                let digest = state.digest().to_be_bytes().to_vec();
+                writer.put(Record::Header(stored::SnapshotHeader { digest, ..header(state) }));
                 Section::Nodes(None)
             }
             Section::Nodes(after) => writer
@@ -165,13 +167,13 @@ impl Writer<'_> {
     }
 }
 
-/// What the state is, apart from the things in it. Taken apart field by field, so that a new field of the state cannot be
+/// What the state is, apart from the things in it and from its digest. Taken apart field by field, so that a new field of the state cannot be
 /// forgotten here: it is either written, or named among those that are computed on reading.
 fn header(state: &State) -> stored::SnapshotHeader {
     let State {
         revision,
         time,
-        digest,
+        level,
         config,
         next_node,
         next_block,
@@ -179,6 +181,9 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_allocation,
         next_move,
         compacted,
+        // The digest is made of them and of the rest, at one level or another.
+        chain: _,
+        records_sum: _,
         // Written as records of their own.
         nodes: _,
         cards: _,
@@ -208,7 +213,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         format: FORMAT,
         revision: revision.0,
         time_ms: time.0,
-        digest: digest.to_be_bytes().to_vec(),
+        digest: vec![],
         config: Some(config_to_wire(config)),
         next_node: next_node.0,
         next_block: next_block.0,
@@ -216,5 +221,11 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_allocation: next_allocation.0,
         next_move: next_move.0,
         compacted: compacted.0,
+        level: level.number(),
     }
+}
+
+/// The header as it is part of the digest.
+pub(crate) fn header_to_digest(state: &State) -> Vec<u8> {
+    header(state).encode_to_vec()
 }

@@ -12,10 +12,10 @@ use proptest::sample::select;
 use tessera_ledger::{
     Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
     CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch, HostCapacity,
-    HostRequest, Isolation, JobId, JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase,
-    NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey,
-    RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    HostRequest, Isolation, JobId, JobSpec, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId,
+    MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart,
+    PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings, Request,
+    RequestId, RequestKey, RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -271,8 +271,9 @@ fn config() -> impl Strategy<Value = PoolConfig> {
         (any::<u64>(), time(), any::<u64>(), any::<u32>(), any::<u16>(), any::<u16>()),
         (packing(), time(), btree_map(select(CardKind::ALL.to_vec()), any::<u32>().prop_map(Percent), 0..3)),
         (any::<bool>(), any::<u32>(), any::<u32>()),
+        any::<bool>(),
     )
-        .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction)| {
+        .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction, hold_level)| {
             let (job_limit, output_retention, event_limit, preemptions_per_hour, first_master_port, ports) = second;
             let (automatic, threshold, moves_per_hour) = compaction;
             let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) =
@@ -294,6 +295,7 @@ fn config() -> impl Strategy<Value = PoolConfig> {
                 fair_share_half_life,
                 oversubscription,
                 compaction: CompactionPolicy { automatic, threshold: Percent(threshold), moves_per_hour },
+                hold_level,
             }
         })
 }
@@ -346,6 +348,7 @@ fn command() -> impl Strategy<Value = Command> {
             proceed
         }),
         Just(Command::Tick),
+        prop::sample::select(&Level::ALL[..]).prop_map(|to| Command::RaiseLevel { to }),
     ]
 }
 

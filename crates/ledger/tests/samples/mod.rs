@@ -8,7 +8,7 @@ use std::time::Duration;
 use tessera_ledger::{
     Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
     CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
-    JobSpec, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
+    JobSpec, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId,
     Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
     PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
     Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
@@ -39,11 +39,12 @@ pub fn name(command: &Command) -> &'static str {
         Command::ReportWorkers { .. } => "report_workers",
         Command::AdvanceMove { .. } => "advance_move",
         Command::Tick => "tick",
+        Command::RaiseLevel { .. } => "raise_level",
     }
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 22;
+pub const KINDS: usize = 23;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -70,6 +71,7 @@ pub fn commands() -> Vec<Command> {
         Command::ReportWorkers { node, reports: reports() },
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
         Command::Tick,
+        Command::RaiseLevel { to: Level::One },
     ]
 }
 
@@ -83,6 +85,7 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
+        ("set_config.hold", Command::SetConfig { config: held_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
 }
@@ -130,6 +133,11 @@ pub fn full_config() -> PoolConfig {
         compaction: CompactionPolicy { automatic: true, threshold: Percent(30), moves_per_hour: 12 },
         ..config()
     }
+}
+
+/// Settings that hold the release level.
+pub fn held_config() -> PoolConfig {
+    PoolConfig { hold_level: true, ..full_config() }
 }
 
 pub fn request(command: Command) -> Request {

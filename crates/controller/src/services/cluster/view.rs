@@ -4,7 +4,19 @@ use std::time::Duration;
 
 use tessera_api::v1;
 use tessera_consensus::{Member, Role, Status};
+use tessera_ledger::Level;
 use tessera_ledger::wire::duration_to_wire;
+
+/// Release levels as the asked member knows them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Levels {
+    /// In force.
+    pub in_force: Level,
+    /// The highest that it can apply.
+    pub highest: Level,
+    /// Whether the settings hold it.
+    pub held: bool,
+}
 
 /// How a member sees itself and the cluster.
 pub(super) fn status(
@@ -12,6 +24,7 @@ pub(super) fn status(
     cluster_id: &str,
     staleness: Duration,
     uptime: Duration,
+    levels: Levels,
 ) -> v1::GetClusterStatusResponse {
     let leads = status.role == Role::Leader;
     v1::GetClusterStatusResponse {
@@ -32,6 +45,9 @@ pub(super) fn status(
         changing_voters: status.joint,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime: Some(duration_to_wire(uptime)),
+        level: levels.in_force.number(),
+        highest_level: levels.highest.number(),
+        level_held: levels.held,
     }
 }
 
