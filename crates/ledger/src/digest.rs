@@ -5,7 +5,8 @@
 //! (refusals are answers, not state), and can be computed again from a snapshot that was read. Since what means the same as its absence is
 //! not written, a release that adds to the state computes the same digest of a state that does not use it.
 //!
-//! The sum is kept up to date by hashing again what has changed: [`Kept`](crate::kept::Kept) notes that.
+//! The sum is kept up to date by hashing again what has changed: [`Kept`](crate::kept::Kept) notes that. What was submitted with
+//! a job never changes: it counts with a hash that is taken once, so that the length of a script costs nothing afterwards.
 //!
 //! Before [`Rule::DigestOfState`] was followed, the digest was a chain of hashes of all answers and events.
 

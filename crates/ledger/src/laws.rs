@@ -12,6 +12,7 @@ use crate::job::JobState;
 use crate::level::Rule;
 use crate::state::State;
 use crate::units::{Mebibytes, Percent};
+use crate::wire::hash_of_spec;
 
 /// Entries between two full checks of a large pool in debug builds.
 pub const DEBUG_INTERVAL: u64 = 256;
@@ -89,6 +90,11 @@ fn digest(state: &State, broken: &mut Broken) {
     broken.expect(!state.follows(Rule::DigestOfState) || state.digest() == state.digest_from_scratch(), "L8", || {
         "the digest that is kept is not that of the state".to_owned()
     });
+    for (_, job) in state.jobs.into_iter() {
+        broken.expect(job.spec_hash == hash_of_spec(&job.spec), "L8", || {
+            format!("job {}: the hash that is kept is not that of what was submitted", job.id)
+        });
+    }
 }
 
 /// What the slices of a card add up to.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use pool::{Pool, card, slice};
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
-    CardHealth, CardKind, Command, Eligibility, EntryPosition, JobId, JobSpec, Level, LogTime, MovePhase, NodeId,
-    Observation, Outcome, PlanPart, PlannedWorker, QueueSettings, Request, Revision, State,
+    CardHealth, CardKind, Command, Eligibility, EntryPosition, JobId, JobSpec, LeaseTimings, Level, LogTime, MovePhase,
+    NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Request, RequestId,
+    RequestKey, Revision, State,
 };
 
 fn written(state: &State) -> Vec<u8> {
@@ -60,9 +61,9 @@ fn eventful_pool() -> Pool {
     pool.run(Command::HoldJob { job: held });
     pool.run(Command::SuspendJob { job: early });
     pool.run(Command::ResumeJob { job: early });
-    let submit = Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
-    let outcomes = pool.apply(&[samples::request(submit)]);
-    let Outcome::Submitted(cancelled) = outcomes[0] else { panic!("{outcomes:?}") };
+    let submit = || Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
+    let outcomes = pool.apply(&[dated(submit()), samples::request(submit())]);
+    let [Outcome::Submitted(_), Outcome::Submitted(cancelled)] = outcomes[..] else { panic!("{outcomes:?}") };
     pool.run(Command::CancelJob { job: cancelled });
     let allocation = pool.allocation_of(moving).id;
     pool.run(Command::ExpireJob { job: moving, allocation });
@@ -81,13 +82,31 @@ fn eventful_pool() -> Pool {
     let side = QueueSettings { name: "side".to_owned(), parent: String::new(), ..samples::queue() };
     pool.run(Command::SetQueue { queue: side });
     pool.run(Command::RemoveQueue { name: "side".to_owned() });
-    let config = tessera_ledger::PoolConfig { preemptions_per_hour: 7, hold_level: true, ..Default::default() };
-    pool.run(Command::SetConfig { config, expected: None });
+    let long = samples::patient_config().leases;
+    let set = |config| Command::SetConfig { config, expected: None };
+    pool.run(set(PoolConfig { leases: long, ..PoolConfig::default() }));
+    pool.run(set(PoolConfig::default()));
+    pool.run(Command::SettleLeases { changed_at: pool.state.revision() });
+    pool.run(set(PoolConfig { leases: long, ..PoolConfig::default() }));
+    // Leases of before may be out there, and the id of the older of two requests is forgotten.
+    let limits = PoolLimits { queues: 9, ..PoolLimits::default() };
+    let brief = LeaseTimings { regrant_after: long.kill_after * 3 / 2 - long.heartbeat, ..long };
+    let changed = PoolConfig { request_limit: 1, leases: brief, limits, ..PoolConfig::default() };
+    let outcome = pool.run(set(PoolConfig { preemptions_per_hour: 7, hold_level: true, ..changed }));
+    assert_eq!(outcome, Outcome::Done);
     pool.run(Command::Tick);
+    assert_ne!(pool.state.request_floor(), LogTime(0), "an id was forgotten");
+    assert_ne!(pool.state.lease_ceiling().regrant_after, pool.state.config().leases.regrant_after);
     // What is refused is part of the log, and of no digest.
     pool.run(Command::CancelJob { job: JobId(4_711) });
     pool.run(Command::RemoveQueue { name: "nobody's".to_owned() });
     pool
+}
+
+/// A request whose id says when it was made.
+fn dated(command: Command) -> Request {
+    let id = RequestId(1_234 << 80 | 7 << 76 | 2 << 62 | 5);
+    Request { key: Some(RequestKey { id, fingerprint: 9 }), ..samples::request(command) }
 }
 
 /// Applies one entry to both of two equal pools; what they are asked for differs.

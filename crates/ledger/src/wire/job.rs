@@ -8,6 +8,7 @@ use super::field::{FieldError, WireEnum, each, enum_from_wire, required, require
 use super::plan::{exit_from_wire, exit_to_wire};
 use super::pool::port_from_wire;
 use super::reason::{reason_from_wire, reason_to_wire};
+use super::recorded::hash_of_spec;
 use super::spec::{slices_from_wire, spec_from_wire, spec_to_wire};
 use super::stored;
 use crate::allocation::{Allocation, Move, Worker};
@@ -17,9 +18,16 @@ use crate::standing::millis;
 use crate::units::{Epoch, LogTime, Revision};
 
 pub(super) fn job_to_wire(job: &Job) -> stored::Job {
+    stored::Job { spec: Some(spec_to_wire(&job.spec)), ..job_without_spec(job) }
+}
+
+/// The job but for what was submitted.
+pub(super) fn job_without_spec(job: &Job) -> stored::Job {
     let Job {
         id,
-        spec,
+        // The digest has their hash, and snapshots the whole.
+        spec: _,
+        spec_hash: _,
         submitter,
         request,
         traceparent,
@@ -44,7 +52,7 @@ pub(super) fn job_to_wire(job: &Job) -> stored::Job {
     } = job;
     stored::Job {
         id: id.0,
-        spec: Some(spec_to_wire(spec)),
+        spec: None,
         submitter: submitter.clone(),
         request_id: request.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec()),
         traceparent: traceparent.clone(),
@@ -72,9 +80,11 @@ pub(super) fn job_to_wire(job: &Job) -> stored::Job {
 pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
     let request = (!job.request_id.is_empty()).then(|| wide_from_wire("request_id", &job.request_id)).transpose()?;
     let reason = required("reason", job.reason)?;
+    let spec = spec_from_wire(required("spec", job.spec)?).map_err(|error| error.under("spec"))?;
     Ok(Job {
         id: JobId(job.id),
-        spec: Arc::new(spec_from_wire(required("spec", job.spec)?).map_err(|error| error.under("spec"))?),
+        spec_hash: hash_of_spec(&spec),
+        spec: Arc::new(spec),
         submitter: job.submitter,
         request: request.map(RequestId),
         traceparent: job.traceparent,

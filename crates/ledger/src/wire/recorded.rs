@@ -6,15 +6,16 @@ use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::events::entry_to_wire;
-use super::job::{allocation_to_wire, job_to_wire, move_to_wire};
+use super::job::{allocation_to_wire, job_without_spec, move_to_wire};
 use super::pool::queue_to_wire;
 use super::record::{answer_record, card_record, node_record, past_record};
+use super::spec::spec_to_wire;
 use super::stored::{self, snapshot_record::Record};
 use crate::allocation::{Allocation, Move};
 use crate::card::Card;
 use crate::event::EntryEvents;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
-use crate::job::Job;
+use crate::job::{Job, JobSpec};
 use crate::kept::Recorded;
 use crate::node::Node;
 use crate::queue::Queue;
@@ -22,7 +23,16 @@ use crate::state::AnsweredRequest;
 use crate::units::Revision;
 
 fn hash(record: Record) -> u128 {
-    xxh3_128(&stored::SnapshotRecord { record: Some(record) }.encode_to_vec())
+    xxh3_128(&bytes_of(record))
+}
+
+fn bytes_of(record: Record) -> Vec<u8> {
+    stored::SnapshotRecord { record: Some(record) }.encode_to_vec()
+}
+
+/// What is submitted with a job may be long and never changes: its hash is taken once and stands for it in the job's.
+pub(crate) fn hash_of_spec(spec: &JobSpec) -> u128 {
+    xxh3_128(&spec_to_wire(spec).encode_to_vec())
 }
 
 impl Recorded<NodeId> for Arc<Node> {
@@ -46,7 +56,9 @@ impl Recorded<String> for Arc<Queue> {
 
 impl Recorded<JobId> for Arc<Job> {
     fn hash_of_records(&self, _: &JobId) -> u128 {
-        hash(Record::Job(job_to_wire(self)))
+        let mut bytes = bytes_of(Record::Job(job_without_spec(self)));
+        bytes.extend_from_slice(&self.spec_hash.to_be_bytes());
+        xxh3_128(&bytes)
     }
 }
 

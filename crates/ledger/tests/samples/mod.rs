@@ -45,7 +45,7 @@ pub fn name(command: &Command) -> &'static str {
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 23;
+pub const KINDS: usize = 24;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
