@@ -108,7 +108,7 @@ async fn members_are_upgraded_one_by_one_and_back_before_the_level_is_raised() -
     let text = pool.cli_ok(&["cluster", "status"]).await?;
     assert!(text.contains("not every member can apply 1000 yet"), "{text}");
     pool.cli_ok(&["queue", "set", "drill"]).await?;
-    pool.cli_ok(&["queue", "remove", "drill"]).await?;
+    pool.cli_ok(&["queue", "remove", "drill", "--yes"]).await?;
     ensure_level(&pool, THIS).await?;
     for place in [0, 1] {
         restart_as(&mut pool, place, false).await?;
