@@ -1,6 +1,7 @@
 //! A pool of real processes on loopback: members with RocksDB and fsync, agents with simulated cards, workers in control
 //! groups. Ports come from the kernel; each pool has its own folder and its own names.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -144,13 +145,21 @@ impl Pool {
     /// # Errors
     /// When something does not start; the processes' logs are printed.
     pub async fn start(options: Options) -> Result<Self> {
+        Self::start_as(options, false).await
+    }
+
+    /// The same, with members of the next release: see [`Self::start_member_as`].
+    ///
+    /// # Errors
+    /// When something does not start; the processes' logs are printed.
+    pub async fn start_as(options: Options, next: bool) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
         // Workers have identities of their own and write into it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
         let mut pool = Self { nodes: vec![], members: vec![], folder };
         for place in 0..options.members {
             pool.prepare_member(place, &options)?;
-            pool.start_member(place)?;
+            pool.start_member_as(place, next)?;
         }
         pool.initialize(&options).await?;
         let local = std::iter::repeat_n(None, options.local_nodes);
@@ -231,11 +240,33 @@ impl Pool {
     /// # Errors
     /// When the program does not start.
     pub fn start_member(&mut self, place: usize) -> Result<()> {
+        self.start_member_as(place, false)
+    }
+
+    /// Starts a member as this release or as the next one, which announces one release level more.
+    ///
+    /// # Errors
+    /// When the program does not start.
+    pub fn start_member_as(&mut self, place: usize, next: bool) -> Result<()> {
         let mut command = Command::new(binary());
         command.args(["server", "--config"]).arg(&self.members[place].config).args(&self.members[place].arguments);
+        if next {
+            command.arg("--drill-next-level");
+        }
         let process = Process::start(&format!("member-{place}"), command, self.folder.path())?;
         self.members[place].process = Some(process);
         Ok(())
+    }
+
+    /// Starts one more process that is no member yet; answers its address.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn add_process(&mut self, next: bool) -> Result<String> {
+        let place = self.members.len();
+        self.prepare_member(place, &Options::default())?;
+        self.start_member_as(place, next)?;
+        Ok(self.members[place].address.clone())
     }
 
     /// Starts a node's agent, for the first time or again.
@@ -373,6 +404,24 @@ impl Pool {
     /// When it was killed and not started again: a mistake of the test.
     pub fn member(&mut self, place: usize) -> &mut Process {
         self.members[place].process.as_mut().expect("the member runs")
+    }
+
+    /// Ends a member in order and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub async fn end_member(&mut self, place: usize) -> Result<()> {
+        self.member(place).signal(Signal::SIGTERM)?;
+        self.member_ended(place).await.map(drop)
+    }
+
+    /// Waits until a member has ended; its exit code then.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub async fn member_ended(&mut self, place: usize) -> Result<i32> {
+        let member = RefCell::new(self.member(place));
+        until("the member to end", async || member.borrow_mut().ended().ok().flatten()).await
     }
 
     /// The agent of a node.

@@ -55,6 +55,8 @@ bugs! {
     WatchSkips = "watch-skips",
     /// Snapshots leave out the newest job.
     SnapshotWithoutLast = "snapshot-without-last",
+    /// A state that was read from a snapshot is taken whatever its digest.
+    RestoredUnchecked = "restored-unchecked",
     /// A kill counts as done once the signal was sent.
     KillBelieved = "kill-believed",
     /// The silence of a node that cannot end what its work forked is taken for a stop.

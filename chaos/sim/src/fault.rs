@@ -127,7 +127,7 @@ impl Fault {
     pub fn begin(&self, id: FaultId, pool: &mut Simulation) {
         match self {
             Self::CrashMember(place) => pool.members[*place].kill(),
-            Self::RestartMember(place) => pool.members[*place].end_in_order(),
+            Self::RestartMember(place) => pool.members[*place].upgrade(),
             Self::StopMember(place) => {
                 if let Some(process) = pool.members[*place].process() {
                     process.stop();

@@ -11,6 +11,7 @@ use rand::{Rng, SeedableRng};
 use tessera_consensus::{Clock, LogTime};
 use tessera_controller::member::Ground;
 use tessera_controller::{PoolHandle, ServerConfig, run_on};
+use tessera_ledger::Level;
 use tessera_store::memory::{Crash, Flushing, MemoryDisk};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -72,8 +73,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A machine for a member; nothing runs on it yet.
-    pub fn new(name: String, plug: Plug, scenario: &Scenario, story: Story) -> Self {
+    /// A machine for a member of this release, or of the next one; nothing runs on it yet.
+    pub fn new(name: String, highest_level: Level, plug: Plug, scenario: &Scenario, story: Story) -> Self {
         let seed = scenario.seed_for(&name);
         let config = ServerConfig {
             advertise: format!("{name}:{PORT}"),
@@ -81,6 +82,7 @@ impl Member {
             consensus: scenario.consensus.clone(),
             timings: timings(),
             disk_reserve_bytes: 64 << 10,
+            highest_level,
             ..ServerConfig::new("unused", SocketAddr::from(([0, 0, 0, 0], PORT)))
         };
         let (_, shown) = watch::channel(None);
@@ -193,8 +195,10 @@ impl Member {
         }
     }
 
-    /// Asks the process to end in order, as an init system does before an upgrade; it is started again afterwards.
-    pub fn end_in_order(&self) {
+    /// Asks the process to end in order, as an init system does before an upgrade; it is started again afterwards, as the next
+    /// release.
+    pub fn upgrade(&mut self) {
+        self.config.highest_level = Level::Drill;
         self.ending.cancel();
     }
 
@@ -203,8 +207,9 @@ impl Member {
         self.refuses
     }
 
-    /// A new, empty disk.
+    /// A new, empty disk, and the next release on it: whoever sets a machine up anew takes the newest.
     pub fn replace_disk(&mut self) {
+        self.config.highest_level = Level::Drill;
         self.disk = MemoryDisk::new(Flushing::WhenTold);
         self.flush = None;
     }

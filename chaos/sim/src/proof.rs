@@ -46,6 +46,8 @@ pub const fn stated(bug: Bug) -> u64 {
     match bug {
         // See docs/failure-model.md: nothing that a pool does shows it.
         Bug::EpochUncheckedInLedger => 0,
+        // It takes another bug for a snapshot to be wrong.
+        Bug::RestoredUnchecked => 0,
         _ => 10,
     }
 }
@@ -74,11 +76,13 @@ pub const fn script(bug: Bug) -> Option<Script> {
     }
 }
 
-/// The rule in front of it that must be broken too, or it is never asked: agents do not let a deposed leader speak to supervisors.
+/// The rule in front of it that must be broken too, or it is never asked: agents do not let a deposed leader speak to supervisors,
+/// and members do not take a snapshot that lost something.
 #[must_use]
 pub const fn hidden_behind(bug: Bug) -> Option<Bug> {
     match bug {
         Bug::FenceUncheckedAtSupervisor => Some(Bug::TermUncheckedAtAgent),
+        Bug::RequestsForgotten | Bug::SnapshotWithoutLast => Some(Bug::RestoredUnchecked),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tessera_api::v1 as wire;
 use tessera_client::Address;
-use tessera_ledger::State;
+use tessera_ledger::{Level, State};
 use tokio::sync::mpsc;
 use turmoil::Sim;
 
@@ -171,8 +171,12 @@ impl Simulation {
         };
         let world = World::default();
         let names: Vec<String> = (1..=scenario.founders + scenario.spares).map(|n| format!("m{n}")).collect();
-        let members: Vec<Member> =
-            names.iter().map(|name| Member::new(name.clone(), connect(name), &scenario, story.clone())).collect();
+        // Machines that join later run the next release, and can always join.
+        let level = |place: usize| if place < scenario.founders { Level::NEWEST } else { Level::Drill };
+        let member = |(place, name): (usize, &String)| {
+            Member::new(name.clone(), level(place), connect(name), &scenario, story.clone())
+        };
+        let members: Vec<Member> = names.iter().enumerate().map(member).collect();
         let node = |(n, kinds): (usize, &Vec<(wire::CardKind, u64)>)| {
             let name = format!("a{}", n + 1);
             let (drift, seed) = (scenario.drift_of(&name), scenario.seed_for(&name));

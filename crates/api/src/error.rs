@@ -354,6 +354,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::CardPinned(_) => ErrorReason::CardPinned,
         Rejection::HostNotFree { .. } => ErrorReason::HostNotFree,
         Rejection::CardTakenWhole { .. } => ErrorReason::CardTakenWhole,
+        Rejection::LevelNotInForce { .. } | Rejection::LevelHeld { .. } => ErrorReason::NotSupported,
     }
 }
 

@@ -241,6 +241,7 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
             events: config.limits.events,
         }),
         leases: Some(leases_to_wire(&config.leases)),
+        hold_level: config.hold_level,
     }
 }
 
@@ -320,6 +321,7 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
             Some(leases) => leases_from_wire(leases).map_err(|error| error.under("leases"))?,
             None => LeaseTimings::default(),
         },
+        hold_level: config.hold_level,
     };
     if settings.fair_share_half_life.is_zero() {
         return Err(FieldError::invalid("fair_share_half_life", "must be more than zero"));

@@ -30,7 +30,7 @@ pub struct EntryPosition {
     pub time: LogTime,
 }
 
-/// An entry or a snapshot that this release cannot read (law L7). The member stops; nothing is skipped.
+/// An entry or a snapshot that this release cannot read or apply (law L7). The member stops; nothing is skipped.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}; stop this member and start it with a release that can read it")]
 pub struct Unreadable {
@@ -64,6 +64,13 @@ pub trait Machine: Send + 'static {
     /// # Errors
     /// [`Unreadable`] when a chunk cannot be decoded or one is missing; the old state is then kept.
     fn restore(&mut self, chunks: &mut dyn Iterator<Item = Bytes>) -> Result<(), Unreadable>;
+
+    /// The highest level of commands that this release of the machine can apply, as members announce it to one another
+    /// ([`Consensus::announced_levels`](crate::Consensus::announced_levels)). Consensus makes nothing of it: what needs which
+    /// level is the machine's to say. 0, the default, is what releases announce that have no levels.
+    fn highest_level(&self) -> u32 {
+        0
+    }
 
     /// A digest of the state as it is now, to be compared with the other members' (law L8). Called right after the
     /// entry at every multiple of [`ConsensusConfig::digest_interval`](crate::ConsensusConfig::digest_interval) was

@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub stopper: Stopper,
     pub meters: Meters,
     pub digests: Digests,
+    /// What this member announces that it can apply.
+    pub highest_level: u32,
     /// Entries applied and published.
     pub applied: watch::Sender<AppliedAt>,
     /// Bytes appended since the newest snapshot was begun.
@@ -67,6 +69,7 @@ impl Shared {
             stopper: Stopper::new(),
             meters: Meters::new(),
             digests: Digests::new(),
+            highest_level: 0,
             applied: watch::Sender::new(AppliedAt::default()),
             bytes_since_snapshot: AtomicU64::new(0),
             snapshot_gate: Arc::default(),

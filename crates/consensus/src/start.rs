@@ -117,7 +117,9 @@ impl<M: Machine> Consensus<M> {
         let admitted = admitted(environment.store.as_ref(), &identity)?;
         tracing::info!(%identity, admitted, "consensus starts");
         let entropy = Entropy::new(environment.seed);
-        let shared = Arc::new(Shared::new(identity, config, environment.store, environment.clock, entropy, admitted));
+        let mut shared = Shared::new(identity, config, environment.store, environment.clock, entropy, admitted);
+        shared.highest_level = machine.highest_level();
+        let shared = Arc::new(shared);
         let log = Log::open(Arc::clone(&shared)).map_err(|error| failed(&shared, error.to_string()))?;
         if let Some((_, record)) = shared.newest_snapshot().map_err(|error| failed(&shared, error.to_string()))? {
             shared.meters.snapshot_kept(record.bytes);

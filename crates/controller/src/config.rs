@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
-use tessera_ledger::LeaseTimings;
 use tessera_ledger::wire::FieldError;
+use tessera_ledger::{LeaseTimings, Level};
 
 use crate::limits::MemberLimits;
 
@@ -86,6 +86,8 @@ pub struct ServerConfig {
     pub limits: MemberLimits,
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
+    /// The highest release level that this member announces and applies: that of this release, but in drills of upgrades.
+    pub highest_level: Level,
 }
 
 /// Most time between two looks at nodes.
@@ -111,6 +113,7 @@ impl ServerConfig {
             session_outbox: 256,
             limits: MemberLimits::default(),
             clock_offset_ms: 0,
+            highest_level: Level::NEWEST,
         }
     }
 

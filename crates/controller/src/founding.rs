@@ -16,6 +16,7 @@ use tessera_api::v1::{self, ErrorReason};
 use tessera_client::Address;
 use tessera_client::reach::Scope;
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
+use tessera_ledger::Level;
 use tessera_ledger::wire::FieldError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -28,6 +29,7 @@ use crate::connections::{Listener, Outbound, incoming};
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::machine::LedgerMachine;
 use crate::new_pool::NewPool;
+use crate::pool::PoolHandle;
 use crate::seats::Seats;
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
@@ -36,6 +38,8 @@ const MEMBER: &str = "tessera-member-id";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a connection may be open without closing it.
 const SILENCE: Duration = Duration::from_secs(3600);
+/// How long the founders may take to say what they can apply.
+const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause before a founder that is still starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -128,6 +132,26 @@ pub async fn introduce(
     }
 }
 
+/// The highest release level that the process at `address` can apply; `None` when it does not say.
+pub(crate) async fn highest_level_of(outbound: &Outbound, address: &str, deadline: Instant) -> Option<u32> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+    let asked = async {
+        let channel = outbound.connect(&endpoint).await.ok()?;
+        let status = ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await;
+        Some(status.ok()?.into_inner().highest_level)
+    };
+    timeout_at(deadline, asked).await.ok().flatten()
+}
+
+/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use everything at
+/// once. Founders of an older release keep it lower; then it is not waited for long.
+pub(crate) async fn level_in_force(pool: &PoolHandle) {
+    let mut state = pool.view().changes();
+    let raised = state.wait_for(|state| state.level() >= pool.config().highest_level);
+    // Either way the cluster is founded.
+    drop(timeout_at(Instant::now() + LEVEL_PATIENCE, raised).await);
+}
+
 /// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
 async fn reach(outbound: &Outbound, address: &str, deadline: Instant) -> Result<(), IntroduceError> {
     let named = || address.to_owned();
@@ -169,6 +193,7 @@ pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Mem
 pub(crate) async fn wait(
     listener: Arc<dyn Listener>,
     advertise: &str,
+    highest_level: Level,
     outbound: &Outbound,
     end: &CancellationToken,
 ) -> Result<Option<Named>, tonic::transport::Error> {
@@ -177,7 +202,7 @@ pub(crate) async fn wait(
     // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
     let limits = MemberLimits { silence: SILENCE, ..MemberLimits::default() };
     let seats = Seats::new(&limits, &LimitMeters::new(limits));
-    let nobody = Nobody { advertise: advertise.to_owned(), outbound: outbound.clone(), told };
+    let nobody = Nobody { advertise: advertise.to_owned(), highest_level, outbound: outbound.clone(), told };
     let serving = Server::builder()
         .add_routes(Routes::from(
             Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
@@ -203,6 +228,8 @@ pub(crate) async fn wait(
 struct Nobody {
     /// Under which address others know it.
     advertise: String,
+    /// What it can apply.
+    highest_level: Level,
     outbound: Outbound,
     told: mpsc::Sender<Named>,
 }
@@ -363,6 +390,7 @@ impl ClusterService for Nobody {
         Ok(Response::new(v1::GetClusterStatusResponse {
             role: v1::MemberRole::Learner.into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            highest_level: self.highest_level.number(),
             ..v1::GetClusterStatusResponse::default()
         }))
     }
@@ -454,7 +482,7 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(Arc::new(listener), &address, &Outbound::default(), &end).await }
+            async move { wait(Arc::new(listener), &address, Level::NEWEST, &Outbound::default(), &end).await }
         });
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect().await.expect("it listens");
@@ -473,7 +501,7 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(Arc::new(listener), &address, &Outbound::default(), &end).await }
+            async move { wait(Arc::new(listener), &address, Level::NEWEST, &Outbound::default(), &end).await }
         });
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };

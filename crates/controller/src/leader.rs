@@ -16,6 +16,7 @@ use crate::new_pool;
 use crate::placement_actor::{self, Question, Surroundings};
 use crate::pool::PoolHandle;
 use crate::session::directory::{self, Directory};
+use crate::upgrade;
 
 /// One term of leadership of this member.
 #[derive(Debug)]
@@ -108,7 +109,11 @@ fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
 
     let (watched, watching) = (pool.clone(), Arc::clone(&reign));
     let start = move || lifecycle::run(watched.clone(), Arc::clone(&watching));
-    reign.supervisor.restarting(lifecycle::NAME, Backoff::default(), end, start);
+    reign.supervisor.restarting(lifecycle::NAME, Backoff::default(), end.clone(), start);
+
+    let (raised, raising) = (pool.clone(), Arc::clone(&reign));
+    let start = move || upgrade::run(raised.clone(), Arc::clone(&raising));
+    reign.supervisor.restarting(upgrade::NAME, Backoff::default(), end, start);
 
     office.reign.send_replace(Some(Arc::clone(&reign)));
     reign

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tessera_consensus::{EntryPosition, Frozen, Machine, Unreadable};
 use tessera_ledger::wire::{SnapshotChunks, WireError, decode_request, decode_snapshot, encode_snapshot};
-use tessera_ledger::{LogTime, Outcome, Request, Revision, State};
+use tessera_ledger::{Command, Level, LogTime, Outcome, Request, Revision, State};
 use tokio::sync::watch;
 
 use crate::feed::{self, Feed, FeedWriter};
@@ -15,6 +15,8 @@ use crate::view::LedgerView;
 #[derive(Debug)]
 pub struct LedgerMachine {
     state: State,
+    /// The highest release level that this member applies.
+    highest: Level,
     published: watch::Sender<Arc<State>>,
     feed: FeedWriter,
     /// The state was replaced since the last publication.
@@ -22,14 +24,24 @@ pub struct LedgerMachine {
 }
 
 impl LedgerMachine {
-    /// An empty ledger, the view of what it publishes, and the feed for placement.
+    /// An empty ledger of a member that applies release levels up to `highest`, the view of what it publishes, and the feed for
+    /// placement.
     #[must_use]
-    pub fn new() -> (Self, LedgerView, Feed) {
+    pub fn new(highest: Level) -> (Self, LedgerView, Feed) {
         let state = State::new();
         let first = Arc::new(state.clone());
         let (published, seen) = watch::channel(Arc::clone(&first));
         let (writer, feed) = feed::feed(first);
-        (Self { state, published, feed: writer, replaced: false }, LedgerView::new(seen), feed)
+        (Self { state, highest, published, feed: writer, replaced: false }, LedgerView::new(seen), feed)
+    }
+
+    /// Refuses a pool at a level that this member cannot apply: it would take entries for what they do not mean.
+    fn can_apply(&self, level: Level) -> Result<(), Unreadable> {
+        if level <= self.highest {
+            return Ok(());
+        }
+        let what = format!("the pool is at release level {level}, and this member goes up to {}", self.highest);
+        Err(Unreadable { what })
     }
 }
 
@@ -60,7 +72,13 @@ impl Machine for LedgerMachine {
                     .map_err(|error| unreadable(&format!("command {place} of entry {}", at.index.0), &error))
             })
             .collect();
-        let outcomes = self.state.apply(position(at), &requests?);
+        let requests = requests?;
+        for request in &requests {
+            if let Command::RaiseLevel { to } = request.command {
+                self.can_apply(to)?;
+            }
+        }
+        let outcomes = self.state.apply(position(at), &requests);
         tracing::trace!(index = at.index.0, term = at.term.0, commands = commands.len(), "applied");
         Ok(outcomes)
     }
@@ -85,9 +103,15 @@ impl Machine for LedgerMachine {
     }
 
     fn restore(&mut self, chunks: &mut dyn Iterator<Item = Bytes>) -> Result<(), Unreadable> {
-        self.state = decode_snapshot(chunks).map_err(|error| unreadable("the snapshot", &error))?;
+        let state = decode_snapshot(chunks).map_err(|error| unreadable("the snapshot", &error))?;
+        self.can_apply(state.level())?;
+        self.state = state;
         self.replaced = true;
         Ok(())
+    }
+
+    fn highest_level(&self) -> u32 {
+        self.highest.number()
     }
 
     fn digest(&self) -> Option<u128> {
@@ -108,7 +132,7 @@ impl Frozen for FrozenLedger {
 mod tests {
     use tessera_consensus::{LogIndex, Term};
     use tessera_ledger::wire::encode_request;
-    use tessera_ledger::{Command, QueueAmount, QueueSettings, Touched};
+    use tessera_ledger::{QueueAmount, QueueSettings, Touched};
 
     use super::*;
     use crate::feed::Scope;
@@ -126,13 +150,30 @@ mod tests {
             weight: 1,
             packing: None,
         };
-        let request = Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } };
-        Bytes::from(encode_request(&request))
+        written(Command::SetQueue { queue })
+    }
+
+    fn written(command: Command) -> Bytes {
+        let request = Request { key: None, actor: "test".to_owned(), command };
+        Bytes::from(encode_request(&request, Level::Drill).expect("the level is in force"))
+    }
+
+    #[tokio::test]
+    async fn a_member_that_is_too_old_stops_instead_of_misreading() {
+        let raise = written(Command::RaiseLevel { to: Level::Drill });
+        let (mut old, _, _) = LedgerMachine::new(Level::One);
+        let error = old.apply(at(1), std::slice::from_ref(&raise)).expect_err("it cannot apply that level").to_string();
+        assert!(error.contains("release level 1000") && error.contains("goes up to 1;"), "{error}");
+        let (mut new, _, _) = LedgerMachine::new(Level::Drill);
+        new.apply(at(1), &[raise]).expect("it can");
+        let error = old.restore(&mut new.freeze().chunks()).expect_err("nor take up its state").to_string();
+        assert!(error.contains("release level 1000") && error.contains("start it with a release"), "{error}");
+        assert_eq!((old.highest_level(), new.highest_level()), (1, 1_000));
     }
 
     #[tokio::test]
     async fn what_is_applied_is_seen_when_it_is_published() {
-        let (mut machine, view, feed) = LedgerMachine::new();
+        let (mut machine, view, feed) = LedgerMachine::new(Level::NEWEST);
         let mut reader = feed.open();
         reader.changed().await;
         let outcomes = machine.apply(at(1), &[make_queue("red"), make_queue("")]).expect("both can be read");
@@ -147,7 +188,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_read_stops_the_member_and_changes_nothing() {
-        let (mut machine, _, _) = LedgerMachine::new();
+        let (mut machine, _, _) = LedgerMachine::new(Level::NEWEST);
         let digest = machine.digest();
         let error = machine.apply(at(1), &[make_queue("red"), Bytes::from_static(b"\xff\xff")]);
         assert!(error.expect_err("no command").what.contains("command 1 of entry 1"));
@@ -156,10 +197,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_snapshot_carries_the_state_over() {
-        let (mut machine, _, _) = LedgerMachine::new();
+        let (mut machine, _, _) = LedgerMachine::new(Level::NEWEST);
         machine.apply(at(1), &[make_queue("red")]).expect("it can be read");
         let chunks: Vec<Bytes> = machine.freeze().chunks().collect();
-        let (mut other, view, feed) = LedgerMachine::new();
+        let (mut other, view, feed) = LedgerMachine::new(Level::NEWEST);
         let mut reader = feed.open();
         reader.changed().await;
         other.restore(&mut chunks.into_iter()).expect("it is whole");

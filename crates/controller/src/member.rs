@@ -172,7 +172,9 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
-            match founding::wait(Arc::clone(&listener), &config.advertise, &outbound, &shutdown).await? {
+            match founding::wait(Arc::clone(&listener), &config.advertise, config.highest_level, &outbound, &shutdown)
+                .await?
+            {
                 Some(named) => named,
                 None => return Ok(()),
             }
@@ -196,7 +198,7 @@ async fn stored_identity(config: &ServerConfig, environment: &Environment) -> Re
     }
     let cluster = ClusterId::new("-").expect("one dash is a legal cluster id");
     let nobody = Identity { cluster, member: MemberId(0) };
-    let (machine, _, _) = LedgerMachine::new();
+    let (machine, _, _) = LedgerMachine::new(config.highest_level);
     match Consensus::start(config.consensus.clone(), nobody, environment.clone(), machine).await {
         Err(StartError::OtherIdentity { found, .. }) => Ok(Some(found)),
         Err(error) => Err(error.into()),
@@ -229,7 +231,7 @@ impl Running {
         end: &CancellationToken,
     ) -> Result<Self, RunError> {
         let Named { identity, pool: new_pool, founding } = named;
-        let (machine, view, feed) = LedgerMachine::new();
+        let (machine, view, feed) = LedgerMachine::new(config.highest_level);
         let store = Arc::clone(&environment.store);
         let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
         consensus.register_metrics(&mut metrics.registry());
@@ -270,6 +272,7 @@ impl Running {
                 let founded = founding::found(&consensus, founding.members).await;
                 if founded.is_ok() {
                     pool.is_founded().await;
+                    founding::level_in_force(&pool).await;
                 }
                 // Whoever asked may have given up.
                 drop(founding.answer.send(founded));

@@ -22,7 +22,8 @@ use crate::placement_actor::{self, CompactionProgress, Question};
 use crate::telemetry::Telemetry;
 use crate::view::{LedgerView, NotReached};
 
-/// A command that was committed, applied and published on this member.
+/// A command that was committed, applied and published on this member, or refused before it was because it needs a release level
+/// that is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Revision of the entry that carried it.
@@ -152,7 +153,13 @@ impl PoolHandle {
         {
             return Err(ProposeError::StorageFull { free_bytes, reserve_bytes });
         }
-        let applied = self.inner.consensus.propose(Bytes::from(encode_request(&request)), deadline).await?;
+        let state = self.inner.view.current();
+        // What is refused here would be refused by the ledger as well, if every member could read it.
+        let command = match encode_request(&request, state.level()) {
+            Ok(command) => Bytes::from(command),
+            Err(refusal) => return Ok(Committed { revision: state.revision(), outcome: Outcome::Rejected(refusal) }),
+        };
+        let applied = self.inner.consensus.propose(command, deadline).await?;
         tracing::debug!(
             index = applied.index.0,
             term = applied.term.0,

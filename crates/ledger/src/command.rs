@@ -8,6 +8,7 @@ use crate::card::CardDescription;
 use crate::config::PoolConfig;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, RequestKey};
 use crate::job::JobSpec;
+use crate::level::Level;
 use crate::node::{Eligibility, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::units::{Epoch, Revision};
@@ -164,6 +165,11 @@ pub enum Command {
     },
     /// Lets time pass in the ledger: what is due for removal is removed.
     Tick,
+    /// Every member can apply a release level: it is in force from here on (law L7).
+    RaiseLevel {
+        /// The level; nothing changes when it is in force already.
+        to: Level,
+    },
 }
 
 /// A plan of the placement actor.

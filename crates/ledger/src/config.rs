@@ -48,6 +48,9 @@ pub struct PoolConfig {
     pub leases: LeaseTimings,
     /// How much of everything the ledger holds.
     pub limits: PoolLimits,
+    /// Whether the release level stays as it is although every member can apply a higher one: the way back to the release
+    /// before stays open.
+    pub hold_level: bool,
 }
 
 /// How much of everything the ledger holds, so that nobody can fill the memory of its members.
@@ -127,6 +130,7 @@ impl Default for PoolConfig {
             compaction: CompactionPolicy::default(),
             limits: PoolLimits::default(),
             leases: LeaseTimings::default(),
+            hold_level: false,
         }
     }
 }

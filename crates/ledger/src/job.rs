@@ -400,6 +400,8 @@ pub struct Job {
     pub queued_at: LogTime,
     /// How long it had waited before that, in all.
     pub waited: Duration,
+    /// Hash of what was submitted, which never changes: the digest need not read a long script again at every change.
+    pub(crate) spec_hash: u128,
 }
 
 impl Job {

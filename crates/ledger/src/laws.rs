@@ -9,8 +9,10 @@ use crate::allocation::{AllocationPhase, WorkerState};
 use crate::extent::BlockState;
 use crate::ids::{CardId, Owner};
 use crate::job::JobState;
+use crate::level::Rule;
 use crate::state::State;
 use crate::units::{Mebibytes, Percent};
+use crate::wire::hash_of_spec;
 
 /// Entries between two full checks of a large pool in debug builds.
 pub const DEBUG_INTERVAL: u64 = 256;
@@ -43,6 +45,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     leases(state, &mut broken);
     numbers(state, &mut broken);
     derived(state, &mut broken);
+    digest(state, &mut broken);
     broken.0
 }
 
@@ -79,6 +82,18 @@ fn conservation(state: &State, broken: &mut Broken) {
             );
         }
         broken.expect(next >= card.blocks.0, "L1", || format!("{id}: fewer extents than blocks"));
+    }
+}
+
+/// L8: the digest that is kept up to date is that of the state.
+fn digest(state: &State, broken: &mut Broken) {
+    broken.expect(!state.follows(Rule::DigestOfState) || state.digest() == state.digest_from_scratch(), "L8", || {
+        "the digest that is kept is not that of the state".to_owned()
+    });
+    for (_, job) in state.jobs.into_iter() {
+        broken.expect(job.spec_hash == hash_of_spec(&job.spec), "L8", || {
+            format!("job {}: the hash that is kept is not that of what was submitted", job.id)
+        });
     }
 }
 
@@ -250,7 +265,7 @@ fn derived(state: &State, broken: &mut Broken) {
         ("waiting jobs", fresh.waiting == state.waiting),
         ("ended jobs", fresh.ended == state.ended),
         ("job counts", zeroless(&fresh.job_counts) == zeroless(&state.job_counts)),
-        ("queues", fresh.queues == state.queues),
+        ("queues", *fresh.queues == *state.queues),
         ("ports", fresh.ports == state.ports),
         ("held of hosts", fresh.host_use == state.host_use),
         ("workers of nodes", fresh.node_workers == state.node_workers),

@@ -16,6 +16,7 @@
 //!   its blocks, and only so often in an hour.
 //! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
 //! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live grants.
+//! * **L7 Compatibility.** Nothing new is written or done before every member can apply it ([`level`]).
 //! * **L8 Determinism**, watched by [`State::digest`].
 //!
 //! [`laws::check`] recomputes from scratch everything that is kept incrementally, and says which law is broken where.
@@ -29,13 +30,16 @@ pub mod capacity;
 pub mod card;
 pub mod command;
 pub mod config;
+mod digest;
 pub mod event;
 pub mod extent;
 pub mod host;
 pub mod ids;
 pub mod job;
+mod kept;
 pub mod laws;
 pub mod lease;
+pub mod level;
 pub mod node;
 mod past_use;
 mod ports;
@@ -64,6 +68,7 @@ pub use job::{
     PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
 pub use lease::{LeaseCeiling, LeaseTimings};
+pub use level::{Level, Rule};
 pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
 pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};

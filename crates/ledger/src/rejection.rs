@@ -3,9 +3,11 @@
 use crate::host::HostRequest;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId};
 use crate::job::JobState;
+use crate::level::Level;
 use crate::units::MilliTflops;
 
-/// A refusal. New ones go to the end: their order is part of what [`State::digest`](crate::State::digest) is made of (law L8).
+/// A refusal. New ones go to the end: at level 0 their order is part of what [`State::digest`](crate::State::digest) is made of
+/// (law L8).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Rejection {
     /// A field of a job, queue, card or setting is not acceptable.
@@ -265,6 +267,22 @@ pub enum Rejection {
         /// The limit.
         limit: u64,
     },
+    /// What was asked needs a release level that is not in force.
+    #[error(
+        "this needs release level {needs}, and {in_force} is in force; it is raised when every member runs a release that can apply it and it is not held: see `tessera cluster status`"
+    )]
+    LevelNotInForce {
+        /// The level that it needs.
+        needs: Level,
+        /// The level in force.
+        in_force: Level,
+    },
+    /// The release level is held.
+    #[error("the release level is held at {in_force}; let go of it with `tessera pool config set --hold-level false`")]
+    LevelHeld {
+        /// The level in force.
+        in_force: Level,
+    },
 }
 
 impl Rejection {
@@ -307,6 +325,8 @@ impl Rejection {
             Self::TooManyQueues { .. } => "TOO_MANY_QUEUES",
             Self::TooManyNodes { .. } => "TOO_MANY_NODES",
             Self::TooManyCards { .. } => "TOO_MANY_CARDS",
+            Self::LevelNotInForce { .. } => "LEVEL_NOT_IN_FORCE",
+            Self::LevelHeld { .. } => "LEVEL_HELD",
         }
     }
 

@@ -15,7 +15,9 @@ use crate::extent::BlockCounts;
 use crate::host::{HostRequest, HostUse};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::{Job, JobState};
+use crate::kept::Kept;
 use crate::lease::LeaseCeiling;
+use crate::level::Level;
 use crate::node::{Node, NodeState};
 use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
@@ -76,17 +78,21 @@ pub struct AnsweredRequest {
 pub struct State {
     pub(crate) revision: Revision,
     pub(crate) time: LogTime,
-    pub(crate) digest: u128,
+    pub(crate) level: Level,
+    /// The digest before [`Rule::DigestOfState`](crate::Rule::DigestOfState) was followed; zero since.
+    pub(crate) chain: u128,
+    /// What the records of a snapshot add up to, but for those that have changed of late: see [`crate::digest`].
+    pub(crate) records_sum: u128,
     pub(crate) config: Arc<PoolConfig>,
     pub(crate) lease_ceiling: LeaseCeiling,
-    pub(crate) nodes: PersistentMap<NodeId, Arc<Node>>,
+    pub(crate) nodes: Kept<NodeId, Arc<Node>>,
     pub(crate) node_names: PersistentMap<String, NodeId>,
-    pub(crate) cards: PersistentMap<CardId, Arc<Card>>,
-    pub(crate) queues: PersistentMap<String, Arc<Queue>>,
-    pub(crate) jobs: PersistentMap<JobId, Arc<Job>>,
-    pub(crate) allocations: PersistentMap<AllocationId, Arc<Allocation>>,
-    pub(crate) moves: PersistentMap<MoveId, Arc<Move>>,
-    pub(crate) requests: PersistentMap<RequestId, AnsweredRequest>,
+    pub(crate) cards: Kept<CardId, Arc<Card>>,
+    pub(crate) queues: Kept<String, Arc<Queue>>,
+    pub(crate) jobs: Kept<JobId, Arc<Job>>,
+    pub(crate) allocations: Kept<AllocationId, Arc<Allocation>>,
+    pub(crate) moves: Kept<MoveId, Arc<Move>>,
+    pub(crate) requests: Kept<RequestId, AnsweredRequest>,
     /// When the newest request id that was forgotten was made.
     pub(crate) request_floor: LogTime,
     pub(crate) next_node: NodeId,
@@ -94,7 +100,7 @@ pub struct State {
     pub(crate) next_job: JobId,
     pub(crate) next_allocation: AllocationId,
     pub(crate) next_move: MoveId,
-    pub(crate) history: PersistentMap<Revision, EntryEvents>,
+    pub(crate) history: Kept<Revision, EntryEvents>,
     /// Watches that want events of this revision or an older one must start anew.
     pub(crate) compacted: Revision,
     // What follows can be computed from the above; `crate::laws` does so and compares.
@@ -128,10 +134,10 @@ impl Default for State {
 }
 
 impl State {
-    /// An empty pool with the queue `default`.
+    /// An empty pool with the queue `default`, as it is before the first entry of any log: at level 0.
     #[must_use]
     pub fn new() -> Self {
-        let mut queues = PersistentMap::new();
+        let mut queues = Kept::default();
         let settings = QueueSettings {
             name: DEFAULT_QUEUE.to_owned(),
             parent: String::new(),
@@ -144,24 +150,26 @@ impl State {
         Self {
             revision: Revision(0),
             time: LogTime(0),
-            digest: 0,
+            level: Level::Zero,
+            chain: 0,
+            records_sum: 0,
             config: Arc::new(PoolConfig::default()),
             lease_ceiling: LeaseCeiling::of(&PoolConfig::default().leases),
-            nodes: PersistentMap::new(),
+            nodes: Kept::default(),
             node_names: PersistentMap::new(),
-            cards: PersistentMap::new(),
+            cards: Kept::default(),
             queues,
-            jobs: PersistentMap::new(),
-            allocations: PersistentMap::new(),
-            moves: PersistentMap::new(),
-            requests: PersistentMap::new(),
+            jobs: Kept::default(),
+            allocations: Kept::default(),
+            moves: Kept::default(),
+            requests: Kept::default(),
             request_floor: LogTime(0),
             next_node: NodeId(0),
             next_block: BlockNumber(1),
             next_job: JobId(1),
             next_allocation: AllocationId(1),
             next_move: MoveId(1),
-            history: PersistentMap::new(),
+            history: Kept::default(),
             compacted: Revision(0),
             waiting: PersistentMap::new(),
             ended: PersistentMap::new(),
@@ -181,6 +189,14 @@ impl State {
         }
     }
 
+    /// The same with a level in force: where no log is replayed and nobody asks members what they can apply.
+    #[must_use]
+    pub fn at(level: Level) -> Self {
+        let mut state = Self { level, ..Self::new() };
+        state.watch_records();
+        state
+    }
+
     /// Index of the last applied entry.
     #[must_use]
     pub const fn revision(&self) -> Revision {
@@ -191,12 +207,6 @@ impl State {
     #[must_use]
     pub const fn time(&self) -> LogTime {
         self.time
-    }
-
-    /// A hash over everything that every entry so far has answered and changed: equal logs give equal digests (law L8).
-    #[must_use]
-    pub const fn digest(&self) -> u128 {
-        self.digest
     }
 
     /// The settings.
@@ -424,6 +434,7 @@ impl State {
 
     /// What has been touched since this was asked last. Only the owner of the state asks; copies keep their own list.
     pub fn take_touched(&mut self) -> Vec<Touched> {
+        self.settle();
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();

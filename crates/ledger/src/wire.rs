@@ -20,6 +20,7 @@ mod plan;
 mod pool;
 mod reason;
 mod record;
+mod recorded;
 mod request;
 mod restore;
 mod snapshot;
@@ -30,8 +31,10 @@ pub use card::{card_from_wire, card_to_wire, slice_from_wire, slice_to_wire};
 pub use error::WireError;
 pub use field::{FieldError, FieldProblem, WireEnum, duration_from_wire, duration_to_wire, enum_from_wire};
 pub use pool::{capacity_from_wire, capacity_to_wire, leases_from_wire, leases_to_wire};
+pub(crate) use recorded::hash_of_spec;
 pub use request::{decode_request, encode_request};
 pub use restore::decode_snapshot;
+pub(crate) use snapshot::header_to_digest;
 pub use snapshot::{SnapshotChunks, encode_snapshot};
 pub use spec::{DEFAULT_PRIORITY, host_from_wire, host_to_wire, spec_from_wire, spec_to_wire};
 

@@ -55,7 +55,7 @@ fn what_was_held_counts_the_same_just_before_and_after_another_half_life_is_set(
     let before = mean(&pool, "old");
     assert!((3_900..=4_100).contains(&before), "half of 8 TFLOPS after a half-life: {before}");
     for half_life in [DAY, 70 * DAY, Duration::from_secs(60)] {
-        let mut pool = Pool { state: pool.state.clone(), time: pool.time };
+        let mut pool = Pool { state: pool.state.clone(), time: pool.time, log: vec![] };
         set_half_life(&mut pool, half_life);
         let after = mean(&pool, "old");
         assert!(before.abs_diff(after) <= 20, "{before} became {after} with a half-life of {half_life:?}");
@@ -70,7 +70,7 @@ fn what_was_held_counts_the_same_just_before_and_after_another_half_life_is_set(
 fn what_is_held_still_is_counted_under_the_half_life_of_its_time() {
     let (mut pool, _) = after_a_year();
     set_half_life(&mut pool, DAY / 24);
-    let copy = Pool { state: decode_snapshot(encode_snapshot(&pool.state)).unwrap(), time: pool.time };
+    let copy = Pool { state: decode_snapshot(encode_snapshot(&pool.state)).unwrap(), time: pool.time, log: vec![] };
     for mut pool in [pool, copy] {
         assert!((7_900..=8_100).contains(&mean(&pool, "old")), "{}", mean(&pool, "old"));
         pass(&mut pool, DAY);

@@ -275,7 +275,7 @@ fn what_queues_held_survives_a_snapshot_and_goes_on_alike() {
     let job = running(&mut pool, "borrower", 0, 8, |_| {});
     pool.time += 30 * 24 * 3600 * 1000;
     pool.run(Command::Tick);
-    let mut copy = Pool { state: decode_snapshot(encode_snapshot(&pool.state)).unwrap(), time: pool.time };
+    let mut copy = Pool { state: decode_snapshot(encode_snapshot(&pool.state)).unwrap(), time: pool.time, log: vec![] };
     for pool in [&mut pool, &mut copy] {
         pool.report_all(job, &pool::exited(0));
     }

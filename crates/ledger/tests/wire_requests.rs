@@ -6,8 +6,12 @@ mod samples;
 use std::error::Error;
 
 use proptest::prelude::*;
-use tessera_ledger::wire::{WireError, decode_request, encode_request};
-use tessera_ledger::{Command, Request};
+use tessera_ledger::wire::{self, WireError, decode_request};
+use tessera_ledger::{Command, Level, Request};
+
+fn encode_request(request: &Request) -> Vec<u8> {
+    wire::encode_request(request, Level::NEWEST).expect("this release writes what it knows")
+}
 
 proptest! {
     #[test]

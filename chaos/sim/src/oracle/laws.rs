@@ -1,8 +1,9 @@
-//! The laws of the ledger on each member's state, and L8: whoever has applied the same entries has the same state.
+//! The laws of the ledger on each member's state, and L8: whoever has applied the same entries has the same state. The release
+//! level never goes back (L7).
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{Revision, laws};
+use tessera_ledger::{Level, Revision, laws};
 
 use super::{Oracle, View};
 
@@ -14,13 +15,15 @@ const REMEMBERED: usize = 4_096;
 pub struct Laws {
     /// Who was seen first with a state at a revision, and its digest.
     digests: BTreeMap<Revision, (u128, String)>,
+    /// The highest release level that was seen, and the first revision at which it was.
+    level: (Revision, Level),
     /// Up to where each member was checked.
     checked: BTreeMap<String, Revision>,
 }
 
 impl Oracle for Laws {
     fn name(&self) -> &'static str {
-        "laws of the ledger (L1, L8)"
+        "laws of the ledger (L1, L7, L8)"
     }
 
     fn look(&mut self, view: &View<'_>) -> Result<(), String> {
@@ -34,6 +37,13 @@ impl Oracle for Laws {
                 continue;
             }
             self.checked.insert(member.name.clone(), revision);
+            let level = (revision, state.level());
+            if level.0 >= self.level.0 && level.1 < self.level.1 {
+                return Err(format!("{} is back at release level {} at revision {}", member.name, level.1, revision.0));
+            }
+            if level.1 > self.level.1 || (level.1 == self.level.1 && level.0 < self.level.0) {
+                self.level = level;
+            }
             let known = self.digests.entry(revision).or_insert_with(|| (state.digest(), member.name.clone()));
             if known.0 != state.digest() {
                 return Err(format!(

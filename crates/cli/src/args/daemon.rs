@@ -68,6 +68,10 @@ pub struct ServerArgs {
     /// For drills: take this member's wall clock to be ahead by so much, or behind with `-`
     #[arg(long, value_name = "DURATION", value_parser = signed_ms, allow_hyphen_values = true, hide = true)]
     pub clock_offset: Option<i64>,
+    /// Announce and apply the release level that stands for the next release, as tests of upgrades do. A pool that was raised to it
+    /// is of no use to any release
+    #[arg(long, hide = true)]
+    pub drill_next_level: bool,
 }
 
 /// `tessera agent`. What is given here goes before the configuration file.

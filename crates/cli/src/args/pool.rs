@@ -176,6 +176,10 @@ pub struct SetConfigArgs {
     /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_regrant_after: Option<Duration>,
+    /// Whether the release level stays as it is although every member can apply a higher one, so that the release before can come
+    /// back
+    #[arg(long, value_name = "BOOL")]
+    pub hold_level: Option<bool>,
 }
 
 impl SetConfigArgs {

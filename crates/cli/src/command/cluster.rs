@@ -143,6 +143,8 @@ fn cluster_view(answers: &[(Address, Result<GetClusterStatusResponse, ClientErro
         term: newest.map_or(0, |status| status.term),
         changing_voters: newest.is_some_and(|status| status.changing_voters),
         voters: newest.map_or(0, |status| status.members.iter().filter(|member| member.voter).count()),
+        level: good().map(|status| status.level).max().unwrap_or_default(),
+        level_held: newest.is_some_and(|status| status.level_held),
         members,
     }
 }

@@ -91,6 +91,7 @@ fn merged(args: &SetConfigArgs, mut config: PoolConfig) -> PoolConfig {
     put_time(&mut config.output_retention, args.output_retention);
     put(&mut config.event_limit, args.event_limit);
     put_leases(args.leases(), config.leases.get_or_insert_default());
+    put(&mut config.hold_level, args.hold_level);
     config
 }
 

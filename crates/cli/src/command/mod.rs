@@ -37,7 +37,7 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Queue(command) => queue::run(Desk::open(&command.client)?, command.verb).await,
         Command::Cluster(command) => cluster::run(Desk::open(&command.client)?, command.verb).await,
         Command::Dev(args) => daemon::dev(args).await,
-        Command::Server(args) => daemon::server(*args).await,
+        Command::Server(args) => Box::pin(daemon::server(*args)).await,
         Command::Agent(args) => daemon::agent(*args).await,
         Command::Simulate(command) => simulate::run(*command),
         Command::Operator(command) => operator::run(command),

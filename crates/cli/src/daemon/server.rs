@@ -7,6 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tessera_client::Address;
 use tessera_client::reach::{Scope, source_towards_strangers};
 use tessera_controller::{RunError, ServerConfig};
+use tessera_ledger::Level;
 
 use super::config_file::{ServerFile, load};
 use super::{logging, shutdown};
@@ -100,6 +101,9 @@ fn configured(args: &ServerArgs, file: &ServerFile) -> Result<ServerConfig, Fail
         config.name = name;
     }
     reachable(&config)?;
+    if args.drill_next_level {
+        config.highest_level = Level::Drill;
+    }
     config.validate().map_err(|error| Failure::from_error(Exit::Usage, "the member was not started", &error))?;
     Ok(config)
 }

@@ -96,6 +96,10 @@ pub struct MemberStatusView {
     pub staleness_seconds: f64,
     /// Its release.
     pub version: String,
+    /// Release level in force, as far as it has applied.
+    pub level: u32,
+    /// The highest release level that it can apply.
+    pub highest_level: u32,
     /// Seconds it has been up.
     pub uptime_seconds: f64,
     /// Seconds by which its clock is ahead of what a quorum of the members' clocks agree on; negative: behind.
@@ -122,6 +126,8 @@ impl MemberStatusView {
             snapshot_index: status.snapshot_index,
             staleness_seconds: seconds(status.staleness.as_ref()).unwrap_or_default(),
             version: status.version.clone(),
+            level: status.level,
+            highest_level: status.highest_level,
             uptime_seconds: seconds(status.uptime.as_ref()).unwrap_or_default(),
             clock_offset_seconds: seconds(status.clock_offset.as_ref()),
             clock_off: status.clock_off,
@@ -152,6 +158,7 @@ impl Tabular for MemberStatusView {
             Column::wide("UP"),
             Column::wide("CLOCK"),
             Column::wide("VERSION"),
+            Column::right("HIGHEST LEVEL"),
             Column::wide("ERROR"),
         ];
         COLUMNS
@@ -173,6 +180,7 @@ impl Tabular for MemberStatusView {
             known(super::time::short(std::time::Duration::try_from_secs_f64(self.uptime_seconds).unwrap_or_default())),
             self.clock_offset_seconds.map_or_else(|| "-".to_owned(), |offset| format!("{offset:+.3}s")),
             known(self.version.clone()),
+            known(self.highest_level.to_string()),
             self.error.clone().unwrap_or_default(),
         ]
     }
@@ -197,8 +205,32 @@ pub struct ClusterView {
     pub changing_voters: bool,
     /// Voters of the cluster.
     pub voters: usize,
+    /// Release level in force.
+    pub level: u32,
+    /// Whether the settings hold it there.
+    pub level_held: bool,
     /// What each member says.
     pub members: Vec<MemberStatusView>,
+}
+
+impl ClusterView {
+    /// The level in force, and what keeps it from being raised.
+    fn levels(&self) -> String {
+        let level = self.level;
+        let announced =
+            || self.members.iter().filter(|member| member.error.is_none()).map(|member| member.highest_level);
+        let (lowest, highest) = (announced().min().unwrap_or(level), announced().max().unwrap_or(level));
+        if highest <= level {
+            return level.to_string();
+        }
+        let held = "let go of it with `tessera pool config set --hold-level false`";
+        match (self.level_held, self.members.iter().any(|member| member.error.is_some())) {
+            _ if lowest < highest => format!("{level}; not every member can apply {highest} yet"),
+            (_, true) => format!("{level}; raised to {highest} when every member answers and can apply it"),
+            (true, false) => format!("{level}, held; every member can apply {highest}: {held}"),
+            (false, false) => format!("{level}; about to be raised to {highest}"),
+        }
+    }
 }
 
 impl Detail for ClusterView {
@@ -212,6 +244,7 @@ impl Detail for ClusterView {
         out.line("leader", leader.unwrap_or_else(|| "none".to_owned()));
         out.line("writable", if self.writable { "yes" } else { "no" });
         out.line("voters", self.voters);
+        out.line("release level", self.levels());
         if self.changing_voters {
             out.line("membership", "being changed right now");
         }

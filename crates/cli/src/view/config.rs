@@ -73,6 +73,8 @@ pub struct ConfigView {
     pub lease_regrant_after_seconds: Option<f64>,
     /// The same at present: longer while leases may run that were granted before the timings were changed.
     pub lease_regrant_ceiling_seconds: Option<f64>,
+    /// Whether the release level stays as it is although every member can apply a higher one.
+    pub hold_level: bool,
 }
 
 impl From<v1::GetPoolConfigResponse> for ConfigView {
@@ -111,6 +113,7 @@ impl From<v1::GetPoolConfigResponse> for ConfigView {
             lease_kill_after_seconds: seconds(leases.kill_after.as_ref()),
             lease_regrant_after_seconds: seconds(leases.regrant_after.as_ref()),
             lease_regrant_ceiling_seconds: seconds(answer.regrant_ceiling.as_ref()),
+            hold_level: config.hold_level,
         }
     }
 }
@@ -145,6 +148,7 @@ impl Detail for ConfigView {
         out.line("nodes and cards", format!("{nodes} and {cards} at most"));
         out.line("queues", format!("{} at most", self.queue_limit));
         let last = self.first_master_port.saturating_add(self.master_ports).saturating_sub(1);
+        out.line("release level", if self.hold_level { "held" } else { "raised when every member can apply it" });
         out.line("ports of workers", format!("{} to {last}", self.first_master_port));
         out.line("heartbeats", format!("every {}", time(self.lease_heartbeat_seconds)));
         let (stop, kill) = (time(self.lease_stop_after_seconds), time(self.lease_kill_after_seconds));

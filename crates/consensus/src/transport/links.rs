@@ -261,25 +261,41 @@ impl Links {
         }
     }
 
-    /// Another member's newest digests; its clock comes with them.
+    /// Another member's newest digests.
     pub(crate) async fn digests(
         &self,
         member: &Member,
         lane: Lane,
         deadline: Instant,
     ) -> Result<Vec<(LogIndex, u128)>, CallError> {
-        let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
-        let asked_at = Instant::now();
-        let answer = self
-            .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
-        let answer = answer.await?;
-        self.shared.time.heard(member.id, asked_at, answer.clock_ms);
+        let answer = self.ask_digests(member, lane, deadline).await?;
         let digests = answer.digests.into_iter().map(|digest| {
             let bytes = <[u8; 16]>::try_from(digest.digest.as_ref());
             let value = bytes.map_err(|_| CallError::Failed("a digest that is not 16 bytes long".to_owned()))?;
             Ok((LogIndex(digest.index), u128::from_be_bytes(value)))
         });
         digests.collect()
+    }
+
+    /// The highest level that another member can apply.
+    pub(crate) async fn announced(&self, member: &Member, lane: Lane, deadline: Instant) -> Result<u32, CallError> {
+        self.ask_digests(member, lane, deadline).await.map(|answer| answer.highest_level)
+    }
+
+    /// What digests and announcements come in, and the member's clock with them.
+    async fn ask_digests(
+        &self,
+        member: &Member,
+        lane: Lane,
+        deadline: Instant,
+    ) -> Result<pb::DigestsResponse, CallError> {
+        let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
+        let asked_at = Instant::now();
+        let answer = self
+            .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
+        let answer = answer.await?;
+        self.shared.time.heard(member.id, asked_at, answer.clock_ms);
+        Ok(answer)
     }
 
     /// Opens a stream that ends with the other member's process.

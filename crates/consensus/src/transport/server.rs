@@ -357,7 +357,8 @@ impl<M: Machine> RaftService for Served<M> {
             index: index.0,
             digest: Bytes::copy_from_slice(&digest.to_be_bytes()),
         });
-        Ok(Response::new(pb::DigestsResponse { digests: digests.collect(), clock_ms: self.clock_ms() }))
+        let highest_level = self.inner.shared.highest_level;
+        Ok(Response::new(pb::DigestsResponse { digests: digests.collect(), clock_ms: self.clock_ms(), highest_level }))
     }
 
     async fn presence(&self, request: Request<pb::PresenceRequest>) -> Result<Response<Self::PresenceStream>, Status> {

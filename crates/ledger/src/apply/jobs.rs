@@ -13,6 +13,7 @@ use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::{State, WaitingKey};
 use crate::units::LogTime;
+use crate::wire::hash_of_spec;
 
 /// Most attempts kept in a job's history; older ones go.
 const HISTORY_LIMIT: usize = 8;
@@ -113,6 +114,7 @@ impl State {
             preempted_at: Vec::new(),
             queued_at: self.time,
             waited: Duration::ZERO,
+            spec_hash: hash_of_spec(spec),
         };
         if job.is_waiting() {
             self.waiting.insert_cow(WaitingKey::of(&job), ());

@@ -1,7 +1,7 @@
 //! Applying log entries: the only place where the ledger changes.
 //!
 //! Each command is first checked against the state and then carried out; a refused command changes nothing. What an entry
-//! changed is collected as events on the way, becomes part of the history, and goes into the digest (law L8).
+//! changed is collected as events on the way and becomes part of the history.
 
 mod blocks;
 mod derived;
@@ -24,8 +24,9 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::command::{Command, Outcome, Plan, PlanPart, Request};
-use crate::event::{EntryEvents, Event};
+use crate::event::{EntryEvents, Event, Touched};
 use crate::ids::{JobId, RequestKey};
+use crate::level::{self, Level, Rule};
 use crate::rejection::Rejection;
 use crate::state::{AnsweredRequest, State};
 use crate::units::{LogTime, Revision};
@@ -71,12 +72,24 @@ impl State {
 
     /// Closes the entry: history and digest.
     fn finish(&mut self, outcomes: &[Outcome]) {
+        if !self.follows(Rule::DigestOfState) {
+            self.go_on_with_chain(outcomes);
+        }
+        self.keep_events();
+        self.settle_much();
+    }
+
+    /// The digest as the releases before levels computed it.
+    fn go_on_with_chain(&mut self, outcomes: &[Outcome]) {
         let mut hasher = Xxh3::new();
-        (self.digest, self.revision, self.time).hash(&mut hasher);
+        (self.chain, self.revision, self.time).hash(&mut hasher);
         outcomes.hash(&mut hasher);
         self.pending_events.hash(&mut hasher);
         hasher.write_u8(0);
-        self.digest = hasher.digest128();
+        self.chain = hasher.digest128();
+    }
+
+    fn keep_events(&mut self) {
         if self.pending_events.is_empty() {
             return;
         }
@@ -122,6 +135,7 @@ impl State {
     }
 
     fn carry_out(&mut self, request: &Request) -> Applied {
+        level::check(&request.command, self.level)?;
         match &request.command {
             Command::RegisterNode { node, cards } => self.register_node(node, cards),
             Command::UpdateCards { node, cards } => self.update_cards(*node, cards),
@@ -146,7 +160,23 @@ impl State {
             Command::AdvanceMove { id, from, proceed } => self.advance_move(*id, *from, *proceed),
             Command::SettleLeases { changed_at } => self.settle_leases(*changed_at),
             Command::Tick => Ok(Outcome::Done),
+            Command::RaiseLevel { to } => self.raise_level(*to),
         }
+    }
+
+    /// Puts a release level in force. It is never lowered.
+    fn raise_level(&mut self, to: Level) -> Applied {
+        if to <= self.level {
+            return Ok(Outcome::Done);
+        }
+        if self.config.hold_level {
+            return Err(Rejection::LevelHeld { in_force: self.level });
+        }
+        self.level = to;
+        self.watch_records();
+        self.touched.push(Touched::Config);
+        self.pending_events.push(Event::Config);
+        Ok(Outcome::Done)
     }
 
     /// Carries out a plan part by part. Each is validated against the state as it is now: a stale plan can do no harm.

@@ -9,6 +9,7 @@ use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
 use crate::ids::JobId;
+use crate::level::{DRILL_QUEUE, Rule};
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings, half_life};
 use crate::rejection::Rejection;
 use crate::spec::{check_config, check_name};
@@ -104,6 +105,9 @@ impl State {
 
     pub(super) fn set_queue(&mut self, settings: &QueueSettings) -> Applied {
         check_name("queue.name", &settings.name)?;
+        if self.follows(Rule::DrillQueueRefused) && settings.name == DRILL_QUEUE {
+            return Err(Rejection::invalid("queue.name", "is kept for drills of upgrades; choose another name"));
+        }
         if settings.weight == 0 {
             return Err(Rejection::invalid("queue.weight", "must be at least 1"));
         }

@@ -39,17 +39,32 @@ pub fn card_from_wire(card: v1::CardDescription) -> Result<CardDescription, Fiel
 /// The card as a message.
 #[must_use]
 pub fn card_to_wire(card: &CardDescription) -> v1::CardDescription {
+    let CardDescription {
+        index,
+        kind,
+        vendor,
+        model,
+        uuid,
+        memory,
+        rated,
+        measured,
+        links,
+        isolation,
+        simulated,
+        pci_address,
+        max_slices,
+        health,
+    } = card;
     v1::CardDescription {
-        index: card.index,
-        kind: card.kind.to_wire(),
-        vendor: card.vendor.clone(),
-        model: card.model.clone(),
-        uuid: card.uuid.clone(),
-        memory_mib: card.memory.0,
-        rated: ratings_to_wire(&card.rated),
-        measured: ratings_to_wire(&card.measured),
-        links: card
-            .links
+        index: *index,
+        kind: kind.to_wire(),
+        vendor: vendor.clone(),
+        model: model.clone(),
+        uuid: uuid.clone(),
+        memory_mib: memory.0,
+        rated: ratings_to_wire(rated),
+        measured: ratings_to_wire(measured),
+        links: links
             .iter()
             .map(|link| v1::Link {
                 peer_index: link.peer_index,
@@ -57,11 +72,11 @@ pub fn card_to_wire(card: &CardDescription) -> v1::CardDescription {
                 megabytes_per_second: link.megabytes_per_second,
             })
             .collect(),
-        isolation: card.isolation.to_wire(),
-        simulated: card.simulated,
-        pci_address: card.pci_address.clone(),
-        max_slices: card.max_slices,
-        health: card.health.to_wire(),
+        isolation: isolation.to_wire(),
+        simulated: *simulated,
+        pci_address: pci_address.clone(),
+        max_slices: *max_slices,
+        health: health.to_wire(),
     }
 }
 
@@ -102,12 +117,13 @@ pub fn slice_from_wire(slice: v1::Slice) -> Result<Slice, FieldError> {
 /// The slice as a message.
 #[must_use]
 pub fn slice_to_wire(slice: &Slice) -> v1::Slice {
+    let Slice { card, start, length, memory, isolation } = slice;
     v1::Slice {
-        node_id: slice.card.node.0,
-        card_index: slice.card.index,
-        start: slice.start.0,
-        blocks: slice.length.0,
-        memory_mib: slice.memory.0,
-        isolation: slice.isolation.to_wire(),
+        node_id: card.node.0,
+        card_index: card.index,
+        start: start.0,
+        blocks: length.0,
+        memory_mib: memory.0,
+        isolation: isolation.to_wire(),
     }
 }

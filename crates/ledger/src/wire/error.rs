@@ -2,6 +2,7 @@
 
 use super::FORMAT;
 use super::field::{FieldError, FieldProblem};
+use crate::level::Level;
 
 /// Why a command or a snapshot cannot be read. The member that meets it stops (law L7).
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,27 @@ pub enum WireError {
         #[source]
         field: FieldError,
     },
+    /// The pool is at a release level that this release does not know.
+    #[error(
+        "the pool is at release level {number}, and this release goes up to {newest}: start the release that brought that level \
+         or a newer one",
+        newest = Level::NEWEST
+    )]
+    UnknownLevel {
+        /// Number of the level.
+        number: u32,
+    },
+    /// What was read is not the state that was written.
+    #[error(
+        "the state that was read from the snapshot is not the one that it was made from: their digests are {read:032x} and \
+         {written:032x}; replace this member by an empty one, which fetches a snapshot from the others"
+    )]
+    OtherState {
+        /// Digest of what was read.
+        read: u128,
+        /// Digest of what was written.
+        written: u128,
+    },
     /// A field contradicts the others, or what any release writes.
     #[error("{what} is damaged, although its checksum may be right: restore the member from a snapshot or a backup")]
     Damaged {
@@ -68,6 +90,7 @@ impl WireError {
     /// The error of a field of `what`.
     pub(super) fn of(what: &'static str, field: FieldError) -> Self {
         match field.problem {
+            FieldProblem::UnknownLevel { number } => Self::UnknownLevel { number },
             FieldProblem::UnknownValue { .. } => Self::UnknownValue { what, field },
             FieldProblem::Missing | FieldProblem::Invalid(_) => Self::Damaged { what, field },
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::level::Level;
+
 /// A field that holds something that cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
@@ -25,6 +27,11 @@ pub enum FieldProblem {
         /// The words this release knows.
         known: &'static [&'static str],
     },
+    /// A release level that this release does not know.
+    UnknownLevel {
+        /// The number found.
+        number: u32,
+    },
     /// Anything else; says what would be right.
     Invalid(String),
 }
@@ -36,6 +43,9 @@ impl fmt::Display for FieldProblem {
             Self::UnknownValue { number, known } => {
                 write!(f, "{number} is not a value that this release knows; it knows {}", known.join(", "))
             }
+            Self::UnknownLevel { number } => {
+                write!(f, "{number} is not a level that this release knows; it goes up to {}", Level::NEWEST)
+            }
             Self::Invalid(problem) => write!(f, "{problem}"),
         }
     }
@@ -46,6 +56,11 @@ impl FieldError {
     #[must_use]
     pub fn missing(field: impl Into<String>) -> Self {
         Self { field: field.into(), problem: FieldProblem::Missing }
+    }
+
+    /// A release level that this release does not know.
+    pub(super) fn unknown_level(field: impl Into<String>, number: u32) -> Self {
+        Self { field: field.into(), problem: FieldProblem::UnknownLevel { number } }
     }
 
     /// A field with a value that cannot be taken; `problem` says what would be right.

@@ -8,6 +8,7 @@ use super::field::{FieldError, WireEnum, each, enum_from_wire, required, require
 use super::plan::{exit_from_wire, exit_to_wire};
 use super::pool::port_from_wire;
 use super::reason::{reason_from_wire, reason_to_wire};
+use super::recorded::hash_of_spec;
 use super::spec::{slices_from_wire, spec_from_wire, spec_to_wire};
 use super::stored;
 use crate::allocation::{Allocation, Move, Worker};
@@ -17,39 +18,73 @@ use crate::standing::millis;
 use crate::units::{Epoch, LogTime, Revision};
 
 pub(super) fn job_to_wire(job: &Job) -> stored::Job {
+    stored::Job { spec: Some(spec_to_wire(&job.spec)), ..job_without_spec(job) }
+}
+
+/// The job but for what was submitted.
+pub(super) fn job_without_spec(job: &Job) -> stored::Job {
+    let Job {
+        id,
+        // The digest has their hash, and snapshots the whole.
+        spec: _,
+        spec_hash: _,
+        submitter,
+        request,
+        traceparent,
+        state,
+        reason,
+        held,
+        parked,
+        submitted_at,
+        changed_at,
+        revision,
+        not_before,
+        allocation,
+        moving,
+        ending,
+        attempts,
+        retries,
+        node_faults,
+        history,
+        preempted_at,
+        queued_at,
+        waited,
+    } = job;
     stored::Job {
-        id: job.id.0,
-        spec: Some(spec_to_wire(&job.spec)),
-        submitter: job.submitter.clone(),
-        request_id: job.request.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec()),
-        traceparent: job.traceparent.clone(),
-        state: job.state.to_wire(),
-        reason: Some(reason_to_wire(&job.reason)),
-        held: job.held,
-        parked: job.parked,
-        submitted_at_ms: job.submitted_at.0,
-        changed_at_ms: job.changed_at.0,
-        revision: job.revision.0,
-        not_before_ms: job.not_before.0,
-        allocation_id: job.allocation.map(|id| id.0),
-        move_id: job.moving.map(|id| id.0),
-        ending: job.ending.map_or(0, WireEnum::to_wire),
-        attempts: job.attempts,
-        retries: job.retries,
-        node_faults: job.node_faults,
-        history: job.history.iter().map(attempt_to_wire).collect(),
-        preempted_at_ms: job.preempted_at.iter().map(|time| time.0).collect(),
-        queued_at_ms: job.queued_at.0,
-        waited_ms: millis(job.waited),
+        id: id.0,
+        spec: None,
+        submitter: submitter.clone(),
+        request_id: request.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec()),
+        traceparent: traceparent.clone(),
+        state: state.to_wire(),
+        reason: Some(reason_to_wire(reason)),
+        held: *held,
+        parked: *parked,
+        submitted_at_ms: submitted_at.0,
+        changed_at_ms: changed_at.0,
+        revision: revision.0,
+        not_before_ms: not_before.0,
+        allocation_id: allocation.map(|id| id.0),
+        move_id: moving.map(|id| id.0),
+        ending: ending.map_or(0, WireEnum::to_wire),
+        attempts: *attempts,
+        retries: *retries,
+        node_faults: *node_faults,
+        history: history.iter().map(attempt_to_wire).collect(),
+        preempted_at_ms: preempted_at.iter().map(|time| time.0).collect(),
+        queued_at_ms: queued_at.0,
+        waited_ms: millis(*waited),
     }
 }
 
 pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
     let request = (!job.request_id.is_empty()).then(|| wide_from_wire("request_id", &job.request_id)).transpose()?;
     let reason = required("reason", job.reason)?;
+    let spec = spec_from_wire(required("spec", job.spec)?).map_err(|error| error.under("spec"))?;
     Ok(Job {
         id: JobId(job.id),
-        spec: Arc::new(spec_from_wire(required("spec", job.spec)?).map_err(|error| error.under("spec"))?),
+        spec_hash: hash_of_spec(&spec),
+        spec: Arc::new(spec),
         submitter: job.submitter,
         request: request.map(RequestId),
         traceparent: job.traceparent,
@@ -75,17 +110,19 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
 }
 
 fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
+    let Attempt { number, allocation, epoch, nodes, granted_at, started_at, ended_at, exit_code, signal, reason } =
+        attempt;
     stored::Attempt {
-        number: attempt.number,
-        allocation_id: attempt.allocation.0,
-        granted_at_ms: attempt.granted_at.0,
-        started_at_ms: attempt.started_at.map(|time| time.0),
-        ended_at_ms: attempt.ended_at.map(|time| time.0),
-        exit_code: attempt.exit_code,
-        signal: attempt.signal,
-        reason: attempt.reason.as_ref().map(reason_to_wire),
-        epoch: attempt.epoch.0,
-        node_ids: attempt.nodes.iter().map(|node| node.0).collect(),
+        number: *number,
+        allocation_id: allocation.0,
+        granted_at_ms: granted_at.0,
+        started_at_ms: started_at.map(|time| time.0),
+        ended_at_ms: ended_at.map(|time| time.0),
+        exit_code: *exit_code,
+        signal: *signal,
+        reason: reason.as_ref().map(reason_to_wire),
+        epoch: epoch.0,
+        node_ids: nodes.iter().map(|node| node.0).collect(),
     }
 }
 
@@ -106,16 +143,17 @@ fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
 }
 
 pub(super) fn allocation_to_wire(allocation: &Allocation) -> stored::Allocation {
+    let Allocation { id, epoch, job, attempt, phase, workers, master_port, granted_at, started_at } = allocation;
     stored::Allocation {
-        id: allocation.id.0,
-        epoch: allocation.epoch.0,
-        job_id: allocation.job.0,
-        attempt: allocation.attempt,
-        phase: allocation.phase.to_wire(),
-        workers: allocation.workers.iter().map(worker_to_wire).collect(),
-        master_port: u32::from(allocation.master_port),
-        granted_at_ms: allocation.granted_at.0,
-        started_at_ms: allocation.started_at.map(|time| time.0),
+        id: id.0,
+        epoch: epoch.0,
+        job_id: job.0,
+        attempt: *attempt,
+        phase: phase.to_wire(),
+        workers: workers.iter().map(worker_to_wire).collect(),
+        master_port: u32::from(*master_port),
+        granted_at_ms: granted_at.0,
+        started_at_ms: started_at.map(|time| time.0),
     }
 }
 
@@ -138,12 +176,13 @@ pub(super) fn allocation_from_wire(allocation: stored::Allocation) -> Result<All
 }
 
 fn worker_to_wire(worker: &Worker) -> stored::Worker {
+    let Worker { rank: _, member, node, slices, state, exit } = worker;
     stored::Worker {
-        member: worker.member,
-        node_id: worker.node.0,
-        slices: worker.slices.iter().map(slice_to_wire).collect(),
-        state: worker.state.to_wire(),
-        exit: worker.exit.as_ref().map(exit_to_wire),
+        member: *member,
+        node_id: node.0,
+        slices: slices.iter().map(slice_to_wire).collect(),
+        state: state.to_wire(),
+        exit: exit.as_ref().map(exit_to_wire),
     }
 }
 
@@ -160,13 +199,14 @@ fn worker_from_wire(worker: stored::Worker) -> Result<Worker, FieldError> {
 }
 
 pub(super) fn move_to_wire(movement: &Move) -> stored::Move {
+    let Move { id, job, source, target, phase, started_at } = movement;
     stored::Move {
-        id: movement.id.0,
-        job_id: movement.job.0,
-        source: movement.source.0,
-        target: movement.target.0,
-        phase: movement.phase.to_wire(),
-        started_at_ms: movement.started_at.0,
+        id: id.0,
+        job_id: job.0,
+        source: source.0,
+        target: target.0,
+        phase: phase.to_wire(),
+        started_at_ms: started_at.0,
     }
 }
 

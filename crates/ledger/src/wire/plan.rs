@@ -100,7 +100,8 @@ pub(super) fn owner_from_wire(owner: &stored::Owner) -> Owner {
 }
 
 pub(super) fn owner_to_wire(owner: &Owner) -> stored::Owner {
-    stored::Owner { allocation_id: owner.allocation.0, epoch: owner.epoch.0, rank: owner.rank.0 }
+    let Owner { allocation, epoch, rank } = owner;
+    stored::Owner { allocation_id: allocation.0, epoch: epoch.0, rank: rank.0 }
 }
 
 pub(super) fn exit_from_wire(exit: stored::WorkerExit) -> Result<WorkerExit, FieldError> {
@@ -114,11 +115,12 @@ pub(super) fn exit_from_wire(exit: stored::WorkerExit) -> Result<WorkerExit, Fie
 }
 
 pub(super) fn exit_to_wire(exit: &WorkerExit) -> stored::WorkerExit {
+    let WorkerExit { cause, code, signal, checkpointed, message } = exit;
     stored::WorkerExit {
-        cause: exit.cause.to_wire(),
-        code: exit.code,
-        signal: exit.signal,
-        checkpointed: exit.checkpointed,
-        message: exit.message.clone(),
+        cause: cause.to_wire(),
+        code: *code,
+        signal: *signal,
+        checkpointed: *checkpointed,
+        message: message.clone(),
     }
 }

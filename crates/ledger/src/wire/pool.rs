@@ -51,20 +51,33 @@ pub(super) fn node_from_wire(node: stored::NodeDescription) -> NodeDescription {
 }
 
 pub(super) fn node_to_wire(node: &NodeDescription) -> stored::NodeDescription {
+    let NodeDescription {
+        name,
+        uid,
+        incarnation,
+        agent_version,
+        address,
+        worker_host,
+        labels,
+        host,
+        cached,
+        start,
+        containment,
+    } = node;
     stored::NodeDescription {
-        name: node.name.clone(),
-        uid: node.uid.clone(),
-        incarnation: node.incarnation,
-        agent_version: node.agent_version.clone(),
-        address: node.address.clone(),
-        worker_host: node.worker_host.clone(),
-        labels: node.labels.clone(),
-        host: node.host.map(capacity_to_wire),
-        cached: node.cached.iter().cloned().collect(),
-        boot_id: node.start.boot_id.clone(),
-        start_nonce: node.start.nonce.clone(),
-        contained: node.containment == Containment::Whole,
-        containment_missing: match &node.containment {
+        name: name.clone(),
+        uid: uid.clone(),
+        incarnation: *incarnation,
+        agent_version: agent_version.clone(),
+        address: address.clone(),
+        worker_host: worker_host.clone(),
+        labels: labels.clone(),
+        host: host.map(capacity_to_wire),
+        cached: cached.iter().cloned().collect(),
+        boot_id: start.boot_id.clone(),
+        start_nonce: start.nonce.clone(),
+        contained: *containment == Containment::Whole,
+        containment_missing: match containment {
             Containment::Whole => String::new(),
             Containment::Partial { missing } => missing.clone(),
         },
@@ -95,13 +108,14 @@ pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSetti
 }
 
 pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
+    let QueueSettings { name, parent, guaranteed, maximum, weight, packing } = queue;
     stored::QueueSettings {
-        name: queue.name.clone(),
-        parent: queue.parent.clone(),
-        guaranteed: Some(amount_to_wire(queue.guaranteed)),
-        maximum: queue.maximum.map(amount_to_wire),
-        weight: queue.weight,
-        packing: queue.packing.map_or(0, WireEnum::to_wire),
+        name: name.clone(),
+        parent: parent.clone(),
+        guaranteed: Some(amount_to_wire(*guaranteed)),
+        maximum: maximum.map(amount_to_wire),
+        weight: *weight,
+        packing: packing.map_or(0, WireEnum::to_wire),
     }
 }
 
@@ -141,17 +155,12 @@ pub(super) fn config_from_wire(config: &stored::PoolConfig) -> Result<PoolConfig
             threshold: Percent(policy.threshold_percent),
             moves_per_hour: policy.moves_per_hour,
         }),
-        limits: config.limits.as_ref().map_or(ABSENT_LIMITS, |limits| PoolLimits {
-            spec_bytes: limits.spec_bytes,
-            queues: limits.queues,
-            nodes: limits.nodes,
-            cards: limits.cards,
-            events: limits.events,
-        }),
+        limits: config.limits.as_ref().map_or(ABSENT_LIMITS, limits_from_wire),
         leases: match &config.leases {
             Some(leases) => leases_from_wire(leases).map_err(|error| error.under("leases"))?,
             None => ABSENT_LEASES,
         },
+        hold_level: config.hold_level,
     })
 }
 
@@ -174,49 +183,81 @@ pub fn leases_from_wire(leases: &v1::LeaseTimings) -> Result<LeaseTimings, Field
 /// The same as a message.
 #[must_use]
 pub fn leases_to_wire(leases: &LeaseTimings) -> v1::LeaseTimings {
+    let LeaseTimings { heartbeat, stop_after, kill_after, regrant_after } = leases;
     v1::LeaseTimings {
-        heartbeat: Some(duration_to_wire(leases.heartbeat)),
-        stop_after: Some(duration_to_wire(leases.stop_after)),
-        kill_after: Some(duration_to_wire(leases.kill_after)),
-        regrant_after: Some(duration_to_wire(leases.regrant_after)),
+        heartbeat: Some(duration_to_wire(*heartbeat)),
+        stop_after: Some(duration_to_wire(*stop_after)),
+        kill_after: Some(duration_to_wire(*kill_after)),
+        regrant_after: Some(duration_to_wire(*regrant_after)),
     }
 }
 
+const fn limits_from_wire(limits: &stored::PoolLimits) -> PoolLimits {
+    PoolLimits {
+        spec_bytes: limits.spec_bytes,
+        queues: limits.queues,
+        nodes: limits.nodes,
+        cards: limits.cards,
+        events: limits.events,
+    }
+}
+
+const fn limits_to_wire(limits: &PoolLimits) -> stored::PoolLimits {
+    let PoolLimits { spec_bytes, queues, nodes, cards, events } = *limits;
+    stored::PoolLimits { spec_bytes, queues, nodes, cards, events }
+}
+
 pub(super) fn config_to_wire(config: &PoolConfig) -> stored::PoolConfig {
+    let PoolConfig {
+        reference_precision,
+        block_size,
+        request_retention,
+        request_limit,
+        job_retention,
+        ended_job_limit,
+        job_limit,
+        output_retention,
+        event_limit,
+        preemptions_per_hour,
+        first_master_port,
+        master_ports,
+        packing,
+        fair_share_half_life,
+        oversubscription: _,
+        compaction,
+        leases,
+        limits,
+        hold_level,
+    } = config;
     stored::PoolConfig {
-        reference_precision: config.reference_precision.to_wire(),
-        block_milli_tflops: config.block_size.0,
-        request_retention: Some(duration_to_wire(config.request_retention)),
-        request_limit: config.request_limit,
-        job_retention: Some(duration_to_wire(config.job_retention)),
-        ended_job_limit: config.ended_job_limit,
-        job_limit: config.job_limit,
-        output_retention: Some(duration_to_wire(config.output_retention)),
-        event_limit: config.event_limit,
-        preemptions_per_hour: config.preemptions_per_hour,
-        first_master_port: u32::from(config.first_master_port),
-        master_ports: u32::from(config.master_ports),
-        packing: if config.packing == Packing::Stack { 0 } else { config.packing.to_wire() },
-        fair_share_half_life: (config.fair_share_half_life != ABSENT_HALF_LIFE)
-            .then(|| duration_to_wire(config.fair_share_half_life)),
+        reference_precision: reference_precision.to_wire(),
+        block_milli_tflops: block_size.0,
+        request_retention: Some(duration_to_wire(*request_retention)),
+        request_limit: *request_limit,
+        job_retention: Some(duration_to_wire(*job_retention)),
+        ended_job_limit: *ended_job_limit,
+        job_limit: *job_limit,
+        output_retention: Some(duration_to_wire(*output_retention)),
+        event_limit: *event_limit,
+        preemptions_per_hour: *preemptions_per_hour,
+        first_master_port: u32::from(*first_master_port),
+        master_ports: u32::from(*master_ports),
+        packing: if *packing == Packing::Stack { 0 } else { packing.to_wire() },
+        fair_share_half_life: (*fair_share_half_life != ABSENT_HALF_LIFE)
+            .then(|| duration_to_wire(*fair_share_half_life)),
         oversubscription: config
             .oversubscription
             .iter()
             .map(|(kind, percent)| stored::Oversubscription { kind: kind.to_wire(), percent: percent.0 })
             .collect(),
-        compaction: (config.compaction != ABSENT_COMPACTION).then_some(stored::CompactionPolicy {
-            automatic: config.compaction.automatic,
-            threshold_percent: config.compaction.threshold.0,
-            moves_per_hour: config.compaction.moves_per_hour,
+        compaction: (*compaction != ABSENT_COMPACTION).then_some(stored::CompactionPolicy {
+            automatic: compaction.automatic,
+            threshold_percent: compaction.threshold.0,
+            moves_per_hour: compaction.moves_per_hour,
         }),
-        limits: (config.limits != ABSENT_LIMITS).then_some(stored::PoolLimits {
-            spec_bytes: config.limits.spec_bytes,
-            queues: config.limits.queues,
-            nodes: config.limits.nodes,
-            cards: config.limits.cards,
-            events: config.limits.events,
-        }),
-        leases: (config.leases != ABSENT_LEASES).then(|| leases_to_wire(&config.leases)),
+        limits: (*limits != ABSENT_LIMITS).then(|| limits_to_wire(limits)),
+        leases: (*leases != ABSENT_LEASES).then(|| leases_to_wire(leases)),
+        hold_level: *hold_level,
     }
 }
 

@@ -15,17 +15,18 @@ use crate::state::AnsweredRequest;
 use crate::units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, Percent, Revision};
 
 pub(super) fn node_record(node: &Node) -> stored::Node {
+    let Node { id, description, state, eligibility, eligibility_reason, base, cards, epoch, changed_at, faults } = node;
     stored::Node {
-        id: node.id.0,
-        description: Some(node_to_wire(&node.description)),
-        state: node.state.to_wire(),
-        eligibility: node.eligibility.to_wire(),
-        eligibility_reason: node.eligibility_reason.clone(),
-        base: node.base.0,
-        cards: node.cards,
-        epoch: node.epoch.0,
-        changed_at_ms: node.changed_at.0,
-        faults: node.faults,
+        id: id.0,
+        description: Some(node_to_wire(description)),
+        state: state.to_wire(),
+        eligibility: eligibility.to_wire(),
+        eligibility_reason: eligibility_reason.clone(),
+        base: base.0,
+        cards: *cards,
+        epoch: epoch.0,
+        changed_at_ms: changed_at.0,
+        faults: *faults,
     }
 }
 
@@ -45,15 +46,26 @@ pub(super) fn node_of_record(node: stored::Node) -> Result<Node, FieldError> {
 }
 
 pub(super) fn card_record(id: CardId, card: &Card) -> stored::Card {
+    let Card {
+        description,
+        blocks,
+        oversubscription: _,
+        shared_only: _,
+        offset,
+        extents,
+        memory_used,
+        memory_promised,
+        slices,
+    } = card;
     stored::Card {
         node_id: id.node.0,
-        description: Some(card_to_wire(&card.description)),
-        blocks: card.blocks.0,
-        offset: card.offset,
-        extents: card.extents.as_slice().iter().map(extent_to_wire).collect(),
-        memory_used_mib: card.memory_used.0,
-        memory_promised_mib: card.memory_promised.0,
-        slices: card.slices,
+        description: Some(card_to_wire(description)),
+        blocks: blocks.0,
+        offset: *offset,
+        extents: extents.as_slice().iter().map(extent_to_wire).collect(),
+        memory_used_mib: memory_used.0,
+        memory_promised_mib: memory_promised.0,
+        slices: *slices,
     }
 }
 
@@ -125,12 +137,13 @@ fn block_state(field: &str, number: i32) -> Result<v1::BlockState, FieldError> {
 }
 
 pub(super) fn answer_record(id: RequestId, answer: &AnsweredRequest) -> stored::AnsweredRequest {
+    let AnsweredRequest { fingerprint, at, revision, job } = answer;
     stored::AnsweredRequest {
         id: id.0.to_be_bytes().to_vec(),
-        fingerprint: answer.fingerprint,
-        at_ms: answer.at.0,
-        revision: answer.revision.0,
-        job_id: answer.job.map(|job| job.0),
+        fingerprint: *fingerprint,
+        at_ms: at.0,
+        revision: revision.0,
+        job_id: job.map(|job| job.0),
     }
 }
 
@@ -147,12 +160,12 @@ pub(super) fn answer_of_record(answer: &stored::AnsweredRequest) -> Result<(Requ
 
 /// What a queue has held in the past; `None` when it never held anything.
 pub(super) fn past_record(queue: &Queue) -> Option<stored::QueuePast> {
-    let past = queue.past;
-    (past != PastUse::default()).then(|| stored::QueuePast {
+    let PastUse { compute, memory, counted_to } = queue.past;
+    (queue.past != PastUse::default()).then(|| stored::QueuePast {
         name: queue.settings.name.clone(),
-        compute: past.compute.to_be_bytes().to_vec(),
-        memory: past.memory.to_be_bytes().to_vec(),
-        counted_to_ms: past.counted_to.0,
+        compute: compute.to_be_bytes().to_vec(),
+        memory: memory.to_be_bytes().to_vec(),
+        counted_to_ms: counted_to.0,
     })
 }
 

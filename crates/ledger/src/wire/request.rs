@@ -13,14 +13,19 @@ use super::stored::{self, request::Command as Stored};
 use super::{FORMAT, WireError};
 use crate::command::{Command, Request};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId, RequestKey};
+use crate::level::{self, Level};
+use crate::rejection::Rejection;
 use crate::units::{Epoch, Revision};
 
 /// What errors call a command.
 const WHAT: &str = "a command of the log";
 
-/// The command as the log keeps it.
-#[must_use]
-pub fn encode_request(request: &Request) -> Vec<u8> {
+/// The command as the log keeps it, which every member can read at the level in force.
+///
+/// # Errors
+/// [`Rejection::LevelNotInForce`] when it needs a higher one: nothing that some member cannot read is ever written.
+pub fn encode_request(request: &Request, in_force: Level) -> Result<Vec<u8>, Rejection> {
+    level::check(&request.command, in_force)?;
     let message = stored::Request {
         format: FORMAT,
         key: request
@@ -30,7 +35,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         actor: request.actor.clone(),
         command: Some(command_to_wire(&request.command)),
     };
-    message.encode_to_vec()
+    Ok(message.encode_to_vec())
 }
 
 /// Reads a command that [`encode_request`] of this or an older release wrote.
@@ -115,6 +120,7 @@ fn command_to_wire(command: &Command) -> Stored {
         }
         Command::SettleLeases { changed_at } => Stored::SettleLeases(stored::SettleLeases { changed_at: changed_at.0 }),
         Command::Tick => Stored::Tick(stored::Tick {}),
+        Command::RaiseLevel { to } => Stored::RaiseLevel(stored::RaiseLevel { to: to.number() }),
     }
 }
 
@@ -176,5 +182,9 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         },
         Stored::SettleLeases(settle) => Command::SettleLeases { changed_at: Revision(settle.changed_at) },
         Stored::Tick(stored::Tick {}) => Command::Tick,
+        Stored::RaiseLevel(stored::RaiseLevel { to }) => {
+            let level = Level::from_number(to).ok_or_else(|| FieldError::unknown_level("to", to))?;
+            Command::RaiseLevel { to: level }
+        }
     })
 }

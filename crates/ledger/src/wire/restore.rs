@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use planted::Bug;
 use prost::Message;
 use prost::bytes::Bytes;
 use prost::encoding::decode_varint;
@@ -19,6 +20,7 @@ use crate::event::EntryEvents;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::job::Job;
 use crate::lease::{LeaseCeiling, LeaseTimings};
+use crate::level::Level;
 use crate::node::Node;
 use crate::queue::Queue;
 use crate::state::{AnsweredRequest, PersistentMap, State};
@@ -26,6 +28,8 @@ use crate::units::{BlockNumber, LogTime, Revision};
 
 /// What errors call a snapshot.
 const WHAT: &str = "a record of the snapshot";
+/// What errors call its header.
+const HEADER: &str = "the header of the snapshot";
 /// Longest record: no release writes longer ones, and a damaged length must not make the reader wait for gigabytes.
 const RECORD_LIMIT: usize = 64 << 20;
 /// Most bytes of the length before a record.
@@ -159,18 +163,30 @@ impl Restore {
         if !self.history.is_sorted_by(|before, after| before.revision < after.revision) {
             return Err(not_whole("its events are not in order"));
         }
-        let mut state = state_of_header(&header).map_err(|field| WireError::of("the header of the snapshot", field))?;
-        state.nodes = map("nodes", self.nodes)?;
-        state.cards = map("cards", self.cards)?;
-        state.queues = map("queues", self.queues)?;
-        state.jobs = map("jobs", self.jobs)?;
-        state.allocations = map("allocations", self.allocations)?;
-        state.moves = map("moves", self.moves)?;
-        state.requests = map("requests", self.requests)?;
+        let mut state = state_of_header(&header).map_err(|field| WireError::of(HEADER, field))?;
+        state.nodes = map("nodes", self.nodes)?.into();
+        state.cards = map("cards", self.cards)?.into();
+        state.queues = map("queues", self.queues)?.into();
+        state.jobs = map("jobs", self.jobs)?.into();
+        state.allocations = map("allocations", self.allocations)?.into();
+        state.moves = map("moves", self.moves)?.into();
+        state.requests = map("requests", self.requests)?.into();
         state.history = self.history.into_iter().map(|entry| (entry.revision, entry)).collect();
         state.rebuild_derived();
+        state.watch_records();
+        check_digest(&state, &header)?;
         Ok(state)
     }
+}
+
+/// Compares what was read with what was written. Releases before levels wrote a digest of something else.
+fn check_digest(state: &State, header: &stored::SnapshotHeader) -> Result<(), WireError> {
+    let written = wide_from_wire("digest", &header.digest).map_err(|field| WireError::of(HEADER, field))?;
+    let read = state.digest();
+    if read == written || planted::is(Bug::RestoredUnchecked) {
+        return Ok(());
+    }
+    Err(WireError::OtherState { read, written })
 }
 
 fn state_of_header(header: &stored::SnapshotHeader) -> Result<State, FieldError> {
@@ -181,7 +197,8 @@ fn state_of_header(header: &stored::SnapshotHeader) -> Result<State, FieldError>
     let mut state = State::new();
     state.revision = Revision(header.revision);
     state.time = LogTime(header.time_ms);
-    state.digest = wide_from_wire("digest", &header.digest)?;
+    state.level = Level::from_number(header.level).ok_or_else(|| FieldError::unknown_level("level", header.level))?;
+    state.chain = wide_from_wire("digest", &header.digest)?;
     state.config = Arc::new(config_from_wire(config).map_err(|error| error.under("config"))?);
     state.request_floor = LogTime(header.request_floor_ms);
     state.lease_ceiling = ceiling_of_header(header, &state.config.leases)?;

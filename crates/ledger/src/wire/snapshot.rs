@@ -15,6 +15,7 @@ use super::pool::{config_to_wire, queue_to_wire};
 use super::record::{answer_record, card_record, node_record, past_record};
 use super::stored::{self, snapshot_record::Record};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
+use crate::kept::Kept;
 use crate::state::{PersistentMap, State};
 use crate::units::Revision;
 
@@ -27,7 +28,7 @@ const CHUNK: usize = 1 << 20;
 pub fn encode_snapshot(state: &State) -> SnapshotChunks {
     let mut state = state.clone();
     if planted::is(Bug::RequestsForgotten) {
-        state.requests = PersistentMap::new();
+        state.requests = Kept::default();
     }
     if planted::is(Bug::SnapshotWithoutLast) {
         state.jobs = state.jobs.into_iter().rev().skip(1).map(|(id, job)| (*id, job.clone())).collect();
@@ -78,7 +79,8 @@ impl SnapshotChunks {
         let now = std::mem::replace(&mut self.next, Section::End);
         self.next = match now {
             Section::Header => {
-                writer.put(Record::Header(header(state)));
+                let digest = state.digest().to_be_bytes().to_vec();
+                writer.put(Record::Header(stored::SnapshotHeader { digest, ..header(state) }));
                 Section::Nodes(None)
             }
             Section::Nodes(after) => writer
@@ -166,13 +168,13 @@ impl Writer<'_> {
     }
 }
 
-/// What the state is, apart from the things in it. Taken apart field by field, so that a new field of the state cannot be
+/// What the state is, apart from the things in it and from its digest. Taken apart field by field, so that a new field of the state cannot be
 /// forgotten here: it is either written, or named among those that are computed on reading.
 fn header(state: &State) -> stored::SnapshotHeader {
     let State {
         revision,
         time,
-        digest,
+        level,
         config,
         request_floor,
         lease_ceiling,
@@ -182,6 +184,9 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_allocation,
         next_move,
         compacted,
+        // The digest is made of them and of the rest, at one level or another.
+        chain: _,
+        records_sum: _,
         // Written as records of their own.
         nodes: _,
         cards: _,
@@ -214,7 +219,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         format: FORMAT,
         revision: revision.0,
         time_ms: time.0,
-        digest: digest.to_be_bytes().to_vec(),
+        digest: vec![],
         config: Some(config_to_wire(config)),
         next_node: next_node.0,
         next_block: next_block.0,
@@ -226,5 +231,11 @@ fn header(state: &State) -> stored::SnapshotHeader {
         regrant_ceiling: (lease_ceiling.regrant_after != config.leases.regrant_after)
             .then(|| duration_to_wire(lease_ceiling.regrant_after)),
         leases_changed_at: lease_ceiling.changed_at.0,
+        level: level.number(),
     }
+}
+
+/// The header as it is part of the digest.
+pub(crate) fn header_to_digest(state: &State) -> Vec<u8> {
+    header(state).encode_to_vec()
 }

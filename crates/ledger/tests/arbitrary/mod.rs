@@ -12,8 +12,8 @@ use proptest::sample::select;
 use tessera_ledger::{
     Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
     CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch, HostCapacity,
-    HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId,
-    MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart,
+    HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops,
+    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart,
     PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings,
     Request, RequestId, RequestKey, RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit,
     WorkerReport,
@@ -273,10 +273,10 @@ fn config() -> impl Strategy<Value = PoolConfig> {
         (packing(), time(), btree_map(select(CardKind::ALL.to_vec()), any::<u32>().prop_map(Percent), 0..3)),
         (any::<bool>(), any::<u32>(), any::<u32>()),
         leases(),
-        (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()),
+        (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()),
     )
         .prop_map(|(first, second, (packing, fair_share_half_life, oversubscription), compaction, leases, limits)| {
-            let (spec_bytes, queues, nodes, cards, events) = limits;
+            let (spec_bytes, queues, nodes, cards, events, hold_level) = limits;
             let (job_limit, output_retention, event_limit, preemptions_per_hour, first_master_port, ports) = second;
             let (automatic, threshold, moves_per_hour) = compaction;
             let (reference_precision, block_size, request_retention, request_limit, job_retention, ended_job_limit) =
@@ -300,6 +300,7 @@ fn config() -> impl Strategy<Value = PoolConfig> {
                 compaction: CompactionPolicy { automatic, threshold: Percent(threshold), moves_per_hour },
                 leases,
                 limits: PoolLimits { spec_bytes, queues, nodes, cards, events },
+                hold_level,
             }
         })
 }
@@ -360,6 +361,7 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         any::<u64>().prop_map(|changed_at| Command::SettleLeases { changed_at: Revision(changed_at) }),
         Just(Command::Tick),
+        prop::sample::select(&Level::ALL[..]).prop_map(|to| Command::RaiseLevel { to }),
     ]
 }
 

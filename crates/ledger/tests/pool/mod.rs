@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use tessera_ledger::{
     Affinity, Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
-    Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription,
-    NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RetryPolicy,
-    Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
+    Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, Level, LogTime, Mebibytes, MilliTflops,
+    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request,
+    RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
 };
 
 pub struct Pool {
     pub state: State,
     pub time: u64,
+    /// What was applied.
+    pub log: Vec<(EntryPosition, Vec<Request>)>,
 }
 
 pub fn card(kind: CardKind, tflops: u64) -> CardDescription {
@@ -119,7 +121,12 @@ pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
 
 impl Pool {
     pub fn with_nodes(nodes: &[&[CardDescription]]) -> Self {
-        let mut pool = Self { state: State::new(), time: 1_000 };
+        Self::begin(State::at(Level::NEWEST), nodes)
+    }
+
+    /// A pool whose log begins with these nodes.
+    pub fn begin(state: State, nodes: &[&[CardDescription]]) -> Self {
+        let mut pool = Self { state, time: 1_000, log: vec![] };
         for (index, cards) in nodes.iter().enumerate() {
             let outcome = pool.run(Command::RegisterNode { node: node(&format!("n{index}")), cards: numbered(cards) });
             assert!(matches!(outcome, Outcome::Registered { .. }), "{outcome:?}");
@@ -141,7 +148,9 @@ impl Pool {
     pub fn apply(&mut self, requests: &[Request]) -> Vec<Outcome> {
         let revision = Revision(self.state.revision().0 + 1);
         self.time += 10;
-        let outcomes = self.state.apply(EntryPosition { revision, time: LogTime(self.time) }, requests);
+        let at = EntryPosition { revision, time: LogTime(self.time) };
+        let outcomes = self.state.apply(at, requests);
+        self.log.push((at, requests.to_vec()));
         let broken = laws::check(&self.state);
         assert!(broken.is_empty(), "after {requests:#?}: {broken:#?}");
         outcomes

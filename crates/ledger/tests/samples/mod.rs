@@ -8,10 +8,10 @@ use std::time::Duration;
 use tessera_ledger::{
     Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
     CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
-    JobSpec, LeaseTimings, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription,
-    NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision,
-    PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, Slice,
-    Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase,
+    NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
+    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey,
+    RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 /// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
@@ -40,11 +40,12 @@ pub fn name(command: &Command) -> &'static str {
         Command::AdvanceMove { .. } => "advance_move",
         Command::SettleLeases { .. } => "settle_leases",
         Command::Tick => "tick",
+        Command::RaiseLevel { .. } => "raise_level",
     }
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 23;
+pub const KINDS: usize = 24;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -72,6 +73,7 @@ pub fn commands() -> Vec<Command> {
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
         Command::SettleLeases { changed_at: Revision(41) },
         Command::Tick,
+        Command::RaiseLevel { to: Level::One },
     ]
 }
 
@@ -86,6 +88,7 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
         ("set_config.leases", Command::SetConfig { config: patient_config(), expected: None }),
+        ("set_config.hold", Command::SetConfig { config: held_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
 }
@@ -144,6 +147,11 @@ pub fn patient_config() -> PoolConfig {
         regrant_after: Duration::from_millis(60_500),
     };
     PoolConfig { leases, ..config() }
+}
+
+/// Settings that hold the release level.
+pub fn held_config() -> PoolConfig {
+    PoolConfig { hold_level: true, ..full_config() }
 }
 
 pub fn request(command: Command) -> Request {

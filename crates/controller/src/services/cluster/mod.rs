@@ -123,6 +123,19 @@ impl ClusterApi {
         self.consensus().committed_membership(deadline).await.map_err(|error| self.refuse(&error))
     }
 
+    /// Refuses a process that cannot apply the release level in force: it would stop at once.
+    async fn can_join(&self, address: &str, deadline: Instant) -> Result<(), Status> {
+        let highest = founding::highest_level_of(self.desk.pool.outbound(), address, deadline).await;
+        let in_force = self.desk.pool.view().current().level();
+        // A process that does not say is found out when it is introduced.
+        let Some(highest) = highest.filter(|highest| *highest < in_force.number()) else { return Ok(()) };
+        let text = format!(
+            "the process at {address} was not made a member: its release goes up to level {highest}, and level {in_force} is in \
+             force in this pool; start it with the release that the other members run"
+        );
+        Err(refusal::because(ErrorReason::MembershipRefused, text))
+    }
+
     /// Refuses while a cluster does not exist for this member.
     fn existing(&self) -> Result<MemberStatus, Status> {
         let status = self.desk.pool.status().borrow().clone();
@@ -173,7 +186,13 @@ impl ClusterService for ClusterApi {
         let status = self.desk.pool.status().borrow().clone();
         let cluster = consensus.identity().cluster.as_str();
         let uptime = self.began.elapsed();
-        Ok(Response::new(view::status(&status, cluster, consensus.staleness(), uptime, consensus.clock())))
+        let state = self.desk.pool.view().current();
+        let levels = view::Levels {
+            in_force: state.level(),
+            highest: self.desk.pool.config().highest_level,
+            held: state.config().hold_level,
+        };
+        Ok(Response::new(view::status(&status, cluster, consensus.staleness(), uptime, consensus.clock(), levels)))
     }
 
     async fn list_members(
@@ -198,6 +217,7 @@ impl ClusterService for ClusterApi {
         if let Some(known) = known.filter(stays) {
             return Ok(Response::new(v1::AddMemberResponse { member: Some(known) }));
         }
+        self.can_join(&new.address, deadline).await?;
         let identity = Identity {
             cluster: self.consensus().identity().cluster.clone(),
             member: self.consensus().next_member_id(),

@@ -4,7 +4,19 @@ use std::time::Duration;
 
 use tessera_api::v1;
 use tessera_consensus::{ClockStatus, Member, Role, Status};
+use tessera_ledger::Level;
 use tessera_ledger::wire::duration_to_wire;
+
+/// Release levels as the asked member knows them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Levels {
+    /// In force.
+    pub in_force: Level,
+    /// The highest that it can apply.
+    pub highest: Level,
+    /// Whether the settings hold it.
+    pub held: bool,
+}
 
 /// How a member sees itself and the cluster.
 pub(super) fn status(
@@ -13,6 +25,7 @@ pub(super) fn status(
     staleness: Duration,
     uptime: Duration,
     clock: ClockStatus,
+    levels: Levels,
 ) -> v1::GetClusterStatusResponse {
     let leads = status.role == Role::Leader;
     v1::GetClusterStatusResponse {
@@ -35,6 +48,9 @@ pub(super) fn status(
         uptime: Some(duration_to_wire(uptime)),
         clock_offset: clock.offset_ms.map(signed),
         clock_off: clock.off,
+        level: levels.in_force.number(),
+        highest_level: levels.highest.number(),
+        level_held: levels.held,
     }
 }
 

@@ -100,7 +100,7 @@ fn consensus_config() -> ConsensusConfig {
 }
 
 async fn member(id: u64, config: ServerConfig, room: watch::Receiver<Room>) -> PoolHandle {
-    let (machine, view, _feed) = LedgerMachine::new();
+    let (machine, view, _feed) = LedgerMachine::new(tessera_ledger::Level::NEWEST);
     let identity = Identity { cluster: ClusterId::new("test").expect("a short name"), member: MemberId(id) };
     let environment = Environment {
         store: MemoryDisk::new(Flushing::AtOnce).open().expect("an empty disk"),

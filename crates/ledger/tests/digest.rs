@@ -1,0 +1,253 @@
+//! The digest (L8): of everything that a snapshot keeps, and of no sentence for people.
+
+mod pool;
+mod samples;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use pool::{Pool, card, slice};
+use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
+use tessera_ledger::{
+    CardHealth, CardKind, Command, Eligibility, EntryPosition, JobId, JobSpec, LeaseTimings, Level, LogTime, MovePhase,
+    NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Request, RequestId,
+    RequestKey, Revision, State,
+};
+
+fn written(state: &State) -> Vec<u8> {
+    encode_snapshot(state).flat_map(|chunk| chunk.to_vec()).collect()
+}
+
+/// A pool to which every kind of command was applied, beginning at level 0, with something of every kind left.
+fn eventful_pool() -> Pool {
+    let mut pool = Pool::begin(
+        State::new(),
+        &[&[card(CardKind::Gpu, 10), card(CardKind::Npu, 20)], &[card(CardKind::Gpu, 10)], &[], &[]],
+    );
+    pool.run(Command::SetQueue { queue: samples::queue() });
+    let early = pool.submit(|spec| spec.name = "early".to_owned());
+    pool.grant(early, vec![slice(0, 0, 0, 4)]);
+    pool.run(Command::RaiseLevel { to: Level::One });
+    pool.report_all(early, &Observation::Running);
+    let failing = pool.submit(|spec| spec.name = "failing".to_owned());
+    let moving = pool.submit(|spec| spec.name = "moving".to_owned());
+    let moved = pool.submit(|spec| spec.name = "moved".to_owned());
+    let victim = pool.submit(|spec| spec.priority = 10);
+    pool.grant(failing, vec![slice(0, 0, 4, 2)]);
+    pool.grant(moving, vec![slice(0, 1, 0, 5)]);
+    pool.grant(moved, vec![slice(0, 1, 15, 2)]);
+    pool.grant(victim, vec![slice(1, 0, 0, 8)]);
+    for job in [failing, moving, moved, victim] {
+        pool.report_all(job, &Observation::Running);
+    }
+    pool.report_all(failing, &pool::exited(3));
+    let urgent = pool.submit(|spec| spec.priority = 90);
+    pool.grant_over(urgent, vec![slice(1, 0, 2, 3)], vec![victim]);
+    for (job, start) in [(moving, 10), (moved, 17)] {
+        let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, start, 2)] };
+        let worker =
+            if job == moving { PlannedWorker { slices: vec![slice(0, 1, start, 5)], ..worker } } else { worker };
+        pool.accept(PlanPart::Move { job, workers: vec![worker] });
+    }
+    let of_moved = pool.state.job(moved).unwrap().moving.unwrap();
+    pool.run(Command::AdvanceMove { id: of_moved, from: MovePhase::Reserved, proceed: false });
+    let held = pool.submit(|spec| {
+        let virtual_card = spec.virtual_card.clone();
+        *spec = JobSpec { gang: 1, virtual_card, ..samples::spec() };
+    });
+    pool.run(Command::ReleaseJob { job: held });
+    pool.run(Command::HoldJob { job: held });
+    pool.run(Command::SuspendJob { job: early });
+    pool.run(Command::ResumeJob { job: early });
+    let submit = || Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
+    let outcomes = pool.apply(&[dated(submit()), samples::request(submit())]);
+    let [Outcome::Submitted(_), Outcome::Submitted(cancelled)] = outcomes[..] else { panic!("{outcomes:?}") };
+    pool.run(Command::CancelJob { job: cancelled });
+    let allocation = pool.allocation_of(moving).id;
+    pool.run(Command::ExpireJob { job: moving, allocation });
+    let eligibility = Eligibility::Cordoned;
+    pool.run(Command::SetEligibility { node: NodeId(2), eligibility, reason: "new disk".to_owned() });
+    pool.run(Command::UpdateCached { node: NodeId(2), cached: BTreeSet::from(["weights".to_owned()]) });
+    let mut weak = pool::numbered(&[card(CardKind::Gpu, 10)]);
+    weak[0].health = CardHealth::Unhealthy;
+    pool.run(Command::UpdateCards { node: NodeId(1), cards: weak });
+    let epoch = pool.state.node(NodeId(2)).unwrap().epoch;
+    pool.run(Command::NodeLost { node: NodeId(2), epoch });
+    let incarnation = pool.state.node(NodeId(2)).unwrap().description.incarnation;
+    pool.run(Command::NodeReturned { node: NodeId(2), incarnation });
+    pool.run(Command::ConfirmStopped { node: NodeId(1) });
+    pool.run(Command::ForgetNode { node: NodeId(3) });
+    let side = QueueSettings { name: "side".to_owned(), parent: String::new(), ..samples::queue() };
+    pool.run(Command::SetQueue { queue: side });
+    pool.run(Command::RemoveQueue { name: "side".to_owned() });
+    let long = samples::patient_config().leases;
+    let set = |config| Command::SetConfig { config, expected: None };
+    pool.run(set(PoolConfig { leases: long, ..PoolConfig::default() }));
+    pool.run(set(PoolConfig::default()));
+    pool.run(Command::SettleLeases { changed_at: pool.state.revision() });
+    pool.run(set(PoolConfig { leases: long, ..PoolConfig::default() }));
+    // Leases of before may be out there, and the id of the older of two requests is forgotten.
+    let limits = PoolLimits { queues: 9, ..PoolLimits::default() };
+    let brief = LeaseTimings { regrant_after: long.kill_after * 3 / 2 - long.heartbeat, ..long };
+    let changed = PoolConfig { request_limit: 1, leases: brief, limits, ..PoolConfig::default() };
+    let outcome = pool.run(set(PoolConfig { preemptions_per_hour: 7, hold_level: true, ..changed }));
+    assert_eq!(outcome, Outcome::Done);
+    pool.run(Command::Tick);
+    assert_ne!(pool.state.request_floor(), LogTime(0), "an id was forgotten");
+    assert_ne!(pool.state.lease_ceiling().regrant_after, pool.state.config().leases.regrant_after);
+    // What is refused is part of the log, and of no digest.
+    pool.run(Command::CancelJob { job: JobId(4_711) });
+    pool.run(Command::RemoveQueue { name: "nobody's".to_owned() });
+    pool
+}
+
+/// A request whose id says when it was made.
+fn dated(command: Command) -> Request {
+    let id = RequestId(1_234 << 80 | 7 << 76 | 2 << 62 | 5);
+    Request { key: Some(RequestKey { id, fingerprint: 9 }), ..samples::request(command) }
+}
+
+/// Applies one entry to both of two equal pools; what they are asked for differs.
+fn digests_after(one: Command, other: Command) -> ([Outcome; 2], [u128; 2]) {
+    let answers = [one, other].map(|command| {
+        let mut pool = eventful_pool();
+        let outcome = pool.run(command);
+        (outcome, pool.state.digest())
+    });
+    let [(first, of_first), (second, of_second)] = answers;
+    ([first, second], [of_first, of_second])
+}
+
+#[test]
+fn a_sentence_for_people_changes_no_digest() {
+    let bad_name =
+        |name: &str| Command::SetQueue { queue: QueueSettings { name: name.to_owned(), ..samples::queue() } };
+    let weightless = Command::SetQueue { queue: QueueSettings { weight: 0, ..samples::queue() } };
+    let (outcomes, digests) = digests_after(bad_name(""), weightless);
+    let [Outcome::Rejected(one), Outcome::Rejected(other)] = outcomes else { panic!("{outcomes:?}") };
+    assert_ne!(one.to_string(), other.to_string(), "they are refused in other words");
+    assert_eq!(digests[0], digests[1]);
+    let (_, digests) = digests_after(bad_name("a"), bad_name("b"));
+    assert_ne!(digests[0], digests[1], "what is kept does count");
+}
+
+/// The records of a snapshot, each with its length before it.
+fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let (mut length, mut shift, mut at) = (0usize, 0, 0);
+        loop {
+            let byte = bytes[at];
+            length |= usize::from(byte & 0x7f) << shift;
+            (shift, at) = (shift + 7, at + 1);
+            if byte < 0x80 {
+                break;
+            }
+        }
+        let (record, rest) = bytes.split_at(at + length);
+        records.push(record);
+        bytes = rest;
+    }
+    records
+}
+
+/// A trailer that announces so many records: field 15 with a message whose field 1 is the number.
+fn trailer(records: usize) -> Vec<u8> {
+    let records = u8::try_from(records).expect("a small snapshot");
+    assert!((1..128).contains(&records));
+    vec![4, 0x7a, 2, 0x08, records]
+}
+
+#[test]
+fn a_snapshot_that_lost_something_is_refused() {
+    let bytes = written(&eventful_pool().state);
+    let records = records(&bytes);
+    let last = records.len() - 1;
+    assert_eq!(records[last], trailer(last), "the trailer is what this test makes");
+    for lost in 1..last {
+        let mut kept: Vec<u8> = records[..last]
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| *n != lost)
+            .flat_map(|(_, record)| record.to_vec())
+            .collect();
+        kept.extend(trailer(last - 1));
+        let refused = decode_snapshot([kept.into()]);
+        let error = refused.err().unwrap_or_else(|| panic!("record {lost} was not missed: {:?}", records[lost]));
+        // A queue whose past is told is missed at once.
+        assert!(matches!(error, WireError::OtherState { .. } | WireError::Damaged { .. }), "record {lost}: {error}");
+    }
+}
+
+/// Every bit of a snapshot is part of something: of a field, of its name or of a length. No state is taken for another one. (That
+/// something is so can be said with any odd bit.)
+#[test]
+fn a_snapshot_in_which_any_bit_has_changed_is_refused() {
+    let bytes = written(&eventful_pool().state);
+    let mut others = 0;
+    for place in 0..bytes.len() {
+        for bit in [0, 1, 6] {
+            let mut changed = bytes.clone();
+            changed[place] ^= 1 << bit;
+            match decode_snapshot([changed.into()]) {
+                Ok(state) => {
+                    assert_eq!(written(&state), bytes, "bit {bit} of byte {place} changed the state unnoticed")
+                }
+                Err(WireError::OtherState { .. }) => others += 1,
+                Err(_) => {}
+            }
+        }
+    }
+    assert!(others > bytes.len() / 2, "many such changes only the digest can tell: {others} of {}", 3 * bytes.len());
+}
+
+/// Law L7: a log that was once written gives the states that it gave, at every level. To write the file of a new format, delete
+/// the one that was never released and run this test with `TESSERA_WRITE_GOLDEN=1`; a released one is never changed.
+#[test]
+fn a_golden_log_gives_the_digests_that_it_gave() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/level1/eventful.log");
+    if std::env::var_os("TESSERA_WRITE_GOLDEN").is_some() && !path.exists() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, log_of(&eventful_pool())).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut state = State::new();
+    let mut kinds = BTreeSet::new();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [revision, time, digest, commands @ ..] = words.as_slice() else { panic!("line {number}: {line}") };
+        let at = EntryPosition { revision: Revision(revision.parse().unwrap()), time: LogTime(time.parse().unwrap()) };
+        let requests: Vec<Request> =
+            commands.iter().map(|command| decode_request(&bytes_of(command)).unwrap()).collect();
+        kinds.extend(requests.iter().map(|request| samples::name(&request.command)));
+        state.apply(at, &requests);
+        assert_eq!(format!("{:032x}", state.digest()), *digest, "after line {number}: {requests:#?}");
+    }
+    assert_eq!(kinds.len(), samples::KINDS, "every kind of command is in it: {kinds:?}");
+    assert_eq!(state.level(), Level::One);
+    let restored = decode_snapshot(encode_snapshot(&state)).expect("it is whole");
+    assert_eq!(restored.digest(), state.digest());
+}
+
+/// One line per entry: revision, time, digest after it, and each command, in hexadecimal digits.
+fn log_of(pool: &Pool) -> String {
+    let (mut state, mut text) = (State::new(), String::new());
+    for (at, requests) in &pool.log {
+        let commands: Vec<Vec<u8>> =
+            requests.iter().map(|request| encode_request(request, state.level()).expect("it is in force")).collect();
+        state.apply(*at, requests);
+        write!(text, "{} {} {:032x}", at.revision.0, at.time.0, state.digest()).unwrap();
+        for command in commands {
+            text.push(' ');
+            command.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn bytes_of(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}

@@ -1,0 +1,86 @@
+//! Release levels (L7): what needs a level waits for it; it is raised once and never lowered; what was accepted before is accepted
+//! whenever the log is replayed.
+
+mod pool;
+mod samples;
+
+use pool::Pool;
+use tessera_ledger::level::DRILL_QUEUE;
+use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
+use tessera_ledger::{Command, Level, Outcome, PoolConfig, QueueSettings, Rejection, Request, State};
+
+fn hold(hold_level: bool) -> Command {
+    Command::SetConfig { config: PoolConfig { hold_level, ..PoolConfig::default() }, expected: None }
+}
+
+fn drill_queue() -> Command {
+    let queue = QueueSettings { name: DRILL_QUEUE.to_owned(), parent: String::new(), ..samples::queue() };
+    Command::SetQueue { queue }
+}
+
+#[test]
+fn what_needs_a_level_is_neither_written_nor_applied_before_it_is_in_force() {
+    let mut pool = Pool::begin(State::new(), &[]);
+    let refusal = Rejection::LevelNotInForce { needs: Level::One, in_force: Level::Zero };
+    assert_eq!(encode_request(&samples::request(hold(true)), Level::Zero), Err(refusal.clone()));
+    assert_eq!(pool.run(hold(true)), Outcome::Rejected(refusal));
+    assert!(!pool.state.config().hold_level);
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::One }), Outcome::Done);
+    assert_eq!(pool.state.level(), Level::One);
+    assert!(encode_request(&samples::request(hold(true)), Level::One).is_ok());
+    assert_eq!(pool.run(hold(true)), Outcome::Done);
+}
+
+#[test]
+fn a_level_is_never_lowered_and_not_raised_while_it_is_held() {
+    let mut pool = Pool::begin(State::new(), &[]);
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::One }), Outcome::Done);
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::Zero }), Outcome::Done);
+    assert_eq!(pool.state.level(), Level::One);
+    pool.run(hold(true));
+    let held = Outcome::Rejected(Rejection::LevelHeld { in_force: Level::One });
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::Drill }), held);
+    assert_eq!(pool.state.level(), Level::One);
+    pool.run(hold(false));
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::Drill }), Outcome::Done);
+    assert_eq!(pool.state.level(), Level::Drill);
+}
+
+#[test]
+fn a_new_refusal_changes_nothing_of_what_was_accepted_before() {
+    let mut pool = Pool::begin(State::new(), &[]);
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::One }), Outcome::Done);
+    assert_eq!(pool.run(drill_queue()), Outcome::Done, "the rule is not in force");
+    assert_eq!(pool.run(Command::RaiseLevel { to: Level::Drill }), Outcome::Done);
+    assert!(matches!(pool.run(drill_queue()), Outcome::Rejected(Rejection::Invalid { .. })));
+    let mut replayed = State::new();
+    for (at, requests) in &pool.log {
+        replayed.apply(*at, requests);
+    }
+    assert!(replayed.queue(DRILL_QUEUE).is_some(), "the entry from before means what it meant");
+    assert_eq!(replayed.digest(), pool.state.digest());
+}
+
+#[test]
+fn a_snapshot_keeps_its_level() {
+    let mut pool = Pool::begin(State::new(), &[]);
+    let read = |state: &State| decode_snapshot(encode_snapshot(state)).expect("it is whole");
+    assert_eq!(read(&pool.state).level(), Level::Zero);
+    pool.run(Command::RaiseLevel { to: Level::Drill });
+    assert_eq!(read(&pool.state).level(), Level::Drill);
+}
+
+#[test]
+fn a_level_that_this_release_does_not_know_stops_its_member() {
+    let request = Request { key: None, actor: String::new(), command: Command::RaiseLevel { to: Level::One } };
+    let mut bytes = encode_request(&request, Level::Zero).expect("every member that is asked for it can read it");
+    let last = bytes.len() - 1;
+    assert_eq!(bytes[last], 1, "the level comes last");
+    bytes[last] = 7;
+    let error = decode_request(&bytes).expect_err("no release has that level");
+    assert!(matches!(error, WireError::UnknownLevel { number: 7 }));
+    assert_eq!(
+        error.to_string(),
+        "the pool is at release level 7, and this release goes up to 1: start the release that brought that level or a newer one"
+    );
+}
