@@ -15,6 +15,9 @@ use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 use tokio::task::JoinHandle;
 
+/// Members of these tests are ended and started again: their ports must not be handed to the other test meanwhile.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 const THIS: u32 = 1;
 const NEXT: u32 = 1_000;
 
@@ -92,6 +95,7 @@ impl Load {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_upgraded_one_by_one_and_back_before_the_level_is_raised() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
     // Leases as in a real pool: what is tested is that upgrades of members disturb no work.
     let lease = [500, 9_000, 12_000, 20_000];
     let mut pool = Pool::start(Options { lease, nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
@@ -161,6 +165,7 @@ async fn members_are_upgraded_one_by_one_and_back_before_the_level_is_raised() -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_is_too_old_cannot_join() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
     let mut pool = Pool::start_as(Options { members: 1, nodes: vec![], ..Options::default() }, true).await?;
     wait_for_level(&pool, NEXT).await?;
     let old = pool.add_process(false)?;
