@@ -7,7 +7,7 @@
 //!
 //! What a release brings is declared here, and is in force only from its level on:
 //!
-//! * **A command** or **a field** of one: [`Needs`]. Everything that a command carries is taken apart field by field, so that
+//! * **A command** or **a field** of one: `Needs`. Everything that a command carries is taken apart field by field, so that
 //!   nothing can be added without saying its level. [`State::apply`] refuses what needs a level that is not in force, and
 //!   [`encode_request`](crate::wire::encode_request) does not write it.
 //! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`]. `apply` asks
