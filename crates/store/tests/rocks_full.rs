@@ -69,6 +69,7 @@ fn open(folder: &Path) -> Result<Arc<dyn Store>, StoreError> {
     rocks::open(&RocksOptions {
         reserve_bytes: RESERVE,
         write_buffer_bytes: 256 << 10,
+        queue_bytes: 256 << 10,
         ..RocksOptions::new(folder.join("data"))
     })
 }
@@ -130,6 +131,31 @@ fn a_full_disk_refuses_clearly_keeps_what_it_had_and_starts_on_its_reserve() {
     assert_eq!(store.status().reserve, Reserve::Held { bytes: RESERVE });
     assert_eq!(store.read(last..last + 1, 0).expect("intact"), [entry(last)]);
     assert_eq!(store.vote().expect("vote").expect("a vote"), "again");
+}
+
+/// RocksDB holds writes while it flushes those before; when that finds no room it would hold them for ever.
+#[test]
+fn writes_for_which_there_is_no_room_are_refused_and_not_held() {
+    let Some(small) = Small::mount() else { return };
+    let store = open(small.path()).expect("there is room");
+    // Faster than it can be flushed, and twice what fits.
+    let answers: Vec<_> = (0..8192)
+        .map(|index| {
+            let (done, answer) = answer();
+            store.append(vec![entry(index)], done);
+            answer
+        })
+        .collect();
+    let results: Vec<_> = answers.into_iter().map(|one| one.recv_timeout(PATIENCE).expect("an answer")).collect();
+    let acknowledged = results.iter().take_while(|result| result.is_ok()).count() as u64;
+    let first = results.iter().find_map(|result| result.as_ref().err()).expect("128 MiB do not fit");
+    assert!(first.is_full(), "{first}");
+    drop(store);
+
+    let store = open(small.path()).expect("there is the reserve's room");
+    for index in 0..acknowledged {
+        assert_eq!(store.read(index..index + 1, 0).expect("intact"), [entry(index)]);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, Direction,
-    ErrorKind, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
+    ErrorKind, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use crate::codec::{self, Family, REMEDY};
@@ -63,6 +63,11 @@ impl Database {
         Ok(Database { db, path: path.to_owned() })
     }
 
+    /// Bytes of write-ahead log that are kept at most before a family is flushed.
+    pub(crate) const fn wal_bytes(write_buffer: usize) -> u64 {
+        4 * write_buffer as u64
+    }
+
     fn family(&self, family: Family) -> &ColumnFamily {
         self.db.cf_handle(family.name()).expect("the database was opened with all families")
     }
@@ -114,6 +119,17 @@ impl Database {
             from = keys::chunks_end(owner);
         }
         if batch.is_empty() { Ok(()) } else { batch.write("removing unfinished snapshots", false) }
+    }
+
+    /// Whether all writes are held although an error was met in the background, as after a flush onto a full disk.
+    pub(crate) fn holds_writes(&self) -> bool {
+        let number = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        number(properties::IS_WRITE_STOPPED) > 0 && number(properties::BACKGROUND_ERRORS) > 0
+    }
+
+    /// Ends flushes and compactions for good; a write that waits for one of them fails.
+    pub(crate) fn give_up_background_work(&self) {
+        self.db.cancel_all_background_work(false);
     }
 
     fn first_chunk_owner(&self, from: &[u8]) -> Result<Option<SnapshotId>, StoreError> {
@@ -188,7 +204,7 @@ fn database_options(mode: Mode, write_buffer: usize) -> Options {
     options.set_recycle_log_file_num(0);
     options.set_track_and_verify_wals_in_manifest(true);
     // A quiet family keeps old files of the write-ahead log alive; so many bytes of them make it flush.
-    options.set_max_total_wal_size(4 * write_buffer as u64);
+    options.set_max_total_wal_size(Database::wal_bytes(write_buffer));
     options.set_max_background_jobs(2);
     options.set_max_open_files(256);
     // Large files are written back steadily rather than all at their final sync, which an append would have to wait for.

@@ -27,7 +27,7 @@ pub(crate) fn run(shared: &Shared) {
 fn write_group(shared: &Shared, group: Group) {
     let result = match shared.failed() {
         Some(failed) => Err(failed),
-        None => write(shared, &group).inspect_err(|error| shared.fail(error)),
+        None => write(shared, &group).map_err(|error| shared.fail(error)),
     };
     let (result, dropped) = match result {
         Ok(dropped) => (Ok(()), dropped),

@@ -25,7 +25,8 @@
 //! # A full disk
 //! A failed write fails every request of its batch and all later ones ([`crate::StoreError::Failed`]) until the store is
 //! opened again. At opening, the reserve is given up when the disk is full, so that the member can start, take a
-//! snapshot and purge; it is made again when there is room for twice its size.
+//! snapshot and purge; it is made again when there is room for twice its size. Writes that RocksDB itself holds because a
+//! flush found no room fail too, after two seconds.
 
 mod database;
 mod folder;
@@ -33,6 +34,7 @@ mod log_writer;
 mod queue;
 mod read_only;
 mod reserve_file;
+mod stall_watch;
 mod store;
 
 use std::path::PathBuf;

@@ -12,6 +12,7 @@ use super::folder::{Folder, io_error};
 use super::log_writer;
 use super::queue::Queue;
 use super::reserve_file::ReserveFile;
+use super::stall_watch::StallWatch;
 use crate::body;
 use crate::codec::Family;
 use crate::engine::{Core, Disk, Source, Visit, held};
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) syncs: Mutex<SyncHistogram>,
     pub(crate) reserve: Mutex<ReserveFile>,
     failed: OnceLock<Arc<StoreError>>,
+    /// Bytes that must be free for a flush to go through for certain.
+    pub(crate) room: u64,
     pub(crate) folder: Folder,
 }
 
@@ -38,6 +41,8 @@ pub(crate) struct Shared {
 pub(crate) struct RocksDisk {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<()>>,
+    /// Outlives the writer, which it may have to free.
+    _stall_watch: StallWatch,
 }
 
 impl Shared {
@@ -47,12 +52,14 @@ impl Shared {
         Some(StoreError::Failed { path: self.folder.path().to_owned(), first })
     }
 
-    /// Refuses writes from now on.
-    pub(crate) fn fail(&self, error: &StoreError) {
-        let cause: &(dyn std::error::Error + 'static) = error;
-        tracing::error!(error = cause, "a write failed; the store refuses writes until it is opened again");
-        // The first failure stays.
-        let _ = self.failed.set(Arc::new(error.clone()));
+    /// Refuses writes from now on; answers why, as it was first said.
+    pub(crate) fn fail(&self, error: StoreError) -> StoreError {
+        let first = self.failed.get_or_init(|| {
+            let cause: &(dyn std::error::Error + 'static) = &error;
+            tracing::error!(error = cause, "a write failed; the store refuses writes until it is opened again");
+            Arc::new(error)
+        });
+        StoreError::clone(first)
     }
 }
 
@@ -79,11 +86,14 @@ impl RocksDisk {
             syncs: Mutex::new(SyncHistogram::default()),
             reserve: Mutex::new(reserve),
             failed: OnceLock::new(),
+            room: Database::wal_bytes(options.write_buffer_bytes),
             folder,
         });
+        let stall_watch =
+            StallWatch::start(&shared).map_err(io_error(&options.dir, "starting the stall-watch thread"))?;
         let writer =
             log_writer::spawn(shared.clone()).map_err(io_error(&options.dir, "starting the log-writer thread"))?;
-        Ok(RocksDisk { shared, writer: Some(writer) })
+        Ok(RocksDisk { shared, writer: Some(writer), _stall_watch: stall_watch })
     }
 }
 
@@ -146,7 +156,8 @@ impl Disk for RocksDisk {
     }
 
     fn put_chunk(&self, id: SnapshotId, n: u32, chunk: Bytes) -> Result<(), StoreError> {
-        self.shared.database.put_chunk(&keys::chunk(id, n), &body::seal_chunk(id, n, &chunk))
+        let put = self.shared.database.put_chunk(&keys::chunk(id, n), &body::seal_chunk(id, n, &chunk));
+        put.map_err(|error| self.shared.failed().unwrap_or(error))
     }
 
     fn chunk(&self, id: SnapshotId, n: u32) -> Result<Option<Bytes>, StoreError> {
@@ -155,7 +166,7 @@ impl Disk for RocksDisk {
 
     fn settle_chunks(&self) -> Result<(), StoreError> {
         self.writable()?;
-        self.shared.database.flush_chunks()
+        self.shared.database.flush_chunks().map_err(|error| self.shared.failed().unwrap_or(error))
     }
 
     fn status(&self) -> StoreStatus {
