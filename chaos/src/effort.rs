@@ -32,7 +32,7 @@ impl Meter {
     /// # Errors
     /// A member does not run.
     pub fn read(trio: &impl Trio, leader: Seat) -> Result<Self> {
-        let of = |seat: Seat| processor_time(trio.pid(seat)?);
+        let of = |seat: Seat| processor_time(trio.seats().pid(seat)?);
         let second = leader.next();
         Ok(Self {
             leader: of(leader)?,

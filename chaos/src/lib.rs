@@ -14,6 +14,7 @@ pub mod bench;
 pub mod distribution;
 pub mod effort;
 pub mod etcd;
+pub mod hosts;
 pub mod load;
 pub mod machine;
 pub mod options;

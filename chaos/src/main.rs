@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use tessera_chaos::bench::{exhaust, failover, place, restart, start, submit};
+use tessera_chaos::hosts::enter_own_network;
+use tessera_chaos::trio::Loss;
 use tokio::time::timeout;
 
 /// The clients share the processors with what they measure: what they use is taken from both systems.
@@ -47,6 +49,11 @@ fn main() -> Result<()> {
     let bench = Cli::parse().bench;
     if let Bench::Worker { stand, stay } = bench {
         return start::worker(&stand, stay);
+    }
+    if let Bench::Failover(options) = &bench
+        && options.loss.contains(&Loss::CutOff)
+    {
+        enter_own_network()?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
     runtime.block_on(bounded(&bench))

@@ -25,9 +25,11 @@ pub struct Program {
     pub environment: Vec<(OsString, OsString)>,
     /// The file that its output is appended to.
     pub log: PathBuf,
+    /// The file of the network that it lives in; that of this process unless set.
+    pub network: Option<PathBuf>,
 }
 
-/// A running process. Killed when dropped.
+/// A running process. Killed when dropped, and by the system when this process dies without a chance to do so.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -48,7 +50,8 @@ impl Program {
             .append(true)
             .open(&self.log)
             .with_context(|| format!("cannot open {}", self.log.display()))?;
-        let child = Command::new(&self.binary)
+        let child = self
+            .command()
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
@@ -62,6 +65,21 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The program, reached through two others that become it: the pid stays the same.
+    fn command(&self) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(network) = &self.network {
+            let mut net = OsString::from("--net=");
+            net.push(network);
+            command.arg("nsenter").arg(net);
+        }
+        command.arg(&self.binary);
+        command
+    }
+}
+
 impl Process {
     /// Its pid; `None` once it is over.
     #[must_use]
@@ -69,12 +87,23 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends SIGKILL, without waiting.
+    /// Sends a signal, without waiting.
     ///
     /// # Errors
     /// The process is over already.
-    pub fn send_kill(&mut self) -> Result<()> {
-        self.child.start_kill().with_context(|| format!("already over; see {}", self.log.display()))
+    pub fn send(&mut self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        let pid = pid.with_context(|| format!("already over; see {}", self.log.display()))?;
+        kill(Pid::from_raw(pid), signal).with_context(|| format!("cannot send {signal}"))
+    }
+
+    /// Waits until a process ends that was asked to.
+    ///
+    /// # Errors
+    /// It has not ended within `patience`.
+    pub async fn ended(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let waited = timeout(patience, self.child.wait()).await;
+        waited.with_context(|| format!("not ended in time; see {}", self.log.display()))?.context("cannot wait")
     }
 
     /// Waits until a killed process is gone.
@@ -91,8 +120,7 @@ impl Process {
     /// # Errors
     /// It is not gone even after SIGKILL.
     pub async fn stop(&mut self, grace: Duration) -> Result<()> {
-        let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) else { return Ok(()) };
-        if kill(Pid::from_raw(pid), Signal::SIGTERM).is_ok() && timeout(grace, self.child.wait()).await.is_ok() {
+        if self.pid().is_none() || (self.send(Signal::SIGTERM).is_ok() && self.ended(grace).await.is_ok()) {
             return Ok(());
         }
         if self.child.id().is_some() {
@@ -183,6 +211,7 @@ mod tests {
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
             log: folder.join("log"),
+            network: None,
         }
     }
 
@@ -193,7 +222,7 @@ mod tests {
         let pid = process.pid().expect("runs");
         assert!(start_ticks(pid).is_some());
         assert!(process.resident_bytes().expect("readable") > 0);
-        process.send_kill().expect("alive");
+        process.send(Signal::SIGKILL).expect("alive");
         let status = process.gone().await.expect("gone");
         assert!(!status.success());
         assert_eq!(start_ticks(pid), None);

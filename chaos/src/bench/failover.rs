@@ -1,7 +1,8 @@
-//! What the death of the leader costs: it is killed with SIGKILL again and again while a steady stream of writes goes on, and
-//! the time from the kill until a write that was started after it is acknowledged is taken. Everything acknowledged is read
-//! back at the end, and long-running workers must not have noticed.
+//! What the loss of the leader costs: it is lost again and again, in one of four ways, while a steady stream of writes goes on,
+//! and the time from the loss until a write that was started after it is acknowledged is taken. Everything acknowledged is
+//! read back at the end, and long-running workers must not have noticed.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -12,22 +13,25 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::distribution::{Distribution, Percentiles, milliseconds};
 use crate::etcd::{Etcd, Put, Putter, Times, size_of_value};
+use crate::hosts::Hosts;
 use crate::options::{Beside, Common};
 use crate::readback::{Findings, Written, compare};
 use crate::report::{Report, cells, ms};
 use crate::stream::{Outcome, Stream, longest_silence};
 use crate::tessera::{Cards, Job, Pool, Submitter, read_back};
-use crate::trio::Trio;
+use crate::trio::{Loss, MEMBERS, Trio};
 use crate::writer::Writer;
 
-/// Longest wait for a write after a kill.
+/// Longest wait for a write after a loss.
 const BOUND: Duration = Duration::from_secs(30);
 /// Time for one put into etcd; the stream starts another one long before. The same for all times, as for its users.
 const PUT: Duration = Duration::from_millis(150);
+/// So many sentences of those whose writes were given up are shown; the JSON has them all.
+const SHOWN: usize = 3;
 /// Name of the submitted jobs.
 const STREAM: &str = "stream";
 
-/// Kills the leader again and again under load
+/// Loses the leader again and again under load
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// What all benchmarks have.
@@ -36,13 +40,16 @@ pub struct Options {
     /// etcd.
     #[command(flatten)]
     pub beside: Beside,
-    /// How often the leader is killed, of each system
+    /// How the leader is lost, one run for each; to cut it off takes root
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "killed")]
+    pub loss: Vec<Loss>,
+    /// How often the leader is lost, of each system in each way
     #[arg(long, default_value_t = 20)]
-    pub kills: usize,
+    pub times: usize,
     /// Time between two writes
     #[arg(long, default_value = "5ms", value_parser = humantime::parse_duration)]
     pub every: Duration,
-    /// Time between the members being healthy again and the next kill
+    /// Time between the members being healthy again and the next loss
     #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
     pub settle: Duration,
     /// Agents
@@ -61,11 +68,13 @@ pub struct Options {
 pub struct Summary {
     /// Which system, at which times.
     pub system: String,
-    /// How often its leader was killed.
-    pub kills: usize,
-    /// From the kill to the acknowledgement of a write started after it.
-    pub kill_to_accepted: Percentiles,
-    /// Longest time without any acknowledgement around each kill.
+    /// How its leader was lost.
+    pub loss: Loss,
+    /// How often.
+    pub times: usize,
+    /// From the loss to the acknowledgement of a write started after it.
+    pub loss_to_accepted: Percentiles,
+    /// Longest time without any acknowledgement around each loss.
     pub silence: Percentiles,
     /// Longest wait of one write for its acknowledgement.
     pub longest_write_ms: f64,
@@ -73,6 +82,8 @@ pub struct Summary {
     pub acknowledged: usize,
     /// Writes that were given up.
     pub failed: usize,
+    /// What was said to those whose writes were given up, each sentence once.
+    pub said: BTreeSet<String>,
     /// What was read back.
     pub read_back: Findings,
     /// Workers that stayed, and how many of them were disturbed; absent for etcd.
@@ -85,8 +96,9 @@ impl Summary {
             self.read_back.lost + self.read_back.duplicated + self.workers.map_or(0, |workers| workers.disturbed);
         ensure!(
             harm == 0,
-            "{}: the death of the leader did harm: {:?}, {:?}",
+            "{}, {:?}: the loss of the leader did harm: {:?}, {:?}",
             self.system,
+            self.loss,
             self.read_back,
             self.workers
         );
@@ -103,10 +115,10 @@ pub struct Workers {
     pub disturbed: usize,
 }
 
-/// One death.
+/// One loss.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    killed: Instant,
+    lost: Instant,
     accepted: Instant,
 }
 
@@ -120,14 +132,15 @@ pub async fn run(options: &Options) -> Result<()> {
     let mut report = options.common.report("failover")?;
     report.machine(folder.path())?;
     let mut summaries = Vec::new();
-    if let Some(binary) = &options.common.binary {
-        summaries.push(tessera(options, binary, &folder.path().join("tessera"), &mut report).await?);
-    }
-    if let Some(binary) = &options.beside.etcd {
-        for times in &options.etcd_times {
-            let name = format!("etcd {}/{} ms", times.heartbeat_ms, times.election_ms);
-            let folder = folder.path().join(format!("etcd-{}-{}", times.heartbeat_ms, times.election_ms));
-            summaries.push(etcd(options, binary, *times, &name, &folder, &mut report).await?);
+    for loss in &options.loss {
+        let folder = folder.path().join(format!("{loss:?}"));
+        let run = Run { options, loss: *loss, folder: &folder };
+        if let Some(binary) = &options.common.binary {
+            summaries.push(run.tessera(binary, &mut report).await?);
+        }
+        for times in options.beside.etcd.iter().flat_map(|_| &options.etcd_times) {
+            let binary = options.beside.etcd.as_deref().context("there is an etcd")?;
+            summaries.push(run.etcd(binary, *times, &mut report).await?);
         }
     }
     ensure!(!summaries.is_empty(), "neither --binary nor --etcd was given: there is nothing to measure");
@@ -135,90 +148,112 @@ pub async fn run(options: &Options) -> Result<()> {
     summaries.iter().try_for_each(Summary::unharmed)
 }
 
-async fn tessera(options: &Options, binary: &Path, folder: &Path, report: &mut Report) -> Result<Summary> {
-    let cards = Cards { nodes: options.nodes, per_node: 1, tflops: options.residents.max(1) };
-    let mut pool = Pool::start(binary, folder, cards, options.residents, 1).await?;
-    report.section("tessera").await?;
-    let stream = Stream::start(Submitter::new(pool.client().clone(), Job::idle(STREAM).held(true)), options.every);
-    let outages = series("tessera", &mut pool.members, &stream, options, report).await?;
-    let outcome = stream.finish().await?;
-    let there = read_back(pool.client(), STREAM).await?;
-    let workers = Workers { watched: pool.residents.len(), disturbed: pool.residents.disturbed().await? };
-    pool.stop().await?;
-    let summary = Summary { workers: Some(workers), ..summarize("tessera", &outages, &outcome, &there)? };
-    report.line("summary", &summary)?;
-    Ok(summary)
+/// One way to lose the leader, over all systems.
+struct Run<'a> {
+    options: &'a Options,
+    loss: Loss,
+    folder: &'a Path,
 }
 
-async fn etcd(
-    options: &Options,
-    binary: &Path,
-    times: Times,
-    name: &str,
-    folder: &Path,
-    report: &mut Report,
-) -> Result<Summary> {
-    let mut members = Etcd::start(binary, folder, times).await?;
-    report.section(name).await?;
-    let size = size_of_value(Job::idle(STREAM).held(true).request_bytes());
-    let put = Put { value: Bytes::from(vec![b'x'; size]), keys: None, deadline: PUT };
-    let putter = Putter::new(members.addresses(), put)?;
-    let stream = Stream::start(putter.clone(), options.every);
-    let outages = series(name, &mut members, &stream, options, report).await?;
-    let outcome = stream.finish().await?;
-    members.healthy().await?;
-    let there = putter.read_back().await?;
-    members.stop().await?;
-    let summary = summarize(name, &outages, &outcome, &there)?;
-    report.line("summary", &summary)?;
-    Ok(summary)
+impl Run<'_> {
+    /// Hosts of their own for members that are to be cut off.
+    fn hosts(&self) -> Result<Option<Hosts>> {
+        (self.loss == Loss::CutOff).then(|| Hosts::make(MEMBERS)).transpose()
+    }
+
+    async fn tessera(&self, binary: &Path, report: &mut Report) -> Result<Summary> {
+        let options = self.options;
+        let cards = Cards { nodes: options.nodes, per_node: 1, tflops: options.residents.max(1) };
+        let folder = self.folder.join("tessera");
+        let mut pool = Pool::start(binary, &folder, cards, options.residents, 1, self.hosts()?).await?;
+        report.section("tessera").await?;
+        let stream = Stream::start(Submitter::new(pool.client().clone(), Job::idle(STREAM).held(true)), options.every);
+        let outages = self.series("tessera", &mut pool.members, &stream, report).await?;
+        let outcome = stream.finish().await?;
+        let there = read_back(pool.client(), STREAM).await?;
+        let workers = Workers { watched: pool.residents.len(), disturbed: pool.residents.disturbed().await? };
+        pool.stop().await?;
+        let summary =
+            Summary { workers: Some(workers), ..summarize("tessera", self.loss, &outages, &outcome, &there)? };
+        report.line("summary", &summary)?;
+        Ok(summary)
+    }
+
+    async fn etcd(&self, binary: &Path, times: Times, report: &mut Report) -> Result<Summary> {
+        let name = format!("etcd {}/{} ms", times.heartbeat_ms, times.election_ms);
+        let folder = self.folder.join(format!("etcd-{}-{}", times.heartbeat_ms, times.election_ms));
+        let mut members = Etcd::start(binary, &folder, times, self.hosts()?).await?;
+        report.section(&name).await?;
+        let size = size_of_value(Job::idle(STREAM).held(true).request_bytes());
+        let put = Put { value: Bytes::from(vec![b'x'; size]), keys: None, deadline: PUT };
+        let putter = Putter::new(members.addresses(), put)?;
+        let stream = Stream::start(putter.clone(), self.options.every);
+        let outages = self.series(&name, &mut members, &stream, report).await?;
+        let outcome = stream.finish().await?;
+        members.healthy().await?;
+        let there = putter.read_back().await?;
+        members.stop().await?;
+        let summary = summarize(&name, self.loss, &outages, &outcome, &there)?;
+        report.line("summary", &summary)?;
+        Ok(summary)
+    }
+
+    /// Loses the leader as often as asked for.
+    async fn series<T: Trio, W: Writer>(
+        &self,
+        system: &str,
+        trio: &mut T,
+        stream: &Stream<W>,
+        report: &mut Report,
+    ) -> Result<Vec<Outage>> {
+        #[derive(Serialize)]
+        struct Lost<'a> {
+            system: &'a str,
+            loss: Loss,
+            time: usize,
+            loss_to_accepted_ms: f64,
+        }
+        let (loss, settle) = (self.loss, self.options.settle);
+        let mut outages = Vec::new();
+        for time in 0..self.options.times {
+            let leader = trio.healthy().await?;
+            sleep(settle).await;
+            let lost = trio.seats_mut().lose(leader, loss).await?;
+            let accepted = stream.first_started_after(lost, BOUND).await;
+            let accepted = accepted.with_context(|| format!("{system}, {loss:?}, time {time}"))?;
+            report.line("loss", &Lost { system, loss, time, loss_to_accepted_ms: milliseconds(accepted - lost) })?;
+            outages.push(Outage { lost, accepted });
+            sleep(settle).await;
+            trio.seats_mut().bring_back(leader, loss).await?;
+        }
+        trio.healthy().await?;
+        Ok(outages)
+    }
 }
 
-/// Kills the leader as often as asked for.
-async fn series<T: Trio, W: Writer>(
+fn summarize(
     system: &str,
-    trio: &mut T,
-    stream: &Stream<W>,
-    options: &Options,
-    report: &mut Report,
-) -> Result<Vec<Outage>> {
-    #[derive(Serialize)]
-    struct Kill<'a> {
-        system: &'a str,
-        kill: usize,
-        kill_to_accepted_ms: f64,
-    }
-    let mut outages = Vec::new();
-    for kill in 0..options.kills {
-        let leader = trio.healthy().await?;
-        sleep(options.settle).await;
-        let killed = trio.kill(leader).await?;
-        let accepted =
-            stream.first_started_after(killed, BOUND).await.with_context(|| format!("{system}, kill {kill}"))?;
-        report.line("kill", &Kill { system, kill, kill_to_accepted_ms: milliseconds(accepted - killed) })?;
-        outages.push(Outage { killed, accepted });
-        sleep(options.settle).await;
-        trio.restart(leader)?;
-    }
-    trio.healthy().await?;
-    Ok(outages)
-}
-
-fn summarize(system: &str, outages: &[Outage], outcome: &Outcome<Written>, there: &[Written]) -> Result<Summary> {
+    loss: Loss,
+    outages: &[Outage],
+    outcome: &Outcome<Written>,
+    there: &[Written],
+) -> Result<Summary> {
     let ends: Vec<Instant> = outcome.acknowledged.iter().map(|one| one.ended).collect();
     let acknowledged: Vec<Written> = outcome.acknowledged.iter().map(|one| one.ack.clone()).collect();
     let margin = Duration::from_millis(100);
-    let silence = |one: &Outage| longest_silence(&ends, one.killed - margin, one.accepted + margin);
-    let of = |durations: Vec<Duration>| Distribution::of(durations).percentiles().context("nobody was killed");
+    let silence = |one: &Outage| longest_silence(&ends, one.lost - margin, one.accepted + margin);
+    let of = |durations: Vec<Duration>| Distribution::of(durations).percentiles().context("nobody was lost");
     let longest = outcome.acknowledged.iter().map(|one| one.ended - one.started).max().unwrap_or_default();
     Ok(Summary {
         system: system.to_owned(),
-        kills: outages.len(),
-        kill_to_accepted: of(outages.iter().map(|one| one.accepted - one.killed).collect())?,
+        loss,
+        times: outages.len(),
+        loss_to_accepted: of(outages.iter().map(|one| one.accepted - one.lost).collect())?,
         silence: of(outages.iter().map(silence).collect())?,
         longest_write_ms: milliseconds(longest),
         acknowledged: acknowledged.len(),
         failed: outcome.failed.len(),
+        said: outcome.failed.iter().cloned().collect(),
         read_back: compare(&acknowledged, there),
         workers: None,
     })
@@ -227,7 +262,8 @@ fn summarize(system: &str, outages: &[Outage], outcome: &Outcome<Written>, there
 fn print(report: &Report, summaries: &[Summary]) {
     let header = [
         "system",
-        "kills",
+        "loss",
+        "times",
         "p50",
         "p99",
         "max",
@@ -240,10 +276,11 @@ fn print(report: &Report, summaries: &[Summary]) {
         "workers disturbed",
     ];
     let rows = summaries.iter().map(|one| {
-        let [p50, p99, max] = cells(Some(one.kill_to_accepted));
+        let [p50, p99, max] = cells(Some(one.loss_to_accepted));
         [
             one.system.clone(),
-            one.kills.to_string(),
+            format!("{:?}", one.loss),
+            one.times.to_string(),
             p50,
             p99,
             max,
@@ -256,8 +293,11 @@ fn print(report: &Report, summaries: &[Summary]) {
             one.workers.map_or("-".to_owned(), |workers| format!("{} of {}", workers.disturbed, workers.watched)),
         ]
     });
-    println!("\nfrom SIGKILL of the leader to the acknowledgement of a write started after it:");
+    println!("\nfrom the loss of the leader to the acknowledgement of a write started after it:");
     report.table(header, rows.collect());
+    for one in summaries {
+        one.said.iter().take(SHOWN).for_each(|said| println!("{}, {:?}: given up: {said}", one.system, one.loss));
+    }
 }
 
 /// `heartbeat/election`, in milliseconds.
@@ -287,10 +327,10 @@ mod tests {
         let before = at(killed - Duration::from_millis(2), 1);
         let acknowledged = vec![before, after(180, 2), after(184, 3), after(189, 4)];
         let outcome = Outcome { acknowledged, failed: vec!["nobody leads".to_owned()] };
-        let outages = [Outage { killed, accepted: killed + Duration::from_millis(180) }];
+        let outages = [Outage { lost: killed, accepted: killed + Duration::from_millis(180) }];
         let there: Vec<Written> = [1, 2, 3].map(|id: u64| Written { name: id.to_string(), id }).into();
-        let summary = summarize("it", &outages, &outcome, &there).expect("one outage");
-        assert_eq!((summary.kill_to_accepted.max_ms, summary.silence.max_ms), (180.0, 182.0));
+        let summary = summarize("it", Loss::Killed, &outages, &outcome, &there).expect("one outage");
+        assert_eq!((summary.loss_to_accepted.max_ms, summary.silence.max_ms), (180.0, 182.0));
         assert_eq!((summary.read_back.lost, summary.failed, summary.acknowledged), (1, 1, 4));
     }
 }

@@ -14,7 +14,7 @@ use crate::options::{Common, Waiting};
 use crate::poll;
 use crate::report::{Report, mib};
 use crate::tessera::{Cards, Job, Pool, Submitter};
-use crate::trio::{Seat, Trio};
+use crate::trio::{Loss, Seat, Trio};
 
 /// Blocks of the pool; one job holds them all.
 const BLOCKS: u32 = 16;
@@ -74,7 +74,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS };
     let resident = u32::from(options.waiting == Waiting::Queued);
     let mut pool =
-        Pool::start(options.common.tessera()?, &folder.path().join("tessera"), cards, resident, BLOCKS).await?;
+        Pool::start(options.common.tessera()?, &folder.path().join("tessera"), cards, resident, BLOCKS, None).await?;
     let job = Job::idle("queued").held(options.waiting == Waiting::Held);
     let submitters: Vec<Submitter> =
         (0..options.clients.div_ceil(16)).map(|_| Submitter::new(pool.client().clone(), job.clone())).collect();
@@ -100,18 +100,18 @@ async fn restart(pool: &mut Pool, who: Who, jobs: u64, report: &mut Report) -> R
         Who::All => Seat::ALL.to_vec(),
     };
     let asked = seats[0];
-    let resident_before_bytes = pool.members.resident_bytes(asked)?;
+    let resident_before_bytes = pool.members.seats().resident_bytes(asked)?;
     for seat in &seats {
-        pool.members.kill(*seat).await?;
+        pool.members.seats_mut().lose(*seat, Loss::Killed).await?;
     }
     let client = pool.members.client_of(asked)?.with_deadline(ASK);
     let began = Instant::now();
     for seat in &seats {
-        pool.members.restart(*seat)?;
+        pool.members.seats_mut().bring_back(*seat, Loss::Killed).await?;
     }
     poll::until("the member to serve", SERVING, ASK_EVERY, || serves(&client, jobs)).await?;
     let took = began.elapsed();
-    let resident_after_bytes = pool.members.resident_bytes(asked)?;
+    let resident_after_bytes = pool.members.seats().resident_bytes(asked)?;
     let to_serving = Percentiles::of_one(took);
     println!("  {who:?}: {:.0} ms", milliseconds(took));
     let restart = Restart { who, jobs, to_serving, resident_before_bytes, resident_after_bytes };

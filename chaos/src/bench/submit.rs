@@ -127,7 +127,7 @@ async fn tessera(
 ) -> Result<Vec<Run>> {
     let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS };
     let residents = u32::from(options.waiting == Waiting::Queued);
-    let mut pool = Pool::start(binary, folder, cards, residents, BLOCKS).await?;
+    let mut pool = Pool::start(binary, folder, cards, residents, BLOCKS, None).await?;
     let mut runs = Vec::new();
     report.section(&format!("tessera, round {round}")).await?;
     for ask in options.ask.iter().copied() {
@@ -142,7 +142,7 @@ async fn tessera(
             runs.push(one(run, &pool.members, &submitters, clients, options, report).await?);
         }
     }
-    let there = Seat::ALL.map(|seat| pool.members.resident_bytes(seat).map(crate::report::mib));
+    let there = Seat::ALL.map(|seat| pool.members.seats().resident_bytes(seat).map(crate::report::mib));
     println!("resident memory of the members: {}", there.into_iter().collect::<Result<Vec<_>>>()?.join(", "));
     pool.stop().await?;
     Ok(runs)
@@ -156,7 +156,7 @@ async fn etcd(
     bytes: usize,
     report: &mut Report,
 ) -> Result<Vec<Run>> {
-    let mut members = Etcd::start(binary, folder, Times::DEFAULT).await?;
+    let mut members = Etcd::start(binary, folder, Times::DEFAULT, None).await?;
     let put = Put { value: Bytes::from(vec![b'x'; size_of_value(bytes)]), keys: Some(KEYS), deadline: PUT };
     let mut runs = Vec::new();
     report.section(&format!("etcd, round {round}")).await?;

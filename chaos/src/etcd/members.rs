@@ -1,18 +1,20 @@
 //! Three members of etcd on loopback.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::future::try_join_all;
 use serde::Serialize;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, timeout};
 
 use super::client::channel;
 use super::wire::maintenance_client::MaintenanceClient;
 use super::wire::{StatusRequest, StatusResponse};
-use crate::process::{Process, Program};
-use crate::trio::{MEMBERS, Seat, Trio};
+use crate::hosts::Hosts;
+use crate::process::Program;
+use crate::trio::{MEMBERS, Seat, Seats, Trio};
 use crate::{poll, ports};
 
 /// How far a member's log may be behind and still be as good as the others.
@@ -35,19 +37,26 @@ impl Times {
 /// Three members.
 #[derive(Debug)]
 pub struct Etcd {
-    programs: Vec<Program>,
-    processes: Vec<Process>,
+    seats: Seats,
     clients: Vec<String>,
     status: Vec<MaintenanceClient<tonic::transport::Channel>>,
 }
 
 impl Etcd {
-    /// Starts three members with empty folders below `folder`.
+    /// Starts three members with empty folders below `folder`, on hosts of their own if there are some.
     ///
     /// # Errors
     /// They cannot be started, or do not come to agree on a leader.
-    pub async fn start(binary: &Path, folder: &Path, times: Times) -> Result<Self> {
-        let addresses: Vec<String> = ports::free(2 * MEMBERS)?.iter().map(ToString::to_string).collect();
+    pub async fn start(binary: &Path, folder: &Path, times: Times, hosts: Option<Hosts>) -> Result<Self> {
+        let addresses = match &hosts {
+            Some(hosts) => {
+                let clients: Vec<SocketAddr> = (0..MEMBERS).map(|seat| hosts.address(seat)).collect();
+                let peers = clients.iter().map(|client| SocketAddr::new(client.ip(), client.port() + 1));
+                clients.iter().copied().chain(peers).collect()
+            }
+            None => ports::free(2 * MEMBERS)?,
+        };
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let (clients, peers) = addresses.split_at(MEMBERS);
         let programs: Vec<Program> = (0..MEMBERS)
             .map(|seat| Program {
@@ -55,11 +64,12 @@ impl Etcd {
                 arguments: arguments(seat, &folder.join(format!("etcd-{seat}")), clients, peers, times),
                 environment: Vec::new(),
                 log: folder.join(format!("etcd-{seat}.log")),
+                network: None,
             })
             .collect();
-        let processes = programs.iter().map(Program::start).collect::<Result<_>>()?;
+        let seats = Seats::start(programs, hosts)?;
         let status = clients.iter().map(|at| Ok(MaintenanceClient::new(channel(at)?))).collect::<Result<_>>()?;
-        let mut members = Self { programs, processes, clients: clients.to_vec(), status };
+        let mut members = Self { seats, clients: clients.to_vec(), status };
         members.healthy().await?;
         Ok(members)
     }
@@ -74,9 +84,8 @@ impl Etcd {
     ///
     /// # Errors
     /// One is not gone.
-    pub async fn stop(mut self) -> Result<()> {
-        try_join_all(self.processes.iter_mut().map(|process| process.stop(Duration::from_secs(5)))).await?;
-        Ok(())
+    pub async fn stop(self) -> Result<()> {
+        self.seats.stop().await
     }
 
     async fn leader(&self) -> Result<Seat> {
@@ -105,27 +114,17 @@ fn agreed_leader(answers: &[StatusResponse]) -> Result<Seat> {
 
 impl Trio for Etcd {
     async fn healthy(&mut self) -> Result<Seat> {
-        for process in &mut self.processes {
-            process.check_alive()?;
-        }
+        self.seats.check_alive()?;
         let every = Duration::from_millis(20);
         poll::until("etcd to be healthy", Duration::from_secs(30), every, || self.leader()).await
     }
 
-    async fn kill(&mut self, Seat(seat): Seat) -> Result<Instant> {
-        let moment = Instant::now();
-        self.processes[seat].send_kill()?;
-        self.processes[seat].gone().await?;
-        Ok(moment)
+    fn seats(&self) -> &Seats {
+        &self.seats
     }
 
-    fn restart(&mut self, Seat(seat): Seat) -> Result<()> {
-        self.processes[seat] = self.programs[seat].start()?;
-        Ok(())
-    }
-
-    fn pid(&self, Seat(seat): Seat) -> Result<u32> {
-        self.processes[seat].pid().context("the member does not run")
+    fn seats_mut(&mut self) -> &mut Seats {
+        &mut self.seats
     }
 }
 

@@ -127,6 +127,7 @@ fn program(binary: &Path, folder: &Path, node: u32, inventory: &Path, members: &
         arguments,
         environment: Vec::new(),
         log: folder.join(format!("agent-{node}.log")),
+        network: None,
     }
 }
 

@@ -8,10 +8,11 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use tessera_api::v1::{GetClusterStatusRequest, GetClusterStatusResponse, InitializeClusterRequest, NewMember};
 use tessera_client::{Address, Client, Settings};
-use tokio::time::{Duration, Instant};
+use tokio::time::Duration;
 
-use crate::process::{Process, Program};
-use crate::trio::{MEMBERS, Seat, Trio};
+use crate::hosts::Hosts;
+use crate::process::Program;
+use crate::trio::{MEMBERS, Seat, Seats, Trio};
 use crate::{poll, ports};
 
 /// How far a member's state may be behind and still be as good as the others.
@@ -25,36 +26,31 @@ const STATUS: Duration = Duration::from_millis(500);
 /// Three members with fsync, as they are shipped.
 #[derive(Debug)]
 pub struct Members {
-    programs: Vec<Program>,
-    processes: Vec<Process>,
+    seats: Seats,
     addresses: Vec<Address>,
     client: Client,
 }
 
 impl Members {
-    /// Starts three members with empty folders below `folder` and makes a cluster of them.
+    /// Starts three members with empty folders below `folder` and makes a cluster of them. `config` is their configuration
+    /// file; they live on hosts of their own if there are some.
     ///
     /// # Errors
     /// They cannot be started, or do not become a cluster.
-    pub async fn start(binary: &Path, folder: &Path) -> Result<Self> {
-        Self::configured(binary, folder, "").await
-    }
-
-    /// The same with what a configuration file says.
-    ///
-    /// # Errors
-    /// They cannot be started, or do not become a cluster.
-    pub async fn configured(binary: &Path, folder: &Path, config: &str) -> Result<Self> {
+    pub async fn start(binary: &Path, folder: &Path, config: &str, hosts: Option<Hosts>) -> Result<Self> {
         fs::create_dir_all(folder).context("cannot make a folder")?;
         let file = folder.join("member.toml");
         fs::write(&file, config).context("cannot write a configuration file")?;
-        let addresses: Vec<Address> =
-            ports::free(MEMBERS)?.iter().map(|at| at.to_string().parse()).collect::<Result<_, _>>()?;
+        let listening = match &hosts {
+            Some(hosts) => (0..MEMBERS).map(|seat| hosts.address(seat)).collect(),
+            None => ports::free(MEMBERS)?,
+        };
+        let addresses: Vec<Address> = listening.iter().map(|at| at.to_string().parse()).collect::<Result<_, _>>()?;
         let programs: Vec<Program> =
             addresses.iter().enumerate().map(|(seat, at)| program(binary, folder, &file, seat, at)).collect();
-        let processes = programs.iter().map(Program::start).collect::<Result<_>>()?;
+        let seats = Seats::start(programs, hosts)?;
         let client = Client::new(&addresses, Settings::default())?;
-        let mut members = Self { programs, processes, addresses, client };
+        let mut members = Self { seats, addresses, client };
         members.found().await?;
         members.healthy().await?;
         Ok(members)
@@ -80,21 +76,12 @@ impl Members {
         Ok(self.client.only(self.addresses.get(seat.0).context("no such member")?)?)
     }
 
-    /// Resident memory of one member.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn resident_bytes(&self, seat: Seat) -> Result<u64> {
-        self.processes[seat.0].resident_bytes()
-    }
-
     /// Ends all members.
     ///
     /// # Errors
     /// One is not gone.
-    pub async fn stop(mut self) -> Result<()> {
-        try_join_all(self.processes.iter_mut().map(|process| process.stop(Duration::from_secs(5)))).await?;
-        Ok(())
+    pub async fn stop(self) -> Result<()> {
+        self.seats.stop().await
     }
 
     async fn found(&mut self) -> Result<()> {
@@ -121,7 +108,7 @@ impl Members {
             Ok(first.initialize_cluster(request).await?)
         })
         .await?;
-        self.processes.iter_mut().try_for_each(Process::check_alive)
+        self.seats.check_alive()
     }
 
     async fn leader(&self) -> Result<Seat> {
@@ -148,24 +135,16 @@ fn agreed_leader(answers: &[GetClusterStatusResponse]) -> Result<Seat> {
 
 impl Trio for Members {
     async fn healthy(&mut self) -> Result<Seat> {
-        self.processes.iter_mut().try_for_each(Process::check_alive)?;
+        self.seats.check_alive()?;
         poll::until("the members to be healthy", UP, ASK_EVERY, || self.leader()).await
     }
 
-    async fn kill(&mut self, Seat(seat): Seat) -> Result<Instant> {
-        let moment = Instant::now();
-        self.processes[seat].send_kill()?;
-        self.processes[seat].gone().await?;
-        Ok(moment)
+    fn seats(&self) -> &Seats {
+        &self.seats
     }
 
-    fn restart(&mut self, Seat(seat): Seat) -> Result<()> {
-        self.processes[seat] = self.programs[seat].start()?;
-        Ok(())
-    }
-
-    fn pid(&self, Seat(seat): Seat) -> Result<u32> {
-        self.processes[seat].pid().context("the member does not run")
+    fn seats_mut(&mut self) -> &mut Seats {
+        &mut self.seats
     }
 }
 
@@ -189,6 +168,7 @@ fn program(binary: &Path, folder: &Path, config: &Path, seat: usize, listen: &Ad
         arguments: arguments.into(),
         environment: Vec::new(),
         log: folder.join(format!("member-{seat}.log")),
+        network: None,
     }
 }
 

@@ -8,6 +8,7 @@ use tessera_client::Client;
 use super::agents::{Agents, Cards};
 use super::members::Members;
 use super::residents::Residents;
+use crate::hosts::Hosts;
 use crate::witness::Stand;
 
 /// A pool of real processes.
@@ -24,12 +25,20 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts three members, agents with `cards`, and `residents` workers that stay, on `blocks` blocks each.
+    /// Starts three members, on hosts of their own if there are some, agents with `cards`, and `residents` workers that stay,
+    /// on `blocks` blocks each.
     ///
     /// # Errors
     /// Something does not start.
-    pub async fn start(binary: &Path, folder: &Path, cards: Cards, residents: u32, blocks: u32) -> Result<Self> {
-        let members = Members::start(binary, folder).await?;
+    pub async fn start(
+        binary: &Path,
+        folder: &Path,
+        cards: Cards,
+        residents: u32,
+        blocks: u32,
+        hosts: Option<Hosts>,
+    ) -> Result<Self> {
+        let members = Members::start(binary, folder, "", hosts).await?;
         let agents = Agents::start(binary, folder, cards, members.addresses(), members.client()).await?;
         let stand = Stand::new(folder.join("stand"))?;
         let residents = Residents::start(members.client(), &stand, residents, blocks).await?;

@@ -115,7 +115,7 @@ pub async fn run(options: &Options) -> Result<()> {
     report.machine(folder.path())?;
     let cards = Cards { nodes: 1, per_node: 1, tflops: 16 };
     let config = if options.patient { PATIENT } else { "" };
-    let mut members = Members::configured(options.common.tessera()?, &folder.path().join("tessera"), config).await?;
+    let mut members = Members::start(options.common.tessera()?, &folder.path().join("tessera"), config, None).await?;
     let client = members.client().clone();
     let nodes = Nodes::start(cards, false, members.addresses(), &client).await?;
     fill(&client, options.before).await?;
@@ -140,7 +140,7 @@ async fn fill(client: &Client, jobs: u64) -> Result<()> {
 
 async fn attacked(members: &mut Members, options: &Options) -> Result<Summary> {
     let leader = members.healthy().await?;
-    let pid = members.pid(leader)?;
+    let pid = members.seats().pid(leader)?;
     let term_before = status(members, leader).await?.term;
     let good = members.client().with_deadline(SUBMIT);
     let calm = submit_for(&good, Duration::from_secs(3), &watch::channel(false).1).await;
