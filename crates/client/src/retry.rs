@@ -199,6 +199,8 @@ fn meaning(error: &ApiError) -> Meaning {
         None if error.connection != Connection::Answered => Meaning::Elsewhere,
         None => match error.code {
             Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => Meaning::Elsewhere,
+            // No member says so without a reason: its answer broke off on the way.
+            Code::Internal | Code::Unknown => Meaning::Elsewhere,
             Code::ResourceExhausted => Meaning::Busy,
             _ => Meaning::Final,
         },

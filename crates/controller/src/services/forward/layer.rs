@@ -208,16 +208,19 @@ where
                 pending::<()>().await;
             }
         };
-        tokio::select! {
-            biased;
-            answer = channel.oneshot(envelope.for_there(self.pool.consensus().identity().member)) => Ok(match answer {
-                Ok(response) => Verdict::of(response),
+        let answered = async {
+            match channel.oneshot(envelope.for_there(self.pool.consensus().identity().member)).await {
+                Ok(response) => Verdict::of_remote(response).await,
                 Err(error) => {
                     tracing::debug!(leader = %member, error = &error as &dyn std::error::Error, "the leader did not answer");
                     self.channels.forget(&member.address);
                     Verdict::of_failure(&error)
                 }
-            }),
+            }
+        };
+        tokio::select! {
+            biased;
+            verdict = answered => Ok(verdict),
             // What must not be carried again is waited for: handing leadership on is such a call, and ends with a change.
             () = replaced, if envelope.repeatable => Ok(Verdict::Again { perhaps_done: true }),
             () = sleep_until(envelope.deadline.0) => Ok(Verdict::Again { perhaps_done: true }),

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use http::Response;
+use http_body_util::BodyExt;
 use tessera_api::error::reason_of;
 use tessera_api::v1::ErrorReason;
 use tonic::body::Body;
@@ -38,6 +39,19 @@ impl Verdict {
         }
     }
 
+    /// Judges what another member answers, once all of it is here: the caller has heard nothing yet, so an answer that breaks
+    /// off in the middle can still be asked for again.
+    pub(super) async fn of_remote(response: Response<Body>) -> Self {
+        let (parts, body) = response.into_parts();
+        match body.collect().await {
+            Ok(whole) => Self::of(Response::from_parts(parts, Body::new(whole))),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn Error, "the leader's answer broke off");
+                Self::Again { perhaps_done: true }
+            }
+        }
+    }
+
     /// Judges a connection that failed: a call that never left is safe to carry again.
     pub(super) fn of_failure(error: &tonic::transport::Error) -> Self {
         Self::Again { perhaps_done: !is_connect_error(error) }
@@ -65,6 +79,11 @@ fn is_connect_error(error: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http::HeaderMap;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
     use super::*;
     use crate::services::refusal::because;
 
@@ -91,6 +110,18 @@ mod tests {
         assert!(says(ErrorReason::NoQuorum) && says(ErrorReason::Overloaded) && says(ErrorReason::StorageFull));
         assert!(!says(ErrorReason::JobUnknown));
         assert!(!says_not_now(&Response::new(Body::empty())));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_asked_for_again() {
+        let whole = [Ok(Frame::data(Bytes::from_static(b"all"))), Ok(Frame::trailers(HeaderMap::new()))];
+        let broken = [Ok(Frame::data(Bytes::from_static(b"ha"))), Err(Status::internal("the connection is gone"))];
+        let answer = |frames| Response::new(Body::new(StreamBody::new(futures::stream::iter(frames))));
+        let Verdict::Answer(passed) = Verdict::of_remote(answer(whole)).await else { panic!("it came whole") };
+        let passed = passed.into_body().collect().await.expect("it is here");
+        assert!(passed.trailers().is_some());
+        assert_eq!(passed.to_bytes(), "all");
+        assert!(matches!(Verdict::of_remote(answer(broken)).await, Verdict::Again { perhaps_done: true }));
     }
 
     #[tokio::test]
