@@ -113,9 +113,14 @@ impl Agent {
     /// What cannot be had, and what to do about it.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         config.validate()?;
+        let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
+        // Workers must be able to pass through what lies above.
+        umask(Mode::from_bits_truncate(0o022));
+        if let Some(above) = config.data_dir.parent() {
+            std::fs::create_dir_all(above).map_err(unusable)?;
+        }
         // What the agent writes is nobody else's to read, unless it says so.
         umask(Mode::from_bits_truncate(0o077));
-        let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         std::fs::create_dir_all(&config.data_dir).map_err(unusable)?;
         // Relative paths would mean something else to supervisors, which start in other folders.
         let config = AgentConfig { data_dir: config.data_dir.canonicalize().map_err(unusable)?, ..config };

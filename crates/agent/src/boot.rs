@@ -30,6 +30,12 @@ impl BootTime {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// The moment that lies `duration` before this one.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// How long it is until `later`; zero when that has passed.
     #[must_use]
     pub const fn until(self, later: Self) -> Duration {

@@ -355,6 +355,7 @@ const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
         Rejection::HostNotFree { .. } => ErrorReason::HostNotFree,
         Rejection::CardTakenWhole { .. } => ErrorReason::CardTakenWhole,
         Rejection::LevelNotInForce { .. } | Rejection::LevelHeld { .. } => ErrorReason::NotSupported,
+        Rejection::RequestForgotten => ErrorReason::RequestTooOld,
     }
 }
 

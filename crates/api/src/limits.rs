@@ -9,7 +9,7 @@ pub const SCRIPT: usize = 1 << 20;
 /// Largest request that a member reads, in bytes; everything smaller is judged field by field.
 pub const REQUEST: usize = 4 << 20;
 /// How far in the future a request id may have been made: clients' clocks differ a little.
-pub const REQUEST_AHEAD: Duration = Duration::from_secs(120);
+pub const REQUEST_AHEAD: Duration = tessera_ledger::REQUEST_AHEAD;
 /// Most words of a command.
 pub const COMMAND_WORDS: usize = 4096;
 /// Longest command in bytes, all words together.

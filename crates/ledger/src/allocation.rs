@@ -54,8 +54,6 @@ pub enum StopCause {
     Exited,
     /// It could not be started, for a reason that lies in the job.
     StartFailed,
-    /// It could not be started, for a reason that lies in its node.
-    NodeFault,
     /// It was told to.
     Ordered,
     /// Its lease ended.
@@ -68,6 +66,8 @@ pub enum StopCause {
     OutOfMemory,
     /// Its node has no trace of it.
     Vanished,
+    /// It could not be started, for a reason that lies in its node.
+    NodeFault,
 }
 
 /// How a worker ended.

@@ -1,6 +1,7 @@
 //! Names of things. All are handed out by the ledger itself, in log order, and never used twice.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::units::LogTime;
 
@@ -79,6 +80,9 @@ impl RequestId {
         if version == 7 { Some(LogTime((self.0 >> 80) as u64)) } else { None }
     }
 }
+
+/// How far in the future a request id may have been made: clients' clocks differ a little.
+pub const REQUEST_AHEAD: Duration = Duration::from_secs(120);
 
 /// A request id with a hash of the request's body, so that the same id with another body is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

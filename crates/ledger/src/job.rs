@@ -325,6 +325,25 @@ pub enum Ending {
 /// Attempts in a row that nodes may fail to start before it is taken for the job's own fault: no job may empty a pool of
 /// nodes.
 pub const NODE_FAULTS_UNTIL_BLAMED: u32 = 2 * crate::node::FAULTS_UNTIL_CORDON;
+/// So many nodes must be among them: fewer may be sick by themselves, and are cordoned by then.
+pub const FAULTY_NODES_UNTIL_BLAMED: usize = 3;
+
+impl Job {
+    /// Whether one more attempt that `node` could not start is taken for the job's own fault.
+    #[must_use]
+    pub(crate) fn is_blamed_for(&self, node: NodeId, takes_several_nodes: bool) -> bool {
+        let in_a_row = self.history.iter().rev().filter(|attempt| attempt.reason.is_some());
+        let nodes: BTreeSet<NodeId> = in_a_row
+            .map_while(|attempt| match attempt.reason {
+                Some(Reason::NodeFault { node, .. }) => Some(node),
+                _ => None,
+            })
+            .chain([node])
+            .collect();
+        let several = !takes_several_nodes || nodes.len() >= FAULTY_NODES_UNTIL_BLAMED;
+        several && self.node_faults + 1 >= NODE_FAULTS_UNTIL_BLAMED
+    }
+}
 
 /// One try at running a job, as kept in its history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -84,6 +84,11 @@ impl fmt::Display for Level {
 pub enum Rule {
     /// The digest is one of the state itself; before, it was one of all answers and events, sentences for people included.
     DigestOfState,
+    /// A request whose id is not remembered, and is no newer than one that was forgotten, is refused; before, only the member
+    /// that took it looked, and two copies under way at once could both be carried out.
+    ForgottenRequestsRefused,
+    /// A job is blamed for faults of nodes only when it met them on several: before, two sick nodes were enough.
+    BlameTakesSeveralNodes,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,
 }
@@ -96,7 +101,7 @@ impl Rule {
     #[must_use]
     pub const fn since(self) -> Level {
         match self {
-            Self::DigestOfState => Level::One,
+            Self::DigestOfState | Self::ForgottenRequestsRefused | Self::BlameTakesSeveralNodes => Level::One,
             Self::DrillQueueRefused => Level::Drill,
         }
     }

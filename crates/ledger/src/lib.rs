@@ -62,7 +62,7 @@ pub use config::{CompactionPolicy, PoolConfig, PoolLimits};
 pub use event::{EntryEvents, Event, Touched};
 pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};
 pub use host::{HostCapacity, HostRequest, HostUse};
-pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank, RequestId, RequestKey};
+pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, REQUEST_AHEAD, Rank, RequestId, RequestKey};
 pub use job::{
     Affinity, Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, Packing,
     PreferredLabel, RetryPolicy, Span, VirtualCardRequest,

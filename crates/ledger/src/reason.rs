@@ -2,7 +2,8 @@
 
 use crate::ids::{JobId, NodeId};
 
-/// The reason of a job's state.
+/// The reason of a job's state. New ones go to the end: at level 0 their order is part of what
+/// [`State::digest`](crate::State::digest) is made of (law L8).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// It has not been considered yet.
@@ -62,13 +63,6 @@ pub enum Reason {
         /// What its agent said.
         message: String,
     },
-    /// A node could not start a worker, which is not the job's fault.
-    NodeFault {
-        /// Which node.
-        node: NodeId,
-        /// What its agent said.
-        message: String,
-    },
     /// A worker used more memory than it was granted.
     OutOfMemory,
     /// A worker's node has no trace of it.
@@ -79,6 +73,13 @@ pub enum Reason {
     Cancelled {
         /// Who.
         by: String,
+    },
+    /// A node could not start a worker, which is not the job's fault.
+    NodeFault {
+        /// Which node.
+        node: NodeId,
+        /// What its agent said.
+        message: String,
     },
 }
 

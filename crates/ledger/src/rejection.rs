@@ -106,14 +106,6 @@ pub enum Rejection {
         /// The node.
         node: NodeId,
     },
-    /// Two agents have the same identity: a data folder was copied.
-    #[error(
-        "another agent with the same data folder speaks for {node}; give the copy a data folder of its own, or stop it"
-    )]
-    NodeCloned {
-        /// The node.
-        node: NodeId,
-    },
     /// A grant to a node that takes none.
     #[error("{0} takes no new work now")]
     NodeNotGrantable(NodeId),
@@ -229,6 +221,14 @@ pub enum Rejection {
         /// As many as all cards hold.
         most: u64,
     },
+    /// Two agents have the same identity: a data folder was copied.
+    #[error(
+        "another agent with the same data folder speaks for {node}; give the copy a data folder of its own, or stop it"
+    )]
+    NodeCloned {
+        /// The node.
+        node: NodeId,
+    },
     /// The jobs that are not over have as many bytes as the pool holds.
     #[error(
         "the job has {bytes} bytes, and the jobs that are not over have {used} of the {limit} bytes that the pool holds; put long scripts and input into files of the nodes, wait until jobs have ended, or raise spec_bytes"
@@ -283,6 +283,12 @@ pub enum Rejection {
         /// The level in force.
         in_force: Level,
     },
+    /// The request id may have been answered and forgotten.
+    #[error(
+        "ids as old as this request's are forgotten: whether it was carried out before is not known, and it was not carried out \
+         now; look whether it was, and if not send it with a new id"
+    )]
+    RequestForgotten,
 }
 
 impl Rejection {
@@ -327,6 +333,7 @@ impl Rejection {
             Self::TooManyCards { .. } => "TOO_MANY_CARDS",
             Self::LevelNotInForce { .. } => "LEVEL_NOT_IN_FORCE",
             Self::LevelHeld { .. } => "LEVEL_HELD",
+            Self::RequestForgotten => "REQUEST_TOO_OLD",
         }
     }
 

@@ -7,7 +7,9 @@ mod samples;
 use pool::Pool;
 use tessera_ledger::level::DRILL_QUEUE;
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
-use tessera_ledger::{Command, Level, Outcome, PoolConfig, QueueSettings, Rejection, Request, State};
+use tessera_ledger::{
+    Command, Level, Outcome, PoolConfig, QueueSettings, Rejection, Request, RequestId, RequestKey, State,
+};
 
 fn hold(hold_level: bool) -> Command {
     Command::SetConfig { config: PoolConfig { hold_level, ..PoolConfig::default() }, expected: None }
@@ -59,6 +61,28 @@ fn a_new_refusal_changes_nothing_of_what_was_accepted_before() {
     }
     assert!(replayed.queue(DRILL_QUEUE).is_some(), "the entry from before means what it meant");
     assert_eq!(replayed.digest(), pool.state.digest());
+}
+
+/// L3: two copies of a request under way at once, the first of which is forgotten before the second is applied.
+#[test]
+fn a_request_whose_id_was_forgotten_is_not_carried_out_again() {
+    let made_at = |ms: u64| RequestId((u128::from(ms) << 80) | (7 << 76) | (2 << 62) | 9);
+    let mut pool = Pool::begin(State::new(), &[]);
+    pool.run(Command::RaiseLevel { to: Level::One });
+    pool.run(Command::SetConfig { config: PoolConfig { request_limit: 1, ..PoolConfig::default() }, expected: None });
+    let mut set = |ms: u64, name: &str| {
+        let queue = QueueSettings { name: name.to_owned(), parent: String::new(), ..samples::queue() };
+        let request = Request {
+            key: Some(RequestKey { id: made_at(ms), fingerprint: ms }),
+            ..samples::request(Command::SetQueue { queue })
+        };
+        pool.apply(&[request]).remove(0)
+    };
+    assert_eq!(set(1_000, "first"), Outcome::Done);
+    assert_eq!(set(1_000, "first"), Outcome::Done, "answered as before");
+    assert_eq!(set(2_000, "second"), Outcome::Done);
+    assert_eq!(set(1_000, "first"), Outcome::Rejected(Rejection::RequestForgotten));
+    assert_eq!(set(2_001, "third"), Outcome::Done);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod pool;
 
 use pool::{Pool, card, node, numbered, slice, stopped};
 use tessera_ledger::{
-    AgentStart, CardKind, Command, Containment, Eligibility, FAULTS_UNTIL_CORDON, Job, JobId, JobState, Node,
+    AgentStart, CardKind, Command, Containment, Eligibility, FAULTS_UNTIL_CORDON, Job, JobId, JobState, Level, Node,
     NodeDescription, NodeId, NodeState, Observation, Outcome, Reason, Rejection, StopCause,
 };
 
@@ -75,6 +75,7 @@ fn a_node_that_fails_a_few_times_in_a_row_gets_no_new_work_until_somebody_says_t
 fn a_job_that_no_node_can_start_does_not_empty_the_pool() {
     let gpu = card(CardKind::Gpu, 10);
     let mut pool = Pool::with_nodes(&[std::slice::from_ref(&gpu); 4]);
+    pool.run(Command::RaiseLevel { to: Level::One });
     let poison = pool.submit(|spec| spec.retry.max_retries = 0);
     let mut tries = 0;
     while job_of(&pool, poison).state == JobState::Pending {
@@ -84,9 +85,30 @@ fn a_job_that_no_node_can_start_does_not_empty_the_pool() {
         fault(&mut pool, poison, open);
         tries += 1;
     }
-    assert_eq!((job_of(&pool, poison).state, tries), (JobState::Failed, 2 * FAULTS_UNTIL_CORDON));
+    assert_eq!((job_of(&pool, poison).state, tries), (JobState::Failed, 2 * FAULTS_UNTIL_CORDON + 1));
     let left = (0..4).filter(|node| node_of(&pool, *node).eligibility == Eligibility::Eligible).count();
     assert_eq!(left, 2);
+}
+
+/// Whatever is tried first is tried on the node that is free, which is often the sick one again.
+#[test]
+fn two_sick_nodes_are_not_the_fault_of_a_job() {
+    let gpu = card(CardKind::Gpu, 10);
+    let mut pool = Pool::with_nodes(&[std::slice::from_ref(&gpu); 3]);
+    pool.run(Command::RaiseLevel { to: Level::One });
+    let job = pool.submit(|spec| spec.retry.max_retries = 0);
+    for sick in 0..2 {
+        for _ in 0..FAULTS_UNTIL_CORDON {
+            later(&mut pool);
+            fault(&mut pool, job, sick);
+        }
+        assert_eq!(node_of(&pool, sick).eligibility, Eligibility::Cordoned);
+    }
+    assert_eq!((job_of(&pool, job).state, job_of(&pool, job).retries), (JobState::Pending, 0));
+    later(&mut pool);
+    pool.grant(job, vec![slice(2, 0, 0, 1)]);
+    pool.report_all(job, &Observation::Running);
+    assert_eq!(job_of(&pool, job).state, JobState::Running);
 }
 
 fn described(name: &str, change: impl FnOnce(&mut NodeDescription)) -> Command {

@@ -94,6 +94,12 @@ impl Node {
         self.stop(worker, policy, Cause::Ordered)
     }
 
+    /// Stops a worker that is here, by an order of a term that is not on disk yet.
+    pub(super) fn stop_early(&mut self, order: wire::WorkerOrder) -> Vec<Effect> {
+        let worker = order.worker.as_ref().map(from_ref).filter(|worker| self.workers.contains_key(worker));
+        worker.map_or_else(Vec::new, |worker| self.ordered_to_stop(worker, order))
+    }
+
     fn ordered_to_forget(&mut self, worker: WorkerId) -> Vec<Effect> {
         let Some(record) = self.workers.get_mut(&worker) else { return Vec::new() };
         record.settled = true;

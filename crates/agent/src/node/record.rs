@@ -45,6 +45,8 @@ pub struct WorkerRecord {
     pub acknowledged: u64,
     /// Highest version that was sent on the present session.
     pub sent: u64,
+    /// Whether an earlier agent launched it.
+    adopted: bool,
     reported: wire::WorkerReport,
 }
 
@@ -59,7 +61,13 @@ impl WorkerRecord {
     #[must_use]
     pub fn found(status: Status, order: Option<Arc<wire::WorkerOrder>>) -> Self {
         let stage = if status.is_final() { Stage::Over } else { Stage::Launched };
-        Self::new(status, order, stage)
+        Self { adopted: true, ..Self::new(status, order, stage) }
+    }
+
+    /// Whether an earlier agent launched it, and nothing tells that all of it ends with its supervisor.
+    #[must_use]
+    pub fn may_outlive_supervisor(&self) -> bool {
+        self.adopted && self.stage == Stage::Launched && self.status.init.is_none()
     }
 
     fn new(status: Status, order: Option<Arc<wire::WorkerOrder>>, stage: Stage) -> Self {
@@ -73,6 +81,7 @@ impl WorkerRecord {
             version: 1,
             acknowledged: 0,
             sent: 0,
+            adopted: false,
             reported: wire::WorkerReport::default(),
         };
         record.reported = record.report();

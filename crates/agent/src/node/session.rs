@@ -74,6 +74,8 @@ impl Node {
     pub(super) fn hello(&mut self) -> Vec<Effect> {
         self.session = Session::Greeting;
         self.cached_unsaid = false;
+        let containment = self.containment();
+        self.said_less = containment != self.facts.containment;
         for record in self.workers.values_mut() {
             record.sent = 0;
         }
@@ -94,8 +96,29 @@ impl Node {
             cached: self.cached.iter().cloned().collect(),
             boot_id: self.facts.boot_id.clone(),
             start_nonce: self.facts.start_nonce.clone(),
-            containment: Some(self.facts.containment.clone()),
+            containment: Some(containment),
         }))]
+    }
+
+    /// What of the work here ends by itself with its supervisors: what new workers have, unless an older one has less.
+    fn containment(&self) -> wire::Containment {
+        let adopted = self.workers.values().find(|record| record.may_outlive_supervisor());
+        match adopted.filter(|_| self.facts.containment.whole) {
+            Some(record) => wire::Containment {
+                whole: false,
+                missing: format!("worker {} was started by an agent that did not contain it", record.status.worker),
+            },
+            None => self.facts.containment.clone(),
+        }
+    }
+
+    /// Containment is said with the hello only: once those that have less are over, the session begins anew.
+    pub(super) fn say_containment_anew(&mut self) -> Vec<Effect> {
+        if !self.said_less || self.containment() != self.facts.containment || !matches!(self.session, Session::Open(_))
+        {
+            return Vec::new();
+        }
+        self.end_session("the last worker that an earlier agent did not contain is over".to_owned())
     }
 
     pub(super) fn session_closed(&mut self) -> Vec<Effect> {
@@ -257,7 +280,14 @@ impl Node {
         if open.reports.is_term_kept() {
             return self.obey(now, orders);
         }
-        open.held.push(orders);
-        if raised { vec![self.keep_term()] } else { Vec::new() }
+        // What is to be started waits for the disk. What is to be stopped does not: it may be what fills the disk.
+        let mut effects = if raised { vec![self.keep_term()] } else { Vec::new() };
+        let stops = orders.workers.iter().filter(|order| order.desire() == wire::WorkerDesire::Stop);
+        let stops: Vec<wire::WorkerOrder> = stops.cloned().collect();
+        if let Session::Open(open) = &mut self.session {
+            open.held.push(orders);
+        }
+        effects.extend(stops.into_iter().flat_map(|order| self.stop_early(order)));
+        effects
     }
 }

@@ -51,6 +51,8 @@ pub struct Node {
     pub(super) session: Session,
     pub(super) lease: Option<Lease>,
     pub(super) pool: Option<PoolTerms>,
+    /// Whether the leader was told of less containment than new workers have, because of workers that were adopted.
+    pub(super) said_less: bool,
 }
 
 impl Node {
@@ -76,6 +78,7 @@ impl Node {
             session: Session::Closed,
             lease: None,
             pool: None,
+            said_less: false,
         }
     }
 
@@ -102,6 +105,7 @@ impl Node {
             Event::CardsChanged(cards) => self.cards_changed(cards),
             Event::CachedChanged(names) => self.cached_changed(names),
         };
+        effects.extend(self.say_containment_anew());
         effects.extend(self.launch_waiting(now));
         effects.extend(self.forget_settled());
         effects.extend(self.send_reports(now));

@@ -198,6 +198,7 @@ impl Machine {
             return Vec::new();
         }
         self.begun = true;
+        self.status.lease = self.status.lease.map(|lease| self.cut(now, lease));
         if self.status.lease.is_some_and(|lease| lease.stop_at <= now.boot) {
             return self.never_started(now, Cause::LeaseExpired, "the lease had run out before the start".to_owned());
         }
@@ -205,9 +206,14 @@ impl Machine {
     }
 
     fn renew(&mut self, now: Now, lease: Lease) {
-        let lease = lease.cut_off_at(now.boot.after(self.rules.longest_lease));
+        let lease = self.cut(now, lease);
         // A worker that needs no lease does not get one by being renewed.
         self.status.lease = self.status.lease.map(|current| current.extended_by(lease));
+    }
+
+    /// No lease reaches further than the rules allow, whoever grants it.
+    fn cut(&self, now: Now, lease: Lease) -> Lease {
+        lease.cut_off_at(now.boot.after(self.rules.longest_lease))
     }
 
     fn started(&mut self, now: Now, process: ProcessId) -> Vec<Effect> {

@@ -50,13 +50,17 @@ impl NoStart {
         Self { cause: Cause::NodeFault, message: message.into() }
     }
 
-    /// The job's program cannot be run: its own fault, unless the host has run out of something.
-    fn of_program(message: String, error: Errno) -> Self {
+    /// The job's program cannot be run: its own fault, unless the host has run out of something or a file system of it is out
+    /// of order. `given`: it lies in the worker's own folder, where this host has put it.
+    fn of_program(message: String, error: Errno, given: bool) -> Self {
         let exhausted = matches!(
             error,
             Errno::ENOMEM | Errno::EAGAIN | Errno::ENFILE | Errno::EMFILE | Errno::EIO | Errno::ENOSPC | Errno::EROFS
         );
-        if exhausted { Self::by_node(message) } else { Self::by_job(message) }
+        let unreachable = matches!(error, Errno::ESTALE | Errno::ENOTCONN | Errno::ETIMEDOUT | Errno::ETXTBSY);
+        // As on a file system that is mounted without the right to run anything.
+        let withheld = given && error == Errno::EACCES;
+        if exhausted || unreachable || withheld { Self::by_node(message) } else { Self::by_job(message) }
     }
 }
 
@@ -189,9 +193,16 @@ impl Waiting {
             Some(Step::Account) => node("it cannot take on its identity"),
             Some(Step::Folder) => {
                 let folder = self.program.folder.to_string_lossy();
-                NoStart::of_program(format!("the working directory `{folder}` cannot be entered: {error}"), error)
+                let message = format!("the working directory `{folder}` cannot be entered: {error}");
+                NoStart::of_program(message, error, false)
             }
-            Some(Step::Exec) => NoStart::of_program(format!("`{name}` cannot be run: {error}"), error),
+            Some(Step::Exec) => {
+                let own = self.program.environment.iter().find_map(|variable| {
+                    variable.to_bytes().strip_prefix(b"TESSERA_WORKER_DIR=").filter(|folder| !folder.is_empty())
+                });
+                let given = own.is_some_and(|own| self.program.arguments[0].to_bytes().starts_with(own));
+                NoStart::of_program(format!("`{name}` cannot be run: {error}"), error, given)
+            }
             Some(Step::Setup) | None => node(&format!("`{name}` cannot be prepared")),
         })
     }

@@ -56,14 +56,15 @@ pub struct Launcher {
     pub accounts: Accounts,
     /// Whether workers run in PID namespaces.
     pub contained: bool,
-    /// The number of the newest order by which each virtual card's file was written.
+    /// The newest addresses that came after the order to run.
     pub addressed: Addressed,
     /// Variables that workers inherit.
     pub inherited: BTreeMap<String, String>,
 }
 
-/// Numbers of the orders by which the files of virtual cards were written.
-pub type Addressed = Arc<Mutex<BTreeMap<WorkerId, u64>>>;
+/// The newest orders that gave workers' blocks other addresses, with their numbers. Held while a file is written: a worker
+/// that is launched meanwhile, and an older order that was slow, do not write over it.
+pub type Addressed = Arc<Mutex<BTreeMap<WorkerId, (u64, Arc<wire::WorkerOrder>)>>>;
 
 /// A supervisor that has everything and waits for the word to begin.
 #[derive(Debug)]
@@ -171,17 +172,20 @@ impl Launcher {
         let _ = tokio::task::spawn_blocking(release).await;
     }
 
-    /// Brings the file of a worker's virtual card up to date: blocks were renumbered, or cards rated anew.
+    /// Brings the file of a worker's virtual card up to date: blocks were renumbered, or cards rated anew. For a worker whose
+    /// folder is not made yet, its launch does it.
     pub async fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>, number: u64) {
         let own = self.clone();
         let write = move || {
-            // Held while the file is written, so that an older order that was slow does not come last.
-            let mut newest = own.addressed.lock().unwrap_or_else(PoisonError::into_inner);
-            if newest.get(&worker).is_some_and(|newest| *newest > number) {
+            let mut addressed = own.addressed.lock().unwrap_or_else(PoisonError::into_inner);
+            if addressed.get(&worker).is_some_and(|(newest, _)| *newest > number) {
                 return Ok(());
             }
-            newest.insert(worker, number);
-            vcard::store(&order, &own.node, &own.folders.of(worker))
+            addressed.insert(worker, (number, Arc::clone(&order)));
+            match vcard::store(&order, &own.node, &own.folders.of(worker)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                stored => stored,
+            }
         };
         let written = tokio::task::spawn_blocking(write).await;
         if let Err(error) = written.map_err(io::Error::other).flatten() {
@@ -202,7 +206,7 @@ impl Launcher {
         let write = || -> io::Result<()> {
             folder.write_order(order)?;
             grant_file::store(&grant, folder)?;
-            vcard::store(order, &self.node, folder)?;
+            self.store_card(launch, folder)?;
             let script = order.spec.as_ref().map_or("", |spec| spec.script.as_str());
             if !script.is_empty() {
                 let path = folder.work().join(SCRIPT_FILE);
@@ -215,6 +219,13 @@ impl Launcher {
             fs::write(folder.file(LAUNCH_FILE), serde_json::to_vec(&plan)?)
         };
         write().map_err(LaunchError::Folder)
+    }
+
+    /// The first file of the virtual card: with the addresses that came while the folder was being made, if some did.
+    fn store_card(&self, launch: &LaunchOrder, folder: &WorkerFolder) -> io::Result<()> {
+        let addressed = self.addressed.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = addressed.get(&launch.worker).map_or(&launch.order, |(_, order)| order);
+        vcard::store(newest, &self.node, folder)
     }
 
     /// What the worker holds of this node's cards: the slices of its rank that lie here.

@@ -18,10 +18,12 @@ use crate::node::LaunchOrder;
 use crate::process::kill_pid;
 use crate::supervisor::SOCKET_FILE;
 use crate::supervisor::message::{Inbox, Notice, Request, encode};
-use crate::supervisor::status::{Phase, Status};
+use crate::supervisor::status::{Cause, Phase, Status};
 
 /// Wait before an unconfirmed kill is tried again, or a supervisor that cannot be reached is called again.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long a supervisor may take to say its first word.
+const FIRST_WORD: Duration = Duration::from_secs(60);
 /// How often it is looked whether the supervisor acts on its deadline.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
@@ -73,7 +75,15 @@ impl Link {
 
     async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) {
         match stream {
-            Ok(stream) => self.follow(stream, true).await,
+            Ok(stream) => {
+                if !self.follow(stream, true).await {
+                    // Nothing of the job was begun; should the search find something, that counts.
+                    self.line.status.cause = Some(Cause::NodeFault);
+                    self.line.status.message = "its supervisor said nothing".to_owned();
+                    // It may be over already.
+                    let _ = child.start_kill();
+                }
+            }
             Err(error) => tracing::warn!(%error, worker = %self.line.status.worker, "no socket to the supervisor"),
         }
         if !self.line.status.is_final() {
@@ -89,22 +99,28 @@ impl Link {
     /// Connects as long as there is someone to connect to.
     async fn follow_by_socket(&mut self) {
         while let Ok(stream) = connect(&self.folder).await {
-            self.follow(stream, false).await;
+            let heard = self.follow(stream, false).await;
             if self.line.status.is_final() {
                 return;
+            }
+            if !heard {
+                // It does not let this agent in, or cannot be understood: that will not change at once.
+                sleep(AGAIN).await;
             }
         }
     }
 
     /// Speaks with the supervisor until the connection ends. The lease goes before the word to begin: on a busy machine the one
-    /// that the worker was launched with may be over by now.
-    async fn follow(&mut self, mut stream: UnixStream, begins: bool) {
+    /// that the worker was launched with may be over by now. Answers whether the supervisor said something.
+    async fn follow(&mut self, mut stream: UnixStream, begins: bool) -> bool {
+        let began = BootTime::now();
+        let mut heard = false;
         let mut told = *self.line.wanted.borrow_and_update();
         let mut requests = told.news(Wanted::default());
         requests.push(if begins { Request::Begin } else { Request::Status });
         for request in requests {
             if send(&mut stream, &request).await.is_err() {
-                return;
+                return heard;
             }
         }
         let mut inbox = Inbox::default();
@@ -116,11 +132,12 @@ impl Link {
                 read = stream.read(&mut buffer) => match read {
                     Ok(length) if length > 0 => {
                         inbox.push(&buffer[..length]);
-                        if !self.take_notices(&mut inbox).await {
-                            return;
+                        match self.take_notices(&mut inbox).await {
+                            Some(notices) => heard |= notices > 0,
+                            None => return heard,
                         }
                     }
-                    _ => return,
+                    _ => return heard,
                 },
                 changed = self.line.wanted.changed() => {
                     if changed.is_err() {
@@ -130,15 +147,15 @@ impl Link {
                     let wanted = *self.line.wanted.borrow_and_update();
                     for request in wanted.news(told) {
                         if send(&mut stream, &request).await.is_err() {
-                            return;
+                            return heard;
                         }
                     }
                     told = wanted;
                 }
                 _ = watchdog.tick() => {
-                    if self.is_overdue(told) {
+                    if self.is_overdue(told) || (!heard && began.after(FIRST_WORD) < BootTime::now()) {
                         self.kill_supervisor();
-                        return;
+                        return heard;
                     }
                 }
             }
@@ -147,9 +164,9 @@ impl Link {
 
     /// Whether the supervisor has let the worker's last deadline pass by far without a word: it is itself stopped or stuck.
     fn is_overdue(&self, told: Wanted) -> bool {
-        let renewed = told.renew.map(|(_, lease)| lease.kill_at);
-        let deadline =
-            self.line.status.lease.map(|lease| renewed.map_or(lease.kill_at, |renewed| renewed.max(lease.kill_at)));
+        // Those that need no lease are never given one.
+        let leases = [self.line.status.lease, told.renew.map(|(_, lease)| lease)];
+        let deadline = leases.into_iter().flatten().map(|lease| lease.kill_at).max();
         let acts = matches!(self.line.status.phase, Phase::Unconfirmed | Phase::Stopped);
         !acts && deadline.is_some_and(|deadline| deadline.after(self.patience) < BootTime::now())
     }
@@ -163,23 +180,26 @@ impl Link {
         }
     }
 
-    async fn take_notices(&mut self, inbox: &mut Inbox) -> bool {
+    /// Takes what was said; answers how many notices that were, or nothing when it cannot be understood.
+    async fn take_notices(&mut self, inbox: &mut Inbox) -> Option<u32> {
+        let mut notices = 0;
         loop {
             match inbox.take::<Notice>() {
                 Ok(Some(notice)) => {
                     if let Some(reason) = notice.refused {
                         tracing::warn!(worker = %self.line.status.worker, reason, "the supervisor refused");
                     }
+                    notices += 1;
                     let news = notice.status != self.line.status;
                     self.line.status = notice.status;
                     if news {
                         self.line.tell().await;
                     }
                 }
-                Ok(None) => return true,
+                Ok(None) => return Some(notices),
                 Err(error) => {
                     tracing::warn!(worker = %self.line.status.worker, %error, "the supervisor speaks another language");
-                    return false;
+                    return None;
                 }
             }
         }

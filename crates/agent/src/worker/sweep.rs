@@ -2,14 +2,17 @@
 //! its folder does not say.
 //!
 //! Whoever sweeps holds the folder's lock, so that no supervisor can start meanwhile; what it finds alive is killed; and
-//! only when nothing is left is the worker declared over.
+//! only when nothing is left is the worker declared over. What cannot be looked at counts as left.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, geteuid};
 
 use super::folder::WorkerFolder;
 use crate::boot::{boot_id, unix_millis};
@@ -18,6 +21,8 @@ use crate::process::{has_live_thread, kill_pid};
 use crate::supervisor::LOCK_FILE;
 use crate::supervisor::status::{Cause, Phase, Status};
 
+/// The variable of its environment by which a worker's processes are known.
+const MARK: &str = "TESSERA_WORKER_DIR";
 /// Wait between two rounds of killing.
 const ROUND: Duration = Duration::from_millis(20);
 
@@ -46,9 +51,9 @@ pub fn sweep(folder: &WorkerFolder, cgroup: &str, known: Status, patience: Durat
         return Ok(Swept::Over(Box::new(status)));
     }
     let same_boot = status.boot_id == boot_id()?;
-    if same_boot && !kill_rest(folder, &group_of(cgroup, &status)?, &status, patience) {
+    if same_boot && let Err(left) = kill_rest(folder, &group_of(cgroup, &status)?, &status, patience) {
         status.phase = Phase::Unconfirmed;
-        status.message = "its supervisor is gone and something of it cannot be killed".to_owned();
+        status.message = format!("its supervisor is gone, and {left}");
         return Ok(Swept::Unconfirmed(Box::new(status)));
     }
     status.phase = Phase::Stopped;
@@ -76,18 +81,31 @@ fn lock(folder: &WorkerFolder) -> io::Result<Option<Flock<File>>> {
     }
 }
 
-/// Kills until nothing is left; false when something still is after `patience`.
-fn kill_rest(folder: &WorkerFolder, group: &WorkerGroup, status: &Status, patience: Duration) -> bool {
+/// Kills until nothing is left; the sentence that says what still is after `patience`.
+fn kill_rest(folder: &WorkerFolder, group: &WorkerGroup, status: &Status, patience: Duration) -> Result<(), String> {
     let begin = Instant::now();
+    // A namespace or a group holds all that a worker forks. Where it had neither, only its identity tells what is left.
+    let held = status.init.is_some() || group.is_tracked();
+    let owner = fs::metadata(folder.work()).ok().map(|work| work.uid());
     loop {
         let init = status.init.filter(|init| init.is_alive()).map(|init| init.pid);
-        let marked = pids_by_environment(folder);
-        if init.is_none() && marked.is_empty() && group.is_empty() {
+        let Search { marked, suspects } = search(folder, owner.filter(|_| !held))
+            .map_err(|error| format!("the processes of this host cannot be listed: {error}"))?;
+        reap(status);
+        let found = init.is_some() || !marked.is_empty() || !group.is_empty();
+        if !found && suspects.is_empty() {
             group.remove();
-            return true;
+            return if held || owner != Some(geteuid().as_raw()) || status.supervisor.is_none() {
+                Ok(())
+            } else {
+                Err("this host gives no means to tell whether something that it forked is left".to_owned())
+            };
         }
         if begin.elapsed() >= patience {
-            return false;
+            return Err(match suspects.first() {
+                Some(pid) if !found => format!("process {pid}, which runs under its identity, may be a part of it"),
+                _ => "something of it cannot be killed".to_owned(),
+            });
         }
         if let Err(error) = group.kill() {
             tracing::warn!(%error, source = %error.source, "cannot kill by control group");
@@ -100,6 +118,15 @@ fn kill_rest(folder: &WorkerFolder, group: &WorkerGroup, status: &Status, patien
     }
 }
 
+/// Collects the exit status of what became this process's own child when its supervisor died, as it does where the agent is the
+/// first process of a container: until then the init of the worker's namespace does not end.
+fn reap(status: &Status) {
+    for process in [status.process, status.init].into_iter().flatten() {
+        // Somebody else's child, which is what it nearly always is, is somebody else's to collect.
+        let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
+    }
+}
+
 /// The worker's group: as its supervisor recorded it, or, when it had no time to or the record cannot be read, where it makes
 /// it.
 fn group_of(cgroup: &str, status: &Status) -> io::Result<WorkerGroup> {
@@ -109,15 +136,37 @@ fn group_of(cgroup: &str, status: &Status) -> io::Result<WorkerGroup> {
     Ok(WorkerGroup::create(&Hierarchies::detect(Path::new("/"))?, cgroup, Limits::default()))
 }
 
-/// Processes that carry this worker's folder in their environment: how they are found where there are no control groups, and
-/// who left theirs.
-fn pids_by_environment(folder: &WorkerFolder) -> Vec<i32> {
-    let mark = format!("TESSERA_WORKER_DIR={}", folder.work().display());
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let marked = pids.filter(|pid| {
+/// Live processes that are, or may be, the worker's.
+struct Search {
+    /// They carry its folder in their environment.
+    marked: Vec<i32>,
+    /// They run under its identity and carry no worker's folder, or do not let it be seen.
+    suspects: Vec<i32>,
+}
+
+/// Looks at all processes: those with the worker's mark in their environment, which are found so where there are no control
+/// groups, and those who left theirs; and, where an `owner` is given who is not this agent, those of that user id.
+fn search(folder: &WorkerFolder, owner: Option<u32>) -> io::Result<Search> {
+    let mark = format!("{MARK}={}", folder.work().display());
+    let owner = owner.filter(|owner| *owner != geteuid().as_raw());
+    let mut found = Search { marked: Vec::new(), suspects: Vec::new() };
+    for pid in fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-    });
-    marked.filter(|pid| has_live_thread(*pid)).collect()
+        let marks = || environment.split(|byte| *byte == 0).filter(|variable| variable.starts_with(MARK.as_bytes()));
+        if marks().any(|variable| variable == mark.as_bytes()) {
+            found.marked.push(pid);
+        } else if owner.is_some() && marks().next().is_none() && user_of(pid) == owner {
+            found.suspects.push(pid);
+        }
+    }
+    found.marked.retain(|pid| has_live_thread(*pid));
+    found.suspects.retain(|pid| has_live_thread(*pid));
+    Ok(found)
+}
+
+/// The real user id of a process, which everybody may read.
+fn user_of(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }

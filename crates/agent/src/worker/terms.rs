@@ -68,10 +68,11 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The same lease, or what of it lies before `latest`.
+    /// The same lease, or one that ends at `latest` with as much time between the word to stop and the kill.
     #[must_use]
     pub fn cut_off_at(self, latest: BootTime) -> Self {
-        Self { stop_at: self.stop_at.min(latest), kill_at: self.kill_at.min(latest) }
+        let beyond = latest.until(self.kill_at);
+        Self { stop_at: self.stop_at.before(beyond), kill_at: self.kill_at.before(beyond) }
     }
 
     /// The lease with the later deadlines: permissions once given stay given, in whatever order they arrive.

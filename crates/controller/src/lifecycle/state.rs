@@ -137,8 +137,9 @@ impl Lifecycle {
         log_now: LogTime,
         effects: &mut Vec<Effect>,
     ) {
+        let silence = state.lease_ceiling().silence(&state.config().leases);
         let Finding { silent, suspected, condemned } =
-            loss::look(state, leases, now, log_now, state.config().leases.stop_after, &self.mass_loss);
+            loss::look(state, leases, now, log_now, silence, &self.mass_loss);
         if suspected && !self.suspected {
             tracing::error!(
                 silent,
@@ -231,7 +232,7 @@ impl Lifecycle {
     fn is_there(&self, state: &State, leases: &Leases, target: AllocationId) -> bool {
         let silent = |node: NodeId| {
             let heard = leases.last_heard(node);
-            let silent_after = state.config().leases.stop_after;
+            let silent_after = state.lease_ceiling().silence(&state.config().leases);
             self.looked_at.is_some_and(|now| now.saturating_duration_since(heard) > silent_after)
         };
         let healthy =

@@ -111,6 +111,9 @@ impl State {
                 Outcome::Rejected(Rejection::RequestIdReused)
             };
         }
+        if request.key.is_some_and(|key| self.may_be_forgotten(key.id)) {
+            return Outcome::Rejected(Rejection::RequestForgotten);
+        }
         match self.carry_out(request) {
             Ok(outcome) => {
                 if let Some(key) = request.key.filter(|_| !is_partly_refused(&outcome)) {

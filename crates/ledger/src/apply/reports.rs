@@ -10,7 +10,8 @@ use crate::command::{Observation, Outcome, WorkerReport};
 use crate::event::Event;
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, JobId, NodeId, Rank};
-use crate::job::{Ending, Job, JobState, NODE_FAULTS_UNTIL_BLAMED};
+use crate::job::{Ending, Job, JobState};
+use crate::level::Rule;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::State;
@@ -123,7 +124,7 @@ impl State {
             Some(MovePhase::Resuming) if exit.cause == StopCause::StartFailed => {
                 (Ending::Requeue, Reason::StartFailed { message: exit.message.clone() })
             }
-            _ => verdict(&job, node, &exit),
+            _ => verdict(&job, node, &exit, self.follows(Rule::BlameTakesSeveralNodes)),
         };
         let runs = match job.state {
             JobState::Starting | JobState::Running => true,
@@ -192,7 +193,7 @@ impl State {
 }
 
 /// How an attempt ends when one of its workers ended like this, and why.
-fn verdict(job: &Job, node: NodeId, exit: &WorkerExit) -> (Ending, Reason) {
+fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes: bool) -> (Ending, Reason) {
     if exit.succeeded() {
         return (Ending::Completed, Reason::Exited);
     }
@@ -204,7 +205,7 @@ fn verdict(job: &Job, node: NodeId, exit: &WorkerExit) -> (Ending, Reason) {
         },
         StopCause::StartFailed => (failed, Reason::StartFailed { message: exit.message.clone() }),
         StopCause::NodeFault => {
-            let blamed = job.node_faults + 1 >= NODE_FAULTS_UNTIL_BLAMED;
+            let blamed = job.is_blamed_for(node, blame_takes_several_nodes);
             (if blamed { failed } else { Ending::Requeue }, Reason::NodeFault { node, message: exit.message.clone() })
         }
         StopCause::OutOfMemory => (failed, Reason::OutOfMemory),

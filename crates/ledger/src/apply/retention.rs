@@ -2,8 +2,9 @@
 //! that every member forgets the same at the same index.
 
 use crate::event::{Event, Touched};
-use crate::ids::{JobId, RequestId};
+use crate::ids::{JobId, REQUEST_AHEAD, RequestId};
 use crate::job::JobState;
+use crate::level::Rule;
 use crate::rejection::Rejection;
 use crate::state::State;
 use crate::units::LogTime;
@@ -66,6 +67,14 @@ impl State {
 
     fn ended_jobs(&self) -> u64 {
         JobState::ALL.iter().filter(|state| state.is_terminal()).map(|state| self.job_count(*state)).sum()
+    }
+
+    /// Whether a request with this id, which is not remembered, may have been answered before. A floor beyond all clocks comes
+    /// from a client whose clock was wrong, and says nothing.
+    pub(super) fn may_be_forgotten(&self, id: RequestId) -> bool {
+        let floor = self.request_floor;
+        let says_something = floor != LogTime(0) && floor <= self.time.after(REQUEST_AHEAD);
+        self.follows(Rule::ForgottenRequestsRefused) && says_something && id.made_at().is_some_and(|made| made <= floor)
     }
 
     fn forget_request(&mut self, at: LogTime, id: RequestId) {
