@@ -46,6 +46,7 @@ mod recent;
 mod shared;
 mod snapshot;
 mod start;
+mod starts;
 mod status;
 mod stop;
 mod timekeeper;

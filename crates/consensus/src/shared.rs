@@ -15,6 +15,7 @@ use crate::entropy::Entropy;
 use crate::ids::{Identity, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::metrics::Meters;
+use crate::starts::Starts;
 use crate::stop::Stopper;
 use crate::timekeeper::Timekeeper;
 
@@ -37,6 +38,10 @@ pub(crate) struct Shared {
     pub digests: Digests,
     /// What this member announces that it can apply.
     pub highest_level: u32,
+    /// Drawn at this start, never 0.
+    pub start: u64,
+    /// Starts of the other members.
+    pub starts: Starts,
     /// Entries applied and published.
     pub applied: watch::Sender<AppliedAt>,
     /// Bytes appended since the newest snapshot was begun.
@@ -70,6 +75,8 @@ impl Shared {
             meters: Meters::new(),
             digests: Digests::new(),
             highest_level: 0,
+            start: 1,
+            starts: Starts::default(),
             applied: watch::Sender::new(AppliedAt::default()),
             bytes_since_snapshot: AtomicU64::new(0),
             snapshot_gate: Arc::default(),

@@ -119,6 +119,7 @@ impl<M: Machine> Consensus<M> {
         let entropy = Entropy::new(environment.seed);
         let mut shared = Shared::new(identity, config, environment.store, environment.clock, entropy, admitted);
         shared.highest_level = machine.highest_level();
+        shared.start = environment.seed.max(1);
         let shared = Arc::new(shared);
         let log = Log::open(Arc::clone(&shared)).map_err(|error| failed(&shared, error.to_string()))?;
         if let Some((_, record)) = shared.newest_snapshot().map_err(|error| failed(&shared, error.to_string()))? {

@@ -114,8 +114,10 @@ impl Node {
 
     /// Containment is said with the hello only: once those that have less are over, the session begins anew.
     pub(super) fn say_containment_anew(&mut self) -> Vec<Effect> {
-        if !self.said_less || self.containment() != self.facts.containment || !matches!(self.session, Session::Open(_))
-        {
+        let due = self.said_less && self.containment() == self.facts.containment;
+        // Their ends are told first, on the session that there is.
+        let told = self.workers.values().all(|record| record.stage != Stage::Over || record.is_acknowledged());
+        if !due || !told || !matches!(self.session, Session::Open(_)) {
             return Vec::new();
         }
         self.end_session("the last worker that an earlier agent did not contain is over".to_owned())

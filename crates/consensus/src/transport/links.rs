@@ -189,6 +189,7 @@ impl Links {
             cluster_id: self.shared.identity.cluster.as_str().to_owned(),
             from: self.shared.id().0,
             to: to.0,
+            start: self.shared.start,
         }
     }
 

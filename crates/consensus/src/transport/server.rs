@@ -20,6 +20,7 @@ use crate::ids::{Identity, MemberId};
 use crate::machine::{LogIndex, Machine, Unreadable};
 use crate::pb;
 use crate::pb::raft_service_server::{RaftService, RaftServiceServer};
+use crate::starts::Doubled;
 use crate::types::{TypeConfig, Vote, index_of};
 
 /// Most terms by which a vote may be ahead of this member's: more than elections, a few a second at most, can use up.
@@ -79,6 +80,10 @@ fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), 
     Ok(())
 }
 
+fn doubled(doubled: Doubled) -> Status {
+    Status::failed_precondition(doubled.to_string())
+}
+
 fn is_plausible(term: u64, own: u64) -> bool {
     term <= own.saturating_add(MOST_TERMS_AHEAD)
 }
@@ -95,6 +100,8 @@ impl<M: Machine> Served<M> {
     /// that lost its data; letting it vote or acknowledge could elect a leader that lacks committed entries.
     fn check_member(&self, header: Option<&pb::Header>) -> Result<(), Status> {
         self.check(header)?;
+        let (from, start) = header.map_or((0, 0), |header| (header.from, header.start));
+        self.inner.shared.starts.hear(MemberId(from), start, Instant::now()).map_err(doubled)?;
         if self.inner.shared.admitted() {
             return Ok(());
         }
@@ -184,10 +191,10 @@ fn requests<M: Machine>(
     incoming: Streaming<pb::AppendRequest>,
     ended: Ended,
 ) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static {
-    let state = (served, incoming, ended, true);
-    futures::stream::unfold(state, |(served, mut incoming, ended, first)| async move {
-        match served.next_append(&mut incoming, first).await {
-            Ok(Some(request)) => Some((request, (served, incoming, ended, false))),
+    let state = (served, incoming, ended, None);
+    futures::stream::unfold(state, |(served, mut incoming, ended, mut from)| async move {
+        match served.next_append(&mut incoming, &mut from).await {
+            Ok(Some(request)) => Some((request, (served, incoming, ended, from))),
             Ok(None) => None,
             Err(status) => {
                 *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
@@ -201,13 +208,18 @@ impl<M: Machine> Served<M> {
     async fn next_append(
         &self,
         incoming: &mut Streaming<pb::AppendRequest>,
-        first: bool,
+        from: &mut Option<MemberId>,
     ) -> Result<Option<AppendEntriesRequest<TypeConfig>>, Status> {
         let Some(message) = incoming.message().await? else {
             return Ok(None);
         };
-        if first {
-            self.check_member(message.header.as_ref())?;
+        match from {
+            Some(from) => self.inner.shared.starts.check(*from, Instant::now()).map_err(doubled)?,
+            // Only the first message says who sends.
+            None => {
+                self.check_member(message.header.as_ref())?;
+                *from = message.header.as_ref().map(|header| MemberId(header.from));
+            }
         }
         let vote = message.vote;
         let request = wire::append_from_pb(message).map_err(|error| self.cannot_read(vote, error))?;

@@ -228,3 +228,31 @@ fn nothing_starts_without_a_valid_lease() {
     assert!(launched(&bench.order(worker(2, 11, 0), wire::WorkerDesire::Run)).is_empty(), "it has run out");
     assert_eq!(launched(&bench.lease(9_000)), [worker(2, 11, 0)]);
 }
+
+#[test]
+fn a_node_with_work_that_an_earlier_agent_did_not_contain_says_so_until_that_is_over() {
+    let one = worker(1, 10, 0);
+    let found = WorkerRecord::found(status(one, Phase::Running), None);
+    let mut bench = Bench::with(5, vec![found]);
+    bench.node.facts.containment.whole = true;
+    let said = bench.hello().containment.expect("said");
+    assert!(!said.whole && said.missing.contains("did not contain"), "{said:?}");
+    bench.hear(welcome(5));
+    let effects = bench.told(exited(one, 0));
+    assert_eq!(closes(&effects), None, "its end is told first");
+    let acknowledged = bench.acknowledge(&effects);
+    assert!(closes(&acknowledged).is_some(), "the session begins anew: {acknowledged:?}");
+    assert!(bench.hello().containment.expect("said").whole);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_disk_that_a_start_waits_for() {
+    let mut bench = Bench::leased();
+    let (one, two) = (worker(1, 10, 0), worker(2, 11, 0));
+    bench.order(one, wire::WorkerDesire::Run);
+    let both = vec![order(one, wire::WorkerDesire::Stop), order(two, wire::WorkerDesire::Run)];
+    let effects = bench.hear(orders(6, false, both));
+    assert_eq!(stopped(&effects), [(one, Cause::Ordered)]);
+    assert!(launched(&effects).is_empty(), "term 6 is not on disk");
+    assert_eq!(launched(&bench.on(Event::TermKept(Term(6)))), [two]);
+}
