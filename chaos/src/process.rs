@@ -185,6 +185,21 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     ticks_of_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Whether a process runs that started then, in clock ticks since boot, and has the pid `own` in its own PID namespace.
+#[must_use]
+pub fn runs_as(own: u32, started: u64) -> bool {
+    let Ok(entries) = fs::read_dir("/proc") else { return false };
+    let mut pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.any(|pid| start_ticks(pid) == Some(started) && own_pid(pid) == Some(own))
+}
+
+/// The pid that a process has in its own PID namespace: the last of those that `NSpid` names.
+fn own_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
 /// The name, which may hold anything, ends at the last `)`; the state is the first field after it, the start the twentieth.
 fn ticks_of_stat(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

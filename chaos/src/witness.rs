@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::process::start_ticks;
+use crate::process::{runs_as, start_ticks};
 
 /// What a worker says when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Testimony {
-    /// Its pid.
+    /// Its pid, as it sees it: workers live in PID namespaces of their own.
     pub pid: u32,
     /// When its process started, in clock ticks since boot.
     pub start_ticks: u64,
@@ -40,7 +40,7 @@ impl Testimony {
     /// Whether the process that said so still runs.
     #[must_use]
     pub fn still_runs(&self) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
+        runs_as(self.pid, self.start_ticks)
     }
 
     /// Appends it to `file`, in one write.
