@@ -1,7 +1,8 @@
-//! Bugs that are planted on purpose, one at a time (or one together with the rule behind it that hides it), to show that the simulation finds them (docs/failure-model.md).
+//! Bugs that are planted on purpose, one at a time (or one together with the rule behind it that hides it), to show
+//! that the simulation finds them (docs/failure-model.md).
 //!
-//! Code asks [`is`] at the one place where a rule is kept. Without the feature `armed`, which only the simulation sets, the
-//! answer is a constant `false` and nothing of the question is left in the program.
+//! Code asks [`is`] at the one place where a rule is kept. Without the feature `armed`, which only the simulation sets,
+//! the answer is a constant `false` and nothing of the question is left in the program.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,6 +62,14 @@ bugs! {
     KillBelieved = "kill-believed",
     /// The silence of a node that cannot end what its work forked is taken for a stop.
     SilenceBelieved = "silence-believed",
+    /// The order to a worker names the block before each run of its blocks, which is its neighbour's.
+    BlocksOfNeighbour = "blocks-of-neighbour",
+    /// A job that is refused uses up a number all the same.
+    RefusedTakesNumber = "refused-takes-number",
+    /// An entry without commands is not noted.
+    EntryUnnoted = "entry-unnoted",
+    /// A watch of what is not remembered any more goes on with what is.
+    WatchPastForgotten = "watch-past-forgotten",
     /// Log time is what the leader's wall clock shows.
     LogTimeFromWallClock = "log-time-from-wall-clock",
 }

@@ -19,12 +19,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hardware::{Machine, Notices};
 use crate::network::Plug;
+use crate::node::Features;
+
+/// Memory of every card.
+pub const CARD_MEMORY_MIB: u64 = 80 << 10;
 
 /// Runs an agent on a machine until it is killed.
 pub async fn run(
     name: String,
     machine: Machine,
     cards: Vec<wire::CardDescription>,
+    features: Features,
     members: Vec<Address>,
     plug: Plug,
     seed: u64,
@@ -39,7 +44,8 @@ pub async fn run(
         boot_id: machine.boot_id(),
         start_nonce: format!("{}-{}", machine.boot_id(), identity.incarnation),
         containment: machine.containment(),
-        ..NodeFacts::default()
+        labels: features.labels,
+        host: features.host,
     };
     let workers: Vec<WorkerRecord> =
         found.into_iter().map(|(status, order)| WorkerRecord::found(status, Some(order))).collect();
@@ -98,8 +104,9 @@ impl Host for SimulatedHost {
         })
     }
 
-    fn readdress(&self, _worker: WorkerId, _order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()> {
-        // Simulated programs read no files.
+    fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()> {
+        // In the order in which it is told: of two files the newer one stays.
+        self.machine.readdress(worker, &order);
         Box::pin(std::future::ready(()))
     }
 
@@ -177,7 +184,7 @@ pub fn cards(name: &str, kinds: &[(wire::CardKind, u64)]) -> Vec<wire::CardDescr
         vendor: "simulated".to_owned(),
         model: "S1".to_owned(),
         uuid: format!("{name}-{index}"),
-        memory_mib: 80 << 10,
+        memory_mib: CARD_MEMORY_MIB,
         rated: vec![wire::Rating { precision: wire::Precision::Fp16.into(), milli_tflops: tflops * 1000 }],
         isolation: wire::Isolation::Hard.into(),
         simulated: true,

@@ -1,13 +1,12 @@
 //! Clients: engineers who submit, look, change their mind, and try again when nobody answers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tessera_api::v1::{self, CardKind, CheckpointMode, Consistency, OnDisconnect, Span};
+use tessera_api::v1::{self, Consistency};
 use tessera_client::{Address, Client, ClientError};
 use tokio::time::sleep;
 
@@ -15,6 +14,7 @@ use crate::history::{Answer, History, Read};
 use crate::machine::now;
 use crate::network::Plug;
 use crate::story::Story;
+use crate::workload::Taste;
 
 /// What a client works with.
 pub struct Desk {
@@ -26,10 +26,8 @@ pub struct Desk {
     pub members: Arc<[Address]>,
     /// Seed of everything that it does.
     pub seed: u64,
-    /// Blocks of the largest card, and of the whole pool.
-    pub sizes: (u64, u64),
-    /// Bounds of how long programs compute, in milliseconds.
-    pub computes_ms: (u32, u32),
+    /// What its jobs look like.
+    pub taste: Taste,
     /// Longest time between two things that it does, in milliseconds.
     pub longest_pause_ms: u64,
     /// How many nodes there are.
@@ -69,7 +67,8 @@ pub async fn run(desk: Desk) -> String {
 }
 
 impl Desk {
-    /// A client that does not remember whether it was answered sends a request again, long after: it must get the same answer.
+    /// A client that does not remember whether it was answered sends a request again, long after: it must get the same
+    /// answer.
     async fn submit_again(&self, client: &Client, random: &mut SmallRng, sent: &mut [v1::SubmitJobRequest]) {
         let Some(asked) = (!sent.is_empty()).then(|| sent[random.random_range(0..sent.len())].clone()) else { return };
         let place = self.history.submit(&asked.request_id);
@@ -85,7 +84,7 @@ impl Desk {
     /// A request that is delivered twice at once, by two members: it makes one job.
     async fn submit_twice(&self, client: &Client, random: &mut SmallRng) {
         let request_id = client.new_request_id();
-        let spec = self.job(random);
+        let spec = self.taste.job(random);
         let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
         let one_by = |member: usize| {
             let (place, asked) = (self.history.submit(&request_id), asked.clone());
@@ -116,9 +115,8 @@ impl Desk {
     ) {
         let request_id = client.new_request_id();
         let place = self.history.submit(&request_id);
-        let spec = self.job(random);
+        let spec = self.taste.job(random);
         let asked = v1::SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
-        sent.push(asked.clone());
         // A person tries again with the same request id as long as it is not known what became of it.
         for _ in 0..5 {
             match client.submit_job(asked.clone()).await {
@@ -127,10 +125,12 @@ impl Desk {
                     self.story
                         .tell(&self.name, format!("job {} accepted at revision {}", answer.job_id, answer.revision));
                     own.push(answer.job_id);
+                    sent.push(asked);
                     return;
                 }
                 Err(ClientError::Refused(why)) => {
                     self.history.answer(place, Answer::Refused);
+                    self.history.refuse(&request_id, why.reason_name());
                     self.story.tell(&self.name, format!("submission refused: {}", why.reason_name()));
                     return;
                 }
@@ -138,6 +138,7 @@ impl Desk {
             }
         }
         self.history.answer(place, Answer::Unknown);
+        sent.push(asked);
     }
 
     async fn look(&self, client: &Client, random: &mut SmallRng, own: &[u64]) {
@@ -159,6 +160,7 @@ impl Desk {
     async fn change(&self, client: &Client, random: &mut SmallRng, own: &[u64]) {
         let Some(job_id) = pick(random, own) else { return };
         let request_id = client.new_request_id();
+        let id = request_id.clone();
         let (what, error) = match random.random_range(0..5) {
             0 => ("cancel", client.cancel_job(v1::CancelJobRequest { request_id, job_id }).await.err()),
             1 => ("suspend", client.suspend_job(v1::SuspendJobRequest { request_id, job_id }).await.err()),
@@ -166,18 +168,21 @@ impl Desk {
             3 => ("hold", client.hold_job(v1::HoldJobRequest { request_id, job_id }).await.err()),
             _ => ("release", client.release_job(v1::ReleaseJobRequest { request_id, job_id }).await.err()),
         };
-        if error.is_none() {
-            self.story.tell(&self.name, format!("{what} of job {job_id} done"));
+        match error {
+            None => self.story.tell(&self.name, format!("{what} of job {job_id} done")),
+            Some(error) => self.note_refusal(&id, &error),
+        }
+    }
+
+    /// What is refused, and not merely unanswered, is done at no time.
+    fn note_refusal(&self, request: &str, error: &ClientError) {
+        if let ClientError::Refused(why) = error {
+            self.history.refuse(request, why.reason_name());
         }
     }
 }
 
 impl Desk {
-    fn job(&self, random: &mut SmallRng) -> v1::JobSpec {
-        let drawn = job(random, self.sizes, self.computes_ms);
-        if self.moves { small(drawn) } else { drawn }
-    }
-
     /// Moves some job that runs, to some node or to wherever it fits best, or only asks where that would be.
     async fn move_elsewhere(&self, client: &Client, random: &mut SmallRng) {
         let running = v1::JobFilter { states: vec![v1::JobState::Running.into()], ..v1::JobFilter::default() };
@@ -187,8 +192,9 @@ impl Desk {
         let Some(job_id) = pick(random, &ids) else { return };
         let node = random.random_bool(0.6).then(|| format!("a{}", random.random_range(1..=self.nodes)));
         let plan_only = random.random_bool(0.1);
+        let request_id = client.new_request_id();
         let asked = v1::MoveJobRequest {
-            request_id: client.new_request_id(),
+            request_id: request_id.clone(),
             job_id,
             node: node.map(|name| v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name(name)) }),
             plan_only,
@@ -196,7 +202,10 @@ impl Desk {
         match client.move_job(asked).await {
             Ok(_) if plan_only => {}
             Ok(_) => self.story.tell(&self.name, format!("move of job {job_id} ordered")),
-            Err(error) => self.story.tell(&self.name, format!("move of job {job_id}: {error}")),
+            Err(error) => {
+                self.note_refusal(&request_id, &error);
+                self.story.tell(&self.name, format!("move of job {job_id}: {error}"));
+            }
         }
     }
 }
@@ -205,62 +214,4 @@ fn pick(random: &mut SmallRng, own: &[u64]) -> Option<u64> {
     // The newest jobs are those that still move.
     let from = own.len().saturating_sub(12);
     (!own.is_empty()).then(|| own[random.random_range(from..own.len())])
-}
-
-/// Some job that the pool may or may not have room for.
-fn job(random: &mut SmallRng, (card, pool): (u64, u64), (least, most): (u32, u32)) -> v1::JobSpec {
-    let span = [Span::Card, Span::Card, Span::Node, Span::Pool][random.random_range(0..4)];
-    let blocks = match span {
-        Span::Pool => random.random_range(1..=pool.min(card * 2)),
-        Span::Node => random.random_range(1..=card + card / 2),
-        _ => random.random_range(1..=card),
-    };
-    let gang = if random.random_bool(0.75) { 1 } else { random.random_range(2..=4) };
-    let cooperative = random.random_bool(0.4);
-    let environment = BTreeMap::from([
-        ("RUN_MS".to_owned(), random.random_range(least..most).to_string()),
-        ("EXIT".to_owned(), u32::from(random.random_bool(0.12)).to_string()),
-        ("STOP_MS".to_owned(), random.random_range(5..4_000u32).to_string()),
-    ]);
-    let duration = |ms: i64| {
-        Some(prost_types::Duration { seconds: ms / 1000, nanos: i32::try_from(ms % 1000).unwrap_or(0) * 1_000_000 })
-    };
-    v1::JobSpec {
-        name: "simulated".to_owned(),
-        command: vec!["compute".to_owned()],
-        environment,
-        gang,
-        virtual_card: Some(v1::VirtualCardRequest {
-            milli_tflops: blocks * 1000,
-            memory_mib: random.random_range(0..4_096),
-            span: span.into(),
-            kinds: if random.random_bool(0.3) { vec![CardKind::Gpu.into()] } else { Vec::new() },
-            mixed: random.random_bool(0.5),
-            ..v1::VirtualCardRequest::default()
-        }),
-        priority: Some([10, 50, 50, 90][random.random_range(0..4)]),
-        preemptible: Some(random.random_bool(0.8)),
-        checkpoint: Some(v1::CheckpointPolicy {
-            mode: if cooperative { CheckpointMode::Cooperative } else { CheckpointMode::Requeue }.into(),
-            grace: duration(random.random_range(100..3_000)),
-            ..v1::CheckpointPolicy::default()
-        }),
-        on_disconnect: if random.random_bool(0.15) { OnDisconnect::Keep } else { OnDisconnect::Stop }.into(),
-        time_limit: if random.random_bool(0.2) { duration(random.random_range(1_000..6_000)) } else { None },
-        retry: Some(v1::RetryPolicy {
-            max_retries: random.random_range(0..3),
-            backoff: duration(200),
-            max_backoff: duration(1_000),
-        }),
-        held: random.random_bool(0.05),
-        ..v1::JobSpec::default()
-    }
-}
-
-/// The same job on a quarter of a card, so that there is room for it elsewhere.
-fn small(job: v1::JobSpec) -> v1::JobSpec {
-    let asked = job.virtual_card.unwrap_or_default();
-    let milli_tflops = 1_000 + asked.milli_tflops / 1_000 % 4 * 1_000;
-    let virtual_card = Some(v1::VirtualCardRequest { milli_tflops, span: Span::Card.into(), ..asked });
-    v1::JobSpec { virtual_card, ..job }
 }

@@ -31,12 +31,13 @@ pub enum Fault {
     StopAgent(usize),
     /// A node's machine loses power. It boots at the end.
     LosePower(usize),
-    /// A node is so busy that supervisors get no turn, though for less than lies between the end of a lease and the loss of a node.
+    /// A node is so busy that supervisors get no turn, though for less than lies between the end of a lease and the
+    /// loss of a node.
     Starve(usize),
     /// A worker's supervisor is killed, and the worker with it.
     KillSupervisor(usize),
-    /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses power,
-    /// and starts again.
+    /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses
+    /// power, and starts again.
     CrashMembers,
     /// A member is cut off from the other members only: it may still believe that it leads, and is still believed.
     PartMember(String, Cut),
@@ -52,7 +53,8 @@ pub enum Fault {
     Mute(String),
     /// A machine is heard by others and does not hear them.
     Deafen(String),
-    /// What goes over a link takes anything up to that long: of messages on different connections later ones come first.
+    /// What goes over a link takes anything up to that long: of messages on different connections later ones come
+    /// first.
     Jitter(String, String, Duration),
     /// A link is slow.
     Delay(String, String, Duration),
@@ -119,6 +121,8 @@ impl Fault {
             Self::Operate(Order::Transfer) => "leadership transfer",
             Self::Operate(Order::Drain(_)) => "drain",
             Self::Operate(Order::Lease(_)) => "timings of leases changed",
+            Self::Operate(Order::Offer(_)) => "oversubscription changed",
+            Self::Operate(Order::Compact) => "compaction begun",
             Self::Operate(_) => "other order",
         }
     }

@@ -1,8 +1,8 @@
 //! What goes wrong, when, and for how long: drawn from the seed, in bursts, several at once; then all of it is mended.
 //!
-//! Each run has its own selection of kinds, so that rare combinations are not drowned by the common ones. Two things are
-//! never done, because no pool survives them: the data of more than one member is never lost at once, and the operator never
-//! removes members below three voters.
+//! Each run has its own selection of kinds, so that rare combinations are not drowned by the common ones. Two things
+//! are never done, because no pool survives them: the data of more than one member is never lost at once, and the
+//! operator never removes members below three voters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
-const KINDS: u32 = 32;
+const KINDS: u32 = 36;
 /// When scripts may begin: nodes have their first work.
 const SETTLED: Duration = Duration::from_secs(6);
-/// Longest time that supervisors get no turn: together with a kill that hangs, less than the shortest time between the end of a lease and
-/// the loss of a node.
+/// Longest time that supervisors get no turn: together with a kill that hangs, less than the shortest time between the
+/// end of a lease and the loss of a node.
 const LONGEST_STARVATION_MS: u64 = 1_200;
 /// Fewest voters that the operator leaves.
 const FEWEST_VOTERS: usize = 3;
@@ -261,6 +261,8 @@ impl Faults {
                 Fault::Jitter(one, other, slow)
             }
             29 => Fault::Operate(Order::Lease(self.leases())),
+            32 => Fault::Operate(Order::Offer([100, 150, 200][self.random.random_range(0..3)])),
+            33 | 34 => Fault::Operate(Order::Compact),
             _ => match self.random.random_range(0..3) {
                 0 => Fault::Operate(Order::Transfer),
                 1 => Fault::Operate(Order::Drain(pool.nodes[node].name.clone())),

@@ -1,9 +1,9 @@
 //! The machines that work runs on: what goes on there whether or not an agent looks.
 //!
 //! A machine has a disk with the folders of its workers, a supervisor per worker (the real state machine, with its own
-//! deadline on the machine's boot clock), and the workers' programs, which compute on blocks from their start to their death
-//! and record it. All of it survives the crash of an agent, and runs on while one is stopped; only the loss of the machine
-//! itself ends it.
+//! deadline on the machine's boot clock), and the workers' programs, which compute on blocks from their start to their
+//! death and record it. All of it survives the crash of an agent, and runs on while one is stopped; only the loss of
+//! the machine itself ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tessera_agent::boot::BootTime;
 use tessera_agent::node::LaunchOrder;
-use tessera_agent::supervisor::status::{Cause, Exit, Phase, Status};
+use tessera_agent::supervisor::status::{Cause, Phase, Status};
 use tessera_agent::worker::{Term, WorkerId};
 use tessera_api::v1 as wire;
 use tokio::sync::mpsc;
@@ -22,140 +22,7 @@ use crate::machine::{WALL_EPOCH, now};
 use crate::process::Drift;
 use crate::story::Story;
 use crate::supervised::{Ground, Supervised};
-
-/// One computation: a worker's program on its blocks, from start to death.
-#[derive(Clone, Debug)]
-pub struct Computation {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Its job.
-    pub job: u64,
-    /// Where it runs.
-    pub machine: String,
-    /// What it was granted when it began: node in the ledger, card, first block, number of blocks. The ledger may renumber
-    /// blocks within a card while it runs.
-    pub blocks: Vec<(u32, u32, u32, u32)>,
-    /// When it began.
-    pub began: Duration,
-}
-
-/// What really computes.
-#[derive(Clone, Default)]
-pub struct World(Arc<Mutex<Seen>>);
-
-/// What really became of a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
-    /// Its program was started.
-    pub began: bool,
-    /// How its program ended; `None` while it runs, and when it was torn away with its supervisor or machine.
-    pub exit: Option<Exit>,
-    /// It ended without having been told to.
-    pub by_itself: bool,
-    /// Why, in the eyes of its supervisor.
-    pub cause: Option<Cause>,
-    /// Its supervisor was killed, its machine lost power, or its agent died before it was begun: nobody can know how it ended.
-    pub torn_away: bool,
-}
-
-#[derive(Default)]
-struct Seen {
-    live: BTreeMap<(String, WorkerId), Computation>,
-    fates: BTreeMap<WorkerId, Fate>,
-    restarts: BTreeMap<String, Duration>,
-    twice: Vec<String>,
-    older_obeyed: Vec<String>,
-    began: u64,
-}
-
-impl World {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A program begins. One rank of a job may not run twice at once, in whatever grants.
-    pub fn begin(&self, computation: Computation) {
-        let mut seen = self.seen();
-        let again = |other: &&Computation| {
-            let (one, two) = (other.worker, computation.worker);
-            other.job == computation.job && one.rank == two.rank && one.epoch != two.epoch
-        };
-        if let Some(other) = seen.live.values().find(again) {
-            let Computation { worker, machine, job, .. } = &computation;
-            let (before, there, since) = (other.worker, &other.machine, other.began);
-            let twice = format!(
-                "job {job} runs twice: worker {worker} begins on {machine} while {before} computes on {there} since {since:?}"
-            );
-            seen.twice.push(twice);
-        }
-        if std::mem::replace(&mut seen.fates.entry(computation.worker).or_default().began, true) {
-            let Computation { worker, machine, job, .. } = &computation;
-            seen.twice.push(format!("worker {worker} of job {job} is started a second time on {machine}"));
-        }
-        seen.began += 1;
-        seen.live.insert((computation.machine.clone(), computation.worker), computation);
-    }
-
-    /// A program ended, by itself or because it was `told` to, or was killed.
-    pub fn end(&self, machine: &str, worker: WorkerId, exit: Exit, told: bool) {
-        let mut seen = self.seen();
-        seen.live.remove(&(machine.to_owned(), worker));
-        let fate = seen.fates.entry(worker).or_default();
-        (fate.exit, fate.by_itself) = (Some(exit), !told);
-    }
-
-    /// A supervisor is gone without a word, and its program with it.
-    pub fn tear_away(&self, machine: &str, worker: WorkerId) {
-        let mut seen = self.seen();
-        seen.live.remove(&(machine.to_owned(), worker));
-        seen.fates.entry(worker).or_default().torn_away = true;
-    }
-
-    /// A supervisor has come to its end, and says why its worker did.
-    pub fn conclude(&self, worker: WorkerId, cause: Option<Cause>) {
-        self.seen().fates.entry(worker).or_default().cause = cause;
-    }
-
-    /// What really became of a worker.
-    pub fn fate(&self, worker: WorkerId) -> Fate {
-        self.seen().fates.get(&worker).copied().unwrap_or_default()
-    }
-
-    /// An agent is started on a machine: the one before it is gone.
-    pub fn restart(&self, machine: &str) {
-        self.seen().restarts.insert(machine.to_owned(), now());
-    }
-
-    /// When an agent was started there last.
-    pub fn restarted_at(&self, machine: &str) -> Option<Duration> {
-        self.seen().restarts.get(machine).copied()
-    }
-
-    /// What computes now.
-    pub fn live(&self) -> Vec<Computation> {
-        self.seen().live.values().cloned().collect()
-    }
-
-    /// Jobs that ran twice at once, and workers that were started twice.
-    pub fn twice(&self) -> Vec<String> {
-        self.seen().twice.clone()
-    }
-
-    /// Somebody obeyed a leader or a grant that was superseded.
-    pub fn obeyed_older(&self, what: String) {
-        self.seen().older_obeyed.push(what);
-    }
-
-    /// Every such case.
-    pub fn older_obeyed(&self) -> Vec<String> {
-        self.seen().older_obeyed.clone()
-    }
-
-    /// How many programs were started.
-    pub fn began(&self) -> u64 {
-        self.seen().began
-    }
-}
+use crate::world::{Share, World};
 
 /// What an agent keeps of itself.
 #[derive(Clone, Debug, Default)]
@@ -362,6 +229,16 @@ impl Machine {
         self.inner().act(worker, |supervised, ground| supervised.ask(ground, request))
     }
 
+    /// A worker is told where its blocks are now; nobody listens where none runs.
+    pub fn readdress(&self, worker: WorkerId, order: &wire::WorkerOrder) {
+        let mut inner = self.inner();
+        let shares = Share::of(order, worker.rank.0);
+        if let Some(supervised) = inner.supervised.get_mut(&worker) {
+            supervised.readdress(shares.clone());
+        }
+        inner.world.readdress(&inner.name, worker, shares);
+    }
+
     /// Listens to a worker's supervisor; `None` when there is none.
     pub fn attach(&self, worker: WorkerId) -> Option<Notices> {
         self.inner().supervised.get_mut(&worker).map(Supervised::listen)
@@ -407,8 +284,8 @@ impl Machine {
         }
     }
 
-    /// Kills one of the supervisors, and with it the worker; where the machine cannot give that, what it forked computes on
-    /// until somebody searches for it.
+    /// Kills one of the supervisors, and with it the worker; where the machine cannot give that, what it forked
+    /// computes on until somebody searches for it.
     pub fn kill_supervisor(&self, draw: usize) -> Option<WorkerId> {
         let mut inner = self.inner();
         let all: Vec<WorkerId> = inner.supervised.keys().copied().collect();

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tessera_ledger::RequestId;
+
 use crate::machine::now;
 
 /// What a client was told about a submission.
@@ -67,8 +69,26 @@ impl Shown {
     }
 }
 
+/// The number that a request id stands for.
+pub fn id_of(request: &str) -> Option<RequestId> {
+    let digits: String = request.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).ok().map(RequestId)
+}
+
+/// A request that a client was told to be refused: whatever was sent under its id, nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its id.
+    pub request: String,
+    /// When it was told.
+    pub told: Duration,
+    /// The reason that it was given.
+    pub reason: String,
+}
+
 #[derive(Default)]
 struct Kept {
+    refused: Vec<Refused>,
     shown: Vec<(usize, Shown)>,
     submissions: Vec<Arc<Submission>>,
     reads: Vec<Read>,
@@ -102,6 +122,16 @@ impl History {
             submission.answer = answer;
             submission.answered = Some(now());
         }
+    }
+
+    /// A client is told that a request is refused, and sends nothing under its id again.
+    pub fn refuse(&self, request: &str, reason: String) {
+        self.kept().refused.push(Refused { request: request.to_owned(), told: now(), reason });
+    }
+
+    /// All refusals but the first ones.
+    pub fn refusals_after(&self, first: usize) -> Vec<Refused> {
+        self.kept().refused[first..].to_vec()
     }
 
     /// A linearizable read was answered.

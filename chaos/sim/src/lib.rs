@@ -1,10 +1,5 @@
 //! Deterministic simulation of whole Tessera pools.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "wires between simulated machines have no capacity: kernels and cables decide what is lost"
-)]
-
 #[cfg(not(tokio_unstable))]
 compile_error!(
     "build this with `--cfg tokio_unstable` (chaos/sim/.cargo/config.toml has it): without it tokio's order of tasks is not decided by the seed"
@@ -17,11 +12,13 @@ pub mod fault;
 pub mod faults;
 pub mod hardware;
 pub mod history;
+pub mod journal;
 pub mod links;
 pub mod machine;
 pub mod many;
 pub mod member;
 pub mod network;
+pub mod node;
 pub mod operator;
 pub mod oracle;
 pub mod process;
@@ -29,8 +26,11 @@ pub mod proof;
 pub mod report;
 pub mod scenario;
 pub mod script;
+pub mod setup;
 pub mod simulation;
 pub mod single;
 pub mod story;
 pub mod supervised;
 pub mod watcher;
+pub mod workload;
+pub mod world;

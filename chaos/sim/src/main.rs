@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use planted::Bug;
-use tessera_sim::many::{self, Plan};
+use tessera_sim::many::{self, Plan, Run};
 use tessera_sim::scenario::Scenario;
 use tessera_sim::script::Script;
 use tessera_sim::{corpus, machine, proof, single};
@@ -121,9 +121,9 @@ fn carry_out(command: Command) -> anyhow::Result<bool> {
         Command::Run { seeds, minutes, jobs, corpus } => {
             let mut all = corpus.as_deref().map(corpus::read).transpose()?.unwrap_or_default();
             all.extend(seeds);
+            let runs = all.into_iter().map(Run::of).collect();
             let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(minutes * 60));
-            let summary =
-                many::run(&Plan { program: std::env::current_exe()?, seeds: all, until, jobs, progress: true })?;
+            let summary = many::run(&Plan { program: std::env::current_exe()?, runs, until, jobs, progress: true })?;
             print!("{}", summary.text());
             Ok(summary.failed.is_empty())
         }

@@ -10,19 +10,45 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use crate::report::{Report, Summary};
+use crate::script::Script;
 
 /// Real time that one run may take before it is taken for stuck.
 const LONGEST: Duration = Duration::from_secs(600);
 /// How often it is looked whether a run is over.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Which seeds, and how.
+/// One of many runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its seed.
+    pub seed: u64,
+    /// The script that it has whatever the seed says.
+    pub script: Option<Script>,
+}
+
+impl Run {
+    /// As the seed says.
+    pub const fn of(seed: u64) -> Self {
+        Self { seed, script: None }
+    }
+
+    fn arguments(self) -> Vec<&'static str> {
+        self.script.map(|script| ["--script", script.name()]).into_iter().flatten().collect()
+    }
+
+    /// How it is run again, and told.
+    fn again(self) -> String {
+        format!("tessera-sim replay {} {}", self.seed, self.arguments().join(" "))
+    }
+}
+
+/// Which runs, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program that runs one seed: this one.
     pub program: PathBuf,
-    /// The seeds, in order.
-    pub seeds: Vec<u64>,
+    /// The runs, in order.
+    pub runs: Vec<Run>,
     /// When no further run is begun.
     pub until: Option<Instant>,
     /// Runs at once.
@@ -42,18 +68,16 @@ pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
         let work = || -> anyhow::Result<()> {
             loop {
                 let place = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-                let Some(seed) = plan.seeds.get(place) else { return Ok(()) };
+                let Some(run) = plan.runs.get(place) else { return Ok(()) };
                 if plan.until.is_some_and(|until| Instant::now() >= until) {
                     return Ok(());
                 }
-                let report = one_by(&plan.program, *seed, &[])?;
+                let report = one_by(&plan.program, run.seed, &run.arguments())?;
                 let mut summary = summary.lock().map_err(|_| anyhow::anyhow!("another run panicked"))?;
                 summary.add(&report);
                 if let Some((oracle, what)) = &report.violation {
-                    eprintln!(
-                        "seed {seed} FAILED: {oracle}: {what}\n{}\nreplay: tessera-sim replay {seed}",
-                        report.ending
-                    );
+                    let Run { seed, .. } = run;
+                    eprintln!("seed {seed} FAILED: {oracle}: {what}\n{}\nreplay: {}", report.ending, run.again());
                 } else if plan.progress && summary.runs.is_multiple_of(10) {
                     let took = began.elapsed().as_secs();
                     eprintln!(

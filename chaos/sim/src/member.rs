@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tessera_consensus::{Clock, LogTime};
+use tessera_consensus::{Clock, ConsensusConfig, LogTime};
+use tessera_controller::config::{MassLoss, Timings};
+use tessera_controller::machine::Onlooker;
 use tessera_controller::member::Ground;
 use tessera_controller::{PoolHandle, ServerConfig, run_on};
 use tessera_ledger::Level;
@@ -70,11 +72,46 @@ pub struct Member {
     /// When a process that ended is started again.
     pub restart_at: Option<Duration>,
     story: Story,
+    onlooker: Arc<dyn Onlooker>,
+}
+
+/// What a member reads from its own file, which nobody keeps the same on all members: how it batches, how often it
+/// takes snapshots and what it keeps of the log, how often it looks, when it suspects itself, and for how long it waits
+/// for a leader.
+fn own_file(config: ServerConfig, seed: u64) -> ServerConfig {
+    let mut random = SmallRng::seed_from_u64(seed ^ 0xf11e);
+    let mut pick = |from: [u64; 3]| from[random.random_range(0..from.len())];
+    let snapshot_entries = pick([40, 200, 5_000]);
+    let slower = Duration::from_millis(pick([0, 0, 60]));
+    let consensus = ConsensusConfig {
+        snapshot_entries,
+        keep_entries: snapshot_entries / 2,
+        max_batch_commands: usize::try_from(pick([4, 64, 1_024])).unwrap_or(64),
+        max_in_flight: pick([1, 4, 8]).try_into().unwrap_or(4),
+        election_timeout_min: config.consensus.election_timeout_min + slower,
+        election_timeout_max: config.consensus.election_timeout_max + slower,
+        ..config.consensus
+    };
+    let timings = Timings {
+        check: Duration::from_millis(pick([100, 250, 400])),
+        tick: Duration::from_secs(pick([1, 2, 3])),
+        ..config.timings
+    };
+    let mass_loss = MassLoss { share_percent: pick([25, 33, 50]).try_into().unwrap_or(33), ..config.mass_loss };
+    let session_outbox = usize::try_from(pick([16, 64, 256])).unwrap_or(64);
+    ServerConfig { consensus, timings, mass_loss, session_outbox, ..config }
 }
 
 impl Member {
     /// A machine for a member of this release, or of the next one; nothing runs on it yet.
-    pub fn new(name: String, highest_level: Level, plug: Plug, scenario: &Scenario, story: Story) -> Self {
+    pub fn new(
+        name: String,
+        highest_level: Level,
+        plug: Plug,
+        scenario: &Scenario,
+        story: Story,
+        onlooker: Arc<dyn Onlooker>,
+    ) -> Self {
         let seed = scenario.seed_for(&name);
         let config = ServerConfig {
             advertise: format!("{name}:{PORT}"),
@@ -85,6 +122,7 @@ impl Member {
             highest_level,
             ..ServerConfig::new("unused", SocketAddr::from(([0, 0, 0, 0], PORT)))
         };
+        let config = own_file(config, seed);
         let (_, shown) = watch::channel(None);
         Self {
             disk: MemoryDisk::new(Flushing::WhenTold),
@@ -104,6 +142,7 @@ impl Member {
             restart_at: None,
             name,
             story,
+            onlooker,
         }
     }
 
@@ -131,6 +170,7 @@ impl Member {
             http: None,
             shown,
             seed: mix(self.seed ^ self.starts),
+            onlooker: Some(Arc::clone(&self.onlooker)),
         };
         let (config, seed) = (self.config.clone(), mix(self.seed ^ self.starts) ^ 1);
         let ending = CancellationToken::new();
@@ -166,7 +206,8 @@ impl Member {
         self.story.tell(&self.name, format!("ended: {ended}"));
     }
 
-    /// One flush at a time makes everything durable that was pending when it began, as the writer of the real store does.
+    /// One flush at a time makes everything durable that was pending when it began, as the writer of the real store
+    /// does.
     fn flush(&mut self) {
         if let Some(flush) = self.flush.take_if(|flush| flush.done_at <= now()) {
             self.disk.flush_first(flush.requests);
@@ -195,8 +236,8 @@ impl Member {
         }
     }
 
-    /// Asks the process to end in order, as an init system does before an upgrade; it is started again afterwards, as the next
-    /// release.
+    /// Asks the process to end in order, as an init system does before an upgrade; it is started again afterwards, as
+    /// the next release.
     pub fn upgrade(&mut self) {
         self.config.highest_level = Level::Drill;
         self.ending.cancel();

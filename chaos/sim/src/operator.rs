@@ -10,16 +10,22 @@ use tessera_ledger::wire::leases_to_wire;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use crate::agent::CARD_MEMORY_MIB;
 use crate::network::{PORT, Plug};
 use crate::story::Story;
+use crate::workload::TENANTS;
 
 /// What the operator is told to do. Machines are named; addresses follow from the names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Found the cluster with these members and timings of leases.
-    Found(Vec<String>, LeaseTimings),
+    /// Found the cluster with these members, and set it up.
+    Found(Vec<String>, Terms),
     /// Grant leases for other times from now on.
     Lease(LeaseTimings),
+    /// Graphics cards offer so many percent of the blocks that they are rated for.
+    Offer(u32),
+    /// Move jobs so that free blocks come together.
+    Compact,
     /// Make the process on a machine a voter.
     Add(String),
     /// Remove the member on a machine.
@@ -36,6 +42,25 @@ pub enum Order {
     Uncordon(String),
     /// Until the end: open every node, release what is held, resume what was parked.
     Tidy,
+}
+
+/// What a pool is founded with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// For how long leases are granted.
+    pub leases: LeaseTimings,
+    /// Blocks that graphics cards offer, in percent of those that they are rated for.
+    pub offer: u32,
+    /// Whether jobs are moved without being asked.
+    pub compacts: bool,
+    /// Whether jobs are laid over all cards rather than beside one another.
+    pub spread: bool,
+    /// Log entries that ledgers remember the events of.
+    pub event_limit: u64,
+    /// What all cards are rated for together.
+    pub tflops: u64,
+    /// How many cards there are.
+    pub cards: u64,
 }
 
 /// What an operator works with.
@@ -72,8 +97,10 @@ impl Console {
     async fn carry_out(&self, order: Order) {
         self.story.tell("op", format!("{order:?}"));
         let result = match &order {
-            Order::Found(members, leases) => self.found(members, leases).await,
+            Order::Found(members, terms) => self.found(members, terms).await,
             Order::Lease(leases) => self.lease(leases).await,
+            Order::Offer(percent) => self.offer(*percent).await,
+            Order::Compact => self.compact().await,
             Order::Add(machine) => self.add(machine).await,
             Order::Remove(machine) => self.remove(machine).await,
             Order::Rebuild(machine) => self.rebuild(machine).await,
@@ -109,7 +136,7 @@ impl Console {
         }
     }
 
-    async fn found(&self, members: &[String], leases: &LeaseTimings) -> Result<(), ClientError> {
+    async fn found(&self, members: &[String], terms: &Terms) -> Result<(), ClientError> {
         let new = |name: &String| v1::NewMember { name: name.clone(), address: format!("{name}:{PORT}") };
         let request = v1::InitializeClusterRequest {
             cluster_id: "simulated".to_owned(),
@@ -123,15 +150,61 @@ impl Console {
                 Ok(_) => break,
             }
         }
-        self.lease(leases).await
+        self.configure(|config| v1::PoolConfig {
+            leases: Some(leases_to_wire(&terms.leases)),
+            oversubscription: offered(terms.offer),
+            compaction: Some(v1::CompactionPolicy {
+                automatic: terms.compacts,
+                threshold_percent: 5,
+                moves_per_hour: 1_000,
+            }),
+            packing: if terms.spread { v1::Packing::Spread } else { v1::Packing::Stack }.into(),
+            event_limit: terms.event_limit,
+            ..config
+        })
+        .await?;
+        for (name, percent) in TENANTS {
+            self.set_queue(name, percent, terms).await?;
+        }
+        Ok(())
+    }
+
+    /// A queue that is guaranteed so much of the pool.
+    async fn set_queue(&self, name: &str, percent: u64, terms: &Terms) -> Result<(), ClientError> {
+        let guaranteed = v1::QueueAmount {
+            milli_tflops: terms.tflops * 1_000 * percent / 100,
+            memory_mib: terms.cards * CARD_MEMORY_MIB * percent / 100,
+        };
+        let queue = v1::QueueSettings {
+            name: name.to_owned(),
+            guaranteed: Some(guaranteed),
+            weight: 1,
+            ..v1::QueueSettings::default()
+        };
+        let request = v1::SetQueueRequest { queue: Some(queue), ..v1::SetQueueRequest::default() };
+        self.client.set_queue(request).await.map(drop)
+    }
+
+    /// Changes settings; what was changed meanwhile is not overwritten.
+    async fn configure(&self, change: impl FnOnce(v1::PoolConfig) -> v1::PoolConfig) -> Result<(), ClientError> {
+        let present = self.client.get_pool_config(v1::GetPoolConfigRequest::default()).await?.config;
+        let config = present.clone().map(change);
+        let request = v1::SetPoolConfigRequest { config, expected: present, ..v1::SetPoolConfigRequest::default() };
+        self.client.set_pool_config(request).await.map(drop)
     }
 
     async fn lease(&self, leases: &LeaseTimings) -> Result<(), ClientError> {
-        let present = self.client.get_pool_config(v1::GetPoolConfigRequest::default()).await?.config;
-        let leases = Some(leases_to_wire(leases));
-        let config = present.clone().map(|config| v1::PoolConfig { leases, ..config });
-        let request = v1::SetPoolConfigRequest { config, expected: present, ..v1::SetPoolConfigRequest::default() };
-        self.client.set_pool_config(request).await.map(drop)
+        self.configure(|config| v1::PoolConfig { leases: Some(leases_to_wire(leases)), ..config }).await
+    }
+
+    async fn offer(&self, percent: u32) -> Result<(), ClientError> {
+        self.configure(|config| v1::PoolConfig { oversubscription: offered(percent), ..config }).await
+    }
+
+    async fn compact(&self) -> Result<(), ClientError> {
+        let order = v1::CompactionOrder { moves: 4, losing_work: true, not_preemptible: true };
+        let request = v1::StartCompactionRequest { order: Some(order), at_once: 2 };
+        self.client.start_compaction(request).await.map(drop)
     }
 
     async fn id_of(&self, machine: &str) -> Result<Option<u64>, ClientError> {
@@ -233,4 +306,9 @@ impl Console {
 
 fn named(node: &str) -> Option<v1::NodeRef> {
     Some(v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name(node.to_owned())) })
+}
+
+fn offered(percent: u32) -> Vec<v1::Oversubscription> {
+    let more = v1::Oversubscription { kind: v1::CardKind::Gpu.into(), percent };
+    if percent > 100 { vec![more] } else { Vec::new() }
 }

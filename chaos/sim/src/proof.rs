@@ -76,8 +76,8 @@ pub const fn script(bug: Bug) -> Option<Script> {
     }
 }
 
-/// The rule in front of it that must be broken too, or it is never asked: agents do not let a deposed leader speak to supervisors,
-/// and members do not take a snapshot that lost something.
+/// The rule in front of it that must be broken too, or it is never asked: agents do not let a deposed leader speak to
+/// supervisors, and members do not take a snapshot that lost something.
 #[must_use]
 pub const fn hidden_behind(bug: Bug) -> Option<Bug> {
     match bug {
@@ -144,7 +144,10 @@ fn failure(report: &Report) -> Option<String> {
 fn line(proof: &Proof) -> String {
     let Proof { bug, seeds, caught } = proof;
     match caught {
-        Some((seed, seen)) => format!("{bug:<30} {seeds:>6} {seed:>6}  {seen}"),
+        Some((seed, seen)) => {
+            let seen: String = seen.chars().take(150).collect();
+            format!("{bug:<30} {seeds:>6} {seed:>6}  {seen}")
+        }
         None => format!("{bug:<30} {seeds:>6}      -  not caught"),
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::oracle::coverage::{Coverage, legal};
+use crate::oracle::sights;
 
 /// One run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +47,12 @@ pub struct Summary {
     accepted: u64,
 }
 
+fn add(to: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
+    for (name, count) in more {
+        *to.entry(name).or_default() += count;
+    }
+}
+
 impl Summary {
     /// Adds a run.
     pub fn add(&mut self, report: &Report) {
@@ -53,12 +60,8 @@ impl Summary {
         self.simulated_ms += report.simulated_ms;
         self.computations += report.computations;
         self.accepted += report.accepted;
-        for (name, count) in &report.coverage.hits {
-            *self.coverage.hits.entry(name.clone()).or_default() += count;
-        }
-        for (kind, count) in &report.faults {
-            *self.faults.entry(kind.clone()).or_default() += count;
-        }
+        add(&mut self.coverage.hits, report.coverage.hits.clone());
+        add(&mut self.faults, report.faults.clone());
         if let Some((oracle, what)) = &report.violation {
             self.failed.push((report.seed, format!("{oracle}: {what}")));
         }
@@ -73,6 +76,24 @@ impl Summary {
     /// Transitions that may happen and were not seen.
     pub fn never_hit(&self) -> Vec<String> {
         legal().into_iter().filter(|name| !self.coverage.hits.contains_key(name)).collect()
+    }
+
+    /// What workloads are there for and was not seen.
+    pub fn unseen(&self) -> Vec<&'static str> {
+        sights::ALL.into_iter().filter(|sight| !self.coverage.hits.contains_key(&sights::named(sight))).collect()
+    }
+
+    /// The same runs and others, together.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.runs += other.runs;
+        self.simulated_ms += other.simulated_ms;
+        self.computations += other.computations;
+        self.accepted += other.accepted;
+        self.failed.extend(other.failed);
+        add(&mut self.coverage.hits, other.coverage.hits);
+        add(&mut self.faults, other.faults);
+        self
     }
 
     /// Everything, for people.
@@ -92,13 +113,17 @@ impl Summary {
         for (kind, count) in &self.faults {
             let _ = writeln!(text, "  {count:>8} {kind}");
         }
-        let _ = writeln!(text, "\ntransitions:");
+        let _ = writeln!(text, "\ntransitions, and what was seen:");
         for (name, count) in &self.coverage.hits {
             let _ = writeln!(text, "  {count:>8} {name}");
         }
         let missed = self.never_hit();
         if !missed.is_empty() {
             let _ = writeln!(text, "\nnever hit: {}", missed.join(", "));
+        }
+        let unseen = self.unseen();
+        if !unseen.is_empty() {
+            let _ = writeln!(text, "\nnever seen: {}", unseen.join(", "));
         }
         for (seed, what) in &self.failed {
             let _ = writeln!(text, "\nseed {seed} FAILED: {what}\n  replay: cargo run -- replay {seed}");

@@ -10,6 +10,7 @@ use tessera_controller::config::Timings;
 use tessera_ledger::LeaseTimings;
 
 use crate::machine::mix;
+use crate::operator::Terms;
 use crate::process::Drift;
 use crate::script::Script;
 
@@ -37,14 +38,24 @@ pub struct Scenario {
     pub latency: (Duration, Duration),
     /// For how long leases are granted at first.
     pub leases: LeaseTimings,
-    /// Settings of consensus.
+    /// Blocks that graphics cards offer at first, in percent.
+    pub offer: u32,
+    /// Whether jobs are moved without being asked, so that free blocks come together.
+    pub compacts: bool,
+    /// Log entries that ledgers remember the events of.
+    pub event_limit: u64,
+    /// Settings of consensus; members have their own files beside.
     pub consensus: ConsensusConfig,
     /// How far clocks may drift, in millionths.
     pub drift: i32,
     /// Bounds of how long programs compute, in milliseconds.
     pub computes_ms: (u32, u32),
-    /// Whether clients move jobs above all, and submit such as can be moved.
+    /// Whether clients move jobs above all.
     pub moves: bool,
+    /// Whether clients submit only such jobs as leave room elsewhere to be moved to.
+    pub small: bool,
+    /// Whether jobs are laid over all cards rather than beside one another.
+    pub spread: bool,
     /// Whether there are faults at all.
     pub faults: bool,
     /// Faults on purpose, in the place of drawn ones.
@@ -84,13 +95,18 @@ impl Scenario {
                 Self { computes_ms: (500, 6_000), clients: 3, leases: hasty(), nodes, ..scripted }
             }
             Script::Moves => Self { computes_ms: (500, 6_000), clients: 3, leases: hasty(), ..scripted }.for_moves(),
+            Script::Scattered => {
+                let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 4];
+                let scattered = Self { clients: 3, nodes, spread: true, small: true, moves: false, ..scripted };
+                Self { computes_ms: (3_000, 12_000), offer: 100, compacts: false, ..scattered }
+            }
         }
     }
 
     /// A pool in which jobs can be moved: cards of one kind and size, and jobs that fit beside one another.
     fn for_moves(self) -> Self {
         let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; self.nodes.len().clamp(3, 6)];
-        Self { moves: true, nodes, ..self }
+        Self { moves: true, small: true, nodes, ..self }
     }
 
     fn drawn(seed: u64) -> Self {
@@ -114,10 +130,15 @@ impl Scenario {
             trouble: Duration::from_secs(random.random_range(15..40)),
             latency: (Duration::from_micros(200), Duration::from_millis(max_latency)),
             leases,
-            consensus: consensus(&mut random),
+            offer: [100, 100, 150][random.random_range(0..3)],
+            compacts: random.random_bool(0.5),
+            event_limit: if random.random_bool(0.4) { 12 } else { 50_000 },
+            consensus: consensus(),
             drift: [0, 200, 10_000][random.random_range(0..3)],
             computes_ms: (50, 9_000),
             moves: random.random_bool(0.1),
+            small: false,
+            spread: random.random_bool(0.3),
             faults: true,
             script: None,
         }
@@ -128,6 +149,24 @@ impl Scenario {
         let nodes = vec![vec![(CardKind::Gpu, 10), (CardKind::Gpu, 10)], vec![(CardKind::Npu, 16)]];
         let trouble = Duration::from_secs(10);
         Self { founders: 3, spares: 0, nodes, clients: 1, trouble, faults: false, ..Self::drawn(seed) }
+    }
+
+    /// Rates of all cards.
+    pub fn cards(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().flatten().map(|(_, tflops)| *tflops)
+    }
+
+    /// What the pool is founded with.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            leases: self.leases,
+            offer: self.offer,
+            compacts: self.compacts,
+            spread: self.spread,
+            event_limit: self.event_limit,
+            tflops: self.cards().sum(),
+            cards: self.cards().count() as u64,
+        }
     }
 
     /// A number for one purpose, unrelated to those for others.
@@ -172,11 +211,8 @@ pub fn timings() -> Timings {
     }
 }
 
-fn consensus(random: &mut SmallRng) -> ConsensusConfig {
-    let snapshot_entries = [40, 200, 5_000][random.random_range(0..3)];
+fn consensus() -> ConsensusConfig {
     ConsensusConfig {
-        snapshot_entries,
-        keep_entries: snapshot_entries / 2,
         digest_interval: 16,
         digest_period: Duration::from_secs(1),
         mailbox: 2_048,

@@ -1,8 +1,8 @@
 //! Scripts: faults that are not drawn but follow one another on purpose, for what chance alone meets too seldom.
 //!
-//! A script is a schedule of ordinary faults, made when the pool is at work: who leads then, and on which node something
-//! computes, decides whom it hits. Some seeds have one ([`Script::drawn_by`]), and any seed can be given one by name. What a
-//! script does is legal: a pool without bugs survives it.
+//! A script is a schedule of ordinary faults, made when the pool is at work: who leads then, and on which node
+//! something computes, decides whom it hits. Some seeds have one ([`Script::drawn_by`]), and any seed can be given one
+//! by name. What a script does is legal: a pool without bugs survives it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,14 +22,14 @@ const EVERY: u64 = 10;
 pub enum Script {
     /// The leader and a node that works for it are cut off together, for much longer than a lease.
     Stranded,
-    /// The line between the leader and a node becomes slower and slower; then the node is not heard any more, while what was
-    /// said to it still arrives.
+    /// The line between the leader and a node becomes slower and slower; then the node is not heard any more, while
+    /// what was said to it still arrives.
     SlowLine,
-    /// The leader is cut off from the members and a node from the leader; when the node works for the new leader, it is cut off
-    /// from that one and finds its way back to the old one.
+    /// The leader is cut off from the members and a node from the leader; when the node works for the new leader, it is
+    /// cut off from that one and finds its way back to the old one.
     Deposed,
-    /// The disks of all members are busy, so that plans are made long before they are carried out, while nodes are cordoned and
-    /// opened again.
+    /// The disks of all members are busy, so that plans are made long before they are carried out, while nodes are
+    /// cordoned and opened again.
     StalePlans,
     /// A node is cut off, and at once the leader's process dies: the next leader knows nothing of the node's lease.
     Orphaned,
@@ -39,16 +39,19 @@ pub enum Script {
     Rolling,
     /// Jobs are moved all the time, and the nodes that they come from and go to lose power or are cut off.
     Moves,
-    /// One node after the other is so busy that its supervisors get no turn for longer than a lease lasts, while leases are renewed and
-    /// programs end.
+    /// One node after the other is so busy that its supervisors get no turn for longer than a lease lasts, while leases
+    /// are renewed and programs end.
     Starved,
-    /// On a node that cannot end what its workers forked, the agent and every supervisor are killed, and for longer than a lease
-    /// lasts nobody looks after the rest.
+    /// On a node that cannot end what its workers forked, the agent and every supervisor are killed, and for longer
+    /// than a lease lasts nobody looks after the rest.
     Bereaved,
     /// The leader's wall clock is ten years ahead while jobs fail and are tried again; then that of the next leader is.
     Astray,
-    /// A node is cut off under a long lease, the timings are shortened, and then the leader's process dies: the next one never granted
-    /// a lease like that.
+    /// Small jobs lie spread over all cards, which offer more than they are rated for and then no more than that, while
+    /// the pool is compacted again and again and nodes come and go.
+    Scattered,
+    /// A node is cut off under a long lease, the timings are shortened, and then the leader's process dies: the next
+    /// one never granted a lease like that.
     Retimed,
 }
 
@@ -90,7 +93,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -102,6 +105,7 @@ impl Script {
         Self::Starved,
         Self::Bereaved,
         Self::Astray,
+        Self::Scattered,
         Self::Retimed,
     ];
 
@@ -119,6 +123,7 @@ impl Script {
             Self::Starved => "starved",
             Self::Bereaved => "bereaved",
             Self::Astray => "astray",
+            Self::Scattered => "scattered",
             Self::Retimed => "retimed",
         }
     }
@@ -152,6 +157,7 @@ impl Script {
             Self::Starved => starved(pool),
             Self::Bereaved => bereaved(pool)?,
             Self::Astray => astray(pool, &leader),
+            Self::Scattered => scattered(pool),
             Self::Retimed => {
                 let place = pool.members.iter().position(|member| member.name == leader)?;
                 vec![
@@ -239,4 +245,14 @@ fn astray(pool: &Simulation, leader: &str) -> Vec<Scheduled> {
     let first = pool.members.iter().position(|member| member.name == leader).unwrap_or(0);
     let places = (0..pool.scenario.founders).map(|turn| (first + turn) % pool.scenario.founders);
     (0u64..).zip(places).map(|(turn, place)| at(turn * 7_000, 6_000, Fault::Leap(place, 10))).collect()
+}
+
+/// What cards offer changes while they are full, and what is free is put together while some of it goes away.
+fn scattered(pool: &Simulation) -> Vec<Scheduled> {
+    let offers = (0u64..).zip([200, 100, 150, 100]);
+    let offers = offers.map(|(turn, percent)| at(turn * 8_000, 1, Fault::Operate(Order::Offer(percent))));
+    let compactions = (0..10).map(|turn| at(2_000 + turn * 3_000, 1, Fault::Operate(Order::Compact)));
+    let places = (0u64..3).zip((0..pool.nodes.len()).cycle());
+    let losses = places.map(|(turn, place)| at(9_000 + turn * 9_000, 4_000, Fault::LosePower(place)));
+    offers.chain(compactions).chain(losses).collect()
 }

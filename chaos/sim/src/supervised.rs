@@ -12,17 +12,19 @@ use tessera_agent::supervisor::machine::{Effect, Event, Machine, Now, Rules};
 use tessera_agent::supervisor::message::Request;
 use tessera_agent::supervisor::status::{Exit, Status};
 use tessera_agent::worker::WorkerId;
+use tessera_ledger::{HostRequest, Mebibytes, MilliCpus};
 use tokio::sync::mpsc;
 
-use crate::hardware::{Computation, World};
 use crate::machine::now;
 use crate::story::Story;
+use crate::world::{Computation, Share, World};
 
 /// How long a kill may take before it is called unconfirmed, as agents have it by default.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(3);
 
-/// How long a killed program may outlast its lease: less than what lies between the end of a lease and the loss of a node. That much
-/// is assumed of kernels (docs/failure-model.md); while the lease is renewed a kill may hang for longer.
+/// How long a killed program may outlast its lease: less than what lies between the end of a lease and the loss of a
+/// node. That much is assumed of kernels (docs/failure-model.md); while the lease is renewed a kill may hang for
+/// longer.
 const OUTLASTS_LEASE: Duration = Duration::from_millis(300);
 
 /// What a supervisor stands on while it acts.
@@ -83,7 +85,8 @@ pub struct Supervised {
     job: u64,
     machine: Machine,
     behaviour: Behaviour,
-    blocks: Vec<(u32, u32, u32, u32)>,
+    shares: Vec<Share>,
+    host: HostRequest,
     program: Option<Program>,
     /// It gets no turn: the machine is too busy.
     starved: bool,
@@ -113,17 +116,15 @@ impl Supervised {
             kill_confirmation: KILL_CONFIRMATION,
             longest_lease: LONGEST_LEASE,
         };
-        let own = order.order.slices.iter().filter(|placed| placed.rank == order.worker.rank.0);
-        let blocks = own
-            .filter_map(|placed| placed.slice.as_ref())
-            .map(|slice| (slice.node_id, slice.card_index, slice.start, slice.blocks))
-            .collect();
+        let host = spec.host.unwrap_or_default();
+        let host = HostRequest { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) };
         Self {
             worker: order.worker,
             job: order.order.job_id,
             machine: Machine::new(rules, status),
             behaviour: Behaviour::of(order, random),
-            blocks,
+            shares: Share::of(&order.order, order.worker.rank.0),
+            host,
             program: None,
             starved: false,
             waiting: Vec::new(),
@@ -133,6 +134,11 @@ impl Supervised {
             published: None,
             pid,
         }
+    }
+
+    /// Its blocks have other numbers.
+    pub fn readdress(&mut self, shares: Vec<Share>) {
+        self.shares = shares;
     }
 
     /// How the worker stands.
@@ -272,14 +278,16 @@ impl Supervised {
     fn start(&mut self, ground: &Ground<'_>) {
         let Behaviour { runs_for, exit_code, .. } = self.behaviour;
         self.program = Some(Program { ends_at: now() + runs_for, exit: Exit::Code(exit_code), told: false });
-        ground
-            .story
-            .tell(ground.machine, format!("worker {} of job {} computes on {:?}", self.worker, self.job, self.blocks));
+        ground.story.tell(
+            ground.machine,
+            format!("worker {} of job {} computes on {}", self.worker, self.job, described(&self.shares)),
+        );
         ground.world.begin(Computation {
             worker: self.worker,
             job: self.job,
             machine: ground.machine.to_owned(),
-            blocks: self.blocks.clone(),
+            shares: self.shares.clone(),
+            host: self.host,
             began: now(),
         });
         self.happen(ground, Event::Started(ProcessId { pid: self.pid + 1, start_ticks: 1 }));
@@ -290,4 +298,10 @@ impl Supervised {
         self.listeners.retain(|listener| listener.send(status.clone()).is_ok());
         self.published = Some(status);
     }
+}
+
+/// Shares, for people.
+fn described(shares: &[Share]) -> String {
+    let one = |share: &Share| format!("{} blocks {}..{}", share.card, share.start, share.start + share.length);
+    shares.iter().map(one).collect::<Vec<_>>().join(", ")
 }

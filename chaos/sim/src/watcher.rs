@@ -50,6 +50,12 @@ pub async fn run(desk: Desk) -> String {
         // Now and then a watcher leaves, and goes on later from the token that it kept.
         let stays = Duration::from_millis(random.random_range(1_000..15_000));
         start = desk.watch(&client, start, stays).await;
+        // Longer than ledgers remember, in some pools.
+        let away = Duration::from_millis([0, 0, 500, 6_000][random.random_range(0..4)]);
+        tokio::select! {
+            () = sleep(away) => {}
+            () = desk.closing() => {}
+        }
     }
     "the day is over".to_owned()
 }

@@ -1,22 +1,39 @@
-//! The part of the suite that simulates: a bounded number of seeds, the seeds that once found something, and the promise that
-//! a seed decides everything. What a run costs is said in docs/failure-model.md.
+//! The part of the suite that simulates: a bounded number of seeds, the seeds that once found something, and the
+//! promise that a seed decides everything. What a run costs is said in docs/failure-model.md.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tessera_sim::corpus;
-use tessera_sim::many::{self, Plan};
+use tessera_sim::many::{self, Plan, Run};
+use tessera_sim::report::Summary;
 use tessera_sim::script::Script;
 
 /// Seeds beside the corpus.
 const SEEDS: std::ops::Range<u64> = 0..24;
 /// No further seed is begun after so long: on a machine that is busy otherwise, fewer are run.
 const BOUND: Duration = Duration::from_secs(120);
-/// What is run however long it takes.
-const AT_LEAST: u64 = 8;
+/// Fewer than that, and the suite has failed: it has not looked. So many are run however long they take.
+const FLOOR: u64 = 8;
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tessera-sim"))
+}
+
+/// Says something in the output of a suite that succeeds, too.
+fn say(what: &str) {
+    // Whoever cannot be told is not there.
+    let _ = writeln!(std::io::stderr(), "simulation: {what}");
+}
+
+fn run(runs: impl IntoIterator<Item = Run>, until: Option<Instant>) -> Summary {
+    let plan = Plan { program: program().to_owned(), runs: runs.into_iter().collect(), until, jobs: 2, progress: true };
+    many::run(&plan).expect("runs are started")
+}
+
+fn seeds(seeds: std::ops::Range<u64>) -> impl Iterator<Item = Run> {
+    seeds.map(Run::of)
 }
 
 #[test]
@@ -41,37 +58,42 @@ fn nothing_is_broken_where_nothing_goes_wrong() {
 }
 
 #[test]
-fn every_script_is_survived() {
-    for script in Script::ALL {
-        let report = many::one_by(program(), 0, &["--script", script.name()]).expect("a run is started");
-        assert_eq!(report.violation, None, "{}: {}", script.name(), report.ending);
-        assert!(!report.faults.is_empty(), "nothing went wrong in {}: {report:?}", script.name());
-    }
-}
-
-#[test]
 fn what_once_went_wrong_goes_right() {
     let seeds = corpus::read(Path::new("corpus.txt")).expect("the corpus is there");
-    let plan = Plan { program: program().to_owned(), seeds, until: None, jobs: 2, progress: true };
-    let summary = many::run(&plan).expect("runs are started");
+    let count = seeds.len() as u64;
+    let summary = run(seeds.into_iter().map(Run::of), None);
     assert!(summary.failed.is_empty(), "{}", summary.text());
+    assert_eq!(summary.runs, count, "not all were run");
+    say(&format!("all {count} seeds of the corpus were run, none failed"));
 }
 
+/// What is run on every machine must meet all that workloads are there for. When the simulation or the pool has
+/// changed, other runs come of the same seeds; what none of them meets any more needs a workload or a script that does.
 #[test]
-fn seeds_find_nothing_broken() {
-    let plan = |seeds: std::ops::Range<u64>, until| Plan {
-        program: program().to_owned(),
-        seeds: seeds.collect(),
-        until,
-        jobs: 2,
-        progress: true,
-    };
+fn nothing_is_broken_and_everything_is_met() {
     let until = Instant::now() + BOUND;
-    let first = many::run(&plan(SEEDS.start..SEEDS.start + AT_LEAST, None)).expect("runs are started");
-    let further = many::run(&plan(SEEDS.start + AT_LEAST..SEEDS.end, Some(until))).expect("runs are started");
-    for summary in [&first, &further] {
-        assert!(summary.failed.is_empty(), "{}", summary.text());
-    }
-    assert_eq!(first.runs, AT_LEAST, "not all were run");
-    println!("{}\n{}", first.text(), further.text());
+    let scripts = run(Script::ALL.into_iter().map(|script| Run { seed: 0, script: Some(script) }), None);
+    assert_eq!(scripts.runs, Script::ALL.len() as u64, "not all were run");
+    assert!(scripts.failed.is_empty(), "{}", scripts.text());
+    let first = run(seeds(SEEDS.start..SEEDS.start + FLOOR), None);
+    let further = run(seeds(SEEDS.start + FLOOR..SEEDS.end), Some(until));
+    let ran = first.runs + further.runs;
+    let always = scripts.and(first);
+    let unseen = always.unseen();
+    let all = always.and(further);
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulation.txt");
+    std::fs::write(&report, all.text()).expect("the report is written");
+    let (scripts, failed, report) = (Script::ALL.len(), all.failed.len(), report.display());
+    say(&format!(
+        "{scripts} scripts and {ran} seeds of {} were run ({FLOOR} must be), {failed} failed: {report}",
+        SEEDS.end
+    ));
+    assert_eq!(failed, 0, "{}", all.text());
+    assert!(ran >= FLOOR, "only {ran} seeds were run, and {FLOOR} must be:\n{}", all.text());
+    assert!(
+        unseen.is_empty(),
+        "the scripts and the first {FLOOR} seeds never met: {}\n{}",
+        unseen.join(", "),
+        all.text()
+    );
 }

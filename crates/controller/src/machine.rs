@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use planted::Bug;
 use tessera_consensus::{EntryPosition, Frozen, Machine, Unreadable};
 use tessera_ledger::wire::{SnapshotChunks, WireError, decode_request, decode_snapshot, encode_snapshot};
 use tessera_ledger::{Command, Level, LogTime, Outcome, Request, Revision, State};
@@ -10,6 +11,23 @@ use tokio::sync::watch;
 
 use crate::feed::{self, Feed, FeedWriter};
 use crate::view::LedgerView;
+
+/// Looks on while a member applies the log. What the ledger remembers of the past is bounded; whoever holds promises
+/// against all of it, such as a simulation, takes it in here as it happens.
+pub trait Onlooker: std::fmt::Debug + Send + Sync {
+    /// One entry was applied, and made `after` of `before`. An entry without commands has no requests.
+    fn applied(
+        &self,
+        at: tessera_ledger::EntryPosition,
+        before: &State,
+        requests: &[Request],
+        outcomes: &[Outcome],
+        after: &State,
+    );
+
+    /// The state was replaced by that of a snapshot.
+    fn restored(&self, state: &State);
+}
 
 /// Applies committed entries to the ledger and publishes what came of it.
 #[derive(Debug)]
@@ -21,18 +39,41 @@ pub struct LedgerMachine {
     feed: FeedWriter,
     /// The state was replaced since the last publication.
     replaced: bool,
+    onlooker: Option<Arc<dyn Onlooker>>,
 }
 
 impl LedgerMachine {
-    /// An empty ledger of a member that applies release levels up to `highest`, the view of what it publishes, and the feed for
-    /// placement.
+    /// An empty ledger of a member that applies release levels up to `highest`, the view of what it publishes, and the
+    /// feed for placement.
     #[must_use]
     pub fn new(highest: Level) -> (Self, LedgerView, Feed) {
         let state = State::new();
         let first = Arc::new(state.clone());
         let (published, seen) = watch::channel(Arc::clone(&first));
         let (writer, feed) = feed::feed(first);
-        (Self { state, highest, published, feed: writer, replaced: false }, LedgerView::new(seen), feed)
+        let machine = Self { state, highest, published, feed: writer, replaced: false, onlooker: None };
+        (machine, LedgerView::new(seen), feed)
+    }
+
+    /// The same, with somebody who looks on.
+    #[must_use]
+    pub fn seen_by(self, onlooker: Option<Arc<dyn Onlooker>>) -> Self {
+        Self { onlooker, ..self }
+    }
+
+    /// Changes the state, and tells whoever looks on.
+    fn change(
+        &mut self,
+        at: EntryPosition,
+        requests: &[Request],
+        change: impl FnOnce(&mut State) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
+        let before = self.onlooker.is_some().then(|| self.state.clone());
+        let outcomes = change(&mut self.state);
+        if let (Some(onlooker), Some(before)) = (&self.onlooker, before) {
+            onlooker.applied(position(at), &before, requests, &outcomes, &self.state);
+        }
+        outcomes
     }
 
     /// Refuses a pool at a level that this member cannot apply: it would take entries for what they do not mean.
@@ -78,13 +119,19 @@ impl Machine for LedgerMachine {
                 self.can_apply(to)?;
             }
         }
-        let outcomes = self.state.apply(position(at), &requests);
+        let outcomes = self.change(at, &requests, |state| state.apply(position(at), &requests));
         tracing::trace!(index = at.index.0, term = at.term.0, commands = commands.len(), "applied");
         Ok(outcomes)
     }
 
     fn observe(&mut self, at: EntryPosition) {
-        self.state.observe(position(at));
+        if planted::is(Bug::EntryUnnoted) {
+            return;
+        }
+        self.change(at, &[], |state| {
+            state.observe(position(at));
+            Vec::new()
+        });
     }
 
     fn publish(&mut self) {
@@ -107,6 +154,9 @@ impl Machine for LedgerMachine {
         self.can_apply(state.level())?;
         self.state = state;
         self.replaced = true;
+        if let Some(onlooker) = &self.onlooker {
+            onlooker.restored(&self.state);
+        }
         Ok(())
     }
 
@@ -130,6 +180,8 @@ impl Frozen for FrozenLedger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use tessera_consensus::{LogIndex, Term};
     use tessera_ledger::wire::encode_request;
     use tessera_ledger::{QueueAmount, QueueSettings, Touched};
@@ -156,6 +208,45 @@ mod tests {
     fn written(command: Command) -> Bytes {
         let request = Request { key: None, actor: "test".to_owned(), command };
         Bytes::from(encode_request(&request, Level::Drill).expect("the level is in force"))
+    }
+
+    /// Revisions before and after, and answers.
+    #[derive(Debug, Default)]
+    struct Notes(Mutex<Vec<(u64, u64, usize)>>);
+
+    impl Notes {
+        fn add(&self, note: (u64, u64, usize)) {
+            self.0.lock().expect("nobody panicked").push(note);
+        }
+    }
+
+    impl Onlooker for Notes {
+        fn applied(
+            &self,
+            _: tessera_ledger::EntryPosition,
+            before: &State,
+            _: &[Request],
+            outcomes: &[Outcome],
+            after: &State,
+        ) {
+            self.add((before.revision().0, after.revision().0, outcomes.len()));
+        }
+
+        fn restored(&self, state: &State) {
+            self.add((0, state.revision().0, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_on_sees_every_entry_and_every_snapshot() {
+        let notes = Arc::new(Notes::default());
+        let (machine, _view, _feed) = LedgerMachine::new(Level::NEWEST);
+        let mut machine = machine.seen_by(Some(Arc::clone(&notes) as Arc<dyn Onlooker>));
+        machine.apply(at(1), &[make_queue("red"), make_queue("")]).expect("both can be read");
+        machine.observe(at(2));
+        let chunks: Vec<Bytes> = machine.freeze().chunks().collect();
+        machine.restore(&mut chunks.into_iter()).expect("it is whole");
+        assert_eq!(*notes.0.lock().expect("nobody panicked"), [(0, 1, 2), (1, 2, 0), (0, 2, 0)]);
     }
 
     #[tokio::test]

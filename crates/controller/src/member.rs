@@ -27,7 +27,7 @@ use crate::founding::{self, Named};
 use crate::grpc::{self, GrpcSettings, ServeError};
 use crate::http;
 use crate::leader::{self, Office};
-use crate::machine::LedgerMachine;
+use crate::machine::{LedgerMachine, Onlooker};
 use crate::metrics::Metrics;
 use crate::pool::{Parts, PoolHandle};
 use crate::session::NodeSessions;
@@ -105,6 +105,8 @@ pub struct Ground {
     pub shown: watch::Sender<Option<PoolHandle>>,
     /// Seed of everything random in consensus.
     pub seed: u64,
+    /// Who looks on while the log is applied; `None`: nobody.
+    pub onlooker: Option<Arc<dyn Onlooker>>,
 }
 
 impl std::fmt::Debug for Ground {
@@ -143,6 +145,7 @@ pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<()
         http,
         shown: watch::Sender::new(None),
         seed: rand::random(),
+        onlooker: None,
     };
     run_on(ground, config, shutdown).await
 }
@@ -158,7 +161,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
 pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, dialer, clock, listener, http, shown, seed } = ground;
+    let Ground { store, dialer, clock, listener, http, shown, seed, onlooker } = ground;
     let metrics = Metrics::new();
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
@@ -180,7 +183,8 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
             }
         }
     };
-    let running = Running::start(named, environment, Arc::new(config), metrics, listener, outbound, &end).await?;
+    let running =
+        Running::start(named, (environment, onlooker), Arc::new(config), metrics, listener, outbound, &end).await?;
     shown.send_replace(Some(running.pool.clone()));
     let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
@@ -223,7 +227,7 @@ struct Running {
 impl Running {
     async fn start(
         named: Named,
-        environment: Environment,
+        (environment, onlooker): (Environment, Option<Arc<dyn Onlooker>>),
         config: Arc<ServerConfig>,
         metrics: Arc<Metrics>,
         listener: Arc<dyn Listener>,
@@ -232,6 +236,7 @@ impl Running {
     ) -> Result<Self, RunError> {
         let Named { identity, pool: new_pool, founding } = named;
         let (machine, view, feed) = LedgerMachine::new(config.highest_level);
+        let machine = machine.seen_by(onlooker);
         let store = Arc::clone(&environment.store);
         let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
         consensus.register_metrics(&mut metrics.registry());

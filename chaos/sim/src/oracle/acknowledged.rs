@@ -2,25 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{JobId, RequestId, Revision};
+use tessera_ledger::{JobId, Outcome, RequestId, Revision};
 
 use super::{Oracle, View};
-use crate::history::{Answer, Submission};
+use crate::history::{Answer, Submission, id_of};
+use crate::journal::Applied;
 
 /// See the module.
 #[derive(Default)]
 pub struct Acknowledged {
-    /// The job of each request, as first seen in any state.
+    /// The job of each request, as it was answered first.
     jobs: BTreeMap<RequestId, JobId>,
-    /// Up to which job the newest state was searched.
-    searched: u64,
     /// What each member was last asked for: at which revision, and how many submissions had been accepted by then.
     compared: BTreeMap<String, (Revision, usize)>,
-}
-
-fn id_of(request: &str) -> Option<RequestId> {
-    let digits: String = request.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).ok().map(RequestId)
 }
 
 /// Job, revision and request of a submission that was accepted.
@@ -36,15 +30,17 @@ impl Oracle for Acknowledged {
         "acknowledged exactly once (L3)"
     }
 
-    fn look(&mut self, view: &View<'_>) -> Result<(), String> {
-        let Some(newest) = view.newest() else { return Ok(()) };
-        for job in newest.jobs_from(JobId(self.searched + 1)) {
-            self.searched = job.id.0;
-            let Some(request) = job.request else { continue };
-            if let Some(before) = self.jobs.insert(request, job.id).filter(|before| *before != job.id) {
-                return Err(format!("one request made the jobs {} and {}", before.0, job.id.0));
+    fn learn(&mut self, entry: &Applied) -> Result<(), String> {
+        for (request, outcome) in entry.requests.iter().zip(&entry.outcomes) {
+            let (Some(key), Outcome::Submitted(job)) = (request.key, outcome) else { continue };
+            if let Some(before) = self.jobs.insert(key.id, *job).filter(|before| before != job) {
+                return Err(format!("one request made the jobs {} and {}", before.0, job.0));
             }
         }
+        Ok(())
+    }
+
+    fn look(&mut self, view: &View<'_>) -> Result<(), String> {
         let accepted: Vec<(u64, u64, String)> =
             view.history.submissions().iter().filter_map(|own| accepted(own)).collect();
         for member in &view.members {

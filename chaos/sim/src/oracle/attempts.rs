@@ -1,9 +1,9 @@
-//! Every attempt ends for a reason, and the reason is true: a job is tried again only when something really happened to the
-//! attempt before, and counts as completed only when its programs really came to their end.
+//! Every attempt ends for a reason, and the reason is true: a job is tried again only when something really happened to
+//! the attempt before, and counts as completed only when its programs really came to their end.
 //!
-//! What the ledger committed as the reason of an attempt's end is held against what was seen on the machines. Where an order
-//! of the pool ended it (a suspension, a preemption, a drain, a move, a cancellation) that order is the reason; everything
-//! else must have happened.
+//! What the ledger committed as the reason of an attempt's end is held against what was seen on the machines. Where an
+//! order of the pool ended it (a suspension, a preemption, a drain, a move, a cancellation) that order is the reason;
+//! everything else must have happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use tessera_agent::worker::WorkerId;
 use tessera_ledger::{AllocationId, Attempt, Event, Job, JobId, JobState, NodeId, NodeState, Rank, Reason, Revision};
 
 use super::{Oracle, View};
-use crate::hardware::Fate;
+use crate::journal::Applied;
+use crate::world::Fate;
 
 /// How much later than on a machine something may be seen here: the time between two looks, and more.
 const LATE: Duration = Duration::from_millis(200);
@@ -24,7 +25,8 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 /// See the module.
 #[derive(Default)]
 pub struct Attempts {
-    known: Revision,
+    /// Jobs that changed since they were judged.
+    changed: BTreeSet<JobId>,
     /// When each node was lost last.
     lost: BTreeMap<NodeId, Revision>,
     /// When each job was told to give its blocks back last.
@@ -36,36 +38,6 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Takes what was committed since the last look; answers which jobs changed.
-    fn learn(&mut self, view: &View<'_>) -> Result<BTreeSet<JobId>, String> {
-        let mut changed = BTreeSet::new();
-        let Some(newest) = view.newest().filter(|state| state.revision() > self.known) else { return Ok(changed) };
-        let Some(entries) = newest.events_after(self.known) else {
-            return Err("events were forgotten before this oracle saw them: raise event_limit".to_owned());
-        };
-        for entry in entries {
-            for event in entry.events.iter() {
-                match event {
-                    Event::Node { node, state: NodeState::Lost, .. } => {
-                        self.lost.insert(*node, entry.revision);
-                    }
-                    Event::Worker { allocation, .. } => {
-                        self.granted.entry(*allocation).or_insert(view.now);
-                    }
-                    Event::Job { job, to, .. } => {
-                        changed.insert(*job);
-                        if *to == JobState::Suspending {
-                            self.suspended.insert(*job, entry.revision);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
-        self.known = newest.revision();
-        Ok(changed)
-    }
-
     /// What is wrong with the reason of an attempt that is over.
     fn untrue(&self, view: &View<'_>, job: &Job, attempt: &Attempt, reason: &Reason) -> Option<&'static str> {
         let workers = (0u32..).zip(attempt.nodes.iter()).map(|(rank, node)| {
@@ -75,7 +47,9 @@ impl Attempts {
         let workers: Vec<(Fate, NodeId)> = workers.collect();
         let any = |holds: &dyn Fn(&Fate) -> bool| workers.iter().any(|(fate, _)| holds(fate));
         let since_granted = |at: Option<&Revision>| at.is_some_and(|at| at.0 >= attempt.epoch.0);
-        let granted = self.granted.get(&attempt.allocation).copied().unwrap_or_default();
+        let Some(granted) = self.granted.get(&attempt.allocation).copied() else {
+            return Some("nobody was ever seen to grant it anything");
+        };
         let (holds, otherwise) = match reason {
             Reason::Exited => (
                 workers.iter().all(|(fate, _)| fate.exit == Some(Exit::Code(0))),
@@ -136,11 +110,37 @@ impl Oracle for Attempts {
         "attempts end for a true reason"
     }
 
+    fn learn(&mut self, entry: &Applied) -> Result<(), String> {
+        for event in entry.events.iter() {
+            match event {
+                Event::Node { node, state: NodeState::Lost, .. } => {
+                    self.lost.insert(*node, entry.at.revision);
+                }
+                Event::Worker { allocation, .. } => {
+                    self.granted.entry(*allocation).or_insert(entry.seen);
+                }
+                Event::Job { job, to, .. } => {
+                    self.changed.insert(*job);
+                    if *to == JobState::Suspending {
+                        self.suspended.insert(*job, entry.at.revision);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn look(&mut self, view: &View<'_>) -> Result<(), String> {
-        let changed = self.learn(view)?;
         let Some(newest) = view.newest() else { return Ok(()) };
-        for job in changed.into_iter().filter_map(|id| newest.job(id)) {
+        for id in std::mem::take(&mut self.changed) {
+            let Some(job) = newest.job(id) else {
+                return Err(format!("job {id} left the ledger before its attempts were judged"));
+            };
             let judged = self.judged.get(&job.id).copied().unwrap_or(0);
+            if job.history.first().is_some_and(|oldest| oldest.number > judged + 1) {
+                return Err(format!("attempts of job {id} after {judged} left its history before they were judged"));
+            }
             for attempt in job.history.iter().filter(|attempt| attempt.number > judged) {
                 let last = attempt.number == job.attempts;
                 let Some(reason) = &attempt.reason else {

@@ -1,30 +1,35 @@
-//! Which transitions of the ledger a run has seen: what was never hit was never tested, and what is not in the tables here
-//! must not happen.
+//! Which transitions of the ledger a run has seen, and which of the [`sights`] that workloads are there for: what was
+//! never hit was never tested, and what is not in the tables here must not happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tessera_ledger::{
-    AllocationId, Eligibility, Event, JobState, MoveId, NodeId, NodeState, Rank, Revision, WorkerState,
-};
+use tessera_ledger::{AllocationId, Eligibility, Event, JobState, MoveId, NodeId, NodeState, Rank, WorkerState};
 
-use super::View;
+use super::sights::{self, Sights};
+use crate::journal::Applied;
 use crate::story::Story;
 
 /// How often each transition was seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Transitions, named `job pending -> starting`.
+    /// Transitions, named `job pending -> starting`, and sights, named `seen: loan recalled`.
     pub hits: BTreeMap<String, u64>,
 }
 
-/// Follows the newest state.
+impl Coverage {
+    fn count(&mut self, what: &str) {
+        *self.hits.entry(what.to_owned()).or_default() += 1;
+    }
+}
+
+/// Follows the log.
 #[derive(Default)]
 pub struct Follower {
     /// What was seen.
     pub coverage: Coverage,
     legal: BTreeSet<String>,
-    seen: Revision,
+    sights: Sights,
     workers: BTreeMap<(AllocationId, Rank), WorkerState>,
     nodes: BTreeMap<NodeId, (NodeState, Eligibility)>,
     /// Where each move stands: its place in [`STEPS`].
@@ -52,7 +57,8 @@ fn transition(what: &str, from: &str, to: &str) -> String {
     format!("{what} {from} -> {to}")
 }
 
-/// Every legal transition of jobs, workers, moves and nodes, but for nodes that are forgotten: no operator here does that.
+/// Every legal transition of jobs, workers, moves and nodes, but for nodes that are forgotten: no operator here does
+/// that.
 pub fn legal() -> BTreeSet<String> {
     let jobs = JobState::ALL
         .into_iter()
@@ -92,30 +98,28 @@ fn describe(event: &Event) -> Option<String> {
 }
 
 impl Follower {
-    /// Takes note of what happened since it looked last.
+    /// Takes note of an entry.
     ///
     /// # Errors
     /// What happened and is in no table.
-    pub fn follow(&mut self, view: &View<'_>, story: &Story) -> Result<(), String> {
-        let Some(newest) = view.newest().filter(|state| state.revision() > self.seen) else { return Ok(()) };
-        let Some(entries) = newest.events_after(self.seen) else {
-            return Err("events were forgotten before they were seen: raise event_limit".to_owned());
-        };
+    pub fn learn(&mut self, entry: &Applied, story: &Story) -> Result<(), String> {
         if self.legal.is_empty() {
             self.legal = legal();
         }
-        for (revision, event) in entries.flat_map(|entry| entry.events.iter().map(|event| (entry.revision, event))) {
+        for event in entry.events.iter() {
             if let Some(line) = describe(event) {
-                story.tell("==", format!("{:<4} {line}", revision.0));
+                story.tell("==", format!("{:<4} {line}", entry.at.revision.0));
             }
             for name in self.transitions(event) {
                 if !self.legal.contains(&name) {
-                    return Err(format!("revision {}: {name}", revision.0));
+                    return Err(format!("revision {}: {name}", entry.at.revision.0));
                 }
-                *self.coverage.hits.entry(name).or_default() += 1;
+                self.coverage.count(&name);
             }
         }
-        self.seen = newest.revision();
+        for sight in self.sights.of(entry) {
+            self.coverage.count(&sights::named(sight));
+        }
         Ok(())
     }
 

@@ -60,6 +60,9 @@ fn unexplained(state: &State) -> Option<String> {
         let lasting = matches!(
             explanation.code,
             WaitCode::ExceedsPool
+                | WaitCode::ExceedsHost
+                | WaitCode::HostShort
+                | WaitCode::Affinity
                 | WaitCode::NoAcceptableCard
                 | WaitCode::ComputeShort
                 | WaitCode::MemoryShort
@@ -72,7 +75,9 @@ fn unexplained(state: &State) -> Option<String> {
 fn stuck(state: &State) -> Option<String> {
     for (card, content) in state.cards() {
         for extent in content.extents.as_slice() {
-            if extent.state != BlockState::Free {
+            // A card that offers less than it did keeps the numbers of what it does not offer any more.
+            let withdrawn = extent.state == BlockState::Offline && extent.start.0 >= content.blocks.0;
+            if extent.state != BlockState::Free && !withdrawn {
                 return Some(format!("{card}: {} blocks are {:?}", extent.length.0, extent.state));
             }
         }

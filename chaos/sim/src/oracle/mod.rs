@@ -1,8 +1,13 @@
 //! What must hold, looked at while the run goes on and once more at its end.
 //!
-//! An [`Oracle`] is shown the whole world after every few steps ([`View`]): what each member has applied, what really computes
-//! on the machines, what clients were told. It remembers what it needs and says what is broken. Oracles know nothing of the
-//! faults; only [`liveness`] asks for how long there have been none.
+//! An [`Oracle`] is shown every entry of the log ([`Oracle::learn`]) and, after every few steps, the whole world
+//! ([`View`]): what each member has applied, what really computes on the machines, what clients were told. It remembers
+//! what it needs and says what is broken. Oracles know nothing of the faults; only [`liveness`] asks for how long there
+//! have been none.
+//!
+//! What has happened comes to oracles from the [`journal`](crate::journal) alone, and [`Panel`] brings it: none has a
+//! place of its own in the log that it could lose, and none can take what a ledger has forgotten for nothing to check.
+//! Reading a ledger's past is refused by clippy (`clippy.toml`).
 
 pub mod acknowledged;
 pub mod attempts;
@@ -14,7 +19,10 @@ pub mod liveness;
 pub mod one_owner;
 pub mod preemption;
 pub mod reads;
+pub mod refusals;
+pub mod sights;
 pub mod watches;
+pub mod wishes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +30,11 @@ use std::time::Duration;
 
 use tessera_ledger::State;
 
-use crate::hardware::World;
 use crate::history::History;
+use crate::journal::{Applied, Journal};
+use crate::story::Story;
+use crate::world::World;
+use coverage::{Coverage, Follower};
 
 /// One member as an oracle sees it.
 #[derive(Clone, Debug)]
@@ -57,7 +68,8 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The newest state that any member has ever applied: after a restart members have yet to apply again what is committed.
+    /// The newest state that any member has ever applied: after a restart members have yet to apply again what is
+    /// committed.
     pub fn newest(&self) -> Option<&Arc<State>> {
         self.newest.as_ref()
     }
@@ -77,11 +89,21 @@ pub trait Oracle {
     /// Its name, for people.
     fn name(&self) -> &'static str;
 
+    /// Takes in one entry of the log: each once, in order, before the world is looked at.
+    ///
+    /// # Errors
+    /// What the entry broke.
+    fn learn(&mut self, _entry: &Applied) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Looks; answers what is broken.
     ///
     /// # Errors
     /// What does not hold.
-    fn look(&mut self, view: &View<'_>) -> Result<(), String>;
+    fn look(&mut self, _view: &View<'_>) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Looks once more, when the run is over.
     ///
@@ -92,18 +114,54 @@ pub trait Oracle {
     }
 }
 
-/// All oracles of a run.
-pub fn all() -> Vec<Box<dyn Oracle>> {
-    vec![
-        Box::new(one_owner::OneOwner),
-        Box::new(fences::Fences),
-        Box::new(grants::Grants::default()),
-        Box::new(attempts::Attempts::default()),
-        Box::new(laws::Laws::default()),
-        Box::new(preemption::Preemption::default()),
-        Box::new(reads::Reads::default()),
-        Box::new(watches::Watches::default()),
-        Box::new(acknowledged::Acknowledged::default()),
-        Box::new(liveness::Liveness::default()),
-    ]
+/// All oracles of a run, and the one reader of the journal.
+pub struct Panel {
+    journal: Journal,
+    follower: Follower,
+    oracles: Vec<Box<dyn Oracle>>,
+}
+
+impl Panel {
+    /// All of them; nothing has been seen yet.
+    pub fn new(journal: Journal) -> Self {
+        let oracles: Vec<Box<dyn Oracle>> = vec![
+            Box::new(one_owner::OneOwner::default()),
+            Box::new(fences::Fences),
+            Box::new(grants::Grants::default()),
+            Box::new(wishes::Wishes::default()),
+            Box::new(attempts::Attempts::default()),
+            Box::new(laws::Laws::default()),
+            Box::new(preemption::Preemption),
+            Box::new(refusals::Refusals::default()),
+            Box::new(reads::Reads::default()),
+            Box::new(watches::Watches::default()),
+            Box::new(acknowledged::Acknowledged::default()),
+            Box::new(liveness::Liveness::default()),
+        ];
+        Self { journal, follower: Follower::default(), oracles }
+    }
+
+    /// Shows everybody what was applied since, and then the world.
+    ///
+    /// # Errors
+    /// The first thing that does not hold.
+    pub fn look(&mut self, view: &View<'_>, story: &Story, last: bool) -> Result<(), Violation> {
+        let told = |oracle| move |what| Violation { oracle, what };
+        for entry in self.journal.take().map_err(told("every entry is seen, and is the same everywhere"))? {
+            self.follower.learn(&entry, story).map_err(told("only what may follow does"))?;
+            for oracle in &mut self.oracles {
+                oracle.learn(&entry).map_err(told(oracle.name()))?;
+            }
+        }
+        for oracle in &mut self.oracles {
+            let looked = if last { oracle.at_end(view) } else { oracle.look(view) };
+            looked.map_err(told(oracle.name()))?;
+        }
+        Ok(())
+    }
+
+    /// What the run has covered so far.
+    pub fn coverage(&mut self) -> Coverage {
+        std::mem::take(&mut self.follower.coverage)
+    }
 }

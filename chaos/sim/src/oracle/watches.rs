@@ -1,5 +1,5 @@
-//! A watch is the committed log: what happened to jobs, in its order, without gap and without doubling, also when the watch
-//! went on at another member.
+//! A watch is the committed log: what happened to jobs, in its order, without gap and without doubling, also when the
+//! watch went on at another member.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -8,6 +8,7 @@ use tessera_ledger::{Event, JobId, Revision};
 
 use super::{Oracle, View};
 use crate::history::Shown;
+use crate::journal::Applied;
 
 /// Place of an event among all events.
 type Place = (u64, u32);
@@ -43,23 +44,6 @@ fn job_of(event: &Event) -> Option<JobId> {
 }
 
 impl Watches {
-    /// Takes what was committed since the last look.
-    fn learn(&mut self, view: &View<'_>) -> Result<(), String> {
-        let Some(newest) = view.newest().filter(|state| state.revision() > self.known) else { return Ok(()) };
-        let Some(entries) = newest.events_after(self.known) else {
-            return Err("events were forgotten before this oracle saw them: raise event_limit".to_owned());
-        };
-        for entry in entries {
-            for (ordinal, event) in (0u32..).zip(entry.events.iter()) {
-                if let Some(job) = job_of(event) {
-                    self.committed.insert((entry.revision.0, ordinal), job);
-                }
-            }
-        }
-        self.known = newest.revision();
-        Ok(())
-    }
-
     /// The first event after a place and up to a revision.
     fn next(&self, after: Place, upto: u64) -> Option<(Place, JobId)> {
         let range = (Bound::Excluded(after), Bound::Included((upto, u32::MAX)));
@@ -100,8 +84,17 @@ impl Oracle for Watches {
         "watches are the committed log"
     }
 
+    fn learn(&mut self, entry: &Applied) -> Result<(), String> {
+        for (ordinal, event) in (0u32..).zip(entry.events.iter()) {
+            if let Some(job) = job_of(event) {
+                self.committed.insert((entry.at.revision.0, ordinal), job);
+            }
+        }
+        self.known = entry.at.revision;
+        Ok(())
+    }
+
     fn look(&mut self, view: &View<'_>) -> Result<(), String> {
-        self.learn(view)?;
         for (number, shown) in view.history.take_shown() {
             self.watchers.entry(number).or_default().pending.push_back(shown);
         }

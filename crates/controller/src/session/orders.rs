@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
 
+use planted::Bug;
 use prost::Message as _;
 use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
@@ -138,6 +139,10 @@ fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation,
     order.master_address = master_address(state, allocation);
     order.master_port = u32::from(allocation.master_port);
     order.slices = placed_slices(state, allocation, worker);
+    if planted::is(Bug::BlocksOfNeighbour) {
+        let slices = order.slices.iter_mut().filter_map(|placed| placed.slice.as_mut());
+        slices.for_each(|slice| slice.start = slice.start.saturating_sub(1));
+    }
 }
 
 /// Where rank 0 is reached by the other workers.

@@ -98,6 +98,7 @@ async fn member(store: Arc<dyn Store>, port: u16, change: impl FnOnce(&mut Serve
         http: Some(http),
         shown: watch::Sender::new(None),
         seed: u64::from(listen.port()),
+        onlooker: None,
     };
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(run_on(ground, config, shutdown.clone()));

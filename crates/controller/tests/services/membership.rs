@@ -74,6 +74,7 @@ async fn process(end: &CancellationToken) -> String {
         http: None,
         shown: watch::Sender::new(None),
         seed: 4,
+        onlooker: None,
     };
     let config = ServerConfig::new("unused", address);
     let end = end.clone();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use planted::Bug;
+
 use super::Applied;
 use crate::allocation::{Allocation, MovePhase};
 use crate::command::{Outcome, Request};
@@ -76,6 +78,9 @@ impl State {
     pub(super) fn submit_job(&mut self, request: &Request, spec: &Arc<JobSpec>, traceparent: &str) -> Applied {
         spec.check()?;
         if self.queues.get(&spec.queue).is_none() {
+            if planted::is(Bug::RefusedTakesNumber) {
+                self.next_job = JobId(self.next_job.0 + 1);
+            }
             return Err(Rejection::UnknownQueue(spec.queue.clone()));
         }
         self.capacity.admit(spec, self.config.reference_precision)?;

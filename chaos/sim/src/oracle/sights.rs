@@ -1,0 +1,190 @@
+//! What workloads are there for: each of these must be seen to happen in some seed of the suite, or the suite fails. A
+//! promise about loans that nobody ever recalls is not tested.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::{Allocation, Command, Event, Job, JobId, JobState, Outcome, PlanPart, Reason, State};
+
+use super::refusals::is_refused;
+use super::wishes::granted;
+use crate::journal::Applied;
+
+/// Everything that is to be seen.
+pub const ALL: [&str; 21] = [
+    BORROWED,
+    RECALLED,
+    PREEMPTED,
+    SMALL,
+    SHRUNK,
+    GREW,
+    HOST_HELD,
+    HOST_FULL,
+    TOGETHER,
+    SPREAD,
+    APART,
+    PREFERRED,
+    OVERSUBSCRIBED,
+    OVERFULL,
+    COMPACTED,
+    MOVED,
+    RENUMBERED,
+    REFUSED,
+    PART_REFUSED,
+    FORGOTTEN,
+    WAITED,
+];
+
+const BORROWED: &str = "queue holds more than its guarantee";
+const RECALLED: &str = "loan recalled";
+const PREEMPTED: &str = "job preempted by its own queue";
+const SMALL: &str = "elastic gang starts smaller than it would like";
+const SHRUNK: &str = "elastic gang is smaller than before";
+const GREW: &str = "elastic gang is larger than before";
+const HOST_HELD: &str = "host held by a worker";
+const HOST_FULL: &str = "host has no room for another such worker";
+const TOGETHER: &str = "gang kept together";
+const SPREAD: &str = "gang spread";
+const APART: &str = "job kept apart from one that it avoids";
+const PREFERRED: &str = "preferred label met";
+const OVERSUBSCRIBED: &str = "block granted that its card is not rated for";
+const OVERFULL: &str = "card holds more than it offers";
+const COMPACTED: &str = "move of compaction";
+const MOVED: &str = "move that somebody ordered";
+const RENUMBERED: &str = "card renumbered";
+const REFUSED: &str = "request refused by the ledger";
+const PART_REFUSED: &str = "part of a plan refused";
+const FORGOTTEN: &str = "past forgotten by the ledger";
+const WAITED: &str = "grant waits for those that give way";
+
+/// A sight, among what a run has covered.
+pub fn named(sight: &str) -> String {
+    format!("seen: {sight}")
+}
+
+/// Looks at every entry.
+#[derive(Default)]
+pub struct Sights {
+    /// With how many virtual cards each job ran last.
+    sizes: BTreeMap<JobId, u32>,
+}
+
+impl Sights {
+    /// What is to be seen in an entry.
+    pub fn of(&mut self, entry: &Applied) -> BTreeSet<&'static str> {
+        let mut seen: BTreeSet<&'static str> = BTreeSet::new();
+        seen.extend(answers(entry));
+        if entry.events.is_empty() {
+            return seen;
+        }
+        seen.extend(queues(entry));
+        for grant in granted(entry) {
+            let Some(job) = entry.after.job(grant.job) else { continue };
+            seen.extend(self.size(job, grant));
+            seen.extend(wishes(&entry.after, job, grant));
+            seen.extend(places(&entry.after, job, grant));
+        }
+        let overfull = |event: &Event| matches!(event, Event::Config);
+        if entry.events.iter().any(overfull) && entry.after.cards().any(|(_, card)| card.is_overfull()) {
+            seen.insert(OVERFULL);
+        }
+        if entry.after.compacted() > entry.before.compacted() {
+            seen.insert(FORGOTTEN);
+        }
+        seen
+    }
+
+    /// How large an elastic gang is.
+    fn size(&mut self, job: &Job, grant: &Allocation) -> Vec<&'static str> {
+        let size = grant.workers.last().map_or(0, |worker| worker.member + 1);
+        let before = self.sizes.insert(job.id, size).unwrap_or(size);
+        let seen = [(size < job.spec.gang, SMALL), (size < before, SHRUNK), (size > before, GREW)];
+        seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
+    }
+}
+
+/// What requests were answered.
+fn answers(entry: &Applied) -> Vec<&'static str> {
+    let mut seen = Vec::new();
+    for (request, outcome) in entry.requests.iter().zip(&entry.outcomes) {
+        let (Command::CommitPlan { plan }, Outcome::Planned(answers)) = (&request.command, outcome) else {
+            seen.extend(is_refused(outcome).then_some(REFUSED));
+            continue;
+        };
+        seen.extend(plan.parts.iter().zip(answers).filter_map(|(part, answer)| match (part, answer) {
+            (_, Err(_)) => Some(PART_REFUSED),
+            (PlanPart::Renumber { .. }, Ok(_)) => Some(RENUMBERED),
+            (PlanPart::Move { .. }, Ok(_)) => Some(if request.key.is_some() { MOVED } else { COMPACTED }),
+            _ => None,
+        }));
+    }
+    seen
+}
+
+/// What queues lend to one another.
+fn queues(entry: &Applied) -> Vec<&'static str> {
+    let mut seen = Vec::new();
+    for queue in entry.after.queues() {
+        let guaranteed = queue.settings.guaranteed;
+        let borrows = |queue: &tessera_ledger::Queue| !queue.standing().within(guaranteed);
+        if guaranteed.compute.0 > 0
+            && borrows(queue)
+            && !entry.before.queue(&queue.settings.name).is_some_and(|queue| borrows(queue))
+        {
+            seen.push(BORROWED);
+        }
+    }
+    for event in entry.events.iter() {
+        match event {
+            Event::Job { job, to: JobState::Suspending, reason: Reason::Preempted { beneficiary }, .. } => {
+                let queue = |id: &JobId| entry.after.job(*id).map(|job| &job.spec.queue);
+                seen.push(if queue(job) == queue(beneficiary) { PREEMPTED } else { RECALLED });
+            }
+            Event::Job { to: JobState::Starting, reason: Reason::WaitingForPreempted, .. } => seen.push(WAITED),
+            _ => {}
+        }
+    }
+    seen
+}
+
+/// Which wishes of a job are met.
+fn wishes(state: &State, job: &Job, grant: &Allocation) -> Vec<&'static str> {
+    let affinity = &job.spec.affinity;
+    let values = |key: &str| -> BTreeSet<String> {
+        let of = |worker: &tessera_ledger::Worker| Some(state.node(worker.node)?.description.label(key)?.to_owned());
+        grant.workers.iter().filter_map(of).collect()
+    };
+    let carried = |other: &Job| affinity.avoid.iter().all(|(key, value)| other.spec.labels.get(key) == Some(value));
+    let elsewhere = || {
+        state.allocations().filter_map(|other| state.job(other.job)).any(|other| other.id != job.id && carried(other))
+    };
+    let several = grant.workers.len() > 1;
+    let preferred = |label: &tessera_ledger::PreferredLabel| values(&label.key).contains(&label.value);
+    let seen = [
+        (several && !affinity.together.is_empty(), TOGETHER),
+        (several && !affinity.spread.is_empty() && values(&affinity.spread).len() > 1, SPREAD),
+        (!affinity.avoid.is_empty() && elsewhere(), APART),
+        (affinity.preferred.iter().any(preferred), PREFERRED),
+    ];
+    seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
+}
+
+/// What the blocks and hosts of a grant are.
+fn places(state: &State, job: &Job, grant: &Allocation) -> Vec<&'static str> {
+    let config = state.config();
+    let beyond = |slice: &tessera_ledger::Slice| {
+        let card = state.card(slice.card);
+        card.is_some_and(|card| {
+            let rated = card.description.block_count(config.reference_precision, config.block_size);
+            slice.start.0 + slice.length.0 > rated.0
+        })
+    };
+    let full =
+        |worker: &tessera_ledger::Worker| state.host_left(worker.node).is_some_and(|left| !job.spec.host.fits_in(left));
+    let asks = !job.spec.host.is_zero();
+    let seen = [
+        (grant.workers.iter().flat_map(|worker| &worker.slices).any(beyond), OVERSUBSCRIBED),
+        (asks, HOST_HELD),
+        (asks && grant.workers.iter().any(full), HOST_FULL),
+    ];
+    seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
+}

@@ -1,0 +1,184 @@
+//! What really computes, and what really became of every worker: the truth on the machines, against which the ledger is
+//! held.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tessera_agent::supervisor::status::{Cause, Exit};
+use tessera_agent::worker::WorkerId;
+use tessera_api::v1 as wire;
+use tessera_ledger::{CardId, HostRequest, Mebibytes, NodeId};
+
+use crate::machine::now;
+
+/// One computation: a worker's program on its blocks, from start to death.
+#[derive(Clone, Debug)]
+pub struct Computation {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its job.
+    pub job: u64,
+    /// Where it runs.
+    pub machine: String,
+    /// What it was told that it has, last.
+    pub shares: Vec<Share>,
+    /// What each worker of its job needs of the host.
+    pub host: HostRequest,
+    /// When it began.
+    pub began: Duration,
+}
+
+/// What a program is told that it has of one card: blocks and memory. The ledger may renumber blocks within a card
+/// while it runs, and then it is told anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share {
+    /// The card.
+    pub card: CardId,
+    /// First block.
+    pub start: u32,
+    /// Number of blocks.
+    pub length: u32,
+    /// Memory.
+    pub memory: Mebibytes,
+}
+
+impl Share {
+    /// The shares of one worker, as its order names them.
+    pub fn of(order: &wire::WorkerOrder, rank: u32) -> Vec<Self> {
+        let own = order.slices.iter().filter(|placed| placed.rank == rank).filter_map(|placed| placed.slice.as_ref());
+        let share = |slice: &wire::Slice| Self {
+            card: CardId { node: NodeId(slice.node_id), index: slice.card_index },
+            start: slice.start,
+            length: slice.blocks,
+            memory: Mebibytes(slice.memory_mib),
+        };
+        own.map(share).collect()
+    }
+}
+
+/// What really computes.
+#[derive(Clone, Default)]
+pub struct World(Arc<Mutex<Seen>>);
+
+/// What really became of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// Its program was started.
+    pub began: bool,
+    /// How its program ended; `None` while it runs, and when it was torn away with its supervisor or machine.
+    pub exit: Option<Exit>,
+    /// It ended without having been told to.
+    pub by_itself: bool,
+    /// Why, in the eyes of its supervisor.
+    pub cause: Option<Cause>,
+    /// Its supervisor was killed, its machine lost power, or its agent died before it was begun: nobody can know how it
+    /// ended.
+    pub torn_away: bool,
+}
+
+#[derive(Default)]
+struct Seen {
+    live: BTreeMap<(String, WorkerId), Computation>,
+    fates: BTreeMap<WorkerId, Fate>,
+    restarts: BTreeMap<String, Duration>,
+    twice: Vec<String>,
+    older_obeyed: Vec<String>,
+    began: u64,
+}
+
+impl World {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A program begins. One rank of a job may not run twice at once, in whatever grants.
+    pub fn begin(&self, computation: Computation) {
+        let mut seen = self.seen();
+        let again = |other: &&Computation| {
+            let (one, two) = (other.worker, computation.worker);
+            other.job == computation.job && one.rank == two.rank && one.epoch != two.epoch
+        };
+        if let Some(other) = seen.live.values().find(again) {
+            let Computation { worker, machine, job, .. } = &computation;
+            let (before, there, since) = (other.worker, &other.machine, other.began);
+            let twice = format!(
+                "job {job} runs twice: worker {worker} begins on {machine} while {before} computes on {there} since {since:?}"
+            );
+            seen.twice.push(twice);
+        }
+        if std::mem::replace(&mut seen.fates.entry(computation.worker).or_default().began, true) {
+            let Computation { worker, machine, job, .. } = &computation;
+            seen.twice.push(format!("worker {worker} of job {job} is started a second time on {machine}"));
+        }
+        seen.began += 1;
+        seen.live.insert((computation.machine.clone(), computation.worker), computation);
+    }
+
+    /// A program is told where its blocks are now.
+    pub fn readdress(&self, machine: &str, worker: WorkerId, shares: Vec<Share>) {
+        if let Some(computation) = self.seen().live.get_mut(&(machine.to_owned(), worker)) {
+            computation.shares = shares;
+        }
+    }
+
+    /// A program ended, by itself or because it was `told` to, or was killed.
+    pub fn end(&self, machine: &str, worker: WorkerId, exit: Exit, told: bool) {
+        let mut seen = self.seen();
+        seen.live.remove(&(machine.to_owned(), worker));
+        let fate = seen.fates.entry(worker).or_default();
+        (fate.exit, fate.by_itself) = (Some(exit), !told);
+    }
+
+    /// A supervisor is gone without a word, and its program with it.
+    pub fn tear_away(&self, machine: &str, worker: WorkerId) {
+        let mut seen = self.seen();
+        seen.live.remove(&(machine.to_owned(), worker));
+        seen.fates.entry(worker).or_default().torn_away = true;
+    }
+
+    /// A supervisor has come to its end, and says why its worker did.
+    pub fn conclude(&self, worker: WorkerId, cause: Option<Cause>) {
+        self.seen().fates.entry(worker).or_default().cause = cause;
+    }
+
+    /// What really became of a worker.
+    pub fn fate(&self, worker: WorkerId) -> Fate {
+        self.seen().fates.get(&worker).copied().unwrap_or_default()
+    }
+
+    /// An agent is started on a machine: the one before it is gone.
+    pub fn restart(&self, machine: &str) {
+        self.seen().restarts.insert(machine.to_owned(), now());
+    }
+
+    /// When an agent was started there last.
+    pub fn restarted_at(&self, machine: &str) -> Option<Duration> {
+        self.seen().restarts.get(machine).copied()
+    }
+
+    /// What computes now.
+    pub fn live(&self) -> Vec<Computation> {
+        self.seen().live.values().cloned().collect()
+    }
+
+    /// Jobs that ran twice at once, and workers that were started twice.
+    pub fn twice(&self) -> Vec<String> {
+        self.seen().twice.clone()
+    }
+
+    /// Somebody obeyed a leader or a grant that was superseded.
+    pub fn obeyed_older(&self, what: String) {
+        self.seen().older_obeyed.push(what);
+    }
+
+    /// Every such case.
+    pub fn older_obeyed(&self) -> Vec<String> {
+        self.seen().older_obeyed.clone()
+    }
+
+    /// How many programs were started.
+    pub fn began(&self) -> u64 {
+        self.seen().began
+    }
+}
