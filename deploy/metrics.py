@@ -23,7 +23,7 @@ HEAD = """# Metrics
 Members and agents serve `/metrics` on `--http`: OpenMetrics where the reader asks for it, else Prometheus' text format, in which the
 names below stand. No metric has a series per job, and of members none has one per node, so that the pages stay small. Histograms have
 `_bucket`, `_sum` and `_count`. What a leader alone knows is 0 or absent on the others: look at the member whose
-`tessera_raft_is_leader` is 1. [Operations](operations.md) says which to look at first. This page is made from the sources by
+`tessera_raft_is_leader` is 1. [Operations](operations.md) says which to look at first; [traces](traces.md) how they are sent to a collector. This page is made from the sources by
 `python3 deploy/metrics.py`.
 
 """

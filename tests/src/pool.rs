@@ -53,6 +53,8 @@ pub struct Options {
     pub in_order: bool,
     /// What members, by place, are started with besides.
     pub member_arguments: Vec<(usize, &'static str)>,
+    /// Variables of members and agents.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Default for Options {
@@ -68,6 +70,7 @@ impl Default for Options {
             init: vec![],
             in_order: false,
             member_arguments: vec![],
+            environment: vec![],
         }
     }
 }
@@ -108,6 +111,7 @@ pub struct Pool {
     pub nodes: Vec<NodeHost>,
     /// The members.
     pub members: Vec<MemberHost>,
+    environment: Vec<(&'static str, String)>,
     folder: TempDir,
 }
 
@@ -156,7 +160,7 @@ impl Pool {
         let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
         // Workers have identities of their own and write into it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
-        let mut pool = Self { nodes: vec![], members: vec![], folder };
+        let mut pool = Self { nodes: vec![], members: vec![], environment: options.environment.clone(), folder };
         for place in 0..options.members {
             pool.prepare_member(place, &options)?;
             pool.start_member_as(place, next)?;
@@ -250,6 +254,7 @@ impl Pool {
     pub fn start_member_as(&mut self, place: usize, next: bool) -> Result<()> {
         let mut command = Command::new(binary());
         command.args(["server", "--config"]).arg(&self.members[place].config).args(&self.members[place].arguments);
+        command.envs(self.environment.iter().cloned());
         if next {
             command.arg("--drill-next-level");
         }
@@ -286,6 +291,7 @@ impl Pool {
         if let Some(inventory) = &node.inventory {
             command.arg("--inventory").arg(inventory);
         }
+        command.envs(self.environment.iter().cloned());
         let process = Process::start(&node.name, command, self.folder.path())?;
         self.nodes[place].process = Some(process);
         Ok(())

@@ -28,7 +28,7 @@ use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
 use crate::data::{names_in, watch_data};
 use crate::host::ProcessHost;
-use crate::http::serve_http;
+use crate::http::{push_metrics, serve_http};
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve_logs;
 use crate::node::{Node, NodeFacts, WorkerRecord};
@@ -212,6 +212,7 @@ impl Agent {
             let (folders, interval) = (self.config.data_dirs, self.config.data_scan);
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
+        tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
         if let Some(listener) = self.http {
             tasks.once("http", serve_http(listener, address.clone(), meters, end.clone()));
         }

@@ -37,6 +37,16 @@ pub async fn serve_http(listener: TcpListener, node: Address<Input>, meters: Act
     }
 }
 
+/// Sends what the page of metrics shows to the collector of this process, if it has one, until `end`.
+pub async fn push_metrics(node: Address<Input>, meters: ActorMeters, end: CancellationToken) {
+    let context = Context { node, meters };
+    let shown = || {
+        let context = context.clone();
+        async move { look(&context).await.ok().map(|view| page(&view, &context.meters)) }
+    };
+    tessera_otlp::push(shown, end).await;
+}
+
 async fn look(context: &Context) -> Result<View, (StatusCode, String)> {
     let asked = context.node.ask(Input::Look, Instant::now() + PATIENCE).await;
     asked.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))

@@ -35,6 +35,7 @@ mod retention;
 mod session;
 mod shell;
 pub mod supervisor;
+mod trace;
 pub mod worker;
 
 use tokio_util::sync::CancellationToken;

@@ -4,23 +4,22 @@
 //! what the leader should hear goes into a channel that is given up when it is full. So heartbeats are on time whatever
 //! else is slow.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use opentelemetry::trace::TraceContextExt;
 use tessera_actor::{Address, Mailbox, Reply, Supervisor};
 use tessera_api::v1 as wire;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing::Instrument;
 
 use crate::host::{Host, Line, Wanted};
 use crate::metrics::View;
 use crate::node::{Effect, Event, LaunchOrder, Node, WorkerRecord};
 use crate::session::Opened;
 use crate::supervisor::status::Status;
+use crate::trace;
 use crate::worker::{Term, WorkerId};
 
 /// Heartbeats before a leader has said how often it wants them.
@@ -99,6 +98,11 @@ impl<H: Host> Shell<H> {
     fn happen(&mut self, event: Event) -> Option<Duration> {
         if matches!(event, Event::SessionClosed) {
             self.session = None;
+        }
+        if let Event::WorkerStatus(status) = &event
+            && let Some(record) = self.node.worker(status.worker)
+        {
+            trace::changed(record, status, self.host.node_name());
         }
         let mut interval = None;
         for effect in self.node.on(self.host.now(), event) {
@@ -183,7 +187,6 @@ impl<H: Host> Shell<H> {
             epoch = fence.epoch.0,
             rank = worker.rank.0,
         );
-        follow_trace(&span, &order.order.traceparent);
         let (launched, end) = (self.host.launch(line, order).instrument(span), self.end.clone());
         self.tasks.critical("worker", async move {
             tokio::select! {
@@ -196,7 +199,7 @@ impl<H: Host> Shell<H> {
     /// Takes over a worker of an earlier agent; one that is over needs no task.
     pub fn adopt(&mut self, record: WorkerRecord) {
         if record.status.is_final() {
-            return;
+            return trace::found_ended(&record, self.host.node_name());
         }
         tracing::info!(worker = %record.status.worker, job = record.status.job, "adopting a worker");
         let line = self.line(record.status);
@@ -218,15 +221,6 @@ impl<H: Host> Shell<H> {
     fn forget(&mut self, worker: WorkerId, retention: Option<Duration>) {
         self.links.remove(&worker);
         self.tasks.once("forgetting", self.host.forget(worker, retention));
-    }
-}
-
-/// Makes a span part of the trace that began with the submission, where there is one.
-fn follow_trace(span: &Span, traceparent: &str) {
-    let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
-    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&carrier));
-    if parent.span().span_context().is_valid() && span.set_parent(parent).is_err() {
-        tracing::debug!(traceparent, "the trace of a submission cannot be followed");
     }
 }
 

@@ -1,30 +1,22 @@
 //! The trace context of one command, so that what it caused can be found in members, agents and the ledger.
 
-use opentelemetry::propagation::{Injector, TextMapPropagator};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tessera_otlp::traceparent;
 use uuid::Uuid;
 
-/// The W3C trace context to send: that of the current span when traces are collected, else a fresh one.
+/// The variable that names the trace which a command belongs to: workers have it, and so do steps of pipelines that are traced.
+const VARIABLE: &str = "TRACEPARENT";
+
+/// The W3C trace context to send: that of the environment, else a fresh one that asks members and agents to keep its spans.
 #[must_use]
 pub fn traceparent() -> String {
-    struct Slot(Option<String>);
-    impl Injector for Slot {
-        fn set(&mut self, key: &str, value: String) {
-            if key == "traceparent" {
-                self.0 = Some(value);
-            }
-        }
-    }
-    let mut slot = Slot(None);
-    TraceContextPropagator::new().inject_context(&tracing::Span::current().context(), &mut slot);
-    slot.0.unwrap_or_else(fresh)
+    let around = std::env::var(VARIABLE).ok().filter(|text| traceparent::parse(text).is_some());
+    around.unwrap_or_else(fresh)
 }
 
 fn fresh() -> String {
     let trace = Uuid::new_v4().simple();
     let (span, _) = Uuid::new_v4().as_u64_pair();
-    format!("00-{trace}-{:016x}-00", span | 1)
+    format!("00-{trace}-{:016x}-01", span | 1)
 }
 
 #[cfg(test)]
@@ -32,10 +24,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_without_a_collector_has_a_trace_of_its_own() {
-        let (first, second) = (traceparent(), traceparent());
+    fn each_command_has_a_trace_of_its_own_that_is_to_be_kept() {
+        let (first, second) = (fresh(), fresh());
         assert_ne!(first, second);
-        let lengths: Vec<usize> = first.split('-').map(str::len).collect();
-        assert_eq!(lengths, [2, 32, 16, 2]);
+        assert!(traceparent::parse(&first).expect("a context").is_sampled());
     }
 }

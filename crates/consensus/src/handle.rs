@@ -36,6 +36,8 @@ pub struct Applied<O> {
     pub index: LogIndex,
     /// Term of that entry.
     pub term: Term,
+    /// When it went into that entry; until then it waited for others to be on their way.
+    pub entered: Instant,
     /// What the machine answered.
     pub outcome: O,
 }

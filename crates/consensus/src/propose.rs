@@ -195,8 +195,9 @@ impl<M: Machine> Proposer<M> {
 
     async fn hand_in(&self, commands: Vec<Bytes>, answers: Answers<M::Outcome>, slot: OwnedSemaphorePermit) {
         let batch = Batch { time: self.shared.time.stamp(), commands };
+        let entered = Instant::now();
         let deliver = Deliver(Box::new(move |result| {
-            answer_all::<M::Outcome>(answers, result);
+            answer_all::<M::Outcome>(answers, entered, result);
             drop(slot);
         }));
         // An error means that the core has ended: it dropped the responder, and with it told every caller so.
@@ -208,14 +209,14 @@ impl<M: Machine> Proposer<M> {
 
 type Written = Result<ClientWriteResponse<TypeConfig>, ClientWriteError<TypeConfig>>;
 
-fn answer_all<O: Send + 'static>(answers: Answers<O>, written: Written) {
+fn answer_all<O: Send + 'static>(answers: Answers<O>, entered: Instant, written: Written) {
     let refusal = match written {
         Ok(response) => {
             let (term, index) = (term_of(&response.log_id), LogIndex(response.log_id.index));
             if let Some(outcomes) = response.data.into::<Vec<O>>() {
                 for (answer, outcome) in answers.into_iter().zip(outcomes) {
                     // A caller that has gone does not care.
-                    let _ = answer.send(Ok(Applied { index, term, outcome }));
+                    let _ = answer.send(Ok(Applied { index, term, entered, outcome }));
                 }
                 return;
             }

@@ -45,6 +45,7 @@ mod seats;
 pub mod services;
 pub mod session;
 pub mod telemetry;
+mod trace;
 mod upgrade;
 pub mod view;
 

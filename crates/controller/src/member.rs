@@ -169,6 +169,7 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
     let mut pages =
         http.map(|listener| tokio::spawn(http::serve(listener, shown.subscribe(), Arc::clone(&metrics), end.clone())));
 
+    let pushing = tokio::spawn(http::push(Arc::clone(&metrics), end.clone()));
     let outbound = Outbound::new(Arc::clone(&dialer));
     let environment = Environment { store: Arc::clone(&store), dialer, clock, seed };
     let named = match stored_identity(&config, &environment).await? {
@@ -191,6 +192,7 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
     if let Some(pages) = pages {
         drop(timeout(HANDOVER, pages).await);
     }
+    drop(timeout(HANDOVER, pushing).await);
     result
 }
 

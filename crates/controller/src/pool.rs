@@ -8,6 +8,7 @@ use tessera_actor::{Address, AskError, TellError};
 use tessera_consensus::{Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
+use tessera_otlp::Span;
 use tessera_placement::{CompactionOrder, Explanation, Preview, WaitCode};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::new_pool::NewPool;
 use crate::placement_actor::{self, CompactionProgress, Question};
 use crate::telemetry::Telemetry;
+use crate::trace;
 use crate::view::{LedgerView, NotReached};
 
 /// A command that was committed, applied and published on this member, or refused before it was because it needs a release level
@@ -159,7 +161,10 @@ impl PoolHandle {
             Ok(command) => Bytes::from(command),
             Err(refusal) => return Ok(Committed { revision: state.revision(), outcome: Outcome::Rejected(refusal) }),
         };
-        let applied = self.inner.consensus.propose(command, deadline).await?;
+        let span = Span::here("propose");
+        let applied = self.inner.consensus.propose(command, deadline).await;
+        trace::proposed(span, &applied);
+        let applied = applied?;
         tracing::debug!(
             index = applied.index.0,
             term = applied.term.0,

@@ -19,5 +19,5 @@ mod session;
 mod state;
 
 pub use event::{Effect, Event, LaunchOrder, PoolTerms};
-pub use record::{WorkerRecord, from_ref, policy_of};
+pub use record::{Stage, WorkerRecord, cause_of, from_ref, policy_of};
 pub use state::{Node, NodeFacts};

@@ -198,7 +198,9 @@ const fn phase_of(phase: Phase) -> wire::WorkerPhase {
     }
 }
 
-const fn cause_of(cause: Cause) -> wire::StopCause {
+/// The name of a cause as the wire writes it.
+#[must_use]
+pub const fn cause_of(cause: Cause) -> wire::StopCause {
     match cause {
         Cause::Exited => wire::StopCause::Exited,
         Cause::StartFailed => wire::StopCause::StartFailed,

@@ -117,6 +117,12 @@ impl Node {
         self.workers.values()
     }
 
+    /// One of them.
+    #[must_use]
+    pub fn worker(&self, worker: WorkerId) -> Option<&WorkerRecord> {
+        self.workers.get(&worker)
+    }
+
     /// The cards as declared.
     #[must_use]
     pub fn cards(&self) -> &[wire::CardDescription] {

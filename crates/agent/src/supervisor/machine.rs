@@ -167,7 +167,7 @@ impl Machine {
         match event {
             Event::Started(process) => self.started(now, process),
             Event::StartFailed(NoStart { cause, message }) => self.never_started(now, cause, message),
-            Event::Exited { exit, memory_killed } => self.exited(exit, memory_killed),
+            Event::Exited { exit, memory_killed } => self.exited(now, exit, memory_killed),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
                 // Not the job's fault, and nothing of it ran: another attempt follows.
@@ -251,6 +251,7 @@ impl Machine {
         self.status.cause = Some(cause);
         self.status.message = message.to_owned();
         self.status.phase = Phase::Stopping;
+        self.status.ending_unix_ms = Some(now.unix_ms);
         self.grace_ends_at = Some(now.boot.after(policy.grace));
         if policy.grace.is_zero() {
             let mut effects = vec![Effect::Publish];
@@ -276,8 +277,10 @@ impl Machine {
         vec![Effect::Kill, Effect::Probe]
     }
 
-    fn exited(&mut self, exit: Exit, memory_killed: bool) -> Vec<Effect> {
+    fn exited(&mut self, now: Now, exit: Exit, memory_killed: bool) -> Vec<Effect> {
         self.status.exit = Some(exit);
+        self.status.exited_unix_ms = Some(now.unix_ms);
+        self.status.ending_unix_ms.get_or_insert(now.unix_ms);
         if self.status.cause.is_none() {
             let cause = if memory_killed { Cause::OutOfMemory } else { Cause::Exited };
             self.status.cause = Some(cause);

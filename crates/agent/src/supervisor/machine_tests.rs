@@ -56,6 +56,25 @@ fn an_exit_is_over_once_nothing_is_left() {
 }
 
 #[test]
+fn it_is_kept_when_a_worker_began_to_end_and_when_its_program_was_over() {
+    let times = |machine: &Machine| {
+        let status = machine.status();
+        let times = [status.started_unix_ms, status.ending_unix_ms, status.exited_unix_ms, status.stopped_unix_ms];
+        times.map(|time| time.expect("it is kept") - 1_000_000)
+    };
+    let mut stopped = running(None, None);
+    stopped.on_request(at(5), stop_request(GRACE)).expect("obeyed");
+    stopped.on(at(8), Event::Exited { exit: Exit::Signal(15), memory_killed: false });
+    stopped.on(at(9), Event::Probed { empty: true });
+    assert_eq!(times(&stopped), [0, 5, 8, 9]);
+    let mut by_itself = running(None, None);
+    by_itself.on(at(3), Event::Exited { exit: Exit::Code(0), memory_killed: false });
+    by_itself.on(at(3), Event::Probed { empty: false });
+    by_itself.on(at(7), Event::Probed { empty: true });
+    assert_eq!(times(&by_itself), [0, 3, 3, 7]);
+}
+
+#[test]
 fn a_stop_that_comes_after_the_exit_does_not_change_what_ended_it() {
     let mut machine = running(Some(lease(100, 200)), None);
     machine.on(at(5), Event::Exited { exit: Exit::Code(0), memory_killed: false });

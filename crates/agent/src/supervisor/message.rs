@@ -24,6 +24,9 @@ pub struct Launch {
     pub worker: WorkerId,
     /// Its job, for people.
     pub job: u64,
+    /// When the agent began to start it, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub ordered_unix_ms: Option<u64>,
     /// Fence of the order.
     pub fence: Fence,
     /// Until when it may run; `None`: it may run on without (on_disconnect: keep).

@@ -129,6 +129,7 @@ impl Shell {
         status.supervisor = ProcessId::of(own);
         status.group = group.record().clone();
         status.lease = launch.lease;
+        status.ordered_unix_ms = launch.ordered_unix_ms;
         let namespace = if launch.contained { PidNamespace::create().map(Some) } else { Ok(None) };
         status.init = namespace.as_ref().ok().and_then(Option::as_ref).map(PidNamespace::init);
         let containment = Containment::new(group, status.init, own);

@@ -113,8 +113,17 @@ pub struct Status {
     pub within_grace: bool,
     /// One sentence for people.
     pub message: String,
-    /// When its process started, in milliseconds since the Unix epoch.
+    /// When its agent began to start it, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub ordered_unix_ms: Option<u64>,
+    /// When its process started.
     pub started_unix_ms: Option<u64>,
+    /// When it was told to stop or its first process ended by itself, whichever was first.
+    #[serde(default)]
+    pub ending_unix_ms: Option<u64>,
+    /// When its first process ended.
+    #[serde(default)]
+    pub exited_unix_ms: Option<u64>,
     /// When it was over.
     pub stopped_unix_ms: Option<u64>,
 }
@@ -138,7 +147,10 @@ impl Status {
             exit: None,
             within_grace: true,
             message: String::new(),
+            ordered_unix_ms: None,
             started_unix_ms: None,
+            ending_unix_ms: None,
+            exited_unix_ms: None,
             stopped_unix_ms: None,
         }
     }

@@ -7,6 +7,7 @@ use tessera_api::v1 as wire;
 
 use super::account::Account;
 use super::folder::WorkerFolder;
+use crate::trace::context_of_program;
 
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the worker's business.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
@@ -73,7 +74,7 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
         own.push(("MASTER_PORT", order.master_port.to_string()));
     }
     if !order.traceparent.is_empty() {
-        own.push(("TRACEPARENT", order.traceparent.clone()));
+        own.push(("TRACEPARENT", context_of_program(order)));
     }
     own
 }

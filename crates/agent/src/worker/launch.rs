@@ -124,15 +124,16 @@ impl Launcher {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the worker's folder, starts its supervisor, and makes the order durable meanwhile.
+    /// Writes the worker's folder, starts its supervisor, and makes the order durable meanwhile. `began`: since when, in
+    /// milliseconds since the Unix epoch.
     ///
     /// # Errors
     /// When something cannot be prepared; nothing of the worker runs then.
-    pub async fn prepare(&self, order: &LaunchOrder) -> Result<Prepared, LaunchError> {
+    pub async fn prepare(&self, order: &LaunchOrder, began: u64) -> Result<Prepared, LaunchError> {
         let folder = self.folders.of(order.worker);
         let (own, order, into) = (self.clone(), order.clone(), folder.clone());
         let start = move || {
-            own.write(&order, &into)?;
+            own.write(&order, &into, began)?;
             own.start_supervisor(&into)
         };
         let started = tokio::task::spawn_blocking(start).await;
@@ -193,7 +194,7 @@ impl Launcher {
         }
     }
 
-    fn write(&self, launch: &LaunchOrder, folder: &WorkerFolder) -> Result<(), LaunchError> {
+    fn write(&self, launch: &LaunchOrder, folder: &WorkerFolder, began: u64) -> Result<(), LaunchError> {
         let order = &launch.order;
         folder.create().map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => LaunchError::StartedBefore,
@@ -202,7 +203,7 @@ impl Launcher {
         let account = self.accounts.take(launch.worker, order.job_id, &order.submitter)?;
         let grant = self.grant(launch);
         let attach = self.devices().prepare(&grant)?;
-        let plan = self.plan(launch, folder, attach, account.clone())?;
+        let plan = self.plan(launch, folder, attach, account.clone(), began)?;
         let write = || -> io::Result<()> {
             folder.write_order(order)?;
             grant_file::store(&grant, folder)?;
@@ -257,6 +258,7 @@ impl Launcher {
         folder: &WorkerFolder,
         attach: Attach,
         account: Option<Account>,
+        began: u64,
     ) -> Result<Launch, LaunchError> {
         let order = &launch.order;
         let work = folder.work();
@@ -270,6 +272,7 @@ impl Launcher {
         Ok(Launch {
             worker: launch.worker,
             job: order.job_id,
+            ordered_unix_ms: Some(began),
             fence: launch.fence,
             lease: launch.lease,
             command,

@@ -42,7 +42,9 @@ pub struct Link {
 impl Link {
     /// Launches the worker and stays with it to its end.
     pub async fn launch(mut self, launcher: Launcher, order: LaunchOrder) {
-        match launcher.prepare(&order).await {
+        let began = unix_millis();
+        self.line.status.ordered_unix_ms = Some(began);
+        match launcher.prepare(&order, began).await {
             Ok(Prepared { child, stream }) => {
                 let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
                 self.follow_own(child, stream).await;

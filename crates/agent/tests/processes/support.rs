@@ -35,6 +35,7 @@ pub fn launch(script: &str) -> Launch {
     Launch {
         worker,
         job: 1,
+        ordered_unix_ms: None,
         fence: fence(1, 10),
         lease: None,
         command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),

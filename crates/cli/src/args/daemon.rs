@@ -23,9 +23,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// What a long-running process logs and where its traces go.
+/// What a long-running process logs, and where its spans and metrics go.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Logs and traces")]
+#[command(next_help_heading = "Logs, traces and metrics")]
 pub struct LogArgs {
     /// What is logged, such as `info` or `info,tessera_agent=debug`
     #[arg(long, value_name = "FILTER", env = "TESSERA_LOG")]
@@ -33,7 +33,7 @@ pub struct LogArgs {
     /// Shape of log lines
     #[arg(long, value_enum, env = "TESSERA_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Collector of traces (OTLP over gRPC), such as `http://127.0.0.1:4317`; traces are not sent when not given
+    /// Collector of traces and metrics (OTLP over gRPC), such as `http://127.0.0.1:4317`; nothing is sent when not given
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 }

@@ -21,15 +21,15 @@ use crate::failure::Failure;
 /// The [`Failure`] to be shown.
 pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
     let file: AgentFile = load(args.config.as_deref())?;
-    let traces = logging::start("tessera-agent", &args.logging, &file.log)?;
     let config = configured(&args, &file, source_towards)?;
+    let told = logging::start("tessera-agent", &config.node_name, &args.logging, &file.log)?;
     let token = shutdown::on_signals()?;
     if args.stop_with_stdin {
         shutdown::with_stdin(&token);
     }
     tracing::info!(node = config.node_name, data_dir = %config.data_dir.display(), "an agent starts");
     let ended = tessera_agent::run(config, token).await;
-    traces.finish().await;
+    told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)
 }

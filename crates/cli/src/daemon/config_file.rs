@@ -17,7 +17,7 @@ use crate::args::{LogFormat, RunAsWord};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// What is logged and where traces go; the same in both files.
+/// What is logged, and where spans and metrics go; the same in both files.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
@@ -25,7 +25,7 @@ pub struct LogSection {
     pub filter: Option<String>,
     /// `auto`, `text` or `json`.
     pub format: Option<LogFormat>,
-    /// Collector of traces (OTLP over gRPC).
+    /// Collector of traces and metrics (OTLP over gRPC).
     pub otlp_endpoint: Option<String>,
 }
 

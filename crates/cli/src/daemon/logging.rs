@@ -1,13 +1,8 @@
-//! Logs and traces of a process.
+//! What a process tells of itself: its log, and to a collector, where one is named, its spans and metrics.
 
 use std::io::{self, IsTerminal};
-use std::time::Duration;
 
-use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{SpanExporter, WithExportConfig};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use tessera_otlp::{Collector, Service};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
@@ -19,32 +14,27 @@ use crate::failure::Failure;
 
 /// What is logged when nothing is said.
 const DEFAULT_FILTER: &str = "info,openraft=warn";
-/// How long the last traces may take to be sent.
-const FLUSH: Duration = Duration::from_secs(3);
+/// The collector of this process; what is left for it is sent by [`Told::finish`].
+pub struct Told(Option<Collector>);
 
-/// The traces of this process; the last of them are sent by [`Traces::finish`].
-pub struct Traces(Option<SdkTracerProvider>);
-
-/// Begins to log, and to send traces when a collector is named. Must be called inside a runtime.
+/// Begins to log, and to send spans and metrics when a collector is named. Must be called inside a runtime. `instance`: what the
+/// collector is to call this process.
 ///
 /// # Errors
 /// A [`Failure`] for a filter or a collector that cannot be used.
-pub fn start(service: &'static str, args: &LogArgs, file: &LogSection) -> Result<Traces, Failure> {
+pub fn start(service: &'static str, instance: &str, args: &LogArgs, file: &LogSection) -> Result<Told, Failure> {
     let filter = args.log.as_deref().or(file.filter.as_deref()).unwrap_or(DEFAULT_FILTER);
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Failure::from_error(Exit::Usage, format!("the log filter `{filter}` cannot be used"), &error)
     })?;
     let format = args.log_format.or(file.format).unwrap_or_default();
-    let provider = match args.otlp_endpoint.as_deref().or(file.otlp_endpoint.as_deref()) {
-        Some(endpoint) => Some(collector(service, endpoint)?),
+    let started = tracing_subscriber::registry().with(lines(format)).with(filter).try_init();
+    started.map_err(|error| Failure::from_error(Exit::Failed, "logging cannot be started", &error))?;
+    let collector = match args.otlp_endpoint.as_deref().or(file.otlp_endpoint.as_deref()) {
+        Some(endpoint) => Some(collector(service, instance, endpoint)?),
         None => None,
     };
-    let traces =
-        provider.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("tessera")));
-    opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-    let started = tracing_subscriber::registry().with(lines(format)).with(traces).with(filter).try_init();
-    started.map_err(|error| Failure::from_error(Exit::Failed, "logging cannot be started", &error))?;
-    Ok(Traces(provider))
+    Ok(Told(collector))
 }
 
 /// Logs of a command of the client, as text on standard error.
@@ -68,21 +58,17 @@ fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     }
 }
 
-fn collector(service: &'static str, endpoint: &str) -> Result<SdkTracerProvider, Failure> {
-    let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build().map_err(|error| {
-        Failure::from_error(Exit::Usage, format!("the collector of traces {endpoint} cannot be used"), &error)
-    })?;
-    let resource = Resource::builder().with_service_name(service).build();
-    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+fn collector(service: &'static str, instance: &str, endpoint: &str) -> Result<Collector, Failure> {
+    let service = Service { name: service, instance: instance.to_owned(), version: env!("CARGO_PKG_VERSION") };
+    Collector::begin(endpoint, &service)
+        .map_err(|error| Failure::from_error(Exit::Usage, format!("the collector {endpoint} cannot be used"), &error))
 }
 
-impl Traces {
+impl Told {
     /// Sends what is left.
     pub async fn finish(self) {
-        let Some(provider) = self.0 else { return };
-        let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH)).await;
-        if let Ok(Err(error)) = ended {
-            tracing::warn!(%error, "the last traces were not sent");
+        if let Some(collector) = self.0 {
+            collector.finish().await;
         }
     }
 }

@@ -24,8 +24,8 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net
 /// The [`Failure`] to be shown.
 pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     let file: ServerFile = load(args.config.as_deref())?;
-    let traces = logging::start("tessera-server", &args.logging, &file.log)?;
     let config = configured(&args, &file)?;
+    let told = logging::start("tessera-server", &config.advertise, &args.logging, &file.log)?;
     let token = shutdown::on_signals()?;
     without_huge_pages();
     let config = with_files_for_connections(config);
@@ -37,7 +37,7 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     if let Err(error) = &ended {
         tracing::error!(error = crate::failure::chain(error), "the member ended");
     }
-    traces.finish().await;
+    told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)
 }

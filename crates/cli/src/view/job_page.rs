@@ -23,6 +23,7 @@ impl Detail for JobView {
         out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_deref())));
         out.line("ran", clock.between(self.started_at.as_deref(), self.ended_at.as_deref()));
         out.line("exit", exit_text(self.exit_code, self.signal));
+        out.line("trace", self.trace_id());
         for (key, value) in &self.labels {
             out.line("label", format!("{key}={value}"));
         }
@@ -43,6 +44,11 @@ impl Detail for JobView {
 }
 
 impl JobView {
+    /// The id under which collectors have its trace; empty when it has none.
+    fn trace_id(&self) -> &str {
+        self.traceparent.split('-').nth(1).unwrap_or_default()
+    }
+
     fn gang_text(&self) -> String {
         let (least, most) = (self.gang_min, self.gang);
         if least < most { format!("{least} to {most}") } else { most.to_string() }

@@ -1,6 +1,7 @@
 //! The outermost layer of the server: a span per call, in the trace of whoever called, and the meters of calls.
 //!
-//! Only methods of the API are observed; what members say to each other is too frequent and has meters of its own.
+//! Only methods of the API are observed; what members say to each other is too frequent and has meters of its own. Spans are made
+//! only where somebody collects them; the log has a span of its own, for those who look closely.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
-use opentelemetry::propagation::Extractor;
+use tessera_api::metadata::TRACEPARENT;
+use tessera_otlp::Span;
+use tessera_otlp::span::within;
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::body::Body;
 use tower::{Layer, Service};
-use tracing::{Instrument, Span};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing::Instrument;
 
 use super::meter::{CallMeters, MethodMeter};
 use super::methods::Methods;
@@ -72,12 +74,16 @@ where
         let (Some(method), Some(meter)) = (self.methods.get(path), self.meters.get(path)) else {
             return Box::pin(self.inner.call(request));
         };
-        let span = span_of(&method.service, &method.name, request.headers());
-        let open = OpenCall { meter: Arc::clone(meter), began: Instant::now(), ended: false };
-        let answer = span.in_scope(|| self.inner.call(request));
+        let caller = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let span = Span::of_call(path, caller);
+        let logged = tracing::debug_span!("rpc", service = method.service, method = method.name);
+        let mut open = OpenCall { meter: Arc::clone(meter), began: Instant::now(), span, ended: false };
+        let answer = {
+            let _current = open.span.as_ref().map(Span::enter);
+            logged.in_scope(|| self.inner.call(request))
+        };
         let observed = async move {
-            let mut open = open;
-            let response = match answer.await {
+            let response = match within(open.span.as_ref(), answer).await {
                 Ok(response) => response,
                 Err(error) => {
                     open.end(Code::Unknown);
@@ -91,37 +97,7 @@ where
             }
             Ok(Response::from_parts(parts, Body::new(ObservedBody { body, open })))
         };
-        Box::pin(observed.instrument(span))
-    }
-}
-
-/// The span of a call, a child of the caller's when the headers name one.
-fn span_of(service: &str, method: &str, headers: &HeaderMap) -> Span {
-    let span = tracing::info_span!(
-        "rpc",
-        otel.name = method,
-        otel.kind = "server",
-        rpc.system = "grpc",
-        rpc.service = service,
-        rpc.method = method,
-    );
-    if !span.is_disabled() && headers.contains_key("traceparent") {
-        let remote = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&Headers(headers)));
-        // Fails only when no exporter is installed: then there is no trace to join.
-        let _ = span.set_parent(remote);
-    }
-    span
-}
-
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(http::HeaderName::as_str).collect()
+        Box::pin(observed.instrument(logged))
     }
 }
 
@@ -130,10 +106,29 @@ fn code_in(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
 }
 
+/// A code as the semantic conventions write it, such as `NOT_FOUND`.
+fn name_of(code: Code) -> String {
+    let mut name = String::new();
+    for char in format!("{code:?}").chars() {
+        if char.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(char.to_ascii_uppercase());
+    }
+    name
+}
+
+/// Whether a code says that the server is at fault, by the semantic conventions for servers.
+const fn is_fault(code: Code) -> bool {
+    use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
+    matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
+}
+
 /// A call that goes on. Dropped before its end, it was cancelled.
 struct OpenCall {
     meter: Arc<MethodMeter>,
     began: Instant,
+    span: Option<Span>,
     ended: bool,
 }
 
@@ -144,6 +139,12 @@ impl OpenCall {
         }
         let duration: Duration = self.began.elapsed();
         self.meter.record(code, duration);
+        if let Some(span) = self.span.take() {
+            span.set("rpc.response.status_code", name_of(code));
+            if is_fault(code) {
+                span.fail(code.description());
+            }
+        }
         tracing::debug!(code = ?code, micros = duration.as_micros(), "call ended");
     }
 }
@@ -184,5 +185,16 @@ impl http_body::Body for ObservedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_named_as_the_conventions_want() {
+        assert_eq!([Code::Ok, Code::NotFound, Code::DataLoss].map(name_of), ["OK", "NOT_FOUND", "DATA_LOSS"]);
+        assert!(is_fault(Code::Internal) && !is_fault(Code::InvalidArgument));
     }
 }

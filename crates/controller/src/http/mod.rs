@@ -49,6 +49,12 @@ pub async fn serve(
     server.await
 }
 
+/// Sends what the page of metrics shows to the collector of this process, if it has one, until `shutdown`.
+pub async fn push(metrics: Arc<Metrics>, shutdown: CancellationToken) {
+    let page = || std::future::ready(metrics.encode().ok());
+    tessera_otlp::push(page, shutdown).await;
+}
+
 /// Whether calls should be sent to this member; the body says why not.
 async fn ready(State(pages): State<Pages>) -> (StatusCode, String) {
     let member = pages.member.borrow().clone();

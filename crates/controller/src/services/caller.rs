@@ -1,21 +1,15 @@
 //! What a call brings along beside its message: who calls, until when, and in which trace.
 
-use opentelemetry::propagation::Injector;
-use opentelemetry::trace::TraceContextExt;
 use tessera_api::metadata;
+use tessera_otlp::{span, traceparent};
 use tokio::time::Instant;
 use tonic::Request;
 use tonic::metadata::MetadataMap;
-use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::grpc::deadline::Deadline;
 
 /// The actor of a caller that does not say who it is.
 const ANONYMOUS: &str = "anonymous";
-
-/// Length of a `traceparent` of version 00.
-const TRACEPARENT_LENGTH: usize = 55;
 
 /// Who calls, until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,45 +37,20 @@ pub(crate) fn deadline_of<T>(request: &Request<T>) -> Instant {
     deadline.unwrap_or_else(|| Deadline::of(request.metadata().as_ref())).0
 }
 
-/// The W3C trace context that a job carries on: that of this member's span when traces are exported, else the caller's own.
+/// The W3C trace context in which a request was sent; empty when there is none.
 pub(crate) fn traceparent_of<T>(request: &Request<T>) -> String {
-    let own = || text_of(request.metadata(), metadata::TRACEPARENT).filter(|text| is_traceparent(text));
-    current_traceparent().unwrap_or_else(|| own().unwrap_or_default().to_owned())
+    let text = text_of(request.metadata(), metadata::TRACEPARENT).filter(|text| traceparent::parse(text).is_some());
+    text.unwrap_or_default().to_owned()
 }
 
-/// The trace context of the span that is open, when traces are exported.
-pub(crate) fn current_traceparent() -> Option<String> {
-    let context = Span::current().context();
-    if !context.span().span_context().is_valid() {
-        return None;
-    }
-    let mut carrier = Carrier(None);
-    opentelemetry::global::get_text_map_propagator(|propagator| propagator.inject_context(&context, &mut carrier));
-    carrier.0
+/// The trace context that what is done now for the caller of `request` belongs to: that of this member's span where spans
+/// are collected, else the caller's own.
+pub(crate) fn context_of<T>(request: &Request<T>) -> String {
+    span::current().unwrap_or_else(|| traceparent_of(request))
 }
 
 fn text_of<'a>(metadata: &'a MetadataMap, key: &str) -> Option<&'a str> {
     metadata.get(key)?.to_str().ok()
-}
-
-fn is_traceparent(text: &str) -> bool {
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.len() == TRACEPARENT_LENGTH
-        && text.bytes().enumerate().all(|(place, byte)| match place {
-            2 | 35 | 52 => byte == b'-',
-            _ => hex(byte),
-        })
-}
-
-/// Keeps the one header that is wanted.
-struct Carrier(Option<String>);
-
-impl Injector for Carrier {
-    fn set(&mut self, key: &str, value: String) {
-        if key == metadata::TRACEPARENT {
-            self.0 = Some(value);
-        }
-    }
 }
 
 #[cfg(test)]

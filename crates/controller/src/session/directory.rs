@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::pool::PoolHandle;
 use crate::session::concern::{Concern, Wake};
 use crate::session::events;
+use crate::trace;
 
 /// A session as others reach it.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl Directory {
     }
 }
 
-/// Reads what entries changed, wakes the sessions concerned, and counts, until the reign ends.
+/// Reads what entries changed, wakes the sessions concerned, counts, and tells traces, until the reign ends.
 pub(crate) async fn route(pool: PoolHandle, directory: Arc<Directory>, end: CancellationToken) {
     let mut changes = pool.view().changes();
     let mut known = changes.borrow_and_update().clone();
@@ -102,6 +103,7 @@ fn step(known: &State, state: &State, directory: &Directory, metrics: &Metrics) 
         for event in entry.events.iter() {
             concerned(known, state, event, &mut concerns);
             events::count(metrics, state, event);
+            trace::waited(state, entry, event);
         }
     }
     for (node, concern) in concerns {

@@ -7,12 +7,12 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use prost::Message;
 use tessera_api::{limits, metadata};
 use tessera_consensus::MemberId;
+use tessera_otlp::span;
 use tokio::time::timeout_at;
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::grpc::deadline::{Deadline, TIMEOUT_HEADER, timeout_value};
-use crate::services::caller::current_traceparent;
 use crate::services::refusal;
 
 /// The one call that does something else when it is carried a second time.
@@ -89,7 +89,7 @@ impl Envelope {
         headers.insert(metadata::FORWARDED_BY, HeaderValue::from(by.0));
         headers.insert(TIMEOUT_HEADER, timeout_value(self.deadline.left()));
         // What the leader does becomes part of what this member does for the caller.
-        if let Some(traceparent) = current_traceparent().and_then(|text| HeaderValue::try_from(text).ok()) {
+        if let Some(traceparent) = span::current().and_then(|text| HeaderValue::try_from(text).ok()) {
             headers.insert(metadata::TRACEPARENT, traceparent);
         }
         request

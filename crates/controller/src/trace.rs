@@ -1,0 +1,90 @@
+//! The spans of a job's trace that members tell: `submit`, with `propose` and `commit` in it, and `place`. Those of what happens on
+//! nodes are told by agents. docs/operations.md has all of them with what they say.
+
+use std::fmt::Display;
+
+use tessera_api::v1::SubmitJobResponse;
+use tessera_consensus::Applied;
+use tessera_ledger::{AllocationId, EntryEvents, Event, Job, JobState, LogTime, Outcome, Reason, State};
+use tessera_otlp::span::{ago, at_millis, is_collected};
+use tessera_otlp::{Draft, Span, SpanIdentity};
+use tonic::Status;
+
+/// Ends the span of a submission.
+pub(crate) fn submitted(span: Option<Span>, answer: &Result<SubmitJobResponse, Status>) {
+    let Some(span) = span else { return };
+    match answer {
+        Ok(answer) => span.set("tessera.job.id", number(answer.job_id)),
+        Err(refused) => span.fail(refused.message().to_owned()),
+    }
+}
+
+/// Ends the span of a proposal, and tells of the part of it during which its entry was on its way through the log.
+pub(crate) fn proposed<E: Display>(span: Option<Span>, applied: &Result<Applied<Outcome>, E>) {
+    let Some(span) = span else { return };
+    match applied {
+        Ok(applied) => {
+            let commit = span.draft("commit").since(ago(applied.entered.elapsed()));
+            let commit = commit.with("tessera.raft.index", number(applied.index.0));
+            commit.with("tessera.raft.term", number(applied.term.0)).until(ago(std::time::Duration::ZERO));
+            if let Outcome::Rejected(refusal) = &applied.outcome {
+                span.fail(refusal.to_string());
+            }
+        }
+        Err(error) => span.fail(error.to_string()),
+    }
+}
+
+/// Tells how long a job waited for its grant, when it is over: from when it began to wait to the entry that granted it, or
+/// that ended it.
+pub(crate) fn waited(state: &State, entry: &EntryEvents, event: &Event) {
+    if !is_collected() {
+        return;
+    }
+    let Event::Job { job, from: Some(from), to, reason, allocation } = event else { return };
+    let waits = matches!(from, JobState::Pending | JobState::Suspended);
+    let gives_up = *from == JobState::Pending && to.is_terminal();
+    let Some(job) = state.job(*job).filter(|_| waits && (*to == JobState::Starting || gives_up)) else { return };
+    let Some(place) = Draft::following("place", &job.traceparent) else { return };
+    let began = job.waiting_since().min(entry.time);
+    let place = describe(place, job, entry, reason).since(at(began));
+    let place = match allocation {
+        Some(allocation) => describe_grant(place, state, job, *allocation),
+        None => place,
+    };
+    place.failed(gives_up.then(|| reason.to_string())).until(at(entry.time));
+}
+
+fn describe(place: Draft, job: &Job, entry: &EntryEvents, reason: &Reason) -> Draft {
+    place
+        // A leader that tells it once more tells of the same span.
+        .known_as(SpanIdentity::of("place", &[job.id.0, entry.revision.0]))
+        .with("tessera.job.id", number(job.id.0))
+        .with("tessera.job.name", job.spec.name.clone())
+        .with("tessera.queue", job.spec.queue.clone())
+        .with("tessera.reason", reason.code())
+        .with("tessera.raft.index", number(entry.revision.0))
+}
+
+fn describe_grant(place: Draft, state: &State, job: &Job, id: AllocationId) -> Draft {
+    let place = place.with("tessera.allocation.id", number(id.0));
+    let attempt = job.history.iter().find(|attempt| attempt.allocation == id);
+    let nodes = attempt.into_iter().flat_map(|attempt| attempt.nodes.iter()).filter_map(|node| state.node(*node));
+    let nodes = nodes.map(|node| node.description.name.clone()).collect();
+    let workers = state.allocation(id).map(|allocation| allocation.workers.iter());
+    let blocks = workers
+        .map(|workers| workers.flat_map(|worker| &worker.slices).map(|slice| u64::from(slice.length.0)).sum::<u64>());
+    place
+        .with_some("tessera.job.attempt", attempt.map(|attempt| i64::from(attempt.number)))
+        .with_list("tessera.nodes", nodes)
+        .with_some("tessera.blocks", blocks.map(number))
+}
+
+fn at(time: LogTime) -> std::time::SystemTime {
+    at_millis(time.0)
+}
+
+/// Attributes have whole numbers with a sign.
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
