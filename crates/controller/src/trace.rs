@@ -1,5 +1,5 @@
 //! The spans of a job's trace that members tell: `submit`, with `propose` and `commit` in it, and `place`. Those of what happens on
-//! nodes are told by agents. docs/operations.md has all of them with what they say.
+//! nodes are told by agents. docs/traces.md has all of them with what they say.
 
 use std::fmt::Display;
 
