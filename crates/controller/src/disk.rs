@@ -56,6 +56,11 @@ impl DiskWatch {
         Self { reserve_bytes, room: Room::Ample, handed_over: false }
     }
 
+    /// Nobody took leadership over: it is tried again at the next look.
+    const fn not_handed_over(&mut self) {
+        self.handed_over = false;
+    }
+
     /// One look at the disk.
     fn on(&mut self, free_bytes: Option<u64>, leads: bool) -> Vec<Effect> {
         let Some(free_bytes) = free_bytes else { return Vec::new() };
@@ -112,6 +117,9 @@ pub(crate) async fn watch_room(
                 Effect::StepDown => {
                     let handed = consensus.transfer_leadership(None, Instant::now() + HANDOVER).await;
                     tracing::warn!(?handed, "leadership is handed over because the disk is nearly full");
+                    if handed.is_err() {
+                        state.not_handed_over();
+                    }
                 }
             }
         }
@@ -137,6 +145,8 @@ mod tests {
         let mut watch = DiskWatch::new(RESERVE);
         assert_eq!(watch.on(Some(900), true), []);
         assert_eq!(watch.on(Some(700), true), [Effect::Publish(short(700)), Effect::StepDown]);
+        watch.not_handed_over();
+        assert_eq!(watch.on(Some(700), true), [Effect::StepDown], "nobody took it over");
         assert_eq!(watch.on(Some(700), true), [], "leadership came back: the others have no more room");
         assert_eq!(
             watch.on(Some(850), true),

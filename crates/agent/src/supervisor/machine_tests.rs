@@ -250,10 +250,16 @@ fn a_worker_without_a_lease_does_not_get_one_by_renewal() {
 }
 
 #[test]
-fn no_lease_reaches_further_than_the_longest_one_from_now() {
-    let mut machine = running(Some(lease(1_000, 2_000)), None);
-    let far = lease(u64::MAX - 1, u64::MAX);
-    machine.on_request(at(500), Request::Renew { fence: fence(3, 10), lease: far }).expect("the right leader");
+fn no_lease_reaches_further_than_the_longest_one_from_now_and_its_grace_stays() {
+    let grace = 3_000;
     let longest = BootTime(500).after(LONGEST_LEASE);
-    assert_eq!(machine.status().lease, Some(Lease { stop_at: longest, kill_at: longest }));
+    let cut = Some(Lease { stop_at: longest.before(Duration::from_millis(grace)), kill_at: longest });
+    let mut machine = running(Some(lease(1_000, 2_000)), None);
+    let far = lease(u64::MAX - grace, u64::MAX);
+    machine.on_request(at(500), Request::Renew { fence: fence(3, 10), lease: far }).expect("the right leader");
+    assert_eq!(machine.status().lease, cut);
+
+    let mut first = self::machine(Some(far), None);
+    assert_eq!(first.on_request(at(500), Request::Begin), Ok(vec![Effect::Start]));
+    assert_eq!(first.status().lease, cut, "the lease that it was launched with too");
 }
