@@ -16,6 +16,9 @@ use crate::metrics::Metrics;
 /// How often the file system is asked.
 const PERIOD: Duration = Duration::from_secs(2);
 
+/// Looks after which leadership that came back is handed over again: the others may have had no more room, or only no time.
+const REST: u32 = 5;
+
 /// How long handing leadership over may take.
 const HANDOVER: Duration = Duration::from_secs(5);
 
@@ -47,18 +50,18 @@ enum Effect {
 struct DiskWatch {
     reserve_bytes: u64,
     room: Room,
-    /// Leadership was handed over once since the room became short. If it comes back, the others are no better.
-    handed_over: bool,
+    /// Looks until leadership is handed over again.
+    rest: u32,
 }
 
 impl DiskWatch {
     const fn new(reserve_bytes: u64) -> Self {
-        Self { reserve_bytes, room: Room::Ample, handed_over: false }
+        Self { reserve_bytes, room: Room::Ample, rest: 0 }
     }
 
     /// Nobody took leadership over: it is tried again at the next look.
     const fn not_handed_over(&mut self) {
-        self.handed_over = false;
+        self.rest = 0;
     }
 
     /// One look at the disk.
@@ -77,12 +80,12 @@ impl DiskWatch {
             effects.push(Effect::Publish(self.room));
         }
         match self.room {
-            Room::Ample => self.handed_over = false,
-            Room::Short { .. } if leads && !self.handed_over => {
-                self.handed_over = true;
+            Room::Ample => self.rest = 0,
+            Room::Short { .. } if leads && self.rest == 0 => {
+                self.rest = REST;
                 effects.push(Effect::StepDown);
             }
-            Room::Short { .. } => {}
+            Room::Short { .. } => self.rest = self.rest.saturating_sub(1),
         }
         effects
     }
@@ -141,13 +144,16 @@ mod tests {
     }
 
     #[test]
-    fn a_short_disk_is_told_once_and_leadership_handed_over_once() {
+    fn a_short_disk_is_told_once_and_leadership_is_handed_over_until_somebody_keeps_it() {
         let mut watch = DiskWatch::new(RESERVE);
         assert_eq!(watch.on(Some(900), true), []);
         assert_eq!(watch.on(Some(700), true), [Effect::Publish(short(700)), Effect::StepDown]);
         watch.not_handed_over();
         assert_eq!(watch.on(Some(700), true), [Effect::StepDown], "nobody took it over");
-        assert_eq!(watch.on(Some(700), true), [], "leadership came back: the others have no more room");
+        for _ in 0..REST {
+            assert_eq!(watch.on(Some(700), true), [], "leadership came back: the others may have no more room");
+        }
+        assert_eq!(watch.on(Some(700), true), [Effect::StepDown], "or had no time");
         assert_eq!(
             watch.on(Some(850), true),
             [Effect::Publish(short(850))],
