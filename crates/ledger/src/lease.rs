@@ -102,13 +102,6 @@ impl LeaseCeiling {
         Self { regrant_after: timings.regrant_after, changed_at: Revision(0) }
     }
 
-    /// Silence after which a node is out of order, at timings that are in force: while nodes may still keep to earlier ones, that
-    /// of the longest lease.
-    #[must_use]
-    pub fn silence(&self, timings: &LeaseTimings) -> Duration {
-        if self.regrant_after > timings.regrant_after { self.regrant_after } else { timings.stop_after }
-    }
-
     /// The ceiling once the timings are changed at an entry. `granted` tells whether any lease can have been granted before.
     #[must_use]
     pub fn after_change(self, to: &LeaseTimings, at: Revision, granted: bool) -> Self {

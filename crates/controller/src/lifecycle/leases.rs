@@ -63,6 +63,13 @@ fn full_time(state: &State) -> Duration {
     state.lease_ceiling().regrant_after
 }
 
+/// Silence after which a node is out of order: while nodes may still keep to longer timings of before, that of the longest lease.
+pub(crate) fn silence(state: &State) -> Duration {
+    let timings = state.config().leases;
+    let longest = full_time(state);
+    if longest > timings.regrant_after { longest } else { timings.stop_after }
+}
+
 impl Leases {
     /// The table of a leader that won at `began`, when the ledger was at `state`.
     pub fn new(began: Instant, state: &State) -> Self {

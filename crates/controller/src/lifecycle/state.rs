@@ -11,7 +11,7 @@ use tessera_ledger::{
 use tokio::time::Instant;
 
 use super::NAME;
-use super::leases::Leases;
+use super::leases::{Leases, silence};
 use super::loss::{self, Finding};
 use crate::config::{MassLoss, Timings};
 use crate::pool::{Committed, ProposeError};
@@ -137,9 +137,8 @@ impl Lifecycle {
         log_now: LogTime,
         effects: &mut Vec<Effect>,
     ) {
-        let silence = state.lease_ceiling().silence(&state.config().leases);
         let Finding { silent, suspected, condemned } =
-            loss::look(state, leases, now, log_now, silence, &self.mass_loss);
+            loss::look(state, leases, now, log_now, silence(state), &self.mass_loss);
         if suspected && !self.suspected {
             tracing::error!(
                 silent,
@@ -232,7 +231,7 @@ impl Lifecycle {
     fn is_there(&self, state: &State, leases: &Leases, target: AllocationId) -> bool {
         let silent = |node: NodeId| {
             let heard = leases.last_heard(node);
-            let silent_after = state.lease_ceiling().silence(&state.config().leases);
+            let silent_after = silence(state);
             self.looked_at.is_some_and(|now| now.saturating_duration_since(heard) > silent_after)
         };
         let healthy =
