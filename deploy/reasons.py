@@ -3,6 +3,7 @@
 With --check nothing is written; the exit code says whether the document is current.
 """
 
+import itertools
 import pathlib
 import re
 import sys
@@ -29,12 +30,13 @@ def variants(path, enum):
     """Variants of a Rust enum with their comments, and the codes that its `code` method gives them."""
     text = (ROOT / path).read_text(encoding="utf-8")
     body = re.search(rf"pub enum {enum} {{\n(.*?)\n}}", text, re.S).group(1)
-    comments, comment = {}, None
+    comments, comment = {}, []
     for line in body.splitlines():
-        if line.startswith("    /// "):
-            comment = comment or line[8:]
+        if line.startswith("    ///"):
+            comment.append(line[8:])
         elif variant := re.match(r"    ([A-Z]\w*)", line):
-            comments[variant.group(1)], comment = comment, None
+            # The first paragraph; what follows it is for whoever reads the source.
+            comments[variant.group(1)], comment = " ".join(itertools.takewhile(bool, comment)), []
     for name, code in re.findall(r"Self::(\w+)(?: \{ \.\. \}|\(_\))? => \"([A-Z_]+)\"", text):
         yield code, comments[name]
 
