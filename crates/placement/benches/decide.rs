@@ -1,6 +1,6 @@
-//! How fast placement decides, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with 80,000 cards (and one like `openb`), with
-//! 100,000 jobs waiting. Figures "per item" are decisions; applying the plans is not measured here, taking over what they touched
-//! (`refresh`) is, where the name says so.
+//! How fast placement decides, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with 80,000
+//! cards (and one like `openb`), with 100,000 jobs waiting. Figures "per item" are decisions; applying the plans is not
+//! measured here, taking over what they touched (`refresh`) is, where the name says so.
 //!
 //! `cargo bench -p tessera-placement --bench decide`
 
@@ -89,8 +89,8 @@ fn decide_on_an_empty_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A full pool with 100,000 jobs waiting: two thousand grants end, what that touched is taken over, and the room is granted anew. An
-/// item is one job that ended and was taken over.
+/// A full pool with 100,000 jobs waiting: two thousand grants end, what that touched is taken over, and the room is
+/// granted anew. An item is one job that ended and was taken over.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn refresh_and_decide_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, pool, grants) = saturated(size);
@@ -106,8 +106,9 @@ fn refresh_and_decide_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A pool like `openb`'s is filled by one job after the other until 130 % of its cards were asked for; what does not fit leaves again. Per
-/// job, both what the ledger says of it (`refresh`) and the decision are measured; what the ledger itself does is not.
+/// A pool like `openb`'s is filled by one job after the other until 130 % of its cards were asked for; what does not
+/// fit leaves again. Per job, both what the ledger says of it (`refresh`) and the decision are measured; what the
+/// ledger itself does is not.
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn saturate_openb_job_by_job(bencher: Bencher) {
     bencher.bench_local(|| {
@@ -137,7 +138,8 @@ fn saturate_openb_job_by_job(bencher: Bencher) {
     });
 }
 
-/// Prints what [`saturate_openb_job_by_job`] has measured: times of refresh and decision together, and of refresh alone.
+/// Prints what [`saturate_openb_job_by_job`] has measured: times of refresh and decision together, and of
+/// refresh alone.
 fn report(times: &mut [(Duration, Duration)]) {
     let (all, refresh) =
         times.iter().fold((Duration::ZERO, Duration::ZERO), |sum, time| (sum.0 + time.0, sum.1 + time.1));
@@ -170,7 +172,8 @@ fn unpriced(size: (u32, u32)) -> (Cluster, Pool) {
     (cluster, pool)
 }
 
-/// A hundred decisions on pools of different sizes that have made their prices and have decided on every request before.
+/// A hundred decisions on pools of different sizes that have made their prices and have decided on every
+/// request before.
 #[divan::bench(args = GROWTH, sample_count = 20, sample_size = 1)]
 fn growth(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool) = unpriced(size);
@@ -183,8 +186,8 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A full pool with 100,000 jobs waiting, and a large one of another queue for which cards are kept: some jobs end, what that touched is taken
-/// over, and the room is granted anew beside what is kept. An item is one job that ended.
+/// A full pool with 100,000 jobs waiting, and a large one of another queue for which cards are kept: some jobs end,
+/// what that touched is taken over, and the room is granted anew beside what is kept. An item is one job that ended.
 #[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
 fn refresh_and_decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, grants) = saturated(size);
@@ -233,7 +236,8 @@ fn gang_of_512(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// Decisions on jobs with wishes in a pool of 10,000 nodes that has taken 20,000 jobs: one job after the other, out of a hundred.
+/// Decisions on jobs with wishes in a pool of 10,000 nodes that has taken 20,000 jobs: one job after the other, out of
+/// a hundred.
 #[divan::bench(args = ["preferred", "data", "avoid", "together", "spread", "packing"], sample_count = 10, sample_size = 1)]
 fn wishes(bencher: Bencher, wish: &str) {
     let (mut cluster, _) = waiting_cluster(SIZES[1]);
@@ -314,7 +318,8 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
         .bench_local_values(|mut pool| (pool.explain(&cluster.state, &job, cluster.state.time()), pool));
 }
 
-/// Which moves would make room on a full pool for a job that needs a whole large card, when all of a thousandth of the jobs has ended.
+/// Which moves would make room on a full pool for a job that needs a whole large card, when all of a thousandth of the
+/// jobs has ended.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn make_room_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, grants) = saturated(size);

@@ -1,4 +1,5 @@
-//! Nodes that are only thought of: what a user does not say of them is taken from a node of the pool that has such cards.
+//! Nodes that are only thought of: what a user does not say of them is taken from a node of the pool that has
+//! such cards.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,8 @@ pub(crate) struct Thought {
     host: Option<HostCapacity>,
 }
 
-/// The node that added ones are like: the one that was named, else of those with cards of the same models the one that has most nearly
-/// as many of them, and of these the first.
+/// The node that added ones are like: the one that was named, else of those with cards of the same models the one that
+/// has most nearly as many of them, and of these the first.
 pub(crate) fn like(state: &State, added: &AddedNodes) -> Option<NodeId> {
     let wanted = by_model(added.cards.iter());
     let common = |node: NodeId| {
@@ -30,7 +31,8 @@ pub(crate) fn like(state: &State, added: &AddedNodes) -> Option<NodeId> {
 }
 
 impl AddedNodes {
-    /// What is neither said of the hosts nor known of those like them, where the other half of it is said: by its name in the API.
+    /// What is neither said of the hosts nor known of those like them, where the other half of it is said: by its name
+    /// in the API.
     #[must_use]
     pub fn unknown_of_host(&self, state: &State) -> Option<&'static str> {
         let known = like(state, self).and_then(|id| state.node(id)).is_some_and(|node| node.description.host.is_some());

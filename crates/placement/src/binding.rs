@@ -1,5 +1,5 @@
-//! Which cards are kept from a job, asked outside of a round of decisions: the reservations that the last round left, as far as the
-//! next one would hold the job to them.
+//! Which cards are kept from a job, asked outside of a round of decisions: the reservations that the last round left,
+//! as far as the next one would hold the job to them.
 
 use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{JobSpec, LogTime, State};

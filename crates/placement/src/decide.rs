@@ -1,4 +1,5 @@
-//! One decision: the lines of waiting jobs are gone through once, whoever's turn it is, and everything that can start is granted (P5).
+//! One decision: the lines of waiting jobs are gone through once, whoever's turn it is, and everything that can start
+//! is granted (P5).
 
 use std::sync::Arc;
 
@@ -30,9 +31,9 @@ struct Round<'a> {
 }
 
 impl Pool {
-    /// Decides what to do at `now`, the time that the plan will be written with or a little before. Costs as much as there are
-    /// grants, jobs to be tried and queues, not as much as there are cards or jobs. The plan's effect is counted in until
-    /// the next decision; by then the ledger must have answered, or the plan is taken as dropped.
+    /// Decides what to do at `now`, the time that the plan will be written with or a little before. Costs as much as
+    /// there are grants, jobs to be tried and queues, not as much as there are cards or jobs. The plan's effect is
+    /// counted in until the next decision; by then the ledger must have answered, or the plan is taken as dropped.
     pub fn decide(&mut self, state: &State, now: LogTime, limits: &Limits) -> Decision {
         let now = now.max(state.time());
         self.settle(state, now);
@@ -96,8 +97,8 @@ impl Pool {
         round.order.set(line, of_line.first_ready().into_iter().chain(blocked).min().and_then(first), turn);
     }
 
-    /// Asks jobs to leave nodes that are drained. What they give back counts for all that comes later in the plan, as the ledger counts:
-    /// their queues have less on loan, and may recall more.
+    /// Asks jobs to leave nodes that are drained. What they give back counts for all that comes later in the plan, as
+    /// the ledger counts: their queues have less on loan, and may recall more.
     fn evict(&mut self, round: &mut Round<'_>) {
         let state = round.state;
         let mut givers = Vec::new();
@@ -158,7 +159,8 @@ impl Pool {
         }
     }
 
-    /// Looks for jobs that may be made to give way for the first job of a shape, which lacks room on cards or in its queue.
+    /// Looks for jobs that may be made to give way for the first job of a shape, which lacks room on cards or in
+    /// its queue.
     fn preempt_for(&mut self, round: &mut Round<'_>, job: JobId, id: ShapeId, in_queue: bool, missing: u32) {
         let Some(shape) = self.line.shapes.get(id) else { return };
         if round.searches == 0 {
@@ -217,8 +219,8 @@ impl Pool {
     }
 }
 
-/// Places as many virtual cards of a gang as fit and its queue takes, at least the least number. `Ok(None)`: that fits, but the queue does
-/// not take it.
+/// Places as many virtual cards of a gang as fit and its queue takes, at least the least number. `Ok(None)`: that fits,
+/// but the queue does not take it.
 pub(crate) fn place_admitted(
     index: &mut Index,
     demand: &Demand,
@@ -237,9 +239,9 @@ pub(crate) fn place_admitted(
     placed
 }
 
-/// The same request for fewer kinds of cards: those of which its queue could take the least that it would be granted. On some it counts
-/// for more, because it takes them whole or because they have more to spare than the precision asked for. `None`: that leaves
-/// nothing, or everything.
+/// The same request for fewer kinds of cards: those of which its queue could take the least that it would be granted.
+/// On some it counts for more, because it takes them whole or because they have more to spare than the precision asked
+/// for. `None`: that leaves nothing, or everything.
 fn affordable(demand: &Demand, queues: &Queues, queue: &str, block_size: MilliTflops) -> Option<Demand> {
     let is_affordable = |offer: &Offer| queues.admit(queue, demand.least_of(offer.need, block_size), &[]).is_ok();
     let count = demand.offers.iter().filter(|offer| is_affordable(offer)).count();

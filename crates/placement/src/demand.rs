@@ -1,4 +1,5 @@
-//! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left to do.
+//! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left
+//! to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,7 +84,8 @@ pub(crate) struct Demand {
     pub(crate) offers: Vec<Offer>,
     /// Where it would rather be, and must not be.
     pub(crate) wishes: Arc<Wishes>,
-    /// The only nodes that are considered; `None`: all. Such a demand is placed node by node: searches by column do not know it.
+    /// The only nodes that are considered; `None`: all. Such a demand is placed node by node: searches by column do not
+    /// know it.
     pub(crate) within: Option<Arc<BTreeSet<NodeId>>>,
     /// What tells it apart where single virtual cards are placed.
     pub(crate) column: Arc<ColumnKey>,
@@ -131,8 +133,8 @@ impl Demand {
         demand
     }
 
-    /// The same with something else about it. What is told apart where single virtual cards are placed follows, so that no two different
-    /// requests ever share a column.
+    /// The same with something else about it. What is told apart where single virtual cards are placed follows, so that
+    /// no two different requests ever share a column.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
         let mut changed = self.clone();
         change(&mut changed);

@@ -10,9 +10,9 @@ use crate::price::stock::{self, Stock};
 /// Requests that are looked at: so many of those seen most often.
 const REQUESTS: usize = 64;
 
-/// What is free, and how much of it an average request of the observed mix cannot use where it is: free room on cards that the request
-/// does not take or does not fit, or whose host has too little left for it. In pools of more than two thousand nodes every
-/// n-th node is looked at, and the figures are of those.
+/// What is free, and how much of it an average request of the observed mix cannot use where it is: free room on cards
+/// that the request does not take or does not fit, or whose host has too little left for it. In pools of more than two
+/// thousand nodes every n-th node is looked at, and the figures are of those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
     /// Free blocks.
@@ -43,7 +43,8 @@ impl Room {
 }
 
 impl Pool {
-    /// How much of what is free the observed mix of requests cannot use (architecture section 7: compute and memory together).
+    /// How much of what is free the observed mix of requests cannot use (architecture section 7: compute and
+    /// memory together).
     pub fn fragmentation(&mut self, state: &State) -> Fragmentation {
         self.mix.compile(&self.index.classes, state.config());
         let mut mix: Vec<(&Demand, u64)> = self.mix.demands().collect();

@@ -1,5 +1,5 @@
-//! Why a job waits, as far as that has to do with queues and with other jobs: its queue's maximum and guarantee, whose turn it is, and
-//! those that would give way but are left in peace for now.
+//! Why a job waits, as far as that has to do with queues and with other jobs: its queue's maximum and guarantee, whose
+//! turn it is, and those that would give way but are left in peace for now.
 
 use tessera_ledger::{LogTime, QueueAmount, State};
 
@@ -43,8 +43,8 @@ impl Pool {
         )
     }
 
-    /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being behind it;
-    /// `None`: nothing but the lack of room.
+    /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being
+    /// behind it; `None`: nothing but the lack of room.
     pub(crate) fn held_back(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
         self.protected(state, job, now)
             .or_else(|| self.beyond_guarantee(state, job, now))
@@ -66,7 +66,8 @@ impl Pool {
         Some(explain_protected(now, until))
     }
 
-    /// The queue, or one above it, is guaranteed something, others hold loans, and the job would start if it were not on loan itself.
+    /// The queue, or one above it, is guaranteed something, others hold loans, and the job would start if it were not
+    /// on loan itself.
     fn beyond_guarantee(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
         let least = job.amount;
         let exceeded: Vec<Exceeded> = self.queues.exceeded(&job.spec.queue, least).collect();
@@ -95,8 +96,8 @@ impl Pool {
         )
     }
 
-    /// Another queue has a job waiting that its queue admits and that takes some of the same cards, and its turn is before this
-    /// one's: what becomes free goes there first.
+    /// Another queue has a job waiting that its queue admits and that takes some of the same cards, and its turn is
+    /// before this one's: what becomes free goes there first.
     fn others_turn(&self, state: &State, queue: &str, demand: &Demand) -> Option<Explanation> {
         let block_size = state.config().block_size;
         let least = demand.least(block_size);

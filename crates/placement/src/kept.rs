@@ -1,15 +1,16 @@
-//! Cards kept free during a round of decisions, for a few jobs that have waited long enough for capacity: the first of their queues, or next
-//! to those that may wait for ever.
+//! Cards kept free during a round of decisions, for a few jobs that have waited long enough for capacity: the first of
+//! their queues, or next to those that may wait for ever.
 //!
-//! A reservation comes into force when the order of jobs passes its holder, and then holds for all jobs behind it. A job behind it may
-//! use the cards all the same if by its time limit it is over before everything that holds them now: it delays nobody.
+//! A reservation comes into force when the order of jobs passes its holder, and then holds for all jobs behind it. A
+//! job behind it may use the cards all the same if by its time limit it is over before everything that holds them now:
+//! it delays nobody.
 //!
-//! Queues take turns, and whoever comes first takes its pick of the cards to keep; a large job could miss some in every round. So whoever has waited
-//! longest of all, and very long, does not wait for its turn: its reservation is in force from the start of the round, for all but those
-//! of other queues who have a guarantee to recall.
+//! Queues take turns, and whoever comes first takes its pick of the cards to keep; a large job could miss some in every
+//! round. So whoever has waited longest of all, and very long, does not wait for its turn: its reservation is in force
+//! from the start of the round, for all but those of other queues who have a guarantee to recall.
 //!
-//! Whoever has waited very long for jobs without a time limit may wait for ever. It does not stand for those behind it: room is kept for the next
-//! one as well, for as many as there may be reservations.
+//! Whoever has waited very long for jobs without a time limit may wait for ever. It does not stand for those behind it:
+//! room is kept for the next one as well, for as many as there may be reservations.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ use crate::line::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
 use crate::pool::Pool;
 use crate::reserve::{self, Kept};
 
-/// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's turn it is.
+/// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's
+/// turn it is.
 const VERY_LONG: u32 = 8;
 /// How many jobs of a queue that could never be held are passed over in search of one to keep cards for.
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
@@ -64,7 +66,8 @@ pub(crate) struct Applicant {
 }
 
 impl Reservation {
-    /// Whether it keeps its cards from a job, once it is in force for that one. Whoever is over before they are free delays nobody.
+    /// Whether it keeps its cards from a job, once it is in force for that one. Whoever is over before they are free
+    /// delays nobody.
     pub(crate) fn binds(&self, job: &Applicant) -> bool {
         let in_time = job.over_by.is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
         let recalls = self.out_of_turn && job.line != Some(self.line) && job.recalls;
@@ -77,8 +80,9 @@ impl Reservation {
         Some(waits.max(self.kept.endless_since))
     }
 
-    /// Whether nothing is kept for those behind the holder in its queue. Jobs without a time limit for which the holder waits may never end: once
-    /// they have had time enough it must not stand for all others. Before, every further reservation would cost all others more.
+    /// Whether nothing is kept for those behind the holder in its queue. Jobs without a time limit for which the holder
+    /// waits may never end: once they have had time enough it must not stand for all others. Before, every further
+    /// reservation would cost all others more.
     fn is_enough(&self, state: &State, now: LogTime, limits: &Limits) -> bool {
         self.stuck_since(state).is_none_or(|since| now.since(since) <= limits.stuck_after)
     }
@@ -108,8 +112,9 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// The next job of a queue that waits for something, behind those that were passed. Where there are guarantees, all are passed,
-    /// each at its turn, because those behind it come after it; else only as long as cards may be kept for one.
+    /// The next job of a queue that waits for something, behind those that were passed. Where there are guarantees,
+    /// all are passed, each at its turn, because those behind it come after it; else only as long as cards may be kept
+    /// for one.
     pub(crate) fn next_blocked(&self, pool: &Pool, line: LineId) -> Option<(WaitingKey, ShapeId)> {
         let search = self.searches.get(&line).copied().unwrap_or_default();
         let line = pool.line.shapes.line(line);
@@ -175,7 +180,8 @@ impl Pool {
                 self.line.shapes.preemptible_appeared(standing, &self.queues);
             }
         }
-        // Their cards may have been kept for others until now. They are hidden before those are released, and so do not wake them.
+        // Their cards may have been kept for others until now. They are hidden before those are released, and so do not
+        // wake them.
         firsts.iter().filter(|first| !before.contains(first)).for_each(|first| self.line.shapes.try_again(first.shape));
         keeping.before = before;
         firsts.into_iter().for_each(|first| self.put_in_force(&mut keeping, first, now));
@@ -203,8 +209,9 @@ impl Pool {
         })
     }
 
-    /// When the next of the first jobs that wait for capacity will have waited so long that cards are kept for it, or that it does not wait
-    /// for its turn any more, or does not stand for its queue. By that others may be told to wait, or not to any more, though nothing else happens.
+    /// When the next of the first jobs that wait for capacity will have waited so long that cards are kept for it, or
+    /// that it does not wait for its turn any more, or does not stand for its queue. By that others may be told to
+    /// wait, or not to any more, though nothing else happens.
     pub(crate) fn next_out_of_patience(&self, state: &State, now: LogTime, limits: &Limits) -> Option<LogTime> {
         if limits.reservations == 0 {
             return None;
@@ -221,8 +228,8 @@ impl Pool {
         patience.chain(stuck).filter(|at| *at > now).min()
     }
 
-    /// What to keep for those who have waited longest of those that could ever be held: for the first, and as long as that one waits for jobs
-    /// without a time limit for the next as well.
+    /// What to keep for those who have waited longest of those that could ever be held: for the first, and as long as
+    /// that one waits for jobs without a time limit for the next as well.
     fn keep_for_oldest(
         &mut self,
         keeping: &mut Keeping,
@@ -258,10 +265,12 @@ impl Pool {
         Some(Reservation { holder, shape, line, kept, out_of_turn: false })
     }
 
-    /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards are kept for it from now on.
+    /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards
+    /// are kept for it from now on.
     pub(crate) fn pass(&mut self, keeping: &mut Keeping, line: LineId, state: &State, now: LogTime, limits: &Limits) {
         let Some((holder, id)) = keeping.next_blocked(self, line) else { return };
-        // What those before this one do not keep any more may be enough for it: it is tried before anything is kept for it.
+        // What those before this one do not keep any more may be enough for it: it is tried before anything is kept
+        // for it.
         if self.release(keeping, |old| old.line == line && old.holder < holder) {
             return;
         }
@@ -334,7 +343,8 @@ impl Pool {
         keeping.in_force.push((fresh, true));
     }
 
-    /// What these have kept since the round before, and do not any more, may be used. Answers whether that was anything.
+    /// What these have kept since the round before, and do not any more, may be used. Answers whether that
+    /// was anything.
     pub(crate) fn release(&mut self, keeping: &mut Keeping, is_over: impl Fn(&Reservation) -> bool) -> bool {
         let over: Vec<Reservation> = keeping.before.extract_if(.., |old| is_over(old)).collect();
         over.iter().for_each(|old| self.wake_for_kept(&old.kept, &Kept::default(), None));
@@ -355,7 +365,8 @@ impl Pool {
         let Some(shape) = self.line.shapes.get(id) else { return };
         let recalls = self.queues.may_recall(&shape.key.queue);
         let job = Applicant { shape: Some(id), line: Some(shape.line), over_by: over_by(&shape.key, now), recalls };
-        // Who has a reservation is not hindered by later ones: they may keep more of a host than is free beside the first now.
+        // Who has a reservation is not hindered by later ones: they may keep more of a host than is free beside the
+        // first now.
         let own = keeping.in_force.iter().position(|(reservation, _)| reservation.shape == id).unwrap_or(usize::MAX);
         for (number, (reservation, hidden)) in keeping.in_force.iter_mut().enumerate() {
             reservation.kept.change(&mut self.index, hidden, number < own && reservation.binds(&job));

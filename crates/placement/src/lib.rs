@@ -1,33 +1,39 @@
 //! Placement: where jobs go, who is preempted for whom, what is kept free, and why a job waits.
 //!
-//! Everything here is pure: a view of the ledger in, a [`Plan`](tessera_ledger::Plan) and reasons out. No clock is read, nothing is drawn
-//! at random, nothing is iterated in the order of a hash: equal states give equal plans.
+//! Everything here is pure: a view of the ledger in, a [`Plan`](tessera_ledger::Plan) and reasons out. No clock is
+//! read, nothing is drawn at random, nothing is iterated in the order of a hash: equal states give equal plans.
 //!
-//! * [`Pool`] is an index of the ledger's state, kept current by what each applied entry touched ([`Pool::refresh`]). Decisions look at
-//!   what changed; none looks at the whole pool, except the first of its kind after prices were made anew.
-//! * [`Pool::decide`] goes through the lines of waiting jobs once, whoever's turn it is, and grants what fits, where it costs least
-//!   of what the room could have been used for (`price`; docs/decisions/0007-placement-score.md): on one card, over the cards of
-//!   a node or over nodes (P1, P9), gangs whole and close together (docs/decisions/0011-racks.md), within the maxima of queues and what
-//!   hosts have left, with renumbering where it makes room (P7, P10). Turns follow from guarantees and fair share, lower priorities of the same queue give way, loans are
-//!   recalled (P5d, law L4), and cards are kept free for first jobs of queues that wait too long.
+//! * [`Pool`] is an index of the ledger's state, kept current by what each applied entry touched ([`Pool::refresh`]).
+//!   Decisions look at what changed; none looks at the whole pool, except the first of its kind after prices were
+//!   made anew.
+//! * [`Pool::decide`] goes through the lines of waiting jobs once, whoever's turn it is, and grants what fits, where it
+//!   costs least of what the room could have been used for (`price`; docs/decisions/0007-placement-score.md): on one
+//!   card, over the cards of a node or over nodes (P1, P9), gangs whole and close together
+//!   (docs/decisions/0011-racks.md), within the maxima of queues and what hosts have left, with renumbering where it
+//!   makes room (P7, P10). Turns follow from guarantees and fair share, lower priorities of the same queue give way,
+//!   loans are recalled (P5d, law L4), and cards are kept free for first jobs of queues that wait too long.
 //! * [`Pool::explain`] and [`Pool::preview`] answer *why* and *what if* with the same code that decides.
-//! * [`Pool::make_room`] finds few moves after which a job fits, [`Pool::fragmentation`] says how much of what is free the observed mix
-//!   of requests cannot use.
+//! * [`Pool::make_room`] finds few moves after which a job fits, [`Pool::fragmentation`] says how much of what is free
+//!   the observed mix of requests cannot use.
 //! * [`check`] validates any plan against the state, independently of the code that made it.
 //!
 //! What it does not do:
 //!
-//! * It does not try every division. A gang is placed class by class and rack by rack, then node by node, then card by card. Whether one whose
-//!   virtual cards may spread over cards or nodes fits at all, one fixed way of dividing it says (`fit::seats`), which is taken where no
-//!   better place is found. So one may wait although some other division would fit.
-//! * It does not search for the cheapest preemption of all: a bounded number of cards is compared, and of gangs that spread, or whose
-//!   wishes must be met, victims are given up in order and then spared. Cheap, but not always cheapest.
+//! * It does not try every division. A gang is placed class by class and rack by rack, then node by node, then card by
+//!   card. Whether one whose virtual cards may spread over cards or nodes fits at all, one fixed way of dividing it
+//!   says (`fit::seats`), which is taken where no better place is found. So one may wait although some other division
+//!   would fit.
+//! * It does not search for the cheapest preemption of all: a bounded number of cards is compared, and of gangs
+//!   that spread, or whose wishes must be met, victims are given up in order and then spared. Cheap, but not
+//!   always cheapest.
 //! * It knows no distance above the rack: other levels are labels, by the wishes `together` and `spread`.
-//! * It keeps room for a few jobs at once, not for all that wait ([`Limits::reservations`]), and does not know when jobs without a time
-//!   limit end: whoever needs what such a job holds may wait for ever.
-//! * A decision never moves a job that runs: [`compact`], [`move_job`] and [`Pool::make_room`] plan moves for whoever asks for them.
+//! * It keeps room for a few jobs at once, not for all that wait ([`Limits::reservations`]), and does not know when
+//!   jobs without a time limit end: whoever needs what such a job holds may wait for ever.
+//! * A decision never moves a job that runs: [`compact`], [`move_job`] and [`Pool::make_room`] plan moves for whoever
+//!   asks for them.
 //!
-//! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `price` and `index::worth` (what a place costs), `line` (who is tried), `preempt` and `reserve`.
+//! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `price` and `index::worth` (what a place costs),
+//! `line` (who is tried), `preempt` and `reserve`.
 
 mod added;
 mod binding;

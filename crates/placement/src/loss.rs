@@ -37,8 +37,9 @@ impl Loss {
     }
 }
 
-/// The work that is gone when a run that began at `started` is stopped at `now`. No agent of this release dumps images of processes, so
-/// that a job in mode `transparent` is counted to lose as much as one that starts again from the beginning.
+/// The work that is gone when a run that began at `started` is stopped at `now`. No agent of this release dumps
+/// images of processes, so that a job in mode `transparent` is counted to lose as much as one that starts again from
+/// the beginning.
 pub(crate) fn work_lost(mode: CheckpointMode, started: Option<LogTime>, now: LogTime) -> Duration {
     match mode {
         CheckpointMode::Cooperative => Duration::ZERO,

@@ -1,9 +1,10 @@
 //! Making room: few moves of running jobs after which a job fits that does not fit now.
 //!
-//! Room for one more job is often there, but divided: cards with room on a node whose host is used up, hosts with room beside full
-//! cards, halves of cards on several nodes. A few moves put it together. Nodes are looked at where so few moves would be enough by the
-//! numbers; the cheapest ways are tried out on the index, and every trial is undone. Whoever is moved goes where it costs least of what the
-//! room could have been used for, as if it were placed for the first time.
+//! Room for one more job is often there, but divided: cards with room on a node whose host is used up, hosts with room
+//! beside full cards, halves of cards on several nodes. A few moves put it together. Nodes are looked at where so few
+//! moves would be enough by the numbers; the cheapest ways are tried out on the index, and every trial is undone.
+//! Whoever is moved goes where it costs least of what the room could have been used for, as if it were placed for the
+//! first time.
 
 use std::collections::BTreeSet;
 
@@ -22,9 +23,10 @@ use crate::why::fits;
 const TRIED: usize = 48;
 
 impl Pool {
-    /// Looks for moves of running jobs, within what the order allows, after which `job`, which waits and does not fit, would fit. They are
-    /// made one after the other. Moves that lose no work go before those that do, then fewer before more, then those that lose less
-    /// and are of jobs that hold less. Answers `None` when it finds none; leaves everything as it was.
+    /// Looks for moves of running jobs, within what the order allows, after which `job`, which waits and does not fit,
+    /// would fit. They are made one after the other. Moves that lose no work go before those that do, then fewer before
+    /// more, then those that lose less and are of jobs that hold less. Answers `None` when it finds none; leaves
+    /// everything as it was.
     pub fn make_room(
         &mut self,
         state: &State,
@@ -69,7 +71,8 @@ impl Pool {
         self.queues.admit(&job.spec.queue, amount, &[]).is_ok() && !fits(&mut self.index, &least)
     }
 
-    /// Room for each virtual card for which there is none beside the others, one after the other; what was found stays taken.
+    /// Room for each virtual card for which there is none beside the others, one after the other; what was found
+    /// stays taken.
     fn room_for_gang(
         &mut self,
         state: &State,
@@ -129,7 +132,8 @@ impl Pool {
         None
     }
 
-    /// Moves these away and places the virtual card. They leave the node; if that cannot be, only the cards that they are on.
+    /// Moves these away and places the virtual card. They leave the node; if that cannot be, only the cards that they
+    /// are on.
     fn try_out(
         &mut self,
         state: &State,
@@ -152,8 +156,8 @@ impl Pool {
         })
     }
 
-    /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are given back, as the
-    /// ledger does it.
+    /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are
+    /// given back, as the ledger does it.
     fn move_away(&mut self, state: &State, movers: &[Mover], closed: BTreeSet<CardId>) -> Option<Vec<PlannedMove>> {
         let shown = |card: &CardId| self.index.card(*card).is_some_and(|card| !card.hidden);
         let closed: Vec<CardId> = closed.into_iter().filter(shown).collect();

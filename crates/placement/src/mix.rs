@@ -1,5 +1,5 @@
-//! The mix: which requests the pool sees, and how often each. It follows from the jobs in the ledger, whatever has become of them, and
-//! from a past that was told ([`crate::Pool::observe`]).
+//! The mix: which requests the pool sees, and how often each. It follows from the jobs in the ledger, whatever has
+//! become of them, and from a past that was told ([`crate::Pool::observe`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -103,8 +103,8 @@ impl Mix {
         self.counted
     }
 
-    /// Compiles the requests seen most often, as far as they are not compiled against the present classes. When the pool's settings
-    /// change, all are forgotten.
+    /// Compiles the requests seen most often, as far as they are not compiled against the present classes. When the
+    /// pool's settings change, all are forgotten.
     pub(crate) fn compile(&mut self, classes: &Classes, config: &PoolConfig) {
         let mut weights: Vec<u64> = self.seen.values().map(Seen::weight).collect();
         // Of those that are seen as often as the last one that is compiled, the first are.

@@ -120,8 +120,8 @@ pub(crate) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, de
     nearest(index, demand).into_iter().filter_map(of_node).collect()
 }
 
-/// The nodes that a virtual card would fit if everything left them, in order of registration; where there are many, those on which least
-/// is missing.
+/// The nodes that a virtual card would fit if everything left them, in order of registration; where there are many,
+/// those on which least is missing.
 fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     let accepted = index.nodes().filter(|(_, node)| {
         let accepted = node.node.as_ref().is_some_and(|node| demand.accepts(node) && demand.workers_on(node) > 0);
@@ -173,8 +173,8 @@ impl Way {
         (sum(|mover| mover.loss.tflops_seconds()), sum(|mover| mover.blocks), self.node)
     }
 
-    /// The cheapest way on a node with one mover, with two, or with three and up to `most`. With `losing_work` one of those that need
-    /// it.
+    /// The cheapest way on a node with one mover, with two, or with three and up to `most`. With `losing_work` one of
+    /// those that need it.
     pub(crate) fn cheapest(
         index: &Index,
         of_node: &Movers,
@@ -209,8 +209,8 @@ fn cheapest_pair<'a>(allowed: &[&'a Mover], enough: impl Fn(&[&Mover]) -> bool) 
     pairs.filter(|pair| enough(pair)).min_by_key(cost).map(Vec::from)
 }
 
-/// Few movers that are enough together: on one card or on the whole node, whoever costs least first until it is enough, without those that
-/// turn out not to be needed.
+/// Few movers that are enough together: on one card or on the whole node, whoever costs least first until it is enough,
+/// without those that turn out not to be needed.
 fn fewest<'a>(
     node: &NodeEntry,
     allowed: &[&'a Mover],

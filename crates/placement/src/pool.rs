@@ -1,4 +1,5 @@
-//! The pool as the placement actor knows it: built once from the ledger and then kept current by what each applied entry touched.
+//! The pool as the placement actor knows it: built once from the ledger and then kept current by what each applied
+//! entry touched.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use crate::work::Work;
 
 /// An incremental index of the pool and of the line of waiting jobs.
 ///
-/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came about, as long as
-/// they judge room by the same prices. Those are made from the state too, but only now and then: a new leader makes them at once.
+/// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came
+/// about, as long as they judge room by the same prices. Those are made from the state too, but only now and then: a
+/// new leader makes them at once.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     pub(crate) index: Index,
@@ -147,8 +149,9 @@ impl Pool {
         Work { costs_computed, nodes_looked_at, uses_recounted: self.queues.uses_recounted(), ..self.work }
     }
 
-    /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties between equally good
-    /// places and nothing else. It is not replicated: pools that were told differently may decide differently.
+    /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties
+    /// between equally good places and nothing else. It is not replicated: pools that were told differently may
+    /// decide differently.
     pub fn set_load(&mut self, load: impl IntoIterator<Item = (NodeId, Percent)>) {
         self.index.surroundings.set_load(load.into_iter().collect());
     }

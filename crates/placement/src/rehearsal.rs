@@ -1,5 +1,6 @@
-//! A rehearsal: what would happen, played through on a copy of the ledger with the code that decides and the code that applies. Its agents
-//! obey at once: what is told to stop has stopped, what is granted runs. Nothing of it reaches the pool.
+//! A rehearsal: what would happen, played through on a copy of the ledger with the code that decides and the code
+//! that applies. Its agents obey at once: what is told to stop has stopped, what is granted runs. Nothing of it
+//! reaches the pool.
 
 use tessera_ledger::{
     Allocation, AllocationPhase, Command, EntryPosition, JobId, LogTime, MovePhase, NodeId, Observation, Outcome, Plan,
@@ -38,7 +39,8 @@ impl Rehearsal {
         Self { now: now.max(state.time()), revision: state.revision().0, pool, state }
     }
 
-    /// Lets what is under way in the pool come to its end: who was told to stop has stopped, who was granted blocks runs.
+    /// Lets what is under way in the pool come to its end: who was told to stop has stopped, who was granted
+    /// blocks runs.
     pub(crate) fn catch_up(&mut self) {
         let jobs: Vec<JobId> = self.state.allocations().map(|allocation| allocation.job).collect();
         for job in jobs {

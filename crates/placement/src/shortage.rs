@@ -1,4 +1,5 @@
-//! What is short when a job does not fit: compute, memory or room in one place, and the smallest change that would start it.
+//! What is short when a job does not fit: compute, memory or room in one place, and the smallest change that would
+//! start it.
 
 use tessera_ledger::{BlockCount, MilliTflops, Span};
 
@@ -126,7 +127,8 @@ fn supply(index: &Index, demand: &Demand) -> Supply {
     supply
 }
 
-/// The most compute per virtual card with which the gang would fit, in whole blocks of the class that gives the finest steps.
+/// The most compute per virtual card with which the gang would fit, in whole blocks of the class that gives the
+/// finest steps.
 fn largest_that_fits(index: &mut Index, demand: &Demand) -> Option<u64> {
     let step = demand.offers.iter().map(|offer| offer.compute_of(BlockCount(1).0)).filter(|step| *step > 0).min()?;
     let (mut fitting, mut failing) = (0u64, demand.compute / step);

@@ -1,12 +1,13 @@
-//! The tariff: when prices are made anew. Between two times they stay, so that a decision costs no more than looking them up.
+//! The tariff: when prices are made anew. Between two times they stay, so that a decision costs no more than looking
+//! them up.
 
 use tessera_ledger::{JobSpec, State};
 
 use crate::pool::Pool;
 use crate::price::solve;
 
-/// Prices are made anew when as many virtual cards were placed or freed as this part of the cards that were free when they were
-/// made: the less there is left, the sooner it is different from what the prices were made for.
+/// Prices are made anew when as many virtual cards were placed or freed as this part of the cards that were free when
+/// they were made: the less there is left, the sooner it is different from what the prices were made for.
 const TURNOVER: usize = 4;
 
 /// But at most for so small a part of all cards as free.
@@ -77,14 +78,14 @@ impl Pool {
         self.tariff = Tariff { made: Some(made), changes: 0 };
     }
 
-    /// Forgets the prices of room: the next decision makes them anew, as it does by itself when enough has changed. Two pools of equal
-    /// states that were told the same past decide alike after this.
+    /// Forgets the prices of room: the next decision makes them anew, as it does by itself when enough has changed. Two
+    /// pools of equal states that were told the same past decide alike after this.
     pub fn forget_prices(&mut self) {
         self.tariff.made = None;
     }
 
-    /// Counts `weight` requests like `spec` as seen in the past, beside the jobs in the ledger: where the mix of requests is known
-    /// before the first ones arrive, room is kept for them from the start.
+    /// Counts `weight` requests like `spec` as seen in the past, beside the jobs in the ledger: where the mix of
+    /// requests is known before the first ones arrive, room is kept for them from the start.
     pub fn observe(&mut self, spec: &JobSpec, weight: u64) {
         self.mix.tell(spec, weight);
     }

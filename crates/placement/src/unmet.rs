@@ -41,8 +41,8 @@ pub(crate) fn explain(index: &mut Index, demand: &Demand) -> Option<Explanation>
     both.then(|| Explanation::new(WaitCode::Affinity, text).changed_by("leave out affinity.together or affinity.avoid"))
 }
 
-/// Whether a job can never start in this pool because its workers must be together: no value of the label has room for all of them even if
-/// all other work ended, but the pool has.
+/// Whether a job can never start in this pool because its workers must be together: no value of the label has room for
+/// all of them even if all other work ended, but the pool has.
 pub(crate) fn is_never_together(index: &Index, state: &State, demand: &Demand) -> bool {
     let anywhere = || Demand { wishes: Arc::new(demand.wishes.without_together()), ..demand.clone() };
     !demand.wishes.together().is_empty()

@@ -1,5 +1,5 @@
-//! What a decision would do for one job if it came to it now. Nothing is changed: who explains, who previews and who asks what another
-//! state of the queues would do all ask here.
+//! What a decision would do for one job if it came to it now. Nothing is changed: who explains, who previews and who
+//! asks what another state of the queues would do all ask here.
 
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ impl Pool {
         }
     }
 
-    /// Where a job would start if others gave way, as the queues let them, or would if they were as `other`; and when that may be tried
-    /// again. Nobody gives way for more virtual cards than it needs.
+    /// Where a job would start if others gave way, as the queues let them, or would if they were as `other`; and when
+    /// that may be tried again. Nobody gives way for more virtual cards than it needs.
     pub(crate) fn try_preempting(
         &mut self,
         state: &State,

@@ -58,7 +58,8 @@ impl Victims {
         self.known.get(&id)
     }
 
-    /// The grants of a queue whose effective priority is below `priority`: lowest first, and among equals the youngest first.
+    /// The grants of a queue whose effective priority is below `priority`: lowest first, and among equals the
+    /// youngest first.
     pub(crate) fn below<'a>(&'a self, queue: &str, priority: u32) -> impl Iterator<Item = AllocationId> + use<'a> {
         let of_queue = self.by_queue.get(queue).into_iter();
         of_queue.flat_map(move |set| set.range(..(priority, Reverse(AllocationId(u64::MAX))))).map(|(_, id)| id.0)

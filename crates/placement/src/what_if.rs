@@ -1,5 +1,6 @@
-//! What would become of the pool if an operator changed it: a change is made on a copy of the ledger, everything that follows from it is
-//! played through, and the end is compared with what would have happened without the change. Nothing is written.
+//! What would become of the pool if an operator changed it: a change is made on a copy of the ledger, everything that
+//! follows from it is played through, and the end is compared with what would have happened without the change. Nothing
+//! is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +82,8 @@ pub struct WhatIf {
     pub after: BTreeMap<CardKind, Capacity>,
     /// The node that hosts, labels and links of added ones were taken from.
     pub like: Option<NodeId>,
-    /// Jobs that run and would be suspended by the change: they leave their nodes or give way, and go on elsewhere or wait.
+    /// Jobs that run and would be suspended by the change: they leave their nodes or give way, and go on elsewhere
+    /// or wait.
     pub displaced: Vec<Moved>,
     /// Jobs that wait and would start because of the change.
     pub started: Vec<Moved>,

@@ -1,5 +1,5 @@
-//! When a job may start: the pool is played forward on a copy of the ledger, running jobs end at their time limits in order, and what
-//! fits is granted each time by the code that decides. An estimate says what it rests on.
+//! When a job may start: the pool is played forward on a copy of the ledger, running jobs end at their time limits in
+//! order, and what fits is granted each time by the code that decides. An estimate says what it rests on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,7 +72,8 @@ pub enum Unknown {
     TooFar,
 }
 
-/// Estimates when a job starts; jobs without a time limit are taken to run for ever, or for `assumed_limit` from their start.
+/// Estimates when a job starts; jobs without a time limit are taken to run for ever, or for `assumed_limit` from
+/// their start.
 #[must_use]
 pub fn when(state: &State, now: LogTime, whom: &Whom, assumed_limit: Option<Duration>) -> Estimate {
     let mut rests_on = Assumptions { assumed_limit, ..Assumptions::default() };

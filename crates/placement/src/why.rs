@@ -44,7 +44,8 @@ pub enum WaitCode {
     HostShort,
     /// Enough is free in all, but not together in the way that it asks for.
     Fragmented,
-    /// It would fit, but not where its affinity allows it: not now, or, where the sentence says that waiting does not help, never in this pool.
+    /// It would fit, but not where its affinity allows it: not now, or, where the sentence says that waiting does not
+    /// help, never in this pool.
     Affinity,
     /// It would fit, but the cards are kept for a job before it in line.
     ReservedForEarlier,
@@ -52,9 +53,11 @@ pub enum WaitCode {
     BeyondGuarantee,
     /// Too little is free, and what becomes free goes first to a queue that has borrowed less for its weight.
     FairShareTurn,
-    /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they asked to.
+    /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they
+    /// asked to.
     VictimsProtected,
-    /// It found no room when it was tried last, though enough is free in all; said by lists only, `tessera job why` knows more.
+    /// It found no room when it was tried last, though enough is free in all; said by lists only, `tessera job why`
+    /// knows more.
     NoRoom,
     /// It fits, or would once others give way to it; the next decision starts it.
     Ready,
@@ -127,7 +130,8 @@ impl Explanation {
 }
 
 impl Pool {
-    /// Says why a job waits at `now`, as far as the last decision knows what is kept for whom. Tries on the index and leaves it as it was.
+    /// Says why a job waits at `now`, as far as the last decision knows what is kept for whom. Tries on the index and
+    /// leaves it as it was.
     pub fn explain(&mut self, state: &State, job: &Job, now: LogTime) -> Explanation {
         let now = now.max(state.time());
         if let Some(explanation) = standing(state, job, now) {
@@ -197,8 +201,8 @@ impl Pool {
         unmet::is_never_together(&self.index, state, &demand.of_gang(demand.gang_min))
     }
 
-    /// Names the job for which cards are kept that would be enough: the first one without whose reservation it would start; if only all of
-    /// them together matter, the first.
+    /// Names the job for which cards are kept that would be enough: the first one without whose reservation it would
+    /// start; if only all of them together matter, the first.
     fn kept_for_another(
         &mut self,
         state: &State,

@@ -1,5 +1,5 @@
-//! Affinity and packing: each wish decides a placement, none keeps a job from starting that could start without it unless it must
-//! be met, and plan and check agree (`World::place` demands it of every plan).
+//! Affinity and packing: each wish decides a placement, none keeps a job from starting that could start without it
+//! unless it must be met, and plan and check agree (`World::place` demands it of every plan).
 
 mod world;
 
@@ -357,7 +357,8 @@ fn wish() -> impl Strategy<Value = Affinity> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// What only prefers never keeps a job from starting that starts without it; and every plan passes the check and the ledger.
+    /// What only prefers never keeps a job from starting that starts without it; and every plan passes the check and
+    /// the ledger.
     #[test]
     fn soft_wishes_never_break_feasibility(
         busy in prop::collection::vec(1u64..10, 0..8),

@@ -1,4 +1,5 @@
-//! The independent check: it sees what is wrong with a plan, and it agrees with the ledger about plans that were tampered with.
+//! The independent check: it sees what is wrong with a plan, and it agrees with the ledger about plans that were
+//! tampered with.
 
 mod world;
 

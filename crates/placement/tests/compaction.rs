@@ -60,8 +60,8 @@ impl World {
     }
 }
 
-/// P10: app1 [1-3], app2 [4-6], app3 [7-8] on ten blocks; app1 ends and app4 asks for four. Compaction puts app2 on [1-3] and app3
-/// on [4-5], so that app4 gets [6-9] and block 10 stays free.
+/// P10: app1 [1-3], app2 [4-6], app3 [7-8] on ten blocks; app1 ends and app4 asks for four. Compaction puts app2 on
+/// [1-3] and app3 on [4-5], so that app4 gets [6-9] and block 10 stays free.
 #[test]
 fn the_patents_example_by_renumbering_alone() {
     let mut world = World::default();
@@ -101,7 +101,8 @@ fn a_move_lets_a_waiting_job_start() {
     assert_eq!(world.job_state(waiting), JobState::Starting);
 }
 
-/// A job that runs on the only card of another kind could go to a processor, but then the largest job that fits the processors would not.
+/// A job that runs on the only card of another kind could go to a processor, but then the largest job that fits the
+/// processors would not.
 #[test]
 fn a_move_to_another_kind_of_card_would_take_from_what_fits_there() {
     let mut world = World::default();
@@ -116,8 +117,8 @@ fn a_move_to_another_kind_of_card_would_take_from_what_fits_there() {
     assert!(plan.moves.is_empty(), "30 TFLOPS of processors are free as long as {runs} stays: {plan:#?}");
 }
 
-/// Two jobs would have to leave a card, one after the other, and their queue could take only the first of them twice while it moves: then
-/// that one stays as well.
+/// Two jobs would have to leave a card, one after the other, and their queue could take only the first of them twice
+/// while it moves: then that one stays as well.
 #[test]
 fn who_makes_room_together_moves_together_or_not_at_all() {
     let mut world = World::default();
@@ -282,8 +283,8 @@ fn gangs_move_whole_and_labels_hold() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(96)))]
 
-    /// On any pool: a plan ends, is the same for equal states, is accepted step by step by `check` and the ledger with every law
-    /// holding, stays within its budget, and never makes the largest request that fits smaller.
+    /// On any pool: a plan ends, is the same for equal states, is accepted step by step by `check` and the ledger with
+    /// every law holding, stays within its budget, and never makes the largest request that fits smaller.
     #[test]
     fn a_plan_does_what_it_says_and_no_harm(
         nodes in nodes(),

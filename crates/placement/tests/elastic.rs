@@ -1,5 +1,5 @@
-//! Gangs that may start with fewer virtual cards: as many as fit now, all or nothing at the least number; and jobs that are left
-//! running as long as they asked to.
+//! Gangs that may start with fewer virtual cards: as many as fit now, all or nothing at the least number; and jobs that
+//! are left running as long as they asked to.
 
 mod world;
 

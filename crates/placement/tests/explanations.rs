@@ -1,4 +1,5 @@
-//! Golden explanations: one binding constraint, its numbers, and the smallest change that would start the job; and dry runs.
+//! Golden explanations: one binding constraint, its numbers, and the smallest change that would start the job; and
+//! dry runs.
 
 mod world;
 

@@ -1,5 +1,5 @@
-//! Where a job goes: one test for each rule by which virtual cards and gangs are fitted into a pool, through the public commands of the
-//! ledger.
+//! Where a job goes: one test for each rule by which virtual cards and gangs are fitted into a pool, through the public
+//! commands of the ledger.
 
 mod world;
 
@@ -197,8 +197,8 @@ fn a_virtual_card_of_whole_cards_mixes_kinds() {
     assert_eq!(world.slices(mixed).len(), 2);
 }
 
-/// A card with a lost slice in its middle cannot be renumbered, so that a share of it may take several of its few slices. Once the lost one is
-/// found again nothing more is free of it, but more fits.
+/// A card with a lost slice in its middle cannot be renumbered, so that a share of it may take several of its few
+/// slices. Once the lost one is found again nothing more is free of it, but more fits.
 #[test]
 fn what_waits_for_a_card_to_be_renumbered_is_tried_when_it_can_be() {
     let mut world = World::default();

@@ -95,7 +95,8 @@ fn added_cards_start_what_waits_for_them_and_nothing_else() {
     assert!(none.started.is_empty() && none.displaced.is_empty());
 }
 
-/// A node of four linked cards in a zone of its own, on a host of eight processors; and one like it without anything of that.
+/// A node of four linked cards in a zone of its own, on a host of eight processors; and one like it without anything
+/// of that.
 fn two_kinds_of_nodes() -> (World, NodeId, NodeId) {
     let mut world = World::default();
     let bare = world.node("bare", cards(&[(CardKind::Gpu, 10, 100)]));
@@ -258,7 +259,8 @@ proptest! {
         }
         let node = world.state.nodes().map(|node| node.id).nth(which % nodes.len()).unwrap();
         let cards = vec![card(0, CardKind::Gpu, 20, 1000)];
-        // Not fewer may wait with more room: it may let a large job start that takes what several small ones would have had.
+        // Not fewer may wait with more room: it may let a large job start that takes what several small ones would
+        // have had.
         let add = Change::Add(AddedNodes { cards, nodes: 2, ..AddedNodes::default() });
         for change in [Change::Drain([node].into()), add] {
             prop_assert_eq!(think(&world, &change), think(&world, &change));

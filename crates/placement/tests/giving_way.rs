@@ -1,5 +1,5 @@
-//! Who waits and who gives way: queues at their maximum, preemption, patience, nodes that are drained and backoffs, through the public
-//! commands of the ledger.
+//! Who waits and who gives way: queues at their maximum, preemption, patience, nodes that are drained and backoffs,
+//! through the public commands of the ledger.
 
 mod world;
 
@@ -251,7 +251,8 @@ fn a_gang_over_nodes_preempts_in_its_full_queue_and_spoils_nothing_for_others() 
     }
 }
 
-/// A job that gave way waits: what it asks for in the place of another would take its queue beyond the memory that it is guaranteed.
+/// A job that gave way waits: what it asks for in the place of another would take its queue beyond the memory that it
+/// is guaranteed.
 fn gave_way_before(world: &mut World) -> (JobId, JobId, JobId) {
     let of = |tflops, memory, priority| JobSpec { queue: "top".to_owned(), priority, ..job(tflops, memory) };
     world.queue_of("top", "", (10, 100), None, 1);

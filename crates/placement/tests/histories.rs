@@ -1,5 +1,6 @@
-//! Whatever has happened to a pool: a plan made against the present state is accepted whole, breaks no law, passes the independent
-//! check, and is the same from an index that was kept current as from one that was just built when both make their prices anew.
+//! Whatever has happened to a pool: a plan made against the present state is accepted whole, breaks no law, passes the
+//! independent check, and is the same from an index that was kept current as from one that was just built when both
+//! make their prices anew.
 
 #[path = "world/found.rs"]
 mod found;
@@ -11,8 +12,8 @@ use tessera_placement::{Decision, Limits, Pool, WaitCode};
 use world::history::{RandomCard, Step, limits, nodes, step};
 use world::{World, cases};
 
-/// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one must decide the
-/// same every time.
+/// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one
+/// must decide the same every time.
 fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: bool, compare: bool) {
     let mut world = World::random(nodes);
     let mut pool = Pool::new(&world.state);
@@ -51,8 +52,9 @@ fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: b
     }
 }
 
-/// Whether a gang is granted something in a queue with a maximum, or after it gave way, when not more may be on loan for it. What its members
-/// count for there depends on the cards that prices choose, so that at other prices it may be one block too much.
+/// Whether a gang is granted something in a queue with a maximum, or after it gave way, when not more may be on loan
+/// for it. What its members count for there depends on the cards that prices choose, so that at other prices it may be
+/// one block too much.
 fn has_limited_gang(world: &World, decision: &Decision) -> bool {
     decision.plan.parts.iter().any(|part| {
         let PlanPart::Grant { job, .. } = part else { return false };

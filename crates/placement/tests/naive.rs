@@ -1,5 +1,6 @@
-//! The incremental index against a naive scan: whatever has happened to a pool, once nothing more is granted no waiting job fits any
-//! card that a scan of the whole ledger finds. (What is granted is checked elsewhere, by the independent check of every plan.)
+//! The incremental index against a naive scan: whatever has happened to a pool, once nothing more is granted no waiting
+//! job fits any card that a scan of the whole ledger finds. (What is granted is checked elsewhere, by the independent
+//! check of every plan.)
 
 mod world;
 
@@ -16,7 +17,8 @@ fn limits() -> Limits {
     Limits { reservations: 0, reserve_after: Duration::from_secs(1_000_000), ..Limits::default() }
 }
 
-/// Jobs of one virtual card on one card, in a queue without limits: whether such a job fits can be read off every card alone.
+/// Jobs of one virtual card on one card, in a queue without limits: whether such a job fits can be read off every
+/// card alone.
 fn simple(step: Step) -> Step {
     match step {
         Step::Submit(mut request) => {

@@ -1,4 +1,5 @@
-//! Who gives way, and nobody without need: the sets of victims are small, also for large gangs, and every one of them counts.
+//! Who gives way, and nobody without need: the sets of victims are small, also for large gangs, and every one of
+//! them counts.
 
 mod world;
 
@@ -100,7 +101,8 @@ fn a_large_gang_takes_nobody_beside_whom_a_card_holds_as_many_of_it() {
             let node_labels = [("crumbs".to_owned(), crumbs.to_string())].into();
             JobSpec { node_labels, ..spec }
         };
-        // On each of 36 cards three rooms are free, and are still three when the small jobs have left beside the urgent one.
+        // On each of 36 cards three rooms are free, and are still three when the small jobs have left beside the
+        // urgent one.
         submit_many(&mut world, 36, &on(true, with_priority(95, job(2, 60))));
         world.settle(3);
         submit_many(&mut world, 108, &on(true, with_priority(10, job(1, 1))));
@@ -299,7 +301,8 @@ proptest! {
                 without.stop(*victim);
             }
             without.place();
-            // In a full queue it is not enough that there is room anywhere: whoever gives way must give of the cards that are granted.
+            // In a full queue it is not enough that there is room anywhere: whoever gives way must give of the cards
+            // that are granted.
             let granted: BTreeSet<CardId> = without.slices(urgent).iter().map(|slice| slice.card).collect();
             let gives = |victim: &&JobId| before.slices(**victim).iter().any(|slice| granted.contains(&slice.card));
             if maximum.is_none() || victims.iter().filter(|victim| *victim != spared).all(|victim| gives(&victim)) {

@@ -1,4 +1,5 @@
-//! Queues as their owners see them: turns by fair share, guarantees that are lent and recalled, and what that never does.
+//! Queues as their owners see them: turns by fair share, guarantees that are lent and recalled, and what that
+//! never does.
 
 mod world;
 
@@ -189,7 +190,8 @@ fn a_guarantee_within_a_queue_that_has_none_is_no_claim_on_others() {
     assert_eq!(world.settle(10), vec![]);
 }
 
-/// A department that is guaranteed 10 of 20 TFLOPS, with two teams that are guaranteed nothing; a neighbour has borrowed all.
+/// A department that is guaranteed 10 of 20 TFLOPS, with two teams that are guaranteed nothing; a neighbour has
+/// borrowed all.
 fn department() -> World {
     let mut world = pool(2);
     world.queue_of("department", "", (10, 1000), None, 1);
@@ -331,8 +333,8 @@ fn waiting_protects_and_never_attacks() {
     assert_eq!(world.job_state(urgent), JobState::Running);
 }
 
-/// A queue that can take the smaller of two cards, which is dear because others ask for its model alone; and a job of the queue that
-/// takes one of the cards whole.
+/// A queue that can take the smaller of two cards, which is dear because others ask for its model alone; and a job of
+/// the queue that takes one of the cards whole.
 fn dear_but_affordable() -> (World, JobSpec) {
     let mut world = World::default();
     world.queue("small", "", Some((15, 1000)));

@@ -1,4 +1,5 @@
-//! Gangs that no node holds, and virtual cards that no node holds: on few nodes, of one rack where one is enough, of one class of cards.
+//! Gangs that no node holds, and virtual cards that no node holds: on few nodes, of one rack where one is enough, of
+//! one class of cards.
 
 mod world;
 

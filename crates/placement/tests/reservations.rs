@@ -1,5 +1,5 @@
-//! What is kept for the first job that does not fit: enough of everything that it needs, where it is free soonest, so that no stream
-//! of small jobs delays it for ever. Each case is a stream that never ends.
+//! What is kept for the first job that does not fit: enough of everything that it needs, where it is free soonest, so
+//! that no stream of small jobs delays it for ever. Each case is a stream that never ends.
 
 mod world;
 
@@ -253,8 +253,8 @@ fn members_of_a_gang_may_be_of_different_kinds() {
     assert!(starts(world, gang, busy(6, 3)));
 }
 
-/// A large job whose turn is first keeps a card that is free from one that has waited longer. When that one has waited very long, it starts,
-/// though nothing but time has happened: whoever decides must be woken for it.
+/// A large job whose turn is first keeps a card that is free from one that has waited longer. When that one has waited
+/// very long, it starts, though nothing but time has happened: whoever decides must be woken for it.
 #[test]
 fn who_has_waited_very_long_is_woken_for() {
     let mut world = World::default();

@@ -1,4 +1,5 @@
-//! Cards that some requests depend on are kept for them while others can do the work elsewhere, as far as the mix is known.
+//! Cards that some requests depend on are kept for them while others can do the work elsewhere, as far as the mix
+//! is known.
 
 mod world;
 
@@ -32,8 +33,8 @@ fn draw(seed: &mut u64, below: usize) -> usize {
     usize::try_from(*seed >> 33).unwrap() % below
 }
 
-/// Offers as much work as the pool can hold, a quarter of it for the rare model, which is a quarter of the pool. Answers how much of it
-/// was placed, in per cent.
+/// Offers as much work as the pool can hold, a quarter of it for the rare model, which is a quarter of the pool.
+/// Answers how much of it was placed, in per cent.
 fn placed(seed: u64, told: bool) -> u64 {
     let mut world = World::default();
     for node in 0..RARE + PLAIN {

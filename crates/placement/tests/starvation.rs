@@ -1,8 +1,9 @@
-//! No starvation: whatever fits the empty pool starts in the end, under any stream of smaller jobs, whatever their priorities and
-//! queues: waiting counts as priority within a queue, queues take turns, and room is kept for first jobs.
+//! No starvation: whatever fits the empty pool starts in the end, under any stream of smaller jobs, whatever
+//! their priorities and queues: waiting counts as priority within a queue, queues take turns, and room is kept
+//! for first jobs.
 //!
-//! There is one honest exception: a job without a time limit that never ends. Whoever cannot do without what it holds waits for ever, and keeps
-//! those behind it away from the rest of the same cards.
+//! There is one honest exception: a job without a time limit that never ends. Whoever cannot do without what it holds
+//! waits for ever, and keeps those behind it away from the rest of the same cards.
 
 mod world;
 
@@ -15,7 +16,8 @@ use world::{World, cards, cases, job};
 
 /// Rounds that the longest small job runs.
 const LONGEST: u64 = 4;
-/// Rounds within which the large job must start: its patience, then at most once the longest job for each card that is kept.
+/// Rounds within which the large job must start: its patience, then at most once the longest job for each card that
+/// is kept.
 const BOUND: u64 = 60;
 const QUEUES: [&str; 3] = [DEFAULT_QUEUE, "other", "third"];
 
@@ -154,7 +156,8 @@ fn fits(stream: &Stream, spec: &JobSpec) -> bool {
     })
 }
 
-/// The pool beside the jobs that never end, or without those if they leave too little for the large job; `None` if that does not fit then either.
+/// The pool beside the jobs that never end, or without those if they leave too little for the large job; `None` if that
+/// does not fit then either.
 fn holds(nodes: &[AnyNode], endless: &[Any], large: &JobSpec) -> Option<Stream> {
     [endless, &[]].into_iter().map(|endless| with_endless(nodes, endless)).find(|pool| fits(pool, large))
 }
@@ -205,7 +208,8 @@ fn a_host_is_not_kept_for_two() {
     assert!(whatever(&nodes, &[one()], &stream, &large));
 }
 
-/// Something else runs on the host for ever: what a later one waits for is not free, and was taken from what is free for the first.
+/// Something else runs on the host for ever: what a later one waits for is not free, and was taken from what is free
+/// for the first.
 #[test]
 fn the_first_is_not_hindered_by_what_is_kept_for_a_later_one() {
     use CardKind::Npu;
@@ -227,8 +231,8 @@ fn the_first_is_not_hindered_by_what_is_kept_for_a_later_one() {
     assert!(whatever(&nodes, &endless, &stream, &large));
 }
 
-/// The first in line waits for a card that is held for ever, and the turn of another queue comes before it. That is not the misfortune of the
-/// next in line.
+/// The first in line waits for a card that is held for ever, and the turn of another queue comes before it. That is not
+/// the misfortune of the next in line.
 #[test]
 fn who_waits_behind_one_that_never_starts_is_not_starved() {
     use CardKind::{Cpu, Gpu, Npu};
@@ -251,8 +255,8 @@ fn who_waits_behind_one_that_never_starts_is_not_starved() {
     assert!(starts(pool, large, 3 * BOUND, arrive));
 }
 
-/// In what order nodes come free decided whether the gang could be divided over them: divided in another order it was told that the pool has no
-/// room to keep, although it fits the empty pool.
+/// In what order nodes come free decided whether the gang could be divided over them: divided in another order it was
+/// told that the pool has no room to keep, although it fits the empty pool.
 #[test]
 fn room_is_kept_for_whatever_fits_in_whatever_order_it_comes_free() {
     use CardKind::Gpu;

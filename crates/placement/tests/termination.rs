@@ -1,5 +1,5 @@
-//! Preemption comes to an end: whatever queues, guarantees and jobs there are, a pool that is left alone comes to rest, and nobody who
-//! gave way makes way for themselves again and again. And no plan takes a queue above its maximum.
+//! Preemption comes to an end: whatever queues, guarantees and jobs there are, a pool that is left alone comes to rest,
+//! and nobody who gave way makes way for themselves again and again. And no plan takes a queue above its maximum.
 
 mod world;
 
@@ -79,8 +79,8 @@ fn maxima_hold(world: &World) -> bool {
     world.state.queues().all(|queue| queue.settings.maximum.is_none_or(|maximum| queue.standing().within(maximum)))
 }
 
-/// One card that takes two slices, one of them held for good. Each queue has a small job within its guarantee and a large, more urgent
-/// one beyond it: the slice is worth far more room to the large ones than the small ones hold.
+/// One card that takes two slices, one of them held for good. Each queue has a small job within its guarantee and a
+/// large, more urgent one beyond it: the slice is worth far more room to the large ones than the small ones hold.
 #[test]
 fn a_slice_does_not_go_round_between_what_is_guaranteed_and_what_is_lent() {
     let mut world = World::default();

@@ -1,5 +1,5 @@
-//! What is said of a job before a decision is what the decision does: who is told that it starts does, who is told that it waits does
-//! not, and a dry run names the same places and victims.
+//! What is said of a job before a decision is what the decision does: who is told that it starts does, who is told that
+//! it waits does not, and a dry run names the same places and victims.
 
 mod world;
 
@@ -17,8 +17,8 @@ fn now(world: &World) -> LogTime {
     LogTime(world.time)
 }
 
-/// Decides and commits until nothing more is decided; answers the pool as it then stands, with what is kept for whom. That every plan is
-/// accepted is not this test's business.
+/// Decides and commits until nothing more is decided; answers the pool as it then stands, with what is kept for whom.
+/// That every plan is accepted is not this test's business.
 fn settled(world: &mut World) -> Option<Pool> {
     let mut pool = Pool::new(&world.state);
     world.state.take_touched();
@@ -75,7 +75,8 @@ fn foretold(world: &mut World, pool: &mut Pool, spec: JobSpec) -> (Preview, Expl
     (preview, explanation, granted.map(|(_, victims)| victims))
 }
 
-/// Two cards of ten on each of which a job of six runs for a thousand seconds, and a gang that needs both has waited for them.
+/// Two cards of ten on each of which a job of six runs for a thousand seconds, and a gang that needs both has waited
+/// for them.
 fn kept_for_a_gang() -> (World, Pool) {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
@@ -222,8 +223,8 @@ proptest! {
             // At the prices that one more such request may have changed.
             let same = pool.preview(&world.state, &spec, now(&world));
             let granted = granted(&decide(&mut world, &mut pool), id);
-            // Of a queue only the first four requests are looked at in search of the one that has waited longest. One more before them may
-            // so end what was kept for the last of them.
+            // Of a queue only the first four requests are looked at in search of the one that has waited longest. One
+            // more before them may so end what was kept for the last of them.
             let of_queue = waiting.iter().filter(|id| world.state.job(**id).is_some_and(|job| job.spec.queue == spec.queue));
             let pushed = explanation.code == WaitCode::ReservedForEarlier && of_queue.count() >= 4;
             if !(pushed && granted.is_some()) {

@@ -1,5 +1,6 @@
-//! A cluster as large as the one of the Alibaba `openb` traces, and jobs like its pods: numbers of nodes and cards, hosts, and how often what
-//! is asked for are the trace's in round figures; which job comes when is drawn. One card is 1,000 blocks.
+//! A cluster as large as the one of the Alibaba `openb` traces, and jobs like its pods: numbers of nodes and cards,
+//! hosts, and how often what is asked for are the trace's in round figures; which job comes when is drawn. One card is
+//! 1,000 blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

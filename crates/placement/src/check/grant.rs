@@ -1,4 +1,5 @@
-//! Checks a grant: the gang is whole, each virtual card is what was asked for, and everything it takes is free or given back for it.
+//! Checks a grant: the gang is whole, each virtual card is what was asked for, and everything it takes is free or given
+//! back for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

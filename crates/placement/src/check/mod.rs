@@ -1,5 +1,6 @@
-//! Validates plans independently of the code that makes them: a plain model of the cards concerned, block by block, on which the parts
-//! are carried out one after the other. It shares nothing with the index, so that a mistake in one is seen by the other.
+//! Validates plans independently of the code that makes them: a plain model of the cards concerned, block by block, on
+//! which the parts are carried out one after the other. It shares nothing with the index, so that a mistake in one is
+//! seen by the other.
 
 mod affinity;
 mod grant;

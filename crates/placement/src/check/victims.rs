@@ -1,5 +1,5 @@
-//! Checks who gives way for a grant (law L4): lower priorities of the same queue, or what another queue holds above its guarantee for
-//! one whose branch stays within its own. Nobody in vain.
+//! Checks who gives way for a grant (law L4): lower priorities of the same queue, or what another queue holds above its
+//! guarantee for one whose branch stays within its own. Nobody in vain.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -88,9 +88,9 @@ fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(Stri
     world.queue_line(&job.spec.queue).into_iter().map(left).collect()
 }
 
-/// Between queues: the job's highest queue that is not above the victim too stays within its guarantee, and all of the victim's that are not
-/// above the job hold more than theirs, those victims gone that come before it; and so do the jobs that name the victim's queue,
-/// of what the queues below it are not guaranteed.
+/// Between queues: the job's highest queue that is not above the victim too stays within its guarantee, and all of the
+/// victim's that are not above the job hold more than theirs, those victims gone that come before it; and so do the
+/// jobs that name the victim's queue, of what the queues below it are not guaranteed.
 fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[(String, QueueAmount)]) -> bool {
     let theirs = world.queue_line(&victim.spec.queue);
     let guaranteed = |name: &String| world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();
@@ -113,7 +113,8 @@ fn is_lent(world: &World<'_>, held: Held, guaranteed: QueueAmount, victim: &Job)
     on_loan(held.standing) && (victim.spec.preemptible || on_loan(held.firm))
 }
 
-/// Whether the jobs that name the victim's queue hold more than its guarantee leaves beside those of the queues below it.
+/// Whether the jobs that name the victim's queue hold more than its guarantee leaves beside those of the queues
+/// below it.
 fn is_lent_beside_those_below(world: &World<'_>, victim: &Job) -> bool {
     let name = &victim.spec.queue;
     let Some(queue) = world.state.queue(name) else { return false };

@@ -1,5 +1,5 @@
-//! How fragmented the pool is, in numbers that an operator understands: what the largest request is that fits, how much of what is free
-//! lies scattered, and between how many slices cards switch.
+//! How fragmented the pool is, in numbers that an operator understands: what the largest request is that fits, how much
+//! of what is free lies scattered, and between how many slices cards switch.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub struct KindMeasure {
     pub free: Room,
     /// Cards that nobody uses.
     pub empty_cards: u32,
-    /// How far what is free is from lying together as much as it could, in thousandths: 0 when no move could improve it.
+    /// How far what is free is from lying together as much as it could, in thousandths: 0 when no move could
+    /// improve it.
     pub fragmentation: u32,
     /// Slices in force: between so many the cards switch in a round (P7).
     pub slices: u64,
@@ -123,8 +124,8 @@ fn plus(one: Room, other: Room) -> Room {
     Room { compute: one.compute.saturating_add(other.compute), memory: one.memory.saturating_add(other.memory) }
 }
 
-/// One minus the sum of squares of what cards have free, over the largest that the same blocks could give: all of them on as few
-/// cards as possible. In thousandths.
+/// One minus the sum of squares of what cards have free, over the largest that the same blocks could give: all of them
+/// on as few cards as possible. In thousandths.
 fn fragmentation(mut cards: Vec<(u64, u64)>) -> u32 {
     let square = |blocks: u64| u128::from(blocks) * u128::from(blocks);
     let actual: u128 = cards.iter().map(|(free, _)| square(*free)).sum();

@@ -1,19 +1,23 @@
-//! Compaction (P7, P10): what is free is brought together, so that large requests fit and cards switch between fewer slices.
+//! Compaction (P7, P10): what is free is brought together, so that large requests fit and cards switch between
+//! fewer slices.
 //!
-//! It has two prices. Renumbering within a card is free: numbers change, the work does not notice. A move between cards costs the job its
-//! suspension ([`Loss`]). [`compact`] therefore plans moves by gain against cost and within a budget:
+//! It has two prices. Renumbering within a card is free: numbers change, the work does not notice. A move between cards
+//! costs the job its suspension ([`Loss`]). [`compact`] therefore plans moves by gain against cost and within a budget:
 //!
-//! 1. moves that let a waiting job start which is too large for any place ([`Pool::make_room`](crate::Pool::make_room));
+//! 1. moves that let a waiting job start which is too large for any place
+//!    ([`Pool::make_room`](crate::Pool::make_room));
 //! 2. moves that bring free room together, from cards with little on them to cards with more, as long as each gains;
 //! 3. renumbering of the cards whose free blocks then lie scattered.
 //!
-//! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step validated by
-//! [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller: in compute on a card, on a node and in the
-//! pool, in memory on a card. Memory beside compute that is used up is the price of cards that are filled.
+//! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step
+//! validated by [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller: in
+//! compute on a card, on a node and in the pool, in memory on a card. Memory beside compute that is used up is the
+//! price of cards that are filled.
 //!
-//! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise, and jobs that asked for places beside or apart
-//! from others. Where free room is only brought together, also virtual cards that spread over several cards, jobs that asked for whole
-//! cards, and cards of other classes: a job that is moved for nobody computes as fast as before.
+//! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise, and jobs that asked for
+//! places beside or apart from others. Where free room is only brought together, also virtual cards that spread over
+//! several cards, jobs that asked for whole cards, and cards of other classes: a job that is moved for nobody computes
+//! as fast as before.
 
 mod measure;
 mod place;

@@ -1,4 +1,5 @@
-//! Writing moves down: which blocks of its target cards a job gets, and the move of a single job that an operator asks for.
+//! Writing moves down: which blocks of its target cards a job gets, and the move of a single job that an operator
+//! asks for.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +84,8 @@ pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> R
     }
 }
 
-/// Gives each piece blocks of its target card; cards without a long enough run are renumbered first. `None` when that cannot be.
+/// Gives each piece blocks of its target card; cards without a long enough run are renumbered first. `None` when that
+/// cannot be.
 pub(super) fn write_down(state: &State, id: JobId, pieces: &[Piece], targets: &[CardId]) -> Option<PlannedMove> {
     let job = state.job(id)?;
     let source = state.allocation(job.allocation?)?;

@@ -9,8 +9,9 @@ use super::view::{Largest, Movable, View};
 /// Cards of one class that are looked at as targets of one piece.
 const TRIED: usize = 64;
 
-/// Whether something has become smaller that fits. What a node has of memory does not count: cards whose compute is used up take
-/// nobody, so that their memory would be missed by every move that fills a card, which is what moves are for.
+/// Whether something has become smaller that fits. What a node has of memory does not count: cards whose compute is
+/// used up take nobody, so that their memory would be missed by every move that fills a card, which is what moves
+/// are for.
 pub(super) fn is_worse(before: &Largest, after: &Largest) -> bool {
     before.iter().any(|(kind, before)| {
         let after = after.get(kind).copied().unwrap_or_default();
@@ -18,8 +19,8 @@ pub(super) fn is_worse(before: &Largest, after: &Largest) -> bool {
     })
 }
 
-/// Moves every piece of a job, in the view alone, to the fullest card of its class that takes it; `None`, and nothing changed,
-/// when one finds no place.
+/// Moves every piece of a job, in the view alone, to the fullest card of its class that takes it; `None`, and nothing
+/// changed, when one finds no place.
 pub(super) fn relocate(view: &mut View, state: &State, job: &Movable, only: Option<NodeId>) -> Option<Vec<CardId>> {
     let sources: BTreeSet<CardId> = job.pieces.iter().map(|piece| piece.card).collect();
     let labels = &state.job(job.id)?.spec.node_labels;

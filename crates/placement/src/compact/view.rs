@@ -1,5 +1,5 @@
-//! The cards as the search for moves sees them: what each has free, in order, and who could leave it. Only numbers: where on a
-//! card a slice goes is settled when its move is written down.
+//! The cards as the search for moves sees them: what each has free, in order, and who could leave it. Only numbers:
+//! where on a card a slice goes is settled when its move is written down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -252,7 +252,8 @@ pub(super) fn movable(state: &State, job: &Job, now: LogTime, order: &Compaction
     pieces_of(state, job)
 }
 
-/// Whether it is bound to where it is by more than what cards and labels say: whole cards, or other workers and jobs around it.
+/// Whether it is bound to where it is by more than what cards and labels say: whole cards, or other workers and jobs
+/// around it.
 pub(super) fn is_bound(job: &Job) -> bool {
     has_company(job) || job.spec.virtual_card.whole_cards
 }

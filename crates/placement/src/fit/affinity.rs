@@ -1,11 +1,13 @@
 //! Wishes: where a job's workers would rather be, and must not be, and whether they are stacked or spread.
 //!
-//! A job with wishes is placed node by node, in an order that its wishes make, instead of by the price of room alone. `together` and
-//! `avoid` hold in any case: they take nodes away. Among the nodes that are left, `spread` goes first (the value of its label with the
-//! fewest of the gang's workers), then the sum of `preferred` and `data`, then packing, then how busy nodes are.
+//! A job with wishes is placed node by node, in an order that its wishes make, instead of by the price of room alone.
+//! `together` and `avoid` hold in any case: they take nodes away. Among the nodes that are left, `spread` goes first
+//! (the value of its label with the fewest of the gang's workers), then the sum of `preferred` and `data`, then
+//! packing, then how busy nodes are.
 //!
-//! Wishes decide among the nodes of short lists (`shortlist`). Where these hold no place, all nodes are looked at for wishes that must be met, so
-//! that nobody waits who could start. A wish that only prefers never keeps a job from starting either: then the plain search is tried.
+//! Wishes decide among the nodes of short lists (`shortlist`). Where these hold no place, all nodes are looked at for
+//! wishes that must be met, so that nobody waits who could start. A wish that only prefers never keeps a job from
+//! starting either: then the plain search is tried.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,8 +144,8 @@ fn place_or_undo(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option
     placement
 }
 
-/// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each value of
-/// the label. Looks at every node that is considered.
+/// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each
+/// value of the label. Looks at every node that is considered.
 fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
     let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
     let nodes = considered(index, demand).into_iter().filter(possible);
@@ -211,7 +213,8 @@ fn compute_left(index: &Index, demand: &Demand, id: NodeId) -> u64 {
     left.fold(0, u64::saturating_add)
 }
 
-/// How soon a node's turn comes; less is sooner: what it is worth, with spreading its own workers, its room, how busy it is.
+/// How soon a node's turn comes; less is sooner: what it is worth, with spreading its own workers, its room, how busy
+/// it is.
 type Turn = (Reverse<u32>, u32, u64, Percent, NodeId);
 
 /// The nodes of one value of the label of `spread`.

@@ -7,13 +7,13 @@ use super::closeness::distance_to_all;
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 
-/// How good a card of a given node is; less is better. A processor of the host is the last resort, a card that need not be renumbered
-/// goes before one that must be, then the card goes first that has the least left afterwards (the most for a job that is to be spread), then the one that is closest to
-/// the gang's others.
+/// How good a card of a given node is; less is better. A processor of the host is the last resort, a card that need not
+/// be renumbered goes before one that must be, then the card goes first that has the least left afterwards (the most
+/// for a job that is to be spread), then the one that is closest to the gang's others.
 type Score = (bool, bool, u64, u32, CardId);
 
-/// The best card for one virtual card: on any node the one where it costs least, on a given node the fullest near cards that the gang
-/// has there.
+/// The best card for one virtual card: on any node the one where it costs least, on a given node the fullest near cards
+/// that the gang has there.
 pub(crate) fn best(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Share> {
     let mut offers = demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some());
     match node {

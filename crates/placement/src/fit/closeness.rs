@@ -1,4 +1,5 @@
-//! How close cards are to one another: fabric, PCIe switch, NUMA node and node as agents report it, then the rack, then the pool.
+//! How close cards are to one another: fabric, PCIe switch, NUMA node and node as agents report it, then the rack, then
+//! the pool.
 
 use tessera_ledger::{CardId, LinkKind};
 
@@ -33,8 +34,8 @@ pub(crate) fn distance_to_all(index: &Index, card: CardId, others: &[CardId]) ->
     others.iter().fold(0, |sum, other| sum.saturating_add(distance(index, card, *other)))
 }
 
-/// `count` of the cards that are as close together as a greedy search from each of them finds; in order of block numbers where
-/// that leaves a choice.
+/// `count` of the cards that are as close together as a greedy search from each of them finds; in order of block
+/// numbers where that leaves a choice.
 pub(crate) fn closest(index: &Index, cards: &[CardId], count: usize) -> Vec<CardId> {
     let unlinked = |card: &CardId| index.card(*card).is_none_or(|card| card.links.is_empty());
     if count < 2 || count >= cards.len() || cards.iter().all(unlinked) {

@@ -1,12 +1,12 @@
-//! Gangs that may start with fewer virtual cards than they would like: as many as fit now and the queue takes, all or nothing at the
-//! least number.
+//! Gangs that may start with fewer virtual cards than they would like: as many as fit now and the queue takes, all or
+//! nothing at the least number.
 
 use super::{Placement, Short};
 use crate::demand::Demand;
 use crate::index::Index;
 
-/// Places as many virtual cards as fit and `admits` takes, at least the least number. `Ok(None)`: even the least number fits, and is not
-/// admitted. What it took is in the index's journal.
+/// Places as many virtual cards as fit and `admits` takes, at least the least number. `Ok(None)`: even the least number
+/// fits, and is not admitted. What it took is in the index's journal.
 pub(crate) fn place(
     index: &mut Index,
     demand: &Demand,

@@ -9,8 +9,8 @@ use crate::index::card::CardEntry;
 /// How many nodes of a class with blocks enough are looked at; beyond that a gang goes to several nodes.
 const NODES_TRIED: usize = 512;
 
-/// A node whose cards of one class can hold the whole gang; the one with the least left afterwards. Where virtual cards take several
-/// cards each, it may turn out that they cannot be divided so.
+/// A node whose cards of one class can hold the whole gang; the one with the least left afterwards. Where virtual cards
+/// take several cards each, it may turn out that they cannot be divided so.
 pub(crate) fn node_for_all(index: &Index, demand: &Demand) -> Option<NodeId> {
     let offers = demand.offers.iter().filter(|offer| may_hold_one(demand, offer));
     offers.filter_map(|offer| node_of_class(index, demand, offer)).min().map(|(_, _, node)| node)
@@ -34,8 +34,9 @@ fn node_of_class(index: &Index, demand: &Demand, offer: &Offer) -> Option<(bool,
     found.map(|(free, id)| (offer.kind == CardKind::Cpu, free - all, id))
 }
 
-/// The nodes that may carry the labels asked for and have so many free blocks of a class at least, those with the least first: where few carry
-/// the rarest label, so that the many that do not need not be looked at. `None`: no label is asked for, or all are common.
+/// The nodes that may carry the labels asked for and have so many free blocks of a class at least, those with the least
+/// first: where few carry the rarest label, so that the many that do not need not be looked at. `None`: no label is
+/// asked for, or all are common.
 pub(super) fn carriers_by_room(
     index: &Index,
     demand: &Demand,

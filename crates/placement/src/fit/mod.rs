@@ -1,5 +1,5 @@
-//! Fit: where a gang goes, given what is free (P1, P5c, P9). Everything is decided on the index, in one trial that is undone when
-//! not all of the gang fits.
+//! Fit: where a gang goes, given what is free (P1, P5c, P9). Everything is decided on the index, in one trial that is
+//! undone when not all of the gang fits.
 
 pub(crate) mod affinity;
 mod card;
@@ -72,8 +72,8 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     if demand.span == Span::Card {
         return place_well(index, demand);
     }
-    // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there is one that does
-    // must not depend on prices, nor on what is known of places when it is asked.
+    // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there
+    // is one that does must not depend on prices, nor on what is known of places when it is asked.
     let seats = seats::free_now(index, demand)?;
     place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
 }
@@ -141,8 +141,8 @@ fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Res
     Ok(trial.placement)
 }
 
-/// The shares that back one virtual card: on one card if possible, else on one node, else on as few nodes as possible, as far as the
-/// job lets it spread.
+/// The shares that back one virtual card: on one card if possible, else on one node, else on as few nodes as possible,
+/// as far as the job lets it spread.
 fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Vec<Share>> {
     if let Some(share) = card::best(index, demand, node, near) {
         return Some(vec![share]);

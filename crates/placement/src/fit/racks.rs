@@ -1,6 +1,6 @@
-//! Gangs that no single node holds: on few nodes, of one rack if one holds them, and of one class of cards, because a gang waits for its
-//! slowest worker. Prices choose the class, how close the nodes are chooses among those of it. Only a bounded number of nodes is
-//! looked at; who finds no place here is placed card by card.
+//! Gangs that no single node holds: on few nodes, of one rack if one holds them, and of one class of cards, because a
+//! gang waits for its slowest worker. Prices choose the class, how close the nodes are chooses among those of it. Only
+//! a bounded number of nodes is looked at; who finds no place here is placed card by card.
 
 use tessera_ledger::{CardId, CardKind, NodeId};
 
@@ -91,7 +91,8 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Places what is left of the gang on nodes of one rack: on the largest first, and on the smallest that may hold all of the rest.
+    /// Places what is left of the gang on nodes of one rack: on the largest first, and on the smallest that may hold
+    /// all of the rest.
     fn rack(&mut self, mut nodes: Nodes, looks: &mut usize) -> Option<()> {
         let need = self.demand.offers.first().map_or(0, |offer| offer.need);
         while self.placed < self.demand.gang && !nodes.is_empty() && *looks > 0 {

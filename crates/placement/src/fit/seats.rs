@@ -1,6 +1,7 @@
-//! Seats: a gang whose virtual cards may spread, divided over nodes. First come as many virtual cards as each node holds alone, then those over
-//! several nodes out of what is left. That depends on what nodes have alone, not on prices or wishes: the same room gives the same seats, be it
-//! free now or kept for later. So whether such a gang fits is decided here, and placement only looks for better places.
+//! Seats: a gang whose virtual cards may spread, divided over nodes. First come as many virtual cards as each node
+//! holds alone, then those over several nodes out of what is left. That depends on what nodes have alone, not on prices
+//! or wishes: the same room gives the same seats, be it free now or kept for later. So whether such a gang fits is
+//! decided here, and placement only looks for better places.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -168,7 +169,8 @@ pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result
     Ok(trial.placement)
 }
 
-/// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may be enough.
+/// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may
+/// be enough.
 fn sites_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = Site> {
     let given = given_nodes(index, demand);
     let by_room = demand.offers.iter().filter(move |_| given.is_none()).flat_map(move |offer| {

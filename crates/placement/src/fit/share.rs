@@ -47,8 +47,8 @@ impl Candidate {
     }
 }
 
-/// The cards of a node that could give a share out of `offers`, in order of block numbers: those with memory enough for one, and if
-/// whole cards are asked for only those that could be given whole.
+/// The cards of a node that could give a share out of `offers`, in order of block numbers: those with memory enough for
+/// one, and if whole cards are asked for only those that could be given whole.
 pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], demand: &Demand) -> Vec<Candidate> {
     let candidate = |card: &crate::index::card::CardEntry| {
         let offer = *offers.iter().find(|offer| offer.class == card.class)?;
@@ -64,8 +64,9 @@ pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], demand: &Demand) ->
     node.cards.iter().filter(is_enough).filter_map(candidate).collect()
 }
 
-/// Divides one virtual card over some of the candidates: kinds in the order gpu, npu, fpga, cpu (P9), within a kind over as few
-/// cards as possible, in order of block numbers where that leaves a choice. `None` when they have too little together.
+/// Divides one virtual card over some of the candidates: kinds in the order gpu, npu, fpga, cpu (P9), within a kind
+/// over as few cards as possible, in order of block numbers where that leaves a choice. `None` when they have too
+/// little together.
 pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Demand) -> Option<Vec<Share>> {
     let compute: u128 = candidates.iter().map(|card| u128::from(card.compute())).sum();
     let memory: u128 = candidates.iter().map(|card| u128::from(card.memory)).sum();
@@ -117,8 +118,9 @@ fn take_compute(
     unused
 }
 
-/// Orders cards so that as few as possible give `missing`: the largest first, but where one card gives all that is left, the
-/// smallest such card. Among equals those go first that are close to one another, then those first in order of block numbers.
+/// Orders cards so that as few as possible give `missing`: the largest first, but where one card gives all that is
+/// left, the smallest such card. Among equals those go first that are close to one another, then those first in order
+/// of block numbers.
 fn fewest(index: &Index, mut cards: Vec<Candidate>, missing: u64) -> Vec<Candidate> {
     cards.sort_by_key(|card| (std::cmp::Reverse(card.compute()), card.card));
     let mut left = missing;
@@ -166,8 +168,8 @@ fn take_memory(mut unused: Vec<Candidate>, memory: u64, chosen: &mut Vec<(Candid
     }
 }
 
-/// Divides memory in proportion to compute, rounded up, within what each card has and not below what each must give; what does not fit
-/// so goes where there is room.
+/// Divides memory in proportion to compute, rounded up, within what each card has and not below what each must give;
+/// what does not fit so goes where there is room.
 fn share_memory(chosen: &[(Candidate, u32)], demand: &Demand) -> Vec<Share> {
     let memory = demand.memory;
     let weight = |(card, blocks): &(Candidate, u32)| u128::from(card.offer.compute_of(*blocks)).max(1);

@@ -1,6 +1,6 @@
-//! Short lists: the nodes among which the wishes of a job decide. In a large pool they are few: those that carry what it prefers or have its
-//! data, and of all others, which are worth the same to it, those with the least and with the most room. They are found in the
-//! orders that the index keeps, so that a wish costs the same in a pool of any size.
+//! Short lists: the nodes among which the wishes of a job decide. In a large pool they are few: those that carry what
+//! it prefers or have its data, and of all others, which are worth the same to it, those with the least and with the
+//! most room. They are found in the orders that the index keeps, so that a wish costs the same in a pool of any size.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +43,8 @@ pub(super) fn regions(index: &mut Index, demand: &Demand) -> Vec<Region> {
     regions
 }
 
-/// The values of the label of `together` that may hold the whole gang, with the worthy nodes there; the best first: by what the best node
-/// is worth, then by its room.
+/// The values of the label of `together` that may hold the whole gang, with the worthy nodes there; the best first: by
+/// what the best node is worth, then by its room.
 fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeId>) -> Vec<Region> {
     let mut regions: BTreeMap<Value, BTreeSet<NodeId>> = BTreeMap::new();
     for id in worthy {

@@ -137,8 +137,8 @@ pub(super) fn given_nodes<'a>(index: &'a Index, demand: &'a Demand) -> Option<&'
     demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels))
 }
 
-/// The nodes that have something for a team, those with the most compute first; where one more node is enough, the smallest
-/// such node comes at that place.
+/// The nodes that have something for a team, those with the most compute first; where one more node is enough, the
+/// smallest such node comes at that place.
 fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&Value>) -> Vec<(NodeId, (u64, u64))> {
     let ids: Vec<NodeId> = match (team, rack, given_nodes(index, demand)) {
         (team, Some(rack), _) => {

@@ -33,7 +33,8 @@ impl Carriers {
         self.data.get(name).unwrap_or(&NONE)
     }
 
-    /// The nodes among which all are that carry these labels: those that carry the rarest of them. `None`: no label is asked for.
+    /// The nodes among which all are that carry these labels: those that carry the rarest of them. `None`: no label is
+    /// asked for.
     pub(crate) fn of_rarest(&self, labels: &BTreeMap<String, String>) -> Option<&BTreeSet<NodeId>> {
         labels.iter().map(|(key, value)| self.of_label(key, value)).min_by_key(|nodes| nodes.len())
     }

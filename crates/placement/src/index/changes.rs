@@ -9,7 +9,8 @@ pub(crate) const NOTHING: usize = usize::MAX;
 /// Changes that are remembered in any case.
 const LEAST_REMEMBERED: usize = 64;
 
-/// Things, by their positions, in the order of their changes. Changes of one thing that no reader has seen are one change.
+/// Things, by their positions, in the order of their changes. Changes of one thing that no reader has seen are
+/// one change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     changed: Vec<usize>,
@@ -60,7 +61,8 @@ impl Changes {
         self.changed.clear();
     }
 
-    /// Takes over for a reader what changed since it was here last, each thing once; all `count` things when not all changes are remembered.
+    /// Takes over for a reader what changed since it was here last, each thing once; all `count` things when not all
+    /// changes are remembered.
     pub(super) fn take<'a>(&'a mut self, seen: &mut usize, count: usize) -> impl Iterator<Item = usize> + use<'a> {
         let before = std::mem::replace(seen, self.read());
         let changed = self.since(before);
@@ -68,7 +70,8 @@ impl Changes {
         changed.into_iter().flatten().chain(all)
     }
 
-    /// What changed since a reader took over `seen` changes, each thing once; `None` when not all changes are remembered.
+    /// What changed since a reader took over `seen` changes, each thing once; `None` when not all changes
+    /// are remembered.
     pub(super) fn since(&self, seen: usize) -> Option<impl Iterator<Item = usize>> {
         let missed = self.changed.get(seen.checked_sub(self.first)?..)?;
         let numbered = (seen + 1..).zip(missed.iter().copied());

@@ -71,7 +71,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The class of a card, which was of the class `before` when it was read last; a new one is made when none was known.
+    /// The class of a card, which was of the class `before` when it was read last; a new one is made when none
+    /// was known.
     pub(crate) fn intern(&mut self, card: &Card, before: Option<ClassId>) -> ClassId {
         if let Some(before) = before.filter(|id| self.keys[id.0].is_of(card)) {
             return before;

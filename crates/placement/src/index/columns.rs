@@ -1,8 +1,8 @@
 //! Columns: for each request that is being placed, what it would cost on every node, by outline.
 //!
-//! A placement changes one node, so a column that was computed once is kept current by looking again at the outlines that changed since
-//! it was used last. The best is then found among the best of each block of outlines. Columns of requests that have not been
-//! placed for long are dropped when there are too many.
+//! A placement changes one node, so a column that was computed once is kept current by looking again at the outlines
+//! that changed since it was used last. The best is then found among the best of each block of outlines. Columns of
+//! requests that have not been placed for long are dropped when there are too many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Puts new prices into force. Columns that were not used since the last time are dropped; the others will be computed anew.
+    /// Puts new prices into force. Columns that were not used since the last time are dropped; the others will be
+    /// computed anew.
     fn reprice(&mut self, prices: Prices) {
         self.prices = Arc::new(prices);
         let since = std::mem::replace(&mut self.uses_before, self.uses);
@@ -149,7 +150,8 @@ impl Column {
         }
     }
 
-    /// The best node and the card there: the first node of equals; of the first equals the least busy one, where that is known.
+    /// The best node and the card there: the first node of equals; of the first equals the least busy one, where that
+    /// is known.
     fn best(&self, outlines: &Outlines, surroundings: &Surroundings) -> Option<(NodeId, u16)> {
         let least = self.least.iter().copied().min().filter(|least| *least != NOWHERE)?;
         let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
@@ -187,7 +189,8 @@ impl Index {
         self.outlines.settle(&self.nodes, &mut self.changes);
     }
 
-    /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node where they do.
+    /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node
+    /// where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
         self.follow(&demand.labels);
         self.settle_outlines();

@@ -1,12 +1,13 @@
-//! The labels that tell nodes apart: those that a request has asked for. Every node may carry a label that no other one has, such as
-//! its name; as long as nobody asks for it, that makes no difference to anybody.
+//! The labels that tell nodes apart: those that a request has asked for. Every node may carry a label that no other one
+//! has, such as its name; as long as nobody asks for it, that makes no difference to anybody.
 
 use std::collections::BTreeMap;
 
 use super::Index;
 use super::node::NodeEntry;
 
-/// Most labels that are followed at a time. When there are more, all are forgotten, and followed again as they are asked for.
+/// Most labels that are followed at a time. When there are more, all are forgotten, and followed again as they are
+/// asked for.
 const MOST_FOLLOWED: usize = 1024;
 
 /// A label that is followed, by a number that is never used again.
@@ -42,8 +43,8 @@ impl Followed {
 }
 
 impl Index {
-    /// From now on nodes that carry one of these labels look different from those that do not. Costs as much as there are nodes that
-    /// carry those that were not followed.
+    /// From now on nodes that carry one of these labels look different from those that do not. Costs as much as there
+    /// are nodes that carry those that were not followed.
     pub(crate) fn follow(&mut self, labels: &BTreeMap<String, String>) {
         let new = labels.iter().filter(|(key, value)| self.followed.get(key, value).is_none()).count();
         if new > 0 && self.followed.count + new > MOST_FOLLOWED {

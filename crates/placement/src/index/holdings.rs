@@ -1,5 +1,5 @@
-//! What is held on a node, by which grant and until when. Read from the ledger grant by grant, and anew only of grants that have changed: a
-//! large node has dozens.
+//! What is held on a node, by which grant and until when. Read from the ledger grant by grant, and anew only of grants
+//! that have changed: a large node has dozens.
 
 use tessera_ledger::{Allocation, AllocationId, CardId, HostRequest, NodeId, State, Worker, WorkerState};
 

@@ -1,8 +1,8 @@
 //! The index of the pool: every card by class and by what it has left, kept current card by card.
 //!
-//! Trials change the index itself, because that keeps every search a range query; what they change is written to a journal
-//! and can be undone. What a finished plan took stays taken until the ledger has answered: the cards concerned are *stale* and
-//! are read again before the next plan.
+//! Trials change the index itself, because that keeps every search a range query; what they change is written to a
+//! journal and can be undone. What a finished plan took stays taken until the ledger has answered: the cards concerned
+//! are *stale* and are read again before the next plan.
 
 pub(crate) mod card;
 mod carriers;
@@ -125,8 +125,8 @@ impl Index {
         freed
     }
 
-    /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is more than
-    /// before. `None` when the whole node must be read.
+    /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is
+    /// more than before. `None` when the whole node must be read.
     fn read_host_alone(&mut self, state: &State, id: NodeId) -> Option<Vec<Freed>> {
         let known = &mut self.nodes[id.0 as usize];
         let node = state.node(id)?;
@@ -381,7 +381,8 @@ impl Index {
         earlier.or_else(|| self.card(id))
     }
 
-    /// Reads the cards and hosts again that plans have changed; answers the cards that have more room than the plans left them.
+    /// Reads the cards and hosts again that plans have changed; answers the cards that have more room than the plans
+    /// left them.
     pub(crate) fn read_stale(&mut self, state: &State) -> Vec<Freed> {
         let hosts: Vec<NodeId> = self.stale_hosts.iter().copied().collect();
         let mut freed: Vec<Freed> = hosts.into_iter().flat_map(|id| self.read_node(state, id)).collect();

@@ -28,8 +28,8 @@ pub(crate) struct Host {
     pub(crate) cpu: u64,
     /// MiB.
     pub(crate) memory: u64,
-    /// What is held beyond what the host offers: it offers less than it did, or a grant waits for its victims to stop. Given back
-    /// first.
+    /// What is held beyond what the host offers: it offers less than it did, or a grant waits for its victims to stop.
+    /// Given back first.
     over: HostRequest,
 }
 

@@ -74,7 +74,8 @@ impl Group {
         *self == place
     }
 
-    /// How often the group counts in what its node is worth: empty cards are worth something together, others each for itself.
+    /// How often the group counts in what its node is worth: empty cards are worth something together, others each
+    /// for itself.
     pub(crate) fn counts(&self) -> u16 {
         if self.empty { 1 } else { self.count }
     }

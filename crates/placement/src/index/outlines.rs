@@ -1,8 +1,8 @@
 //! Outlines: nodes that look the same to every request share one.
 //!
-//! Large pools consist of few models of machines, and many of them are empty or full at a time. So what a request would cost is
-//! computed once for each outline and not for each node, and so is what nodes have left when prices are made. Nodes that
-//! have changed are looked at again, each once, before outlines are used.
+//! Large pools consist of few models of machines, and many of them are empty or full at a time. So what a request would
+//! cost is computed once for each outline and not for each node, and so is what nodes have left when prices are made.
+//! Nodes that have changed are looked at again, each once, before outlines are used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The best place for one virtual card on one of the nodes. The labels asked for are followed: all of the nodes carry them, or none.
+    /// The best place for one virtual card on one of the nodes. The labels asked for are followed: all of the nodes
+    /// carry them, or none.
     pub(super) fn place(&mut self, nodes: &[NodeEntry], prices: &Prices, ask: &Ask<'_>) -> Place {
         let carried = || self.nodes.first().and_then(|first| nodes[first.0 as usize].node.as_ref());
         if self.nodes.is_empty() || ask.has_labels() && !carried().is_some_and(|node| ask.accepts(node)) {

@@ -1,5 +1,5 @@
-//! When what is held on a node comes back, as far as time limits say. Read from the ledger when it is asked for, and remembered until
-//! something of the node changes.
+//! When what is held on a node comes back, as far as time limits say. Read from the ledger when it is asked for, and
+//! remembered until something of the node changes.
 
 use std::sync::Arc;
 
@@ -38,8 +38,9 @@ pub(crate) struct Held {
     pub(crate) slices: u32,
 }
 
-/// Everything on a node that is held, or was granted by a plan that the ledger has not answered, in the order in which it comes back. Grants count for what they were promised, too: blocks whose
-/// owner was told to stop for another grant come back when that one is over.
+/// Everything on a node that is held, or was granted by a plan that the ledger has not answered, in the order in which
+/// it comes back. Grants count for what they were promised, too: blocks whose owner was told to stop for another grant
+/// come back when that one is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedule {
     /// Of cards.
@@ -136,7 +137,8 @@ impl Index {
         }
     }
 
-    /// When the job without a time limit came to a card that came last, if its node's schedule is known; zero if there is none.
+    /// When the job without a time limit came to a card that came last, if its node's schedule is known; zero if there
+    /// is none.
     pub(crate) fn endless_since(&self, id: CardId) -> Option<LogTime> {
         let node = self.node(id.node)?;
         node.known_schedule()?.endless_since.get(node.position(id)?).copied()

@@ -1,5 +1,5 @@
-//! What placement knows of nodes beside their cards: which labelled jobs run there, how busy they are, and how virtual cards are to be
-//! laid over them.
+//! What placement knows of nodes beside their cards: which labelled jobs run there, how busy they are, and how virtual
+//! cards are to be laid over them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -42,8 +42,8 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// How bad a place is; less is better. The processors of hosts are the last resort, then goes what costs least, then what need not be
-/// renumbered, then what leaves least of a card.
+/// How bad a place is; less is better. The processors of hosts are the last resort, then goes what costs least, then
+/// what need not be renumbered, then what leaves least of a card.
 pub(super) type Badness = u64;
 
 /// No place.

@@ -1,5 +1,6 @@
-//! Zones: nodes that have the same value of a label, such as a rack, and what their cards have left, by class. They are kept for the keys
-//! that somebody asks for. Nodes that have changed are looked at again, each once, before zones are used.
+//! Zones: nodes that have the same value of a label, such as a rack, and what their cards have left, by class. They
+//! are kept for the keys that somebody asks for. Nodes that have changed are looked at again, each once, before zones
+//! are used.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +13,10 @@ use super::changes::{Changes, NOTHING};
 use super::class::ClassId;
 use super::node::{NodeEntry, id_at};
 
-/// Most keys for which zones are kept; those that were not used for longest are dropped, and made anew when they are asked for, which looks at
-/// every node. By its fields a key takes some 100 bytes a node, 1 MB with 10,000 nodes, and a node that changes is noted for each key: so
-/// there is a bound, but above the number of labels that users ask for in turn.
+/// Most keys for which zones are kept; those that were not used for longest are dropped, and made anew when they are
+/// asked for, which looks at every node. By its fields a key takes some 100 bytes a node, 1 MB with 10,000 nodes, and
+/// a node that changes is noted for each key: so there is a bound, but above the number of labels that users ask for
+/// in turn.
 const MOST_KEYS: usize = 64;
 
 /// The value of a label; `None`: nodes without it.

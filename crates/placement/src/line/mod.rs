@@ -1,5 +1,6 @@
-//! The lines of waiting jobs, one per queue, in the order of [`WaitingKey`], grouped by shape so that a hundred thousand waiting jobs
-//! cost no more than the few different requests among them. Which queue's turn it is, [`order`] says.
+//! The lines of waiting jobs, one per queue, in the order of [`WaitingKey`], grouped by shape so that a hundred
+//! thousand waiting jobs cost no more than the few different requests among them. Which queue's turn it is,
+//! [`order`] says.
 
 pub(crate) mod order;
 pub(crate) mod shape;

@@ -1,5 +1,6 @@
-//! Whose turn it is among the first jobs of all queues. A round of decisions begins with one entry per queue; what is granted moves the
-//! queue's entry back, and nobody else's: entries that a grant has made out of date are found when they come to the front.
+//! Whose turn it is among the first jobs of all queues. A round of decisions begins with one entry per queue; what is
+//! granted moves the queue's entry back, and nobody else's: entries that a grant has made out of date are found when
+//! they come to the front.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,8 +50,8 @@ impl Order {
         }
     }
 
-    /// The first of all. Turns only move back while grants are counted in, so that an entry which comes to the front and is still
-    /// right goes before all others; one that is not is entered anew.
+    /// The first of all. Turns only move back while grants are counted in, so that an entry which comes to the front
+    /// and is still right goes before all others; one that is not is entered anew.
     pub(crate) fn first(&mut self, turn: impl Fn(LineId, QueueAmount) -> Turn) -> Option<Position> {
         loop {
             let position = self.positions.first()?;

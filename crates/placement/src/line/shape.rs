@@ -126,7 +126,8 @@ pub(crate) struct Shape {
     pub(crate) others: usize,
     /// Why the first one cannot start; `None`: to be tried.
     pub(crate) block: Option<Block>,
-    /// The pool's count of prospects when it had no cards that could be kept for the shape, even if everything on them ended.
+    /// The pool's count of prospects when it had no cards that could be kept for the shape, even if everything on
+    /// them ended.
     pub(crate) hopeless_at: Option<u64>,
 }
 

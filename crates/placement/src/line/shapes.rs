@@ -1,5 +1,5 @@
-//! The shapes of all waiting jobs, and which of them are to be tried: a shape that did not fit is left alone until something it could
-//! use is freed.
+//! The shapes of all waiting jobs, and which of them are to be tried: a shape that did not fit is left alone until
+//! something it could use is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -286,8 +286,8 @@ impl Shapes {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    /// A card has more room: the shapes that could use it, be it by making what else is on it give way, are tried again; not those
-    /// of the line `but`.
+    /// A card has more room: the shapes that could use it, be it by making what else is on it give way, are tried
+    /// again; not those of the line `but`.
     pub(crate) fn freed(&mut self, card: &CardEntry, victims: &Victims, queues: &Queues, but: Option<LineId>) {
         if self.short == 0 {
             return;

@@ -1,4 +1,5 @@
-//! What lets shapes be tried again that wait for more than free cards: others that may give way, room in queues, and prices.
+//! What lets shapes be tried again that wait for more than free cards: others that may give way, room in queues,
+//! and prices.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +21,8 @@ impl Shapes {
         }
     }
 
-    /// More may be recalled than before: the shapes of the queues that gain by it are tried again, and those of jobs that gave
-    /// way before where a guarantee has more room: beyond it they get no more than what others give.
+    /// More may be recalled than before: the shapes of the queues that gain by it are tried again, and those of jobs
+    /// that gave way before where a guarantee has more room: beyond it they get no more than what others give.
     pub(crate) fn recall_changed(&mut self, queues: &Queues, changed: &Recallable) {
         if changed.is_nothing() {
             return;
@@ -55,8 +56,9 @@ impl Shapes {
         }
     }
 
-    /// Prices were made anew: gangs that lack room in their queues, although others could give way there, are tried again, and gangs that
-    /// gave way before. What a gang counts for in its queue, and whom it could replace, depends on the cards that prices choose.
+    /// Prices were made anew: gangs that lack room in their queues, although others could give way there, are tried
+    /// again, and gangs that gave way before. What a gang counts for in its queue, and whom it could replace, depends
+    /// on the cards that prices choose.
     pub(crate) fn prices_changed(&mut self) {
         let is_gang = |id: &ShapeId| {
             self.get(*id)

@@ -16,8 +16,8 @@ use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 use crate::victims::{live_slices, live_workers};
 
-/// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more than the best of
-/// them saves.
+/// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more
+/// than the best of them saves.
 pub(super) const COMPARED: usize = 512;
 
 /// Clears a card for a job of one virtual card.
@@ -33,8 +33,9 @@ pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
     })
 }
 
-/// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could hold a virtual card, those
-/// with the most room first. Where no more than `most` are compared, that is the same; a pool with few victims is not gone through.
+/// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could
+/// hold a virtual card, those with the most room first. Where no more than `most` are compared, that is the same; a
+/// pool with few victims is not gone through.
 pub(super) fn clearable_cards<'a>(
     index: &'a Index,
     hunt: &Hunt<'_>,
@@ -46,7 +47,8 @@ pub(super) fn clearable_cards<'a>(
     theirs.into_iter().flatten().chain(all.into_iter().flatten())
 }
 
-/// The cards of all who may give way, and where hosts matter all cards of their nodes; `None`: they are more than `most`.
+/// The cards of all who may give way, and where hosts matter all cards of their nodes; `None`: they are more
+/// than `most`.
 fn cards_of_few(index: &Index, hunt: &Hunt<'_>, most: usize) -> Option<BTreeSet<CardId>> {
     let with_hosts = !hunt.job.demand.host.is_zero();
     let mut cards = BTreeSet::new();
@@ -134,8 +136,8 @@ pub(super) fn workers_without<'v>(
     demand.workers_in(given_back.left())
 }
 
-/// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap ones, or the cheap
-/// ones as far as they leave one that gives more its turn. Nobody among them could be spared.
+/// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap
+/// ones, or the cheap ones as far as they leave one that gives more its turn. Nobody among them could be spared.
 pub(super) fn cheapest_of(
     hunt: &Hunt<'_>,
     mut candidates: Vec<Arc<Victim>>,

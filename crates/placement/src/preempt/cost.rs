@@ -7,14 +7,16 @@ use tessera_ledger::{Allocation, Job, LogTime};
 
 use crate::loss::work_lost;
 
-/// Time that a job needs until it is where it was, beside the work that it lost: placing it, starting it, reading its data.
+/// Time that a job needs until it is where it was, beside the work that it lost: placing it, starting it, reading
+/// its data.
 const START_AGAIN: Duration = Duration::from_secs(30);
 
 /// What it costs that jobs give way; less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
-    /// How far the highest effective priority among them is above the lowest that runs in its queue. It comes first, because
-    /// whoever gives way makes those below in its own queue give way in turn: all of that would have to be paid as well.
+    /// How far the highest effective priority among them is above the lowest that runs in its queue. It comes first,
+    /// because whoever gives way makes those below in its own queue give way in turn: all of that would have to be paid
+    /// as well.
     level: u32,
     /// Blocks times seconds.
     work: u128,

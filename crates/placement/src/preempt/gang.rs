@@ -1,5 +1,5 @@
-//! Clearing cards for a gang whose virtual cards each need one. How many of them fit is counted node by node, so that exactly as many rooms
-//! are made as the gang lacks, and nobody gives way who makes none.
+//! Clearing cards for a gang whose virtual cards each need one. How many of them fit is counted node by node, so that
+//! exactly as many rooms are made as the gang lacks, and nobody gives way who makes none.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +95,8 @@ impl Cleared {
         Some(())
     }
 
-    /// The cheapest way to make at least one more room where a card is: by victims on it, or, where the host lacks something, on its node.
+    /// The cheapest way to make at least one more room where a card is: by victims on it, or, where the host lacks
+    /// something, on its node.
     fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
         let demand = hunt.job.demand;
         let mut victims = victims_on(index, hunt, card)?;

@@ -1,8 +1,8 @@
-//! Preemption (P5d, law L4): which jobs give their blocks back so that another fits: jobs of its queue with a strictly lower
-//! effective priority, and, for a job within the guarantee of its queue, whatever other queues hold above theirs.
+//! Preemption (P5d, law L4): which jobs give their blocks back so that another fits: jobs of its queue with a strictly
+//! lower effective priority, and, for a job within the guarantee of its queue, whatever other queues hold above theirs.
 //!
-//! Those give way who are lowest in their queue, and of these who cost least: the work that would be lost, times its TFLOPS, and
-//! what it takes to start again.
+//! Those give way who are lowest in their queue, and of these who cost least: the work that would be lost, times its
+//! TFLOPS, and what it takes to start again.
 //!
 //! A search never changes the index: victims' blocks are given back in a trial, and the trial is undone.
 
@@ -119,7 +119,8 @@ struct Hunt<'a> {
     inexact: bool,
 }
 
-/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue, in a plan that is written at `now` or later.
+/// Looks for a cheap preemption that lets a gang fit, on cards and in its queue, in a plan that is written at `now`
+/// or later.
 pub(crate) fn search(
     index: &mut Index,
     state: &State,
@@ -165,7 +166,8 @@ impl<'a> Hunt<'a> {
         victim
     }
 
-    /// The grants that may be asked to give way at all, without judging each: those below it in its own queue, then what may be recalled.
+    /// The grants that may be asked to give way at all, without judging each: those below it in its own queue, then
+    /// what may be recalled.
     fn may_give_way(&self) -> impl Iterator<Item = AllocationId> + use<'a> {
         let (victims, job) = (self.victims, self.job);
         let recalled = self.queues.may_recall(job.queue).then(|| victims.outside(job.queue));
@@ -218,8 +220,9 @@ impl<'a> Hunt<'a> {
             && !(self.job.gave_way && self.queues.lends_more_for(queue, amount, givers))
     }
 
-    /// Sets of these that may give way, each one after the other as the ledger judges: as many as may, those in front first. Where that shuts
-    /// some out, also those first who give most, and as many as may before one of those who give most.
+    /// Sets of these that may give way, each one after the other as the ledger judges: as many as may, those in front
+    /// first. Where that shuts some out, also those first who give most, and as many as may before one of those who
+    /// give most.
     fn sets_of(&self, victims: &[Arc<Victim>]) -> Vec<Vec<Arc<Victim>>> {
         let (together, mut shut_out) = self.together(victims);
         let mut sets = vec![together];
@@ -270,8 +273,8 @@ impl<'a> Hunt<'a> {
         legal(self.queues, self.job.queue, self.job.least, &victims).then_some(victims)
     }
 
-    /// Enters further victims into such an order, if all of them may give way then. Those of its own queue always may, and hinder nobody:
-    /// with what they give back the job is within its guarantee all the more.
+    /// Enters further victims into such an order, if all of them may give way then. Those of its own queue always may,
+    /// and hinder nobody: with what they give back the job is within its guarantee all the more.
     fn enter(&self, victims: &mut Vec<Arc<Victim>>, more: &[Arc<Victim>]) -> bool {
         for victim in more {
             let place = victims.partition_point(|other| self.turn(other) < self.turn(victim));
@@ -285,8 +288,8 @@ impl<'a> Hunt<'a> {
         may
     }
 
-    /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is called back as long
-    /// as anything of it is left.
+    /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is
+    /// called back as long as anything of it is left.
     fn turn(&self, victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
         (victim.queue != self.job.queue, victim.amount.compute, victim.amount.memory, victim.job)
     }
@@ -298,8 +301,9 @@ impl<'a> Hunt<'a> {
         self.take_or_beside(index, placement, victims)
     }
 
-    /// The placement with the victims that give it something. Where there is room elsewhere, but not in its queue, whoever gives way
-    /// there must do so on the cards that are granted: then it is placed on their nodes, and on as few others as will do.
+    /// The placement with the victims that give it something. Where there is room elsewhere, but not in its queue,
+    /// whoever gives way there must do so on the cards that are granted: then it is placed on their nodes, and on as
+    /// few others as will do.
     fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
         if let Some(found) = self.useful(placement, victims) {
             return Some(found);
@@ -338,8 +342,8 @@ impl<'a> Hunt<'a> {
     }
 }
 
-/// Nodes that have something for a job beside `theirs`, those with most room first; where the job is to stay together, those that are with one
-/// of `theirs`.
+/// Nodes that have something for a job beside `theirs`, those with most room first; where the job is to stay together,
+/// those that are with one of `theirs`.
 fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<NodeId> {
     let key = demand.wishes.together();
     let value = |node: &NodeId| index.ledger_node(*node).and_then(|node| node.description.label(key));

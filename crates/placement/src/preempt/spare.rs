@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::{Found, Hunt, Victim};
 use crate::index::Index;
 
-/// How much trials may cost together, in victims that give back and virtual cards that are placed; and fewest and most trials.
+/// How much trials may cost together, in victims that give back and virtual cards that are placed; and fewest and
+/// most trials.
 const WORK: usize = 1 << 16;
 const TRIALS: (usize, usize) = (32, 512);
 
 impl Hunt<'_> {
-    /// Spares the victims without whom the gang still fits, those first who would lose most: many at once where that does, else
-    /// each half of them. Of few victims none remains who could be spared.
+    /// Spares the victims without whom the gang still fits, those first who would lose most: many at once where that
+    /// does, else each half of them. Of few victims none remains who could be spared.
     pub(super) fn spare(&self, index: &mut Index, found: Found) -> Found {
         let mut order = found.1.clone();
         order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job));

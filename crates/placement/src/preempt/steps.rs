@@ -11,8 +11,8 @@ use crate::victims::{live_slices, live_workers};
 /// Most victims that are given up in one trial.
 const GIVEN_UP: usize = 16_384;
 
-/// Gives up victims, cheapest first for what they give back, twice as many each time, until the gang fits; then spares those that
-/// are not needed.
+/// Gives up victims, cheapest first for what they give back, twice as many each time, until the gang fits; then spares
+/// those that are not needed.
 pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
     let order = in_order(index, hunt);
     let mut count = 1;

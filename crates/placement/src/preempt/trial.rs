@@ -43,7 +43,8 @@ pub(super) fn attempt<T>(index: &mut Index, victims: &[Arc<Victim>], place: impl
     placed
 }
 
-/// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted in vain.
+/// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted
+/// in vain.
 pub(super) fn useful_for(placement: &Placement, host: HostRequest, victims: &[Arc<Victim>]) -> Vec<Arc<Victim>> {
     let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
     let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use super::lanes::{self, LANES, Lanes};
 
-/// Rivals that bid up to this part less than the best get room too, the more the closer they are to it and the more often they are
-/// seen. If the best got it all, each step would serve one of many that are nearly alike, and a rare request that few cards can
-/// serve would go without as often as all others: its price would not tell that its cards are scarce.
+/// Rivals that bid up to this part less than the best get room too, the more the closer they are to it and the more
+/// often they are seen. If the best got it all, each step would serve one of many that are nearly alike, and a rare
+/// request that few cards can serve would go without as often as all others: its price would not tell that its cards
+/// are scarce.
 const CLOSE: i64 = 10;
 
-/// Bits behind the point of what items get; rounded only once everything is divided, or a rare one would get nothing anywhere.
+/// Bits behind the point of what items get; rounded only once everything is divided, or a rare one would get
+/// nothing anywhere.
 const POINT: u32 = 18;
 
 /// What every item bids.

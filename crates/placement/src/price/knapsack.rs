@@ -66,7 +66,8 @@ impl Knapsack {
         chosen.map_or((None, room - 1), |best| (Some(best.rivals), room - best.size))
     }
 
-    /// Adds to `supply` what rooms are filled with, to be rounded; `rooms` are weights by room and lane and are used up.
+    /// Adds to `supply` what rooms are filled with, to be rounded; `rooms` are weights by room and lane and are
+    /// used up.
     pub(crate) fn empty_into(&self, rooms: &mut [[i64; LANES]], bids: &Bids, supply: &mut [i64]) {
         let mut got = vec![[0; LANES]; self.rivals.len()];
         for room in (1..rooms.len()).rev() {

@@ -1,7 +1,8 @@
 //! Lanes: one table holds the worth of a card under several prices of the host at once.
 //!
-//! Processor time and memory of a host are shared by all its cards, so a card is worth less where the host is nearly used up. A lane
-//! is one pair of prices for the two; a node is worth what the lane says that is least (the Lagrangian bound on what fits it).
+//! Processor time and memory of a host are shared by all its cards, so a card is worth less where the host is nearly
+//! used up. A lane is one pair of prices for the two; a node is worth what the lane says that is least (the Lagrangian
+//! bound on what fits it).
 
 /// Number of lanes.
 pub(crate) const LANES: usize = 16;
@@ -12,7 +13,8 @@ pub(crate) type Lanes = [i32; LANES];
 /// Lanes that price processor time, ordered by price; the first prices nothing. The others price memory.
 pub(crate) const CPU_LANES: usize = 12;
 
-/// Prices of processor time, in 1024ths of what it costs when all worth of the pool is divided by all its processor time.
+/// Prices of processor time, in 1024ths of what it costs when all worth of the pool is divided by all its
+/// processor time.
 const CPU_STEPS: [u64; CPU_LANES] = [0, 35, 57, 90, 145, 232, 370, 593, 948, 1517, 2428, 3884];
 
 /// The same for memory.
@@ -35,7 +37,8 @@ pub(crate) const MOST_OF_CARD: i32 = 1 << 23;
 pub(crate) struct HostPrices {
     cpu: [u64; LANES],
     memory: [u64; LANES],
-    /// One over how much dearer processor time is in the next lane; zero: no dearer. So that nothing is divided for every node.
+    /// One over how much dearer processor time is in the next lane; zero: no dearer. So that nothing is divided for
+    /// every node.
     per_rise: [u64; CPU_LANES],
 }
 
@@ -71,8 +74,8 @@ impl HostPrices {
         })
     }
 
-    /// How much processor time is given up between a lane and the next, where it is dearer, when the cards are worth so much less there; `None`
-    /// when there is no next lane or it is no dearer.
+    /// How much processor time is given up between a lane and the next, where it is dearer, when the cards are worth so
+    /// much less there; `None` when there is no next lane or it is no dearer.
     pub(crate) fn cpu_between(&self, lane: usize, worth: i32) -> Option<i64> {
         let per_rise = self.per_rise.get(lane).copied().filter(|per_rise| *per_rise > 0)?;
         i64::try_from((i128::from(worth) * i128::from(per_rise)) >> (RECIPROCAL - POINT)).ok()

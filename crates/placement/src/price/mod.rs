@@ -1,14 +1,15 @@
 //! Prices: what free room is worth, judged by the requests that the pool sees.
 //!
-//! The question behind every placement is what the room could have been used for instead. Imagine that requests keep coming in the
-//! observed mix until the pool is full. How much of the mix can be held at most is a linear program over all ways to fill
-//! each node; its dual gives every request a price. A card with some room left is worth the best set of requests that fits the
-//! room, at these prices ([`table`]), a node what its cards are worth given how much of its host is left ([`lanes`]), and
-//! a placement costs what the node is worth less afterwards. So a remainder that nobody asks for is worth nothing, a card
-//! model that some requests depend on is dear to all others, and whole nodes stay whole as far as there is demand for them.
+//! The question behind every placement is what the room could have been used for instead. Imagine that requests keep
+//! coming in the observed mix until the pool is full. How much of the mix can be held at most is a linear program over
+//! all ways to fill each node; its dual gives every request a price. A card with some room left is worth the best set
+//! of requests that fits the room, at these prices ([`table`]), a node what its cards are worth given how much of its
+//! host is left ([`lanes`]), and a placement costs what the node is worth less afterwards. So a remainder that nobody
+//! asks for is worth nothing, a card model that some requests depend on is dear to all others, and whole nodes stay
+//! whole as far as there is demand for them.
 //!
-//! The dual is solved approximately, by a fixed number of multiplicative steps on integers: [`solve`]. Prices follow from the free
-//! room and the mix alone, and are the same on every machine.
+//! The dual is solved approximately, by a fixed number of multiplicative steps on integers: [`solve`]. Prices follow
+//! from the free room and the mix alone, and are the same on every machine.
 
 pub(crate) mod bids;
 pub(crate) mod grid;

@@ -1,7 +1,8 @@
-//! The shelves: what nodes have left, in steps of the tables, laid out so that all of it can be filled at many prices in turn.
+//! The shelves: what nodes have left, in steps of the tables, laid out so that all of it can be filled at many prices
+//! in turn.
 //!
-//! Most nodes have something in common: an empty card of some class, a card with half its blocks left. Each such *lot* is looked up in the
-//! tables once for all nodes that have it.
+//! Most nodes have something in common: an empty card of some class, a card with half its blocks left. Each such *lot*
+//! is looked up in the tables once for all nodes that have it.
 
 use std::collections::BTreeMap;
 
@@ -78,8 +79,8 @@ impl Shelves {
         all
     }
 
-    /// Fills every node as well as can be at the bids that the tables are filled from; answers what all nodes are worth, and how much
-    /// of each item they then hold.
+    /// Fills every node as well as can be at the bids that the tables are filled from; answers what all nodes are
+    /// worth, and how much of each item they then hold.
     pub(crate) fn fill(&self, tables: &[Table], prices: &HostPrices, bids: &Bids) -> (i128, Vec<i64>) {
         let worth: Vec<Lanes> = self.lots.iter().map(|lot| lot.worth(tables)).collect();
         let mut filled = vec![[0i64; LANES]; self.lots.len()];
@@ -146,8 +147,8 @@ impl Lot {
 }
 
 impl Shelf {
-    /// What a node is worth, and in which lanes it is filled: in the one that binds, blended with a neighbour so that about all
-    /// of its processor time is used.
+    /// What a node is worth, and in which lanes it is filled: in the one that binds, blended with a neighbour so that
+    /// about all of its processor time is used.
     fn choose(&self, prices: &HostPrices, cards: &Lanes) -> (i32, [(usize, i64); 2]) {
         let Some((host, cpu)) = &self.host else { return (cards[0], [(0, self.weight), (0, 0)]) };
         let mut all = *cards;
@@ -159,8 +160,8 @@ impl Shelf {
     }
 }
 
-/// The lane to blend with, and how much of it in parts of [`ONE_NODE`]. The processor time that a filling uses is how fast the
-/// worth of the cards falls as its price rises.
+/// The lane to blend with, and how much of it in parts of [`ONE_NODE`]. The processor time that a filling uses is how
+/// fast the worth of the cards falls as its price rises.
 fn blend(prices: &HostPrices, cards: &Lanes, lane: usize, cpu: i64) -> Option<(usize, i64)> {
     let use_above = |lane: usize| prices.cpu_between(lane, cards[lane] - cards.get(lane + 1)?);
     if lane >= CPU_LANES {

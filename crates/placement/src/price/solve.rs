@@ -1,5 +1,6 @@
-//! Solving for prices: a request that the pool would hold too little of becomes dearer, one that it would hold too much of cheaper, a
-//! fixed number of times in smaller and smaller steps (multiplicative weights); the prices are the mean of the second half.
+//! Solving for prices: a request that the pool would hold too little of becomes dearer, one that it would hold too much
+//! of cheaper, a fixed number of times in smaller and smaller steps (multiplicative weights); the prices are the mean
+//! of the second half.
 
 use super::bids::Bids;
 use super::item::{Item, MOST_ITEMS, POINT, WHOLE_MIX, grids, use_of};
@@ -15,8 +16,8 @@ use crate::index::class::{ClassId, ClassKey};
 /// Steps. More of them place no better.
 const STEPS: i64 = 24;
 
-/// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next step looks
-/// at the others.
+/// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next
+/// step looks at the others.
 const SHELVES: usize = 512;
 
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
@@ -90,7 +91,8 @@ impl Scale {
         Self { largest, host: HostPrices::new(worth, cpu, memory), worth, cpu, memory, quantum }
     }
 
-    /// The worth of a part of the pool's host capacity, a sixth of what it would be if all worth lay in hosts; with [`POINT`] bits.
+    /// The worth of a part of the pool's host capacity, a sixth of what it would be if all worth lay in hosts; with
+    /// [`POINT`] bits.
     fn of_host(&self, cpu: u64, memory: u64) -> i64 {
         let part = |amount: u64, total: u64, divisor: u128| {
             ((u128::from(amount) * u128::from(self.worth)) << POINT)

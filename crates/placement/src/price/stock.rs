@@ -8,7 +8,8 @@ use crate::index::Index;
 use crate::index::node::{Host, NodeEntry};
 use crate::index::outline::{Group, Outline};
 
-/// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of the pool.
+/// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of
+/// the pool.
 const MOST_NODES: usize = 2048;
 
 /// Nodes that have the same left.
@@ -22,8 +23,8 @@ pub(crate) struct Stock<'index> {
     pub(crate) nodes: u64,
 }
 
-/// What nodes have left, as far as they have anything; in the order in which the first of those that look the same registered. As of the last
-/// time that the index took over changes.
+/// What nodes have left, as far as they have anything; in the order in which the first of those that look the same
+/// registered. As of the last time that the index took over changes.
 pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
     let mut stocks: Vec<Stock<'_>> = Vec::new();
     let mut known: Vec<Option<usize>> = vec![None; index.outlines.positions()];
@@ -41,7 +42,8 @@ pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
     stocks
 }
 
-/// The same where labels make no difference: prices know of none, and do not depend on which ones were asked for before.
+/// The same where labels make no difference: prices know of none, and do not depend on which ones were asked
+/// for before.
 pub(crate) fn stocks_without_labels(index: &Index) -> Vec<Stock<'_>> {
     let mut merged: Vec<Stock<'_>> = Vec::new();
     let mut known: BTreeMap<(Option<Host>, &[Group]), usize> = BTreeMap::new();

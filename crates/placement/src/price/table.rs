@@ -1,13 +1,14 @@
-//! The worth of what is left on a card: the best that requests of the observed mix could make of it, at their present prices.
+//! The worth of what is left on a card: the best that requests of the observed mix could make of it, at their
+//! present prices.
 
 use super::bids::{Bids, Rivals};
 use super::grid::Grid;
 use super::knapsack::Knapsack;
 use super::lanes::{self, LANES, Lanes, MOST_OF_CARD};
 
-/// All nodes that can serve a request for several whole cards only when it is worth this part more than what else could be made of the
-/// cards; the less more it is worth, the fewer of them. If it were all or none, its price would swing around the one at which
-/// as many are served as shall be.
+/// All nodes that can serve a request for several whole cards only when it is worth this part more than what else could
+/// be made of the cards; the less more it is worth, the fewer of them. If it were all or none, its price would swing
+/// around the one at which as many are served as shall be.
 const INDIFFERENCE: i32 = 25;
 
 /// What a request takes of a card of some class.
@@ -37,7 +38,8 @@ pub(crate) struct Table {
     pub(crate) by_compute: Knapsack,
     /// The best use of memory, compute left out of account; `None` when no request asks for memory.
     pub(crate) by_memory: Option<Knapsack>,
-    /// The best use of so many empty cards of one node: whole ones for requests that need several, the others one by one.
+    /// The best use of so many empty cards of one node: whole ones for requests that need several, the others one
+    /// by one.
     empty: Vec<Lanes>,
     wholes: Vec<Whole>,
 }
@@ -153,8 +155,8 @@ impl Table {
         self.wholes.iter().zip(&got).for_each(|(whole, got)| whole.rivals.divide(got, bids, supply));
     }
 
-    /// The position of the requests for whole cards that make most of so many empty ones in a lane, and what they are all worth with
-    /// one of them.
+    /// The position of the requests for whole cards that make most of so many empty ones in a lane, and what they are
+    /// all worth with one of them.
     fn best_whole(&self, count: usize, lane: usize) -> Option<(usize, i32)> {
         let fits = self.wholes.iter().take_while(|whole| whole.rivals.size <= count);
         let worth = |whole: &Whole| self.empty[count - whole.rivals.size][lane].wrapping_add(whole.worth[lane]);
@@ -211,7 +213,8 @@ mod tests {
     use super::super::bids::rounded;
     use super::*;
 
-    /// Two empty cards on each of 81 nodes; a request that takes one card and is worth 1,000, and one that takes both and is worth so much.
+    /// Two empty cards on each of 81 nodes; a request that takes one card and is worth 1,000, and one that takes both
+    /// and is worth so much.
     fn supply(worth_of_both: i32) -> Vec<i64> {
         let uses = [Use::Part { compute: 10, memory: 0 }, Use::Whole(2)];
         let grids = (Grid::new(10, [10].into_iter()), Grid::new(0, [].into_iter()));

@@ -16,7 +16,8 @@ pub(super) struct Entry {
     pub(super) used: QueueAmount,
     pub(super) leaving: QueueAmount,
     pub(super) firm: QueueAmount,
-    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same plan.
+    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the
+    /// same plan.
     pub(super) planned: QueueAmount,
     pub(super) planned_firm: QueueAmount,
     /// What it has held on average, as of the present decision.
@@ -45,7 +46,8 @@ impl Holding {
         Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
     }
 
-    /// Whether something of it is on loan, in a resource that the giver holds, and of that which is not preemptible if the giver is not.
+    /// Whether something of it is on loan, in a resource that the giver holds, and of that which is not preemptible if
+    /// the giver is not.
     pub(super) fn is_lent(self, giver: Giver<'_>) -> bool {
         let is_lent = |held: QueueAmount| held.is_above_with(self.guaranteed, giver.amount);
         is_lent(self.all) && (giver.preemptible || is_lent(self.firm))
@@ -88,14 +90,15 @@ impl Entry {
         self.used.minus(self.leaving)
     }
 
-    /// Whether it holds less than as `before`, or the jobs do that name it: of what is guaranteed there may be more to be had.
+    /// Whether it holds less than as `before`, or the jobs do that name it: of what is guaranteed there may be more to
+    /// be had.
     pub(super) fn holds_less_than(&self, before: &Self) -> bool {
         let own = |queue: &Self| queue.standing().minus(queue.below.standing);
         !before.standing().within(self.standing()) || !own(before).within(own(self))
     }
 
-    /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for nothing; in all,
-    /// or of the jobs that name it.
+    /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for
+    /// nothing; in all, or of the jobs that name it.
     pub(super) fn lends_more_than(&self, before: &Self) -> bool {
         self.own_part().lends_more_than(before.own_part()) || self.whole().lends_more_than(before.whole())
     }

@@ -1,9 +1,10 @@
-//! The tree of queues, counted through everything that one plan grants and takes back: what queues may still take, whose turn it is,
-//! and what may be recalled.
+//! The tree of queues, counted through everything that one plan grants and takes back: what queues may still take,
+//! whose turn it is, and what may be recalled.
 //!
-//! Whose turn it is: a queue goes first whose next job is within what it is guaranteed. After those goes the queue that has borrowed least for
-//! its weight: what it holds above its guarantee, and what it held above it in the past, as a share of the pool in the
-//! resource of which that is more. In a tree this is compared from the top: first the top queues, then those below the first.
+//! Whose turn it is: a queue goes first whose next job is within what it is guaranteed. After those goes the queue that
+//! has borrowed least for its weight: what it holds above its guarantee, and what it held above it in the past, as a
+//! share of the pool in the resource of which that is more. In a tree this is compared from the top: first the top
+//! queues, then those below the first.
 
 mod entry;
 mod raised;
@@ -267,8 +268,8 @@ impl Queues {
         self.lends && self.line(name).any(|id| self.entries[id].is_under())
     }
 
-    /// Whether a grant of `least` would keep the queue, or one above it, within its guarantee, so that it may recall for it without
-    /// anybody of its own giving way.
+    /// Whether a grant of `least` would keep the queue, or one above it, within its guarantee, so that it may recall
+    /// for it without anybody of its own giving way.
     pub(crate) fn may_recall_for(&self, name: &str, least: QueueAmount) -> bool {
         let fits = |queue: &Entry| queue.is_under() && queue.standing().plus(least).within(queue.guaranteed);
         self.lends && self.line(name).any(|id| fits(&self.entries[id]))
@@ -291,14 +292,15 @@ impl Queues {
         Recallable { lent: false, claims: guaranteed.flat_map(|name| self.line(name)).collect() }
     }
 
-    /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may be recalled.
+    /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may
+    /// be recalled.
     pub(crate) fn has_lent(&self, name: &str) -> bool {
         let own = self.line(name).next().map(|id| self.entries[id].own_part());
         self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
     }
 
-    /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of the jobs that name it,
-    /// where all the givers are below as well.
+    /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of
+    /// the jobs that name it, where all the givers are below as well.
     pub(crate) fn lends_more_for<'a>(
         &self,
         name: &str,

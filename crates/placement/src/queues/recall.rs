@@ -33,7 +33,8 @@ impl<'a> Giver<'a> {
 pub(crate) struct Recallable {
     /// Some queue holds more on loan than before, or other jobs of it: whoever may recall anything may find something.
     pub(crate) lent: bool,
-    /// Queues that hold less than before, or of which more is guaranteed: they may take back more, and those below them may too.
+    /// Queues that hold less than before, or of which more is guaranteed: they may take back more, and those below them
+    /// may too.
     pub(super) claims: BTreeSet<usize>,
 }
 
@@ -70,9 +71,9 @@ pub(super) struct Back {
 }
 
 impl Recall<'_> {
-    /// Whether a job of another queue may be made to give way: where the two branches part, the beneficiary's stays within its
-    /// guarantee, and the giver's queues hold more than theirs; so do the jobs that name the giver's queue, which are guaranteed what the
-    /// guarantees of the queues below leave of that one's. As the ledger judges.
+    /// Whether a job of another queue may be made to give way: where the two branches part, the beneficiary's stays
+    /// within its guarantee, and the giver's queues hold more than theirs; so do the jobs that name the giver's queue,
+    /// which are guaranteed what the guarantees of the queues below leave of that one's. As the ledger judges.
     pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
         let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
         let within = self.mine.iter().take_while(|id| !theirs.contains(id)).last().is_some_and(|id| {
@@ -93,8 +94,8 @@ impl Recall<'_> {
         self.queues.entries[id].own_part().without(back.own, back.own_firm).is_lent(giver)
     }
 
-    /// Whether the grant raises what is on loan where everybody is below who gives way; together they give `all`. Where one of them is not,
-    /// what was on loan elsewhere is held within a guarantee now.
+    /// Whether the grant raises what is on loan where everybody is below who gives way; together they give `all`. Where
+    /// one of them is not, what was on loan elsewhere is held within a guarantee now.
     pub(super) fn raises_a_loan(&self, all: QueueAmount) -> bool {
         let raises = |held: QueueAmount, guaranteed: QueueAmount| {
             let after = held.minus(all).plus(self.asked);

@@ -1,5 +1,6 @@
-//! Briefs: the little of each node that bounds how soon one of its cards has room, held in columns. When room is sought for a request
-//! for the first time they are read of all nodes; to read every card of a large pool instead takes a hundred times as long.
+//! Briefs: the little of each node that bounds how soon one of its cards has room, held in columns. When room is sought
+//! for a request for the first time they are read of all nodes; to read every card of a large pool instead takes a
+//! hundred times as long.
 
 use tessera_ledger::{LogTime, NodeId};
 

@@ -1,21 +1,24 @@
-//! Reservations: the first job of a queue that does not fit, once it has waited long enough, keeps those behind it away from the
-//! cards that will be free for it soonest, and from as much of their hosts as it needs. So small jobs fill gaps without starving a big one.
+//! Reservations: the first job of a queue that does not fit, once it has waited long enough, keeps those behind it away
+//! from the cards that will be free for it soonest, and from as much of their hosts as it needs. So small jobs fill
+//! gaps without starving a big one.
 //!
-//! How soon something is free, time limits say ([`Wait`]); what jobs without one hold comes after everything else. Nothing is counted
-//! on that was promised to another grant or is lost. Where jobs are to be avoided, all cards of the nodes are kept: those that are there end, and no
-//! new ones come.
+//! How soon something is free, time limits say ([`Wait`]); what jobs without one hold comes after everything else.
+//! Nothing is counted on that was promised to another grant or is lost. Where jobs are to be avoided, all cards of the
+//! nodes are kept: those that are there end, and no new ones come.
 //!
-//! The choice depends on the present state alone, not on earlier choices. It comes to an end all the same, because what is chosen never gets worse:
+//! The choice depends on the present state alone, not on earlier choices. It comes to an end all the same, because what
+//! is chosen never gets worse:
 //!
-//! * If all of it is free at a known time, those behind the holder may only use it if they are over by then. So the same cards are still
-//!   free by that time in the next round, and others are chosen only when they are free no later: *the estimated start never moves back*,
-//!   but by what jobs take to start and to stop, and by those that come before the holder.
-//! * If jobs without a time limit hold some of it, nobody behind the holder may use it. What they hold only shrinks, and so does the time at
-//!   which all else is free. Others are chosen only when they lack less, or as little and are free earlier; that happens a finite
-//!   number of times, and in between what is kept becomes free as those jobs end.
+//! * If all of it is free at a known time, those behind the holder may only use it if they are over by then. So the
+//!   same cards are still free by that time in the next round, and others are chosen only when they are free no later:
+//!   *the estimated start never moves back*, but by what jobs take to start and to stop, and by those that come before
+//!   the holder.
+//! * If jobs without a time limit hold some of it, nobody behind the holder may use it. What they hold only shrinks,
+//!   and so does the time at which all else is free. Others are chosen only when they lack less, or as little and are
+//!   free earlier; that happens a finite number of times, and in between what is kept becomes free as those jobs end.
 //!
-//! Only a job without a time limit that never ends, on cards that the holder cannot do without, keeps it waiting for ever; meanwhile those behind
-//! it are kept away from the rest of these cards.
+//! Only a job without a time limit that never ends, on cards that the holder cannot do without, keeps it waiting for
+//! ever; meanwhile those behind it are kept away from the rest of these cards.
 
 mod bounds;
 mod briefs;
@@ -168,7 +171,8 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its turn comes.
+/// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its
+/// turn comes.
 fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
     let demand = sought.demand;
     let mut taken: BTreeMap<NodeId, Taken<'_>> = BTreeMap::new();

@@ -35,7 +35,8 @@ pub(super) struct Outlook<'a> {
     schedule: Cow<'a, Schedule>,
     /// The cards that it can use, and what their classes do for it.
     cards: Vec<(usize, Offer)>,
-    /// What its host could give if nothing else ran there, beside what is kept for others; `None` when that does not matter.
+    /// What its host could give if nothing else ran there, beside what is kept for others; `None` when that does
+    /// not matter.
     host: Option<HostRequest>,
     /// Until jobs are over that are to be avoided.
     company: Wait,
@@ -95,7 +96,8 @@ impl<'a> Future<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    /// What a node is for a request; `None` when it has nothing for it. The index must know the node's schedule, if that matters.
+    /// What a node is for a request; `None` when it has nothing for it. The index must know the node's schedule, if
+    /// that matters.
     pub(super) fn of(index: &'a Index, state: &State, demand: &'a Demand, id: NodeId, ends: Ends) -> Option<Self> {
         let node = index.node(id)?;
         let known = node.node.as_ref()?;
@@ -259,7 +261,8 @@ impl<'a> Outlook<'a> {
         millionths(blocks, all).max(1)
     }
 
-    /// No more than how long it takes until the node holds so many virtual cards, by sums; `None` when it is too small for them.
+    /// No more than how long it takes until the node holds so many virtual cards, by sums; `None` when it is too small
+    /// for them.
     fn bound(&self, members: u32) -> Option<Wait> {
         let mut all = Sums::default();
         self.cards
@@ -297,8 +300,8 @@ impl<'a> Outlook<'a> {
         count / self.demand.compute.div_ceil(largest).max(1)
     }
 
-    /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without what jobs without
-    /// a time limit hold, or with it.
+    /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without
+    /// what jobs without a time limit hold, or with it.
     pub(super) fn part(&self, with_endless: bool) -> Option<Part> {
         let mut future = Future::new(&self.schedule, self.node.cards.len());
         let at = self.times().max().unwrap_or(NONE.at);

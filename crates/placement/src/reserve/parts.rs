@@ -1,4 +1,5 @@
-//! What nodes give to virtual cards that spread over nodes: how long it takes until that is free, and how much it is together.
+//! What nodes give to virtual cards that spread over nodes: how long it takes until that is free, and how much it
+//! is together.
 
 use std::collections::BTreeSet;
 

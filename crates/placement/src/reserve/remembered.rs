@@ -1,5 +1,5 @@
-//! What was found out of nodes for a request is remembered until something of them changes, so that a round of decisions costs as much as
-//! has changed since the one before.
+//! What was found out of nodes for a request is remembered until something of them changes, so that a round of
+//! decisions costs as much as has changed since the one before.
 
 use tessera_ledger::{NodeId, Span, State};
 

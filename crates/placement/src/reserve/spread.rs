@@ -19,7 +19,8 @@ struct Chosen<'a> {
 /// How many workers each node gets.
 type Workers = BTreeMap<NodeId, u32>;
 
-/// As many nodes as hold a gang together; beside jobs without a time limit if that is enough, else with what those hold.
+/// As many nodes as hold a gang together; beside jobs without a time limit if that is enough, else with what
+/// those hold.
 pub(super) fn over_nodes(sought: Sought<'_>, parts: &[Parts; 2]) -> Option<Choice> {
     [false, true].into_iter().zip(parts).find_map(|(with_endless, parts)| {
         let least = parts.enough_for(sought.demand)?;

@@ -210,8 +210,8 @@ fn what_gangs_left_is_found_again() {
     play(&nodes, &steps, &limits(), false, true);
 }
 
-/// What was kept for the first of a queue is free for those behind it once the queue would not let the first one start any more: the next
-/// one starts and keeps nothing from the one after it.
+/// What was kept for the first of a queue is free for those behind it once the queue would not let the first one start
+/// any more: the next one starts and keeps nothing from the one after it.
 #[test]
 fn a_maximum_is_too_small_for_the_one_that_cards_are_kept_for() {
     let nodes = [vec![(CardKind::Gpu, 10, 100, 0, false)]];
@@ -231,8 +231,8 @@ fn a_maximum_is_too_small_for_the_one_that_cards_are_kept_for() {
     play(&nodes, &steps, &limits(), false, true);
 }
 
-/// One that has waited very long starts before one of its queue that may preempt it, and takes the last room of their queue. That one is tried
-/// again once the grant is there.
+/// One that has waited very long starts before one of its queue that may preempt it, and takes the last room of their
+/// queue. That one is tried again once the grant is there.
 #[test]
 fn one_starts_out_of_turn_before_one_that_may_preempt_it() {
     let nodes = [vec![(CardKind::Gpu, 3, 100, 0, false)], vec![(CardKind::Npu, 20, 400, 0, true)]];

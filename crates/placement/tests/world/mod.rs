@@ -1,4 +1,5 @@
-//! A pool to test placement on: the real ledger, driven by its public commands, and agents that report what they are told.
+//! A pool to test placement on: the real ledger, driven by its public commands, and agents that report what they
+//! are told.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
@@ -26,7 +27,8 @@ impl Default for World {
     }
 }
 
-/// How many random cases a property is tried on: so many, or on request as many as the variable says that proptest itself reads.
+/// How many random cases a property is tried on: so many, or on request as many as the variable says that proptest
+/// itself reads.
 pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
@@ -202,8 +204,8 @@ impl World {
         self.commit(&decision)
     }
 
-    /// Decides and does as decided, again and again, until nothing happens any more; answers the jobs that gave way, in order. Fails
-    /// when that takes more than `rounds`.
+    /// Decides and does as decided, again and again, until nothing happens any more; answers the jobs that gave way, in
+    /// order. Fails when that takes more than `rounds`.
     pub fn settle(&mut self, rounds: usize) -> Vec<JobId> {
         let mut gave_way = Vec::new();
         for _ in 0..rounds {
