@@ -1,7 +1,7 @@
 //! How fast the ledger applies, and what it weighs: `cargo bench -p tessera-ledger`.
 //!
-//! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read from
-//! the process' resident set.
+//! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read
+//! from the process' resident set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -119,8 +119,8 @@ impl Capacity {
     /// Refuses a job that the whole pool could not run even if it were empty (P5b), naming the total.
     ///
     /// # Errors
-    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`], [`Rejection::ExceedsCardMemory`],
-    /// [`Rejection::ExceedsGang`] or [`Rejection::ExceedsHost`].
+    /// [`Rejection::ExceedsPool`], [`Rejection::ExceedsMemory`], [`Rejection::ExceedsCard`],
+    /// [`Rejection::ExceedsCardMemory`], [`Rejection::ExceedsGang`] or [`Rejection::ExceedsHost`].
     pub fn admit(&self, spec: &JobSpec, reference: Precision) -> Result<(), Rejection> {
         let request = &spec.virtual_card;
         let precision = request.precision.unwrap_or(reference);

@@ -190,11 +190,11 @@ pub struct Card {
     pub description: CardDescription,
     /// Blocks that the card offers now; fewer than its extents cover while it is being shrunk (law L6).
     pub blocks: BlockCount,
-    /// Blocks that it offers in percent of those that it is rated for: what the pool's policy says, as soon as no slice on it
-    /// relies on more than isolation `shared`.
+    /// Blocks that it offers in percent of those that it is rated for: what the pool's policy says, as soon as no slice
+    /// on it relies on more than isolation `shared`.
     pub oversubscription: Percent,
-    /// Whether it can promise nothing but isolation `shared` now: it is oversubscribed, or blocks that it does not offer any
-    /// more are still held.
+    /// Whether it can promise nothing but isolation `shared` now: it is oversubscribed, or blocks that it does not
+    /// offer any more are still held.
     pub shared_only: bool,
     /// Blocks of the node's cards before this one: with the node's base it gives block numbers (P2).
     pub offset: u32,

@@ -158,7 +158,8 @@ pub enum Command {
         /// Whether it goes on; otherwise it is given up.
         proceed: bool,
     },
-    /// Every lease that was granted under timings from before a change of them is over: nobody waits for those any more.
+    /// Every lease that was granted under timings from before a change of them is over: nobody waits for those
+    /// any more.
     SettleLeases {
         /// The entry of the change; refused when they were changed again since.
         changed_at: Revision,
@@ -184,8 +185,8 @@ pub struct Plan {
 /// A part of a plan, accepted or refused whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanPart {
-    /// A gang gets its virtual cards; `victims` are suspended for it. One part carries both, so that nothing is preempted
-    /// unless the beneficiary then fits (law L4).
+    /// A gang gets its virtual cards; `victims` are suspended for it. One part carries both, so that nothing is
+    /// preempted unless the beneficiary then fits (law L4).
     Grant {
         /// The job.
         job: JobId,
@@ -201,8 +202,8 @@ pub enum PlanPart {
         /// The node that is being drained.
         node: NodeId,
     },
-    /// The extents in use of a card are moved together to its front, in their order: block numbers change, the work does not
-    /// notice (P7, P10).
+    /// The extents in use of a card are moved together to its front, in their order: block numbers change, the work
+    /// does not notice (P7, P10).
     Renumber {
         /// The card.
         card: CardId,

@@ -39,8 +39,8 @@ pub struct PoolConfig {
     pub packing: Packing,
     /// After how long past use counts half in fair shares.
     pub fair_share_half_life: Duration,
-    /// Blocks that cards of a kind offer, in percent of those that they are rated for; a kind that is not named: 100. Above 100
-    /// the cards offer isolation `shared` only.
+    /// Blocks that cards of a kind offer, in percent of those that they are rated for; a kind that is not named: 100.
+    /// Above 100 the cards offer isolation `shared` only.
     pub oversubscription: BTreeMap<CardKind, Percent>,
     /// When jobs are moved so that free blocks come together (P7).
     pub compaction: CompactionPolicy,
@@ -48,16 +48,16 @@ pub struct PoolConfig {
     pub leases: LeaseTimings,
     /// How much of everything the ledger holds.
     pub limits: PoolLimits,
-    /// Whether the release level stays as it is although every member can apply a higher one: the way back to the release
-    /// before stays open.
+    /// Whether the release level stays as it is although every member can apply a higher one: the way back to the
+    /// release before stays open.
     pub hold_level: bool,
 }
 
 /// How much of everything the ledger holds, so that nobody can fill the memory of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolLimits {
-    /// Most bytes of all jobs, ended ones included, as [`JobSpec::bytes`](crate::JobSpec::bytes) counts them. The oldest ended
-    /// jobs go before a submission is refused.
+    /// Most bytes of all jobs, ended ones included, as [`JobSpec::bytes`](crate::JobSpec::bytes) counts them. The
+    /// oldest ended jobs go before a submission is refused.
     pub spec_bytes: u64,
     /// Most queues.
     pub queues: u64,

@@ -1,12 +1,14 @@
 //! The digest of the state (law L8).
 //!
-//! It is a hash of what a snapshot of the state would hold: of the header, and of the sum of the hashes of all other records.
-//! So it depends on the state alone and not on how that was reached, covers everything that is kept and no sentence for people
-//! (refusals are answers, not state), and can be computed again from a snapshot that was read. Since what means the same as its absence is
-//! not written, a release that adds to the state computes the same digest of a state that does not use it.
+//! It is a hash of what a snapshot of the state would hold: of the header, and of the sum of the hashes of all other
+//! records. So it depends on the state alone and not on how that was reached, covers everything that is kept and no
+//! sentence for people (refusals are answers, not state), and can be computed again from a snapshot that was read.
+//! Since what means the same as its absence is not written, a release that adds to the state computes the same digest
+//! of a state that does not use it.
 //!
-//! The sum is kept up to date by hashing again what has changed: [`Kept`](crate::kept::Kept) notes that. What was submitted with
-//! a job never changes: it counts with a hash that is taken once, so that the length of a script costs nothing afterwards.
+//! The sum is kept up to date by hashing again what has changed: [`Kept`](crate::kept::Kept) notes that. What was
+//! submitted with a job never changes: it counts with a hash that is taken once, so that the length of a script costs
+//! nothing afterwards.
 //!
 //! Before [`Rule::DigestOfState`] was followed, the digest was a chain of hashes of all answers and events.
 
@@ -40,8 +42,8 @@ fn sum(parts: [u128; 8]) -> u128 {
 }
 
 impl State {
-    /// A hash of the state: equal logs give equal digests on every member (law L8). What it is made of depends on the level
-    /// in force alone ([`Rule::DigestOfState`]).
+    /// A hash of the state: equal logs give equal digests on every member (law L8). What it is made of depends on the
+    /// level in force alone ([`Rule::DigestOfState`]).
     #[must_use]
     pub fn digest(&self) -> u128 {
         if !self.follows(Rule::DigestOfState) {

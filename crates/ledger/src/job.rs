@@ -46,7 +46,8 @@ pub struct VirtualCardRequest {
     pub models: BTreeSet<String>,
     /// Whether its slices take whole cards: nobody else computes on them.
     pub whole_cards: bool,
-    /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over more cards.
+    /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over
+    /// more cards.
     pub slice_memory: Mebibytes,
 }
 
@@ -322,8 +323,8 @@ pub enum Ending {
     Requeue,
 }
 
-/// Attempts in a row that nodes may fail to start before it is taken for the job's own fault: no job may empty a pool of
-/// nodes.
+/// Attempts in a row that nodes may fail to start before it is taken for the job's own fault: no job may empty a pool
+/// of nodes.
 pub const NODE_FAULTS_UNTIL_BLAMED: u32 = 2 * crate::node::FAULTS_UNTIL_CORDON;
 /// So many nodes must be among them: fewer may be sick by themselves, and are cordoned by then.
 pub const FAULTY_NODES_UNTIL_BLAMED: usize = 3;

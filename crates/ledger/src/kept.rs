@@ -1,5 +1,5 @@
-//! A persistent map that notes which of its values have changed since the digest of the state was brought up to date, so that no
-//! change can be forgotten there: there is no other way to change the map.
+//! A persistent map that notes which of its values have changed since the digest of the state was brought up to date,
+//! so that no change can be forgotten there: there is no other way to change the map.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The laws as checks: everything that the ledger keeps incrementally is computed again from scratch and compared.
 //!
-//! Run after each entry in debug builds of small pools, every [`DEBUG_INTERVAL`] entries of large ones, in simulation, and
-//! by `tessera pool verify` on a live pool.
+//! Run after each entry in debug builds of small pools, every [`DEBUG_INTERVAL`] entries of large ones, in simulation,
+//! and by `tessera pool verify` on a live pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 

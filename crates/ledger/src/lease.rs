@@ -1,8 +1,9 @@
 //! For how long agents may let work run without hearing from the leader, and for how long blocks are not granted again.
 //!
-//! The timings in force are settings of the pool ([`crate::PoolConfig::leases`]), so that every leader grants leases by the same
-//! ones. They can be changed while leases run. A lease that was granted under longer timings is not shortened by that: the
-//! ledger therefore keeps a [`LeaseCeiling`] beside them, and whoever leads waits for that before a node counts as lost (law L2).
+//! The timings in force are settings of the pool ([`crate::PoolConfig::leases`]), so that every leader grants leases by
+//! the same ones. They can be changed while leases run. A lease that was granted under longer timings is not shortened
+//! by that: the ledger therefore keeps a [`LeaseCeiling`] beside them, and whoever leads waits for that before a node
+//! counts as lost (law L2).
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use crate::units::Revision;
 
 /// The times of the protocol between the leader and agents (architecture section 5).
 ///
-/// A lease counts from the moment the agent sent its heartbeat. Workers are told to stop when `stop_after` has passed since
-/// then, and are killed by `kill_after`. Their blocks are granted again no earlier than `regrant_after` after the leader
-/// heard the heartbeat: what lies between the two covers the journey of the heartbeat, clocks that run at different speeds,
-/// and the kill itself (law L2).
+/// A lease counts from the moment the agent sent its heartbeat. Workers are told to stop when `stop_after` has passed
+/// since then, and are killed by `kill_after`. Their blocks are granted again no earlier than `regrant_after` after the
+/// leader heard the heartbeat: what lies between the two covers the journey of the heartbeat, clocks that run at
+/// different speeds, and the kill itself (law L2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseTimings {
     /// How often agents send heartbeats.
@@ -44,7 +45,8 @@ impl LeaseTimings {
     /// Longest time of all: for so long no setting can take back what was granted under it.
     pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-    /// Refuses timings with which work would be stopped for nothing, or blocks be granted while work still runs on them.
+    /// Refuses timings with which work would be stopped for nothing, or blocks be granted while work still runs
+    /// on them.
     ///
     /// # Errors
     /// [`Rejection::Invalid`] with the field and the rule that does not hold. Paths begin with `config.leases`.
@@ -84,8 +86,8 @@ impl LeaseTimings {
 /// The longest leases that may be out there, whoever granted them.
 ///
 /// A change of the timings raises it at once where they become longer. It comes down only by
-/// [`Command::SettleLeases`](crate::Command::SettleLeases), which a leader proposes when it has itself led for longer than the
-/// ceiling with the change applied: whatever was granted under earlier timings is over by then.
+/// [`Command::SettleLeases`](crate::Command::SettleLeases), which a leader proposes when it has itself led for longer
+/// than the ceiling with the change applied: whatever was granted under earlier timings is over by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseCeiling {
     /// The longest `regrant_after` that a lease can have been granted under: never less than the one in force. The time
@@ -102,7 +104,8 @@ impl LeaseCeiling {
         Self { regrant_after: timings.regrant_after, changed_at: Revision(0) }
     }
 
-    /// The ceiling once the timings are changed at an entry. `granted` tells whether any lease can have been granted before.
+    /// The ceiling once the timings are changed at an entry. `granted` tells whether any lease can have been
+    /// granted before.
     #[must_use]
     pub fn after_change(self, to: &LeaseTimings, at: Revision, granted: bool) -> Self {
         let before = if granted { self.regrant_after } else { Duration::ZERO };

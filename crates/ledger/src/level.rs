@@ -1,20 +1,21 @@
 //! Release levels: what every member of a pool can apply (law L7). **The one place** where it is said what is new.
 //!
-//! Every release has a [`Level`]. Members announce the highest one that they can apply; the level *in force* is part of the
-//! state, begins at [`Level::Zero`] with an empty log, and is raised by [`Command::RaiseLevel`], which the leader proposes by
-//! itself once every member announces it. It is never lowered. Until then nothing that is new is written anywhere, so that
-//! members of the release before can take part, or come back.
+//! Every release has a [`Level`]. Members announce the highest one that they can apply; the level *in force* is part of
+//! the state, begins at [`Level::Zero`] with an empty log, and is raised by [`Command::RaiseLevel`], which the leader
+//! proposes by itself once every member announces it. It is never lowered. Until then nothing that is new is written
+//! anywhere, so that members of the release before can take part, or come back.
 //!
 //! What a release brings is declared here, and is in force only from its level on:
 //!
-//! * **A command** or **a field** of one: `Needs`. Everything that a command carries is taken apart field by field, so that
-//!   nothing can be added without saying its level. [`State::apply`] refuses what needs a level that is not in force, and
-//!   [`encode_request`](crate::wire::encode_request) does not write it.
-//! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`]. `apply` asks
-//!   `self.follows(Rule::..)` and keeps the old way in the other branch, for as long as logs of the old level are read. A new
-//!   refusal is such a change: an entry that was accepted once must be accepted whenever the log is replayed.
-//! * **A part of the state**: nothing has to be declared. It has a meaning when it is absent, it is not written while it means
-//!   that, and only commands or rules of the new level change it. So the digest of a state stays what it was.
+//! * **A command** or **a field** of one: `Needs`. Everything that a command carries is taken apart field by field, so
+//!   that nothing can be added without saying its level. [`State::apply`] refuses what needs a level that is not in
+//!   force, and [`encode_request`](crate::wire::encode_request) does not write it.
+//! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`].
+//!   `apply` asks `self.follows(Rule::..)` and keeps the old way in the other branch, for as long as logs of the old
+//!   level are read. A new refusal is such a change: an entry that was accepted once must be accepted whenever the log
+//!   is replayed.
+//! * **A part of the state**: nothing has to be declared. It has a meaning when it is absent, it is not written while
+//!   it means that, and only commands or rules of the new level change it. So the digest of a state stays what it was.
 
 use std::fmt;
 
@@ -32,14 +33,14 @@ use crate::state::State;
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Everything up to the release that brought levels, that one included as far as nothing below says otherwise: what an empty
-    /// log, and everything that names no level, means.
+    /// Everything up to the release that brought levels, that one included as far as nothing below says otherwise: what
+    /// an empty log, and everything that names no level, means.
     #[default]
     Zero,
     /// 0.1 with release levels: a digest over the state itself.
     One,
-    /// No release: it stands for the next one in tests of upgrades, and only members that are told so announce it. Its number
-    /// is above every release's, so that no release takes a pool that was drilled for its own.
+    /// No release: it stands for the next one in tests of upgrades, and only members that are told so announce it. Its
+    /// number is above every release's, so that no release takes a pool that was drilled for its own.
     Drill,
 }
 
@@ -82,10 +83,11 @@ impl fmt::Display for Level {
 /// What `apply` does otherwise than before, since a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// The digest is one of the state itself; before, it was one of all answers and events, sentences for people included.
+    /// The digest is one of the state itself; before, it was one of all answers and events, sentences for
+    /// people included.
     DigestOfState,
-    /// A request whose id is not remembered, and is no newer than one that was forgotten, is refused; before, only the member
-    /// that took it looked, and two copies under way at once could both be carried out.
+    /// A request whose id is not remembered, and is no newer than one that was forgotten, is refused; before, only the
+    /// member that took it looked, and two copies under way at once could both be carried out.
     ForgottenRequestsRefused,
     /// A job is blamed for faults of nodes only when it met them on several: before, two sick nodes were enough.
     BlameTakesSeveralNodes,
@@ -132,8 +134,8 @@ pub(crate) fn check(command: &Command, in_force: Level) -> Result<(), Rejection>
 
 /// Something that the log carries.
 pub(crate) trait Needs {
-    /// The level that must be in force for it. Whoever adds a field names it here: what it needs when it says something, and
-    /// nothing ([`Level::Zero`]) when it says what its absence means.
+    /// The level that must be in force for it. Whoever adds a field names it here: what it needs when it says
+    /// something, and nothing ([`Level::Zero`]) when it says what its absence means.
     fn needs(&self) -> Level;
 }
 

@@ -1,19 +1,19 @@
 //! The ledger: what the pool is, who holds what, and the one function that changes it.
 //!
 //! [`State`] is the replicated state of a pool. [`State::apply`] takes the state, the position of a log entry and its
-//! [`Request`]s, and answers one [`Outcome`] per request; it reads no clock, does no input or output and draws no random
-//! number, so that every member that applies the same log has the same state, bit for bit (law L8).
+//! [`Request`]s, and answers one [`Outcome`] per request; it reads no clock, does no input or output and draws no
+//! random number, so that every member that applies the same log has the same state, bit for bit (law L8).
 //!
 //! What the system promises is written here as laws:
 //!
-//! * **L1 Conservation.** Every block of every card is in exactly one [`BlockState`], and every block that is not free or
-//!   offline has exactly one [`Owner`]. [`ExtentMap`] makes anything else impossible to write down.
-//! * **L2 One owner at a time.** A block is granted again only after its owner confirmed its stop, or its lease is provably
-//!   over, or an operator gave their word.
+//! * **L1 Conservation.** Every block of every card is in exactly one [`BlockState`], and every block that is not free
+//!   or offline has exactly one [`Owner`]. [`ExtentMap`] makes anything else impossible to write down.
+//! * **L2 One owner at a time.** A block is granted again only after its owner confirmed its stop, or its lease is
+//!   provably over, or an operator gave their word.
 //! * **L3 Nothing acknowledged is lost.** A request id gives the same answer once.
-//! * **L4 Preemption terminates and helps.** Only a strictly lower effective priority of the same queue is preempted, or what
-//!   another queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan part that grants
-//!   its blocks, and only so often in an hour.
+//! * **L4 Preemption terminates and helps.** Only a strictly lower effective priority of the same queue is preempted,
+//!   or what another queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan
+//!   part that grants its blocks, and only so often in an hour.
 //! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
 //! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live grants.
 //! * **L7 Compatibility.** Nothing new is written or done before every member can apply it ([`level`]).
@@ -21,8 +21,8 @@
 //!
 //! [`laws::check`] recomputes from scratch everything that is kept incrementally, and says which law is broken where.
 //!
-//! Start reading at [`job::JobState::successors`] (the table of transitions), then [`command::Command`], then the modules
-//! under `apply`.
+//! Start reading at [`job::JobState::successors`] (the table of transitions), then [`command::Command`], then the
+//! modules under `apply`.
 
 pub mod allocation;
 mod apply;

@@ -29,10 +29,12 @@ pub enum Eligibility {
     Draining,
 }
 
-/// Which start of an agent, in which boot of its host, speaks. Empty: an agent of an earlier release, which did not say.
+/// Which start of an agent, in which boot of its host, speaks. Empty: an agent of an earlier release, which did
+/// not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AgentStart {
-    /// The boot of the host: with another one, what ran before is gone, or this is another host with a copy of the folder.
+    /// The boot of the host: with another one, what ran before is gone, or this is another host with a copy of
+    /// the folder.
     pub boot_id: String,
     /// Drawn at every start of the agent: two agents with one identity differ in it.
     pub nonce: String,

@@ -1,9 +1,9 @@
-//! What a queue has held in the past, the distant past counting less: the memory of fair share. Pure integers, advanced by log time
-//! alone, so that every member has the same (law L8).
+//! What a queue has held in the past, the distant past counting less: the memory of fair share. Pure integers, advanced
+//! by log time alone, so that every member has the same (law L8).
 //!
-//! Time is cut into periods, 64 to a half-life. Within a period every millisecond counts in full, so that nothing is lost however
-//! often the sum is brought up to date, and the result does not depend on how often that was. At the end of each period
-//! everything so far is multiplied by 2^(-1/64).
+//! Time is cut into periods, 64 to a half-life. Within a period every millisecond counts in full, so that nothing is
+//! lost however often the sum is brought up to date, and the result does not depend on how often that was. At the end
+//! of each period everything so far is multiplied by 2^(-1/64).
 
 use std::time::Duration;
 
@@ -57,8 +57,9 @@ impl PastUse {
         self.add(held, now.0 - last * period);
     }
 
-    /// Counts on with another half-life. The mean up to `now` is the same before and after: sums are in units of the half-life, and are
-    /// brought up to date in those of the old one before they are taken over into those of the new one.
+    /// Counts on with another half-life. The mean up to `now` is the same before and after: sums are in units of the
+    /// half-life, and are brought up to date in those of the old one before they are taken over into those of the
+    /// new one.
     pub(crate) fn change_half_life(&mut self, held: QueueAmount, now: LogTime, old: Duration, new: Duration) {
         self.advance(held, now, old);
         let (old, new) = (u128::from(period(old)), u128::from(period(new)));
@@ -88,8 +89,8 @@ impl PastUse {
     }
 }
 
-/// What a queue has held, followed from one reading to the next, so that a queue whose holdings do not change costs the time that has
-/// passed since it was read last, not since they changed. The means are those of [`Queue::mean_use`].
+/// What a queue has held, followed from one reading to the next, so that a queue whose holdings do not change costs the
+/// time that has passed since it was read last, not since they changed. The means are those of [`Queue::mean_use`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowedUse {
     /// What the ledger had counted, with what was held since then and under which half-life.

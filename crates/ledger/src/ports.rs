@@ -1,5 +1,5 @@
-//! The ports that workers meet at (MASTER_PORT), by node, kept as runs of neighbours: the lowest free one is the one behind a run,
-//! however many are taken.
+//! The ports that workers meet at (MASTER_PORT), by node, kept as runs of neighbours: the lowest free one is the one
+//! behind a run, however many are taken.
 
 use crate::ids::NodeId;
 use crate::state::PersistentMap;

@@ -103,7 +103,8 @@ impl Queue {
         self.used.minus(self.leaving)
     }
 
-    /// The mean of what it has held up to `now`, in which the past counts half as much for every half-life that it is ago.
+    /// The mean of what it has held up to `now`, in which the past counts half as much for every half-life that it
+    /// is ago.
     #[must_use]
     pub fn mean_use(&self, now: LogTime, config: &PoolConfig) -> QueueAmount {
         let mut past = self.past;
@@ -113,8 +114,8 @@ impl Queue {
 }
 
 impl State {
-    /// What a queue has borrowed, now and on average in the past, for its weight: the dominant share of what it holds above its
-    /// guarantee, in millionths of the pool. Of queues next to one another the one with the least goes first.
+    /// What a queue has borrowed, now and on average in the past, for its weight: the dominant share of what it holds
+    /// above its guarantee, in millionths of the pool. Of queues next to one another the one with the least goes first.
     #[must_use]
     pub fn share_of(&self, queue: &Queue) -> u64 {
         let all = self.capacity().amount(self.config().reference_precision);

@@ -6,8 +6,8 @@ use crate::job::JobState;
 use crate::level::Level;
 use crate::units::MilliTflops;
 
-/// A refusal. New ones go to the end: at level 0 their order is part of what [`State::digest`](crate::State::digest) is made of
-/// (law L8).
+/// A refusal. New ones go to the end: at level 0 their order is part of what [`State::digest`](crate::State::digest) is
+/// made of (law L8).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Rejection {
     /// A field of a job, queue, card or setting is not acceptable.

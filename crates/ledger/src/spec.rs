@@ -1,5 +1,5 @@
-//! What the ledger accepts: the last line of checks, independent of whoever built the command. Services check the same and
-//! more beforehand, with the names of their own fields.
+//! What the ledger accepts: the last line of checks, independent of whoever built the command. Services check the same
+//! and more beforehand, with the names of their own fields.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ pub const CACHED_LIMIT: usize = 10_000;
 pub const WEIGHT_LIMIT: u32 = 100;
 /// Most that cards may be oversubscribed.
 pub const OVERSUBSCRIPTION_LIMIT: Percent = Percent(1000);
-/// What a job costs beside what its submitter wrote: its record, its history and its places in the indexes of members, in
-/// bytes. Part of what replays of a log must agree on, so that it never changes (law L8).
+/// What a job costs beside what its submitter wrote: its record, its history and its places in the indexes of members,
+/// in bytes. Part of what replays of a log must agree on, so that it never changes (law L8).
 const JOB_BYTES: u64 = 2048;
 /// What one entry of a list or map costs beside its text, in bytes. It never changes either.
 const ENTRY_BYTES: u64 = 48;
@@ -59,8 +59,8 @@ impl VirtualCardRequest {
 }
 
 impl JobSpec {
-    /// What the job costs in the memory of a member, in bytes, as budgets count it: its text, something for each entry of its
-    /// lists, and a fixed amount for being there.
+    /// What the job costs in the memory of a member, in bytes, as budgets count it: its text, something for each entry
+    /// of its lists, and a fixed amount for being there.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let (card, affinity) = (&self.virtual_card, &self.affinity);

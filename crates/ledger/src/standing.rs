@@ -1,13 +1,16 @@
-//! Who goes before whom, and who may make whom give way. The order in which placement tries waiting jobs, and law L4, rest on
-//! this alone.
+//! Who goes before whom, and who may make whom give way. The order in which placement tries waiting jobs, and law L4,
+//! rest on this alone.
 //!
-//! * **Within a queue** the job that has waited longest goes first, where each point of priority counts as [`HEAD_START`] of waiting.
-//!   So a higher priority goes first, and yet only finitely many later jobs ever pass an earlier one: nothing starves.
-//! * **Effective priority.** A running job has its priority, and a point more for each [`HEAD_START`] that it has waited for
-//!   its grants in all. A job may preempt those of its queue whose effective priority is strictly below its own *priority*:
-//!   waiting protects, it never attacks. Whoever may preempt another would also go before it in the line.
-//! * **Between queues** priorities are not compared. A job whose queue, or one above it, stays within its guarantee may *recall* what
-//!   that queue's neighbours hold above theirs; [`RECALL_PATIENCE`] bounds how long a job can put that off.
+//! * **Within a queue** the job that has waited longest goes first, where each point of priority counts as
+//!   [`HEAD_START`] of waiting. So a higher priority goes first, and yet only finitely many later jobs ever pass an
+//!   earlier one: nothing starves.
+//! * **Effective priority.** A running job has its priority, and a point more for each [`HEAD_START`] that it has
+//!   waited for its grants in all. A job may preempt those of its queue whose effective priority is strictly below
+//!   its own *priority*: waiting protects, it never attacks. Whoever may preempt another would also go before it in
+//!   the line.
+//! * **Between queues** priorities are not compared. A job whose queue, or one above it, stays within its guarantee
+//!   may *recall* what that queue's neighbours hold above theirs; [`RECALL_PATIENCE`] bounds how long a job can put
+//!   that off.
 
 use std::time::Duration;
 
@@ -35,7 +38,8 @@ impl Job {
         if self.queued_at == LogTime(0) { self.changed_at } else { self.queued_at }
     }
 
-    /// The priority that protects it from other jobs of its queue while it holds blocks (law L4). It does not change meanwhile.
+    /// The priority that protects it from other jobs of its queue while it holds blocks (law L4). It does not
+    /// change meanwhile.
     #[must_use]
     pub fn effective_priority(&self) -> u32 {
         let points = millis(self.waited) / millis(HEAD_START);
@@ -48,9 +52,9 @@ impl Job {
         !self.preempted_at.is_empty()
     }
 
-    /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was preempted
-    /// too often within the last hour, or has not run as long as it asked to. `None`: now. `running_since` is when all its workers
-    /// ran, or the time of its grant while they do not.
+    /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was
+    /// preempted too often within the last hour, or has not run as long as it asked to. `None`: now. `running_since` is
+    /// when all its workers ran, or the time of its grant while they do not.
     #[must_use]
     pub fn preemptible_from(
         &self,

@@ -1,5 +1,5 @@
-//! The replicated state. Copying it is cheap (persistent maps share their structure), so that snapshots and readers never
-//! stall applying; changing it happens in [`State::apply`] and nowhere else.
+//! The replicated state. Copying it is cheap (persistent maps share their structure), so that snapshots and readers
+//! never stall applying; changing it happens in [`State::apply`] and nowhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -419,8 +419,8 @@ impl State {
         Some(later.into_iter().rev())
     }
 
-    /// The events of the entry of a revision, when it had any and they are remembered. Reading a long way back entry by entry
-    /// costs no more than what is read.
+    /// The events of the entry of a revision, when it had any and they are remembered. Reading a long way back entry by
+    /// entry costs no more than what is read.
     #[must_use]
     pub fn events_of(&self, revision: Revision) -> Option<&EntryEvents> {
         self.history.get(&revision)

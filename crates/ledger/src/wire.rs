@@ -1,15 +1,15 @@
-//! How the ledger is written down: commands in the log, the whole state in snapshots, and the vocabulary that both share
-//! with the API.
+//! How the ledger is written down: commands in the log, the whole state in snapshots, and the vocabulary that both
+//! share with the API.
 //!
 //! * [`encode_request`] and [`decode_request`]: one command of the log (`tessera/ledger/v1/command.proto`).
 //! * [`encode_snapshot`] and [`decode_snapshot`]: the state as a stream of records
 //!   (`tessera/ledger/v1/snapshot.proto`). The same state gives the same bytes.
-//! * [`v1`]: the messages of `tessera/v1/types.proto` and `states.proto`. Their conversions to and from the domain types
-//!   exist once, here; the API uses them too.
+//! * [`v1`]: the messages of `tessera/v1/types.proto` and `states.proto`. Their conversions to and from the domain
+//!   types exist once, here; the API uses them too.
 //!
-//! Whatever cannot be read is an error that says so, never skipped and never guessed (law L7): a format that this release
-//! does not know, a command or a value of an enumeration from a newer release, and plain damage. What a release has written
-//! is kept as golden files under `tests/golden` and read by its tests and by those of every later release.
+//! Whatever cannot be read is an error that says so, never skipped and never guessed (law L7): a format that this
+//! release does not know, a command or a value of an enumeration from a newer release, and plain damage. What a release
+//! has written is kept as golden files under `tests/golden` and read by its tests and by those of every later release.
 
 mod card;
 mod error;
@@ -52,8 +52,8 @@ mod generated {
 }
 
 use generated::ledger::v1 as stored;
-/// Messages shared with the API: jobs as they are submitted, cards as they are declared, slices as they are granted, and
-/// the states of things.
+/// Messages shared with the API: jobs as they are submitted, cards as they are declared, slices as they are granted,
+/// and the states of things.
 pub use generated::v1;
 
 /// Format of commands and snapshots that this release writes; it reads this one and every older one.

@@ -181,8 +181,8 @@ fn a_snapshot_that_lost_something_is_refused() {
     }
 }
 
-/// Every bit of a snapshot is part of something: of a field, of its name or of a length. No state is taken for another one. (That
-/// something is so can be said with any odd bit.)
+/// Every bit of a snapshot is part of something: of a field, of its name or of a length. No state is taken for another
+/// one. (That something is so can be said with any odd bit.)
 #[test]
 fn a_snapshot_in_which_any_bit_has_changed_is_refused() {
     let bytes = written(&eventful_pool().state);
@@ -203,8 +203,9 @@ fn a_snapshot_in_which_any_bit_has_changed_is_refused() {
     assert!(others > bytes.len() / 2, "many such changes only the digest can tell: {others} of {}", 3 * bytes.len());
 }
 
-/// Law L7: a log that was once written gives the states that it gave, at every level. To write the file of a new format, delete
-/// the one that was never released and run this test with `TESSERA_WRITE_GOLDEN=1`; a released one is never changed.
+/// Law L7: a log that was once written gives the states that it gave, at every level. To write the file of a new
+/// format, delete the one that was never released and run this test with `TESSERA_WRITE_GOLDEN=1`; a released one is
+/// never changed.
 #[test]
 fn a_golden_log_gives_the_digests_that_it_gave() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/level1/eventful.log");

@@ -1,8 +1,9 @@
 //! Law L7: what this release has written must be read by it and by later ones, and mean the same.
 //!
-//! The files under `golden/v1` are what release 0.1 wrote. They never change; a release with a new format adds a folder and
-//! keeps reading the old ones. Files that are missing are written with `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-ledger --test golden`;
-//! one that exists is never written again, unless it was deleted because its format has not been released.
+//! The files under `golden/v1` are what release 0.1 wrote. They never change; a release with a new format adds a folder
+//! and keeps reading the old ones. Files that are missing are written with
+//! `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-ledger --test golden`; one that exists is never written again, unless
+//! it was deleted because its format has not been released.
 
 mod pool;
 mod samples;

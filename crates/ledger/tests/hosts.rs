@@ -1,4 +1,5 @@
-//! What workers hold of their hosts, elastic gangs, and cards that are taken whole: what the ledger accepts and refuses.
+//! What workers hold of their hosts, elastic gangs, and cards that are taken whole: what the ledger accepts
+//! and refuses.
 
 mod pool;
 

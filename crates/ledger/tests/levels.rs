@@ -1,5 +1,5 @@
-//! Release levels (L7): what needs a level waits for it; it is raised once and never lowered; what was accepted before is accepted
-//! whenever the log is replayed.
+//! Release levels (L7): what needs a level waits for it; it is raised once and never lowered; what was accepted before
+//! is accepted whenever the log is replayed.
 
 mod pool;
 mod samples;

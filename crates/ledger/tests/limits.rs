@@ -1,5 +1,5 @@
-//! How much the ledger holds: bytes of jobs, queues, nodes, cards, events. Whatever happens, no limit is exceeded by what is
-//! taken, and what is kept along the way equals what is there.
+//! How much the ledger holds: bytes of jobs, queues, nodes, cards, events. Whatever happens, no limit is exceeded by
+//! what is taken, and what is kept along the way equals what is there.
 
 mod pool;
 
@@ -146,8 +146,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// What is kept is the sum over the jobs (the laws are checked after each entry); what is taken never exceeds the budget, and what
-    /// is refused would have.
+    /// What is kept is the sum over the jobs (the laws are checked after each entry); what is taken never exceeds the
+    /// budget, and what is refused would have.
     #[test]
     fn the_budget_is_kept(steps in prop::collection::vec(step(), 1..60)) {
         let mut pool = with_limits(PoolLimits { spec_bytes: 20_000, ..PoolLimits::default() });

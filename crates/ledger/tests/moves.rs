@@ -83,8 +83,8 @@ fn to(node: u32) -> Vec<PlannedWorker> {
     vec![PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 4)] }]
 }
 
-/// Before the source is touched the loss of the target costs nothing; afterwards the job is suspended and resumes by itself; once
-/// it was started there it is an attempt like any other.
+/// Before the source is touched the loss of the target costs nothing; afterwards the job is suspended and resumes by
+/// itself; once it was started there it is an attempt like any other.
 #[test]
 fn a_lost_target_leaves_a_job_that_can_go_on() {
     let mut early = Stage::new(|_| {}).at(MovePhase::Reserved);
@@ -171,7 +171,8 @@ fn a_target_that_cannot_start_costs_no_retry() {
     assert_eq!(stage.free(), 12);
 }
 
-/// L2: what the target says before it was told to start changes nothing, nor does what the source says after it has stopped.
+/// L2: what the target says before it was told to start changes nothing, nor does what the source says after it
+/// has stopped.
 #[test]
 fn only_the_place_in_force_is_heard() {
     let mut stage = Stage::new(|_| {}).at(MovePhase::Suspending);

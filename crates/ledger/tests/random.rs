@@ -1,5 +1,6 @@
-//! The laws under random command sequences: valid, stale, duplicated, reordered and hostile. [`Pool::apply`] checks every law
-//! after each entry; here the sequences are made, replayed on a second instance, and refusals are shown to change nothing.
+//! The laws under random command sequences: valid, stale, duplicated, reordered and hostile. [`Pool::apply`] checks
+//! every law after each entry; here the sequences are made, replayed on a second instance, and refusals are shown to
+//! change nothing.
 
 mod pool;
 

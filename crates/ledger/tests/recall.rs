@@ -1,4 +1,5 @@
-//! Law L4 as the ledger judges it, whatever a plan says: who may be made to give way, and what queues are counted with meanwhile.
+//! Law L4 as the ledger judges it, whatever a plan says: who may be made to give way, and what queues are counted
+//! with meanwhile.
 
 mod pool;
 

@@ -161,7 +161,8 @@ fn a_gang_falls_together() {
     assert_eq!(pool.state.block_counts().free, 8);
 }
 
-/// P5d, L2, L4, L5: the victim is told to stop, the beneficiary starts only when it has, and the victim waits to resume.
+/// P5d, L2, L4, L5: the victim is told to stop, the beneficiary starts only when it has, and the victim waits
+/// to resume.
 #[test]
 fn preemption_hands_blocks_over_only_when_the_victim_has_stopped() {
     let mut pool = one_card(8);

@@ -1,4 +1,5 @@
-//! Commands of the log: whatever is written is read again; whatever is not understood is refused and never guessed (L7).
+//! Commands of the log: whatever is written is read again; whatever is not understood is refused and never
+//! guessed (L7).
 
 mod arbitrary;
 mod samples;

@@ -1,4 +1,5 @@
-//! Blocks change hands here and only here. Each function keeps the counts by state and the memory of cards right (law L1).
+//! Blocks change hands here and only here. Each function keeps the counts by state and the memory of cards right
+//! (law L1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,8 +54,8 @@ impl State {
         });
     }
 
-    /// Gives blocks that nobody holds the state that node and card call for: free, or offline while the node is drained, the
-    /// card is unhealthy, or the block was shrunk away.
+    /// Gives blocks that nobody holds the state that node and card call for: free, or offline while the node is
+    /// drained, the card is unhealthy, or the block was shrunk away.
     pub(super) fn rest_card(&mut self, id: CardId) {
         let draining = self.nodes.get(&id.node).is_some_and(|node| node.eligibility == Eligibility::Draining);
         self.with_card(id, |card| {
@@ -114,8 +115,8 @@ impl State {
         }
     }
 
-    /// Takes a worker's blocks back: its stop is confirmed, or its lease provably over (law L2). Blocks for which another
-    /// worker was preempted go to it at once.
+    /// Takes a worker's blocks back: its stop is confirmed, or its lease provably over (law L2). Blocks for which
+    /// another worker was preempted go to it at once.
     pub(super) fn release_worker(&mut self, id: AllocationId, rank: Rank, exit: WorkerExit) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let Some(worker) = allocation.worker(rank) else { return };
@@ -160,8 +161,8 @@ impl State {
         self.rest_card(slice.card);
     }
 
-    /// The grants that wait for something that a worker holds: blocks, memory or a place for a slice on its cards, or, when it
-    /// holds some of that, a part of its host.
+    /// The grants that wait for something that a worker holds: blocks, memory or a place for a slice on its cards, or,
+    /// when it holds some of that, a part of its host.
     fn waiting_on(&self, worker: &Worker, holds_host: bool) -> Vec<AllocationId> {
         let cards: BTreeSet<CardId> = worker.slices.iter().map(|slice| slice.card).collect();
         self.allocations_on(worker.node)
@@ -175,8 +176,8 @@ impl State {
             .collect()
     }
 
-    /// Puts a grant into force once every one of its blocks is held by it and its cards have the memory and the room for its
-    /// slices: now its workers may be started.
+    /// Puts a grant into force once every one of its blocks is held by it and its cards have the memory and the room
+    /// for its slices: now its workers may be started.
     pub(super) fn activate_if_complete(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let whole = self.takes_whole_cards(allocation.job);

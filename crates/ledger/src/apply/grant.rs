@@ -1,4 +1,5 @@
-//! Grants: a gang gets its virtual cards, whole and together with the preemptions that make room for it (P5, P6, law L4).
+//! Grants: a gang gets its virtual cards, whole and together with the preemptions that make room for it (P5, P6,
+//! law L4).
 
 use std::sync::Arc;
 

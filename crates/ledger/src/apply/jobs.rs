@@ -212,8 +212,8 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Tells a job to give its blocks back so that it can be resumed (law L5). A grant that never got its blocks is given up
-    /// and the job waits as before.
+    /// Tells a job to give its blocks back so that it can be resumed (law L5). A grant that never got its blocks is
+    /// given up and the job waits as before.
     pub(super) fn begin_suspension(&mut self, id: JobId, reason: Reason) {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         let Some(allocation) = job.allocation else { return };

@@ -10,8 +10,8 @@ use crate::state::State;
 use crate::units::Revision;
 
 impl State {
-    /// The timings are about to become these. Leases are granted to nodes that the ledger knows, so that none can be out there
-    /// while there never was one.
+    /// The timings are about to become these. Leases are granted to nodes that the ledger knows, so that none can be
+    /// out there while there never was one.
     pub(super) fn raise_lease_ceiling(&mut self, to: &LeaseTimings) {
         if self.config.leases != *to {
             let granted = self.next_node > NodeId(0);

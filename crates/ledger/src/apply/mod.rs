@@ -1,7 +1,7 @@
 //! Applying log entries: the only place where the ledger changes.
 //!
-//! Each command is first checked against the state and then carried out; a refused command changes nothing. What an entry
-//! changed is collected as events on the way and becomes part of the history.
+//! Each command is first checked against the state and then carried out; a refused command changes nothing. What an
+//! entry changed is collected as events on the way and becomes part of the history.
 
 mod blocks;
 mod derived;
@@ -44,8 +44,8 @@ pub struct EntryPosition {
 type Applied = Result<Outcome, Rejection>;
 
 impl State {
-    /// Applies one log entry and answers one outcome per request, in order. A refused request changes nothing and is answered
-    /// [`Outcome::Rejected`]. In debug builds every law is checked afterwards.
+    /// Applies one log entry and answers one outcome per request, in order. A refused request changes nothing and is
+    /// answered [`Outcome::Rejected`]. In debug builds every law is checked afterwards.
     pub fn apply(&mut self, at: EntryPosition, requests: &[Request]) -> Vec<Outcome> {
         self.begin(at);
         let outcomes: Vec<Outcome> = requests.iter().map(|request| self.answer(request)).collect();

@@ -1,9 +1,10 @@
 //! Moves of jobs between cards: reserve target, suspend, transfer, resume (architecture section 6). Each step is a log
 //! entry; whoever leads next finds the move where it stands and carries it on.
 //!
-//! While it moves a job holds both places, and its queue is charged for both: a move that would take the queue above its maximum
-//! is refused. The source is one attempt, the target the next: what each of them wrote is found where it ran. A move
-//! costs no retry. Whatever goes wrong at the target leaves the job as if it had been suspended: it resumes by itself.
+//! While it moves a job holds both places, and its queue is charged for both: a move that would take the queue above
+//! its maximum is refused. The source is one attempt, the target the next: what each of them wrote is found where it
+//! ran. A move costs no retry. Whatever goes wrong at the target leaves the job as if it had been suspended: it resumes
+//! by itself.
 
 use std::sync::Arc;
 
@@ -167,8 +168,8 @@ impl State {
     }
 }
 
-/// How a grant that was to be moved ended, if it did not end because it was told to: well, or at its time limit. Any other end
-/// counts as a stop for the move: of a gang that is being stopped some workers fail because others are gone.
+/// How a grant that was to be moved ended, if it did not end because it was told to: well, or at its time limit. Any
+/// other end counts as a stop for the move: of a gang that is being stopped some workers fail because others are gone.
 fn ended_by_itself(source: &Allocation) -> Option<(Ending, Reason)> {
     let exits = || source.workers.iter().filter_map(|worker| worker.exit.as_ref());
     if exits().any(|exit| exit.cause == StopCause::TimeLimit) {

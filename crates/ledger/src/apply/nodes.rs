@@ -63,8 +63,8 @@ impl State {
         Ok(Outcome::Registered { node: known.id, epoch })
     }
 
-    /// Refuses a node that would bring more cards into the pool than it holds; `present`: those that the node has in it. Cards that
-    /// are in the pool already are never refused.
+    /// Refuses a node that would bring more cards into the pool than it holds; `present`: those that the node has in
+    /// it. Cards that are in the pool already are never refused.
     fn check_card_count(&self, present: usize, cards: &[CardDescription]) -> Result<(), Rejection> {
         let (limit, added) = (self.config.limits.cards, cards.len().saturating_sub(present) as u64);
         if added > 0 && self.cards.len() as u64 + added > limit {
@@ -100,8 +100,8 @@ impl State {
     fn add_node(&mut self, description: &NodeDescription, cards: &[CardDescription]) -> Outcome {
         let (id, epoch) = (self.next_node, Epoch(self.revision.0));
         self.next_node = NodeId(id.0 + 1);
-        // A machine that was declared dead and is back may still run what it ran: nothing is granted on it before its agent
-        // has shown that it does not (law L2).
+        // A machine that was declared dead and is back may still run what it ran: nothing is granted on it before its
+        // agent has shown that it does not (law L2).
         let was_forgotten =
             self.nodes().any(|node| node.state == NodeState::Forgotten && node.description.uid == description.uid);
         let node = Node {
@@ -174,8 +174,8 @@ impl State {
                 });
             }
             Some(_) if busy => {
-                // Another card in the place of one that is still held: the old one stays, unusable, until it is given back
-                // and the agent declares its cards again.
+                // Another card in the place of one that is still held: the old one stays, unusable, until it is given
+                // back and the agent declares its cards again.
                 self.count_capacity_out(id);
                 self.with_card(id, |card| card.description.health = CardHealth::Unhealthy);
             }
@@ -240,8 +240,8 @@ impl State {
         self.cards_of(node).map(|(_, card)| u64::from(card.extents.length().0)).sum()
     }
 
-    /// Numbers the blocks of a node: card after card from its base (P2). A node that has grown gets a new base, so that its
-    /// numbers stay contiguous and no two blocks of the pool have the same.
+    /// Numbers the blocks of a node: card after card from its base (P2). A node that has grown gets a new base, so that
+    /// its numbers stay contiguous and no two blocks of the pool have the same.
     pub(super) fn number_blocks(&mut self, node: NodeId, blocks_before: u64) {
         let mut offset = 0u32;
         for id in self.card_ids(node) {
@@ -325,8 +325,8 @@ impl State {
         }
     }
 
-    /// A node could not start a worker, for a reason of its own. After a few in a row it gets no new work: a sick node would
-    /// otherwise draw job after job, since it is always free.
+    /// A node could not start a worker, for a reason of its own. After a few in a row it gets no new work: a sick node
+    /// would otherwise draw job after job, since it is always free.
     pub(super) fn count_fault(&mut self, node: NodeId, job: JobId, message: &str) {
         self.with_job(job, |job| job.node_faults = job.node_faults.saturating_add(1));
         let Some(known) = self.nodes.get(&node).cloned() else { return };
@@ -361,7 +361,8 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// An operator declares a node dead (law L2). A node that is heard from can only be forgotten when it holds nothing.
+    /// An operator declares a node dead (law L2). A node that is heard from can only be forgotten when it
+    /// holds nothing.
     pub(super) fn forget_node(&mut self, node: NodeId) -> Applied {
         let known = self.known_node(node)?;
         if known.state == NodeState::Forgotten {

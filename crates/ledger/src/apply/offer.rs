@@ -1,9 +1,9 @@
 //! What cards offer when the pool's policy makes them offer more than they are rated for (oversubscription).
 //!
-//! The policy is a setting, a change of it a log entry (law L6): free blocks come and go at once, held ones stay as they are.
-//! A card on which a slice relies on more than isolation `shared` is not oversubscribed before that slice is given back; and a
-//! card that still holds blocks which it does not offer any more promises nothing but `shared` until they are given back. So
-//! no job ever gets less than what it was promised.
+//! The policy is a setting, a change of it a log entry (law L6): free blocks come and go at once, held ones stay as
+//! they are. A card on which a slice relies on more than isolation `shared` is not oversubscribed before that slice is
+//! given back; and a card that still holds blocks which it does not offer any more promises nothing but `shared` until
+//! they are given back. So no job ever gets less than what it was promised.
 
 use std::sync::Arc;
 

@@ -81,7 +81,8 @@ impl State {
         });
     }
 
-    /// Whether what a grant holds counts as on its way back: it is told to stop, or it is the target of a move whose source is not.
+    /// Whether what a grant holds counts as on its way back: it is told to stop, or it is the target of a move whose
+    /// source is not.
     pub(super) fn is_leaving(&self, grant: &Allocation) -> bool {
         let phase = || self.jobs.get(&grant.job).and_then(|job| self.move_phase(job));
         match grant.phase {

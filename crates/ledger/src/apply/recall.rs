@@ -59,8 +59,9 @@ struct Recalls {
 }
 
 impl State {
-    /// Law L4: each victim is of the same queue with a strictly lower effective priority, or is recalled from a queue that holds
-    /// more than it is guaranteed; none is preempted too often, and each gives something that the beneficiary gets.
+    /// Law L4: each victim is of the same queue with a strictly lower effective priority, or is recalled from a queue
+    /// that holds more than it is guaranteed; none is preempted too often, and each gives something that the
+    /// beneficiary gets.
     pub(super) fn validate_victims(
         &self,
         job: &Job,
@@ -149,14 +150,14 @@ impl State {
         Ok(())
     }
 
-    /// A recall: directly below the lowest queue that both have above them, the beneficiary's queue stays within its guarantee; what is
-    /// guaranteed further down is settled among those there. Every queue of the victim below that one still holds more than its
-    /// guarantee when the victims `before` it are gone, in a resource that this one gives. So no guarantee is cut by more than the rest
-    /// of one job.
+    /// A recall: directly below the lowest queue that both have above them, the beneficiary's queue stays within its
+    /// guarantee; what is guaranteed further down is settled among those there. Every queue of the victim below that
+    /// one still holds more than its guarantee when the victims `before` it are gone, in a resource that this one
+    /// gives. So no guarantee is cut by more than the rest of one job.
     ///
-    /// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee leaves beside
-    /// theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back from the
-    /// one above it only what is its own, and nothing that the guarantee above covers for the jobs there.
+    /// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee
+    /// leaves beside theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back
+    /// from the one above it only what is its own, and nothing that the guarantee above covers for the jobs there.
     fn validate_recall(
         &self,
         job: &Job,
@@ -193,8 +194,8 @@ impl State {
     }
 }
 
-/// Whether something of what is held is on loan, in a resource that the victim `gives`, and of that which is not preemptible if the
-/// victim is not.
+/// Whether something of what is held is on loan, in a resource that the victim `gives`, and of that which is not
+/// preemptible if the victim is not.
 fn validate_loan(victim: &Job, gives: QueueAmount, holds: Amount, guaranteed: QueueAmount) -> Result<(), &'static str> {
     if holds.all.within(guaranteed) {
         return Err("its queue holds no more than it is guaranteed");

@@ -1,5 +1,5 @@
-//! Forgetting: ended jobs, answered requests and events leave the ledger after a bounded time, by log time and in log order, so
-//! that every member forgets the same at the same index.
+//! Forgetting: ended jobs, answered requests and events leave the ledger after a bounded time, by log time and in log
+//! order, so that every member forgets the same at the same index.
 
 use crate::event::{Event, Touched};
 use crate::ids::{JobId, REQUEST_AHEAD, RequestId};
@@ -33,8 +33,8 @@ impl State {
         }
     }
 
-    /// Makes room for a job of so many bytes: ended jobs go, the oldest first, as far as is needed. When even all of them would not
-    /// be enough none goes, and the job is refused.
+    /// Makes room for a job of so many bytes: ended jobs go, the oldest first, as far as is needed. When even all of
+    /// them would not be enough none goes, and the job is refused.
     pub(super) fn make_room_for(&mut self, bytes: u64) -> Result<(), Rejection> {
         let limit = self.config.limits.spec_bytes;
         let live = self.spec_bytes - self.ended_spec_bytes;
@@ -69,8 +69,8 @@ impl State {
         JobState::ALL.iter().filter(|state| state.is_terminal()).map(|state| self.job_count(*state)).sum()
     }
 
-    /// Whether a request with this id, which is not remembered, may have been answered before. A floor beyond all clocks comes
-    /// from a client whose clock was wrong, and says nothing.
+    /// Whether a request with this id, which is not remembered, may have been answered before. A floor beyond all
+    /// clocks comes from a client whose clock was wrong, and says nothing.
     pub(super) fn may_be_forgotten(&self, id: RequestId) -> bool {
         let floor = self.request_floor;
         let says_something = floor != LogTime(0) && floor <= self.time.after(REQUEST_AHEAD);

@@ -1,4 +1,5 @@
-//! What a grant must satisfy, checked against the state as it is when the entry is applied: a stale plan can do no harm.
+//! What a grant must satisfy, checked against the state as it is when the entry is applied: a stale plan can do
+//! no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +137,8 @@ impl State {
         slices.fold((Mebibytes::ZERO, 0), |(memory, count), slice| (memory.saturating_add(slice.memory), count + 1))
     }
 
-    /// Checks one virtual card: span, kinds, labels, compute and memory. The error is a sentence about it, or a refusal.
+    /// Checks one virtual card: span, kinds, labels, compute and memory. The error is a sentence about it, or
+    /// a refusal.
     fn validate_member(&self, job: &Job, workers: &[&PlannedWorker]) -> Result<(), Result<Rejection, String>> {
         let request = &job.spec.virtual_card;
         let problem = |text: &str| Err(Err(text.to_owned()));

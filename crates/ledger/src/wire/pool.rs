@@ -16,8 +16,8 @@ use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::{QueueAmount, QueueSettings};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
 
-// What settings mean that are absent. Logs of every release rely on it, so that it never changes, whatever the defaults of new
-// pools become (law L7).
+// What settings mean that are absent. Logs of every release rely on it, so that it never changes, whatever the defaults
+// of new pools become (law L7).
 const ABSENT_HALF_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 const ABSENT_COMPACTION: CompactionPolicy =
     CompactionPolicy { automatic: false, threshold: Percent(50), moves_per_hour: 60 };

@@ -35,8 +35,8 @@ const RECORD_LIMIT: usize = 64 << 20;
 /// Most bytes of the length before a record.
 const LENGTH_BYTES: usize = 10;
 
-/// Reads a snapshot that [`encode_snapshot`](super::encode_snapshot) of this or an older release wrote, and computes what
-/// snapshots do not keep.
+/// Reads a snapshot that [`encode_snapshot`](super::encode_snapshot) of this or an older release wrote, and computes
+/// what snapshots do not keep.
 ///
 /// # Errors
 /// [`WireError`] when it comes from a newer release, is damaged or is not whole; nothing is taken in part (law L7).

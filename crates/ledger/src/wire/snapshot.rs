@@ -1,5 +1,5 @@
-//! Snapshots: the whole state as a stream of length-delimited records, cut into chunks of about a mebibyte wherever a chunk
-//! is full; a record may go on in the next chunk.
+//! Snapshots: the whole state as a stream of length-delimited records, cut into chunks of about a mebibyte wherever a
+//! chunk is full; a record may go on in the next chunk.
 
 use std::ops::Bound;
 
@@ -22,8 +22,8 @@ use crate::units::Revision;
 /// Size from which a chunk is handed out.
 const CHUNK: usize = 1 << 20;
 
-/// Writes the state as chunks of about a mebibyte. The state is copied, which is cheap, so that the chunks can be made on
-/// another thread while the ledger goes on. The same state gives the same bytes on every member.
+/// Writes the state as chunks of about a mebibyte. The state is copied, which is cheap, so that the chunks can be made
+/// on another thread while the ledger goes on. The same state gives the same bytes on every member.
 #[must_use]
 pub fn encode_snapshot(state: &State) -> SnapshotChunks {
     let mut state = state.clone();
@@ -168,8 +168,8 @@ impl Writer<'_> {
     }
 }
 
-/// What the state is, apart from the things in it and from its digest. Taken apart field by field, so that a new field of the state cannot be
-/// forgotten here: it is either written, or named among those that are computed on reading.
+/// What the state is, apart from the things in it and from its digest. Taken apart field by field, so that a new field
+/// of the state cannot be forgotten here: it is either written, or named among those that are computed on reading.
 fn header(state: &State) -> stored::SnapshotHeader {
     let State {
         revision,

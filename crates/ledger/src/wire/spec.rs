@@ -18,8 +18,8 @@ pub const DEFAULT_PRIORITY: u32 = 50;
 /// A job as it was submitted, with the defaults of `types.proto` filled in. Limits are not checked here.
 ///
 /// # Errors
-/// [`FieldError`] when the virtual card is missing, an enumeration has no value that this release knows, or a duration is
-/// negative.
+/// [`FieldError`] when the virtual card is missing, an enumeration has no value that this release knows, or a duration
+/// is negative.
 pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
     let virtual_card = required("virtual_card", spec.virtual_card)?;
     Ok(JobSpec {

@@ -1,5 +1,5 @@
-//! Grant, confirm, release and preempt: messages are lost and said again, leaders change, nodes are lost and come back, kills
-//! take their time. Whatever happens, no block has two workers and no job runs twice.
+//! Grant, confirm, release and preempt: messages are lost and said again, leaders change, nodes are lost and come back,
+//! kills take their time. Whatever happens, no block has two workers and no job runs twice.
 
 use stateright::Property;
 use tessera_ledger::{AllocationPhase, JobId, JobState, NodeState, WorkerState};

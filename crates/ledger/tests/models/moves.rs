@@ -1,5 +1,6 @@
-//! The steps of a move: reserve, suspend, transfer, resume, release. Nodes are lost, leaders change, people cancel, workers end by
-//! themselves in the middle of it. The job never runs in two places, no block is left over, and it always ends.
+//! The steps of a move: reserve, suspend, transfer, resume, release. Nodes are lost, leaders change, people cancel,
+//! workers end by themselves in the middle of it. The job never runs in two places, no block is left over, and it
+//! always ends.
 
 use stateright::Property;
 use tessera_ledger::{JobId, JobState, MovePhase, Reason};

@@ -61,8 +61,8 @@ pub struct Setting {
     pub flaw: Option<Flaw>,
     /// Nodes with one card of one block.
     pub nodes: usize,
-    /// So many of them, from the first, are expired, lost, restarted, and misled by leaders that were deposed. Placement goes
-    /// to the first nodes first, so where nodes are alike one is enough.
+    /// So many of them, from the first, are expired, lost, restarted, and misled by leaders that were deposed.
+    /// Placement goes to the first nodes first, so where nodes are alike one is enough.
     pub faulty: usize,
     pub jobs: Vec<Submission>,
     pub left: Left,
