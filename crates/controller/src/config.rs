@@ -86,7 +86,8 @@ pub struct ServerConfig {
     pub limits: MemberLimits,
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
-    /// The highest release level that this member announces and applies: that of this release, but in drills of upgrades.
+    /// The highest release level that this member announces and applies: that of this release, but in drills
+    /// of upgrades.
     pub highest_level: Level,
 }
 
@@ -122,8 +123,8 @@ impl ServerConfig {
         self.consensus.election_timeout_max * 4
     }
 
-    /// Whether leases under these timings outlast a change of leader. What the timings have to do with one another the ledger
-    /// checks; this rule is about a setting that only members know.
+    /// Whether leases under these timings outlast a change of leader. What the timings have to do with one another the
+    /// ledger checks; this rule is about a setting that only members know.
     ///
     /// # Errors
     /// [`FieldError`] with the rule; the path begins with `config.leases`.

@@ -41,11 +41,12 @@ impl Listener for TcpListener {
     }
 }
 
-/// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and some must be
-/// closed first.
+/// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and
+/// some must be closed first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The connections of a listener, as a server takes them, each on a seat. One that cannot be accepted does not end the server.
+/// The connections of a listener, as a server takes them, each on a seat. One that cannot be accepted does not end
+/// the server.
 pub(crate) fn incoming(listener: Arc<dyn Listener>, seats: Seats) -> impl Stream<Item = io::Result<Accepted>> {
     futures::stream::unfold((listener, seats), |(listener, seats)| async {
         loop {

@@ -16,7 +16,8 @@ use crate::metrics::Metrics;
 /// How often the file system is asked.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Looks after which leadership that came back is handed over again: the others may have had no more room, or only no time.
+/// Looks after which leadership that came back is handed over again: the others may have had no more room, or only
+/// no time.
 const REST: u32 = 5;
 
 /// How long handing leadership over may take.

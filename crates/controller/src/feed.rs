@@ -1,8 +1,8 @@
 //! What placement lives on: after each applied entry the newest state and what was touched since placement looked last.
 //!
-//! Applying must never wait for placement, and memory must stay bounded. So there is one slot, not a queue: touched keys
-//! add up in it until they are taken together with the newest state, and when they become too many the reader is told to
-//! look at everything, which then costs less.
+//! Applying must never wait for placement, and memory must stay bounded. So there is one slot, not a queue: touched
+//! keys add up in it until they are taken together with the newest state, and when they become too many the reader is
+//! told to look at everything, which then costs less.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

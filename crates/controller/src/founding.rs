@@ -1,9 +1,9 @@
 //! How a process without an identity becomes a member.
 //!
-//! A process with an empty data folder is nobody. It waits, answering nothing but this small service, until it is told who it
-//! is: by `cluster init`, asked of one of the founders, which introduces the others to their ids and then founds the
-//! cluster with them; or by the leader, when it is added to a cluster that exists. It then starts consensus under that identity,
-//! and is admitted by the others. Its data folder belongs to that member from then on.
+//! A process with an empty data folder is nobody. It waits, answering nothing but this small service, until it is told
+//! who it is: by `cluster init`, asked of one of the founders, which introduces the others to their ids and then founds
+//! the cluster with them; or by the leader, when it is added to a cluster that exists. It then starts consensus under
+//! that identity, and is admitted by the others. Its data folder belongs to that member from then on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -143,8 +143,8 @@ pub(crate) async fn highest_level_of(outbound: &Outbound, address: &str, deadlin
     timeout_at(deadline, asked).await.ok().flatten()
 }
 
-/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use everything at
-/// once. Founders of an older release keep it lower; then it is not waited for long.
+/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use
+/// everything at once. Founders of an older release keep it lower; then it is not waited for long.
 pub(crate) async fn level_in_force(pool: &PoolHandle) {
     let mut state = pool.view().changes();
     let raised = state.wait_for(|state| state.level() >= pool.config().highest_level);
@@ -245,8 +245,8 @@ pub(crate) struct Founders {
 }
 
 impl Founders {
-    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where it
-    /// stands.
+    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where
+    /// it stands.
     pub async fn introduce(&self, outbound: &Outbound, deadline: Instant) -> Result<(), Refusal> {
         let others = || self.members.iter().filter(|member| member.id != self.own);
         let refuse = |member: &Member, error: IntroduceError| {

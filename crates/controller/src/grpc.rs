@@ -1,8 +1,9 @@
 //! The member's gRPC server: the services, put together with what every call passes on its way to them.
 //!
 //! From the outside in: limits and keepalive of connections; [`observe`], a span and meters per call; [`reasons`],
-//! which leaves no refusal without one; `admit`, which keeps clients within limits; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the API's services, the health service, reflection,
-//! the sessions of agents and what the other members call.
+//! which leaves no refusal without one; `admit`, which keeps clients within limits; [`deadline`] and [`LeaderLayer`],
+//! which brings calls to the leader; then the router with the API's services, the health service, reflection, the
+//! sessions of agents and what the other members call.
 
 pub(crate) mod admit;
 pub mod deadline;

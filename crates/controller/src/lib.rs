@@ -13,12 +13,13 @@
 //!   that cannot be rebuilt from the ledger and from what agents report, so a change of leader loses nothing:
 //!   [`placement_actor`] decides who gets which blocks, [`session`] talks to agents and grants leases, `lifecycle`
 //!   declares nodes lost, drives moves and lets time pass.
-//! * [`services`] answer people and programs, put together with the rest by [`grpc`]; [`http`] has the pages for monitoring.
+//! * [`services`] answer people and programs, put together with the rest by [`grpc`]; [`http`] has the pages
+//!   for monitoring.
 //! * [`founding`] is how a process without an identity becomes a member; [`disk`] watches the room on the disk;
 //!   [`past`] reads the log of a member that has stopped.
 //!
-//! Every actor is a plain state, an enum of everything that can happen to it, and a synchronous function from the one to
-//! what is to be done; its shell waits, performs and knows nothing else. Tests call the function.
+//! Every actor is a plain state, an enum of everything that can happen to it, and a synchronous function from the one
+//! to what is to be done; its shell waits, performs and knows nothing else. Tests call the function.
 
 mod clock;
 pub mod config;

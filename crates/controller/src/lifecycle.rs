@@ -1,5 +1,5 @@
-//! The lifecycle actor: declares silent nodes lost, drives moves of jobs, stops what its agent fails to stop in time, and
-//! lets time pass in the ledger.
+//! The lifecycle actor: declares silent nodes lost, drives moves of jobs, stops what its agent fails to stop in time,
+//! and lets time pass in the ledger.
 
 pub(crate) mod leases;
 mod loss;

@@ -1,7 +1,7 @@
 //! How much the clients of a member may have open or under way at once, each refused with its own reason beyond that.
 //!
-//! What agents and the other members need is never counted against clients: their connections are told from those of clients
-//! by their first call, and their calls pass by.
+//! What agents and the other members need is never counted against clients: their connections are told from those of
+//! clients by their first call, and their calls pass by.
 
 use std::time::Duration;
 

@@ -196,8 +196,8 @@ pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: Cancellation
     result
 }
 
-/// Whose data folder this is. Consensus alone reads what is written there: asked to start as somebody that cannot be, it refuses
-/// and says who the folder belongs to.
+/// Whose data folder this is. Consensus alone reads what is written there: asked to start as somebody that cannot be,
+/// it refuses and says who the folder belongs to.
 async fn stored_identity(config: &ServerConfig, environment: &Environment) -> Result<Option<Identity>, RunError> {
     if environment.store.identity()?.is_none() {
         return Ok(None);

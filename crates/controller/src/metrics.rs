@@ -1,6 +1,6 @@
-//! What Prometheus sees of a member. Counters and histograms are filled as things happen, by the leader; what can be looked
-//! up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). No series is per node or per job, so the page stays
-//! small whatever the pool's size.
+//! What Prometheus sees of a member. Counters and histograms are filled as things happen, by the leader; what can be
+//! looked up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). No series is per node or per job,
+//! so the page stays small whatever the pool's size.
 
 mod scrape;
 

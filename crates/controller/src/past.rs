@@ -1,4 +1,5 @@
-//! The past of a member that has stopped: what its ledger was, and every command that was applied to it, read from its data folder.
+//! The past of a member that has stopped: what its ledger was, and every command that was applied to it, read from its
+//! data folder.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
-//! The placement actor: one, on the leader. It keeps an index of the pool that is fed by what applied entries touched, decides a
-//! plan whenever something changed, and proposes one plan at a time: the next is made only from a state that
-//! includes the last one, so that two plans never compete. What the ledger refuses of a plan was stale and is decided anew.
+//! The placement actor: one, on the leader. It keeps an index of the pool that is fed by what applied entries
+//! touched, decides a plan whenever something changed, and proposes one plan at a time: the next is made only from a
+//! state that includes the last one, so that two plans never compete. What the ledger refuses of a plan was stale and
+//! is decided anew.
 //!
-//! Nothing here waits for a timer on the way from a submission to its grant: the feed wakes the actor, the answer to its
-//! proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
+//! Nothing here waits for a timer on the way from a submission to its grant: the feed wakes the actor, the answer to
+//! its proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
 
 mod compaction;
 #[cfg(test)]

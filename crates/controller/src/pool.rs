@@ -24,8 +24,8 @@ use crate::telemetry::Telemetry;
 use crate::trace;
 use crate::view::{LedgerView, NotReached};
 
-/// A command that was committed, applied and published on this member, or refused before it was because it needs a release level
-/// that is not in force.
+/// A command that was committed, applied and published on this member, or refused before it was because it needs a
+/// release level that is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Revision of the entry that carried it.
@@ -63,8 +63,8 @@ pub enum Consistency {
     Stale,
 }
 
-/// How old what was read may be: the time since this member last knew that it had applied everything committed. Zero for
-/// a linearizable read.
+/// How old what was read may be: the time since this member last knew that it had applied everything committed. Zero
+/// for a linearizable read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(pub Duration);
 

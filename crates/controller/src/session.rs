@@ -1,10 +1,10 @@
 //! Sessions with agents: the service that agents call, answered by the leader, and one actor per connected agent.
 //!
-//! An agent says hello with its cards and with **what it really runs**; the leader answers with **what should run**, and goes
-//! on to say so whenever the ledger changes. Reconciliation is two-way: what nobody granted is stopped and reported, what
-//! is granted and has no process is started or reported. What agents report is proposed to the log and acknowledged
-//! when it is there. Heartbeats are answered by leases, but only after a quorum confirmed this leader after the heartbeat
-//! had arrived (`lifecycle/leases.rs`).
+//! An agent says hello with its cards and with **what it really runs**; the leader answers with **what should run**,
+//! and goes on to say so whenever the ledger changes. Reconciliation is two-way: what nobody granted is stopped and
+//! reported, what is granted and has no process is started or reported. What agents report is proposed to the log and
+//! acknowledged when it is there. Heartbeats are answered by leases, but only after a quorum confirmed this leader
+//! after the heartbeat had arrived (`lifecycle/leases.rs`).
 //!
 //! * `messages`: what agents say, checked.
 //! * `orders`: what should run on a node, from the ledger alone.

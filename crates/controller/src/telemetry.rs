@@ -1,5 +1,5 @@
-//! What agents measure, and which of them have a session. Nothing here is replicated: a new leader starts empty and hears
-//! it all again within a heartbeat.
+//! What agents measure, and which of them have a session. Nothing here is replicated: a new leader starts empty and
+//! hears it all again within a heartbeat.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -63,8 +63,8 @@ impl Telemetry {
         self.cards.get(&card).map(|readings| readings.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes seldom.
-    /// Nodes whose cards sent no readings are not named.
+    /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes
+    /// seldom. Nodes whose cards sent no readings are not named.
     #[must_use]
     pub fn load(&self) -> BTreeMap<NodeId, Percent> {
         let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The spans of a job's trace that members tell: `submit`, with `propose` and `commit` in it, and `place`. Those of what happens on
-//! nodes are told by agents. docs/traces.md has all of them with what they say.
+//! The spans of a job's trace that members tell: `submit`, with `propose` and `commit` in it, and `place`. Those of
+//! what happens on nodes are told by agents. docs/traces.md has all of them with what they say.
 
 use std::fmt::Display;
 
@@ -35,8 +35,8 @@ pub(crate) fn proposed<E: Display>(span: Option<Span>, applied: &Result<Applied<
     }
 }
 
-/// Tells how long a job waited for its grant, when it is over: from when it began to wait to the entry that granted it, or
-/// that ended it.
+/// Tells how long a job waited for its grant, when it is over: from when it began to wait to the entry that granted it,
+/// or that ended it.
 pub(crate) fn waited(state: &State, entry: &EntryEvents, event: &Event) {
     if !is_collected() {
         return;

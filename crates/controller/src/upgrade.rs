@@ -1,7 +1,8 @@
 //! The upgrade actor of the leader: raises the release level as soon as every member can apply a higher one (law L7).
 //!
-//! Each member is asked, voters and learners, every time before it is raised: one that does not answer may be of any release. An
-//! operator can hold the level where it is (`hold_level` in the pool's settings); the ledger keeps to that too.
+//! Each member is asked, voters and learners, every time before it is raised: one that does not answer may be of any
+//! release. An operator can hold the level where it is (`hold_level` in the pool's settings); the ledger keeps to
+//! that too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

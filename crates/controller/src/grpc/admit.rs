@@ -1,8 +1,9 @@
-//! The layer that keeps what clients ask for within this member's limits: calls under way, and the bytes of their requests.
+//! The layer that keeps what clients ask for within this member's limits: calls under way, and the bytes of
+//! their requests.
 //!
-//! It looks at the path of a call only. What agents and other members say passes by and makes their connection theirs; what
-//! other members forward is counted as the client's that it comes from. A call is under way until its answer has been handed to
-//! the connection, a stream until it is open: streams have limits of their own.
+//! It looks at the path of a call only. What agents and other members say passes by and makes their connection theirs;
+//! what other members forward is counted as the client's that it comes from. A call is under way until its answer has
+//! been handed to the connection, a stream until it is open: streams have limits of their own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,8 +33,8 @@ use crate::services::refusal;
 const MEMBERS: &str = "/tessera.raft.";
 /// Beginning of the paths of what agents say.
 const AGENTS: &str = "/tessera.v1.AgentService/";
-/// Calls of the health service and of reflection that may be open at once: they can be streams without end, and must not take what
-/// the API needs.
+/// Calls of the health service and of reflection that may be open at once: they can be streams without end, and must
+/// not take what the API needs.
 const PROBES: usize = 256;
 /// Bytes that one permit stands for, so that permits of all limits fit into their number.
 const UNIT: usize = 1 << 10;

@@ -19,8 +19,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub struct Deadline(pub Instant);
 
 impl Deadline {
-    /// The deadline of a call that arrives now with these headers: a little before the caller gives up, so that it learns
-    /// what happened instead of timing out.
+    /// The deadline of a call that arrives now with these headers: a little before the caller gives up, so that it
+    /// learns what happened instead of timing out.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let allowed = headers.get(TIMEOUT_HEADER).and_then(parse_timeout).unwrap_or(DEFAULT_PATIENCE).min(LONGEST);

@@ -1,7 +1,7 @@
 //! The outermost layer of the server: a span per call, in the trace of whoever called, and the meters of calls.
 //!
-//! Only methods of the API are observed; what members say to each other is too frequent and has meters of its own. Spans are made
-//! only where somebody collects them; the log has a span of its own, for those who look closely.
+//! Only methods of the API are observed; what members say to each other is too frequent and has meters of its own.
+//! Spans are made only where somebody collects them; the log has a span of its own, for those who look closely.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Refusals that the gRPC framework makes before a call reaches a service, given the reasons that the API documents: a message
-//! that cannot be decoded, one that is too large, a method that does not exist.
+//! Refusals that the gRPC framework makes before a call reaches a service, given the reasons that the API documents: a
+//! message that cannot be decoded, one that is too large, a method that does not exist.
 
 use std::task::{Context, Poll};
 

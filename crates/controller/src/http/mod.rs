@@ -1,5 +1,5 @@
-//! The member's plain HTTP pages for machines that watch it: metrics, and whether it is alive and ready. They listen on a
-//! port of their own, so that they can be read without being able to submit.
+//! The member's plain HTTP pages for machines that watch it: metrics, and whether it is alive and ready. They listen on
+//! a port of their own, so that they can be read without being able to submit.
 
 mod metrics;
 
@@ -25,8 +25,8 @@ struct Pages {
     metrics: Arc<Metrics>,
 }
 
-/// The pages: `/metrics`, `/livez` and `/readyz`. `member` is empty while the process has no identity: it is alive then, and
-/// not ready.
+/// The pages: `/metrics`, `/livez` and `/readyz`. `member` is empty while the process has no identity: it is alive
+/// then, and not ready.
 pub fn router(member: watch::Receiver<Option<PoolHandle>>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(metrics::page))

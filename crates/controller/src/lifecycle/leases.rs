@@ -1,16 +1,17 @@
 //! When a node's lease is provably over: the table that leases are granted from and nodes are condemned by.
 //!
-//! Two things must never happen at once: a node is declared lost, and it is granted a lease. Both go through this table,
-//! under one lock. A node that is *condemned* (its loss is being proposed) is granted nothing until the ledger has
-//! answered; from then on the ledger itself says that it is lost.
+//! Two things must never happen at once: a node is declared lost, and it is granted a lease. Both go through this
+//! table, under one lock. A node that is *condemned* (its loss is being proposed) is granted nothing until the ledger
+//! has answered; from then on the ledger itself says that it is lost.
 //!
-//! Why a new leader need not know what earlier ones granted: a lease is granted only after a quorum confirmed the leader
-//! after the heartbeat had arrived. A majority elected the new leader later than that, so every lease of an earlier leader counts
-//! from a moment before the election, and is over when the full time has passed since the new leader won.
+//! Why a new leader need not know what earlier ones granted: a lease is granted only after a quorum confirmed the
+//! leader after the heartbeat had arrived. A majority elected the new leader later than that, so every lease of an
+//! earlier leader counts from a moment before the election, and is over when the full time has passed since the new
+//! leader won.
 //!
-//! The full time is the ledger's *ceiling*, not the timings in force: leases are granted from committed timings only, those
-//! can be changed, and leases that were granted before run on ([`tessera_ledger::LeaseCeiling`]). A leader that has waited for as
-//! long as the ceiling says since it applied the change has it lowered: see [`Leases::settled`].
+//! The full time is the ledger's *ceiling*, not the timings in force: leases are granted from committed timings only,
+//! those can be changed, and leases that were granted before run on ([`tessera_ledger::LeaseCeiling`]). A leader that
+//! has waited for as long as the ceiling says since it applied the change has it lowered: see [`Leases::settled`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +51,8 @@ struct Entry {
 pub(crate) struct Leases {
     /// When this leader won.
     began: Instant,
-    /// The change of the timings that was seen last, and since when: whatever was granted under earlier ones counts from before.
+    /// The change of the timings that was seen last, and since when: whatever was granted under earlier ones counts
+    /// from before.
     change: Option<(Revision, Instant)>,
     nodes: BTreeMap<NodeId, Entry>,
 }
@@ -63,7 +65,8 @@ fn full_time(state: &State) -> Duration {
     state.lease_ceiling().regrant_after
 }
 
-/// Silence after which a node is out of order: while nodes may still keep to longer timings of before, that of the longest lease.
+/// Silence after which a node is out of order: while nodes may still keep to longer timings of before, that of the
+/// longest lease.
 pub(crate) fn silence(state: &State) -> Duration {
     let timings = state.config().leases;
     let longest = full_time(state);
@@ -94,9 +97,9 @@ impl Leases {
         self.nodes.get(&node).map_or(self.began, |entry| entry.heard_at)
     }
 
-    /// Whether the node may be granted a lease for a heartbeat that arrived at `heard_at`, and under which timings. `state` must
-    /// have been read while this table is held: what was declared lost before shows in it, and timings that this leader has seen
-    /// replaced are granted no more.
+    /// Whether the node may be granted a lease for a heartbeat that arrived at `heard_at`, and under which timings.
+    /// `state` must have been read while this table is held: what was declared lost before shows in it, and timings
+    /// that this leader has seen replaced are granted no more.
     pub fn grant(&mut self, node: NodeId, heard_at: Instant, state: &State) -> Result<LeaseTimings, Withheld> {
         let ready = state.node(node).is_some_and(|node| node.state == NodeState::Ready);
         if !ready || self.entry(node).condemned.is_some() {
@@ -106,15 +109,15 @@ impl Leases {
         Ok(state.config().leases)
     }
 
-    /// Whether every lease that any leader may have granted to the node is over, work included. `state` must have been read while
-    /// this table is held: what was granted before was granted under timings that it knows.
+    /// Whether every lease that any leader may have granted to the node is over, work included. `state` must have been
+    /// read while this table is held: what was granted before was granted under timings that it knows.
     pub fn is_over(&self, node: NodeId, now: Instant, state: &State) -> bool {
         now.saturating_duration_since(self.last_heard(node)) >= full_time(state)
     }
 
-    /// The change of the timings of which it is certain by now that every lease from before it is over, if nobody has said so
-    /// yet: this leader has led, and has granted nothing but the timings in force, for as long as the longest lease. `state` must
-    /// have been read while this table is held.
+    /// The change of the timings of which it is certain by now that every lease from before it is over, if nobody has
+    /// said so yet: this leader has led, and has granted nothing but the timings in force, for as long as the longest
+    /// lease. `state` must have been read while this table is held.
     pub fn settled(&mut self, now: Instant, state: &State) -> Option<Revision> {
         let ceiling = state.lease_ceiling();
         if ceiling.regrant_after == state.config().leases.regrant_after {
@@ -127,8 +130,8 @@ impl Leases {
         (now.saturating_duration_since(since) >= ceiling.regrant_after).then_some(ceiling.changed_at)
     }
 
-    /// Condemns the node if its lease is over; answers whether it is condemned now. Once condemned it stays so, even if it is
-    /// heard again, until it is spared: its loss may be in the log already.
+    /// Condemns the node if its lease is over; answers whether it is condemned now. Once condemned it stays so, even if
+    /// it is heard again, until it is spared: its loss may be in the log already.
     pub fn condemn(&mut self, node: NodeId, epoch: Epoch, now: Instant, state: &State) -> bool {
         if self.is_over(node, now, state) {
             self.entry(node).condemned.get_or_insert(epoch);
@@ -136,8 +139,8 @@ impl Leases {
         self.condemned_in(node).is_some()
     }
 
-    /// The epoch in which the node was condemned. A loss that was proposed in an older epoch than the node's present one
-    /// was refused or will be.
+    /// The epoch in which the node was condemned. A loss that was proposed in an older epoch than the node's present
+    /// one was refused or will be.
     pub fn condemned_in(&self, node: NodeId) -> Option<Epoch> {
         self.nodes.get(&node).and_then(|entry| entry.condemned)
     }

@@ -19,8 +19,8 @@ pub(super) struct Finding {
     pub condemned: Vec<(NodeId, Epoch)>,
 }
 
-/// Looks at all nodes. A node counts as silent long before its lease is over, so that nodes that fall silent together are
-/// counted together; those that were lost just now still count.
+/// Looks at all nodes. A node counts as silent long before its lease is over, so that nodes that fall silent together
+/// are counted together; those that were lost just now still count.
 pub(super) fn look(
     state: &State,
     leases: &mut Leases,
@@ -52,7 +52,8 @@ pub(super) fn look(
     }
     let suspected = silent.len() + lately_lost > policy.allowed(ready + lately_lost) && !silent.is_empty();
     for node in &silent {
-        // A leader that suspects itself believes an operator: a node that is drained and silent is given up all the same.
+        // A leader that suspects itself believes an operator: a node that is drained and silent is given up all
+        // the same.
         let believed = !suspected || node.eligibility == Eligibility::Draining;
         let known = leases.condemned_in(node.id).is_some();
         if believed && !known && leases.condemn(node.id, node.epoch, now, state) {

@@ -1,5 +1,6 @@
-//! A run of compaction (P7): plans are made beside the actor from the newest state, and a few moves at a time are proposed. Which
-//! moves are in progress is in the ledger; that there is a run, its budget and its count are this leader's own.
+//! A run of compaction (P7): plans are made beside the actor from the newest state, and a few moves at a time are
+//! proposed. Which moves are in progress is in the ledger; that there is a run, its budget and its count are this
+//! leader's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -234,7 +235,8 @@ impl Compaction {
         }
     }
 
-    /// Whether the pool's settings call for this plan: it lets waiting jobs start, or too much of what is free lies scattered.
+    /// Whether the pool's settings call for this plan: it lets waiting jobs start, or too much of what is free
+    /// lies scattered.
     fn begin_by_itself(&mut self, state: &State, plan: &CompactionPlan) -> bool {
         let policy = state.config().compaction;
         let scattered = plan.before.fragmentation() >= policy.threshold.0.saturating_mul(10);
@@ -287,7 +289,8 @@ impl Compaction {
     }
 }
 
-/// The first moves of a plan that need nothing of one another, with the renumbering that they need, as `check` accepts them now.
+/// The first moves of a plan that need nothing of one another, with the renumbering that they need, as `check` accepts
+/// them now.
 fn independent(state: &State, plan: &CompactionPlan, most: usize) -> Vec<PlanPart> {
     let mut parts: Vec<PlanPart> = Vec::new();
     let mut cards: BTreeSet<CardId> = BTreeSet::new();

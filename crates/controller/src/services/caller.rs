@@ -43,8 +43,8 @@ pub(crate) fn traceparent_of<T>(request: &Request<T>) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-/// The trace context that what is done now for the caller of `request` belongs to: that of this member's span where spans
-/// are collected, else the caller's own.
+/// The trace context that what is done now for the caller of `request` belongs to: that of this member's span where
+/// spans are collected, else the caller's own.
 pub(crate) fn context_of<T>(request: &Request<T>) -> String {
     span::current().unwrap_or_else(|| traceparent_of(request))
 }

@@ -1,10 +1,10 @@
 //! The services that every member answers: jobs, pool, queues, cluster.
 //!
-//! A call passes three layers before it comes here: [`crate::grpc`] observes it and gives it a deadline, [`forward`] brings
-//! it to the leader when only the leader can answer. Here a mutation is checked, turned into a command of the ledger and
-//! proposed under its request id (`mutation`); a read is answered from a published state, as current as its caller asks
-//! (`reading`); a watch follows the published states ([`watch`]). What is refused is refused in the API's words
-//! (`refusal`). Nothing here keeps anything that the ledger does not know.
+//! A call passes three layers before it comes here: [`crate::grpc`] observes it and gives it a deadline, [`forward`]
+//! brings it to the leader when only the leader can answer. Here a mutation is checked, turned into a command of the
+//! ledger and proposed under its request id (`mutation`); a read is answered from a published state, as current as its
+//! caller asks (`reading`); a watch follows the published states ([`watch`]). What is refused is refused in the API's
+//! words (`refusal`). Nothing here keeps anything that the ledger does not know.
 
 mod caller;
 mod cluster;

@@ -78,7 +78,8 @@ pub(crate) fn of_membership(pool: &PoolHandle, error: &MembershipError) -> Statu
     because(reason, error.to_string())
 }
 
-/// Placement did not answer. A leader that was just elected has no placement yet; whoever brought the call here asks again.
+/// Placement did not answer. A leader that was just elected has no placement yet; whoever brought the call here
+/// asks again.
 pub(crate) fn of_placement(pool: &PoolHandle, error: &AskError) -> Status {
     if matches!(error, AskError::TooLate { .. }) {
         return because(ErrorReason::DeadlineExceeded, error.to_string());

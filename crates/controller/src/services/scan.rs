@@ -4,7 +4,8 @@ use prost::Message;
 use tessera_api::limits;
 use tessera_api::page::{Page, PlaceKey};
 
-/// Things looked at for one page. A page of a filter that takes few of many things ends early, with the token that goes on.
+/// Things looked at for one page. A page of a filter that takes few of many things ends early, with the token that
+/// goes on.
 const LOOKED_AT: usize = 100_000;
 
 /// Fills a page with what `pick` makes of the things that follow it, and answers the token of the next page.

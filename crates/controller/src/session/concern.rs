@@ -1,5 +1,5 @@
-//! What a change of the ledger concerns on a node, so that a session compares a few orders and not all of them: a node may run a
-//! thousand workers, and each of them changes several times.
+//! What a change of the ledger concerns on a node, so that a session compares a few orders and not all of them: a node
+//! may run a thousand workers, and each of them changes several times.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

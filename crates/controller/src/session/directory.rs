@@ -1,5 +1,5 @@
-//! Who is connected, and whom a change of the ledger concerns. One task reads what each entry changed and wakes only the
-//! sessions of the nodes concerned; each then compares what it has ordered with what the ledger wants now.
+//! Who is connected, and whom a change of the ledger concerns. One task reads what each entry changed and wakes only
+//! the sessions of the nodes concerned; each then compares what it has ordered with what the ledger wants now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ impl Directory {
         }
     }
 
-    /// Takes the seat of a node; an older session that holds it is told to end. Answers false when a newer one holds it.
+    /// Takes the seat of a node; an older session that holds it is told to end. Answers false when a newer one
+    /// holds it.
     pub fn take(&self, node: NodeId, seat: &Seat) -> bool {
         let mut entry = self.seats.entry(node).or_insert_with(|| seat.clone());
         if entry.number > seat.number {

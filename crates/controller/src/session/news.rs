@@ -46,7 +46,8 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
     commands
 }
 
-/// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not be said.
+/// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not
+/// be said.
 fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
     let Some((_, worker)) = orders::worker_on(state, node, report.worker) else { return false };
     match report.observation {

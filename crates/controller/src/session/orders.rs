@@ -26,8 +26,8 @@ pub(crate) enum Desire {
     Forget,
 }
 
-/// What each worker that the ledger knows on a node, and that is of concern, should be doing. `present`: the workers that its agent says are there. A
-/// worker is not forgotten as long as it may be there: it is told to stop.
+/// What each worker that the ledger knows on a node, and that is of concern, should be doing. `present`: the workers
+/// that its agent says are there. A worker is not forgotten as long as it may be there: it is told to stop.
 pub(crate) fn desired(
     state: &State,
     node: NodeId,

@@ -142,7 +142,8 @@ impl Shell {
         None
     }
 
-    /// Hands a message to the agent. One that does not read what it is told is cut: it says hello again and reads it all anew.
+    /// Hands a message to the agent. One that does not read what it is told is cut: it says hello again and reads it
+    /// all anew.
     fn send(&self, response: SessionResponse) -> Option<Cause> {
         match self.outbox.try_send(Ok(response)) {
             Ok(()) => None,
@@ -196,8 +197,8 @@ impl Shell {
         self.pending.push(proposed.in_current_span().boxed());
     }
 
-    /// Asks a quorum, and then the table of leases. The question to the quorum is put after the heartbeat arrived; many sessions
-    /// share one round of confirmation.
+    /// Asks a quorum, and then the table of leases. The question to the quorum is put after the heartbeat arrived; many
+    /// sessions share one round of confirmation.
     fn confirm(&mut self, node: NodeId, heartbeat: Heartbeat) {
         let (pool, reign) = (self.pool.clone(), Arc::clone(&self.reign));
         let confirmed = async move {

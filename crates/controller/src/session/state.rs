@@ -384,8 +384,9 @@ impl Session {
         }
     }
 
-    /// Orders as messages of a bounded size: jobs may be large, and a message that cannot be sent would end the session, again
-    /// and again. What is complete but too large for one message is followed by one that only names every worker.
+    /// Orders as messages of a bounded size: jobs may be large, and a message that cannot be sent would end the
+    /// session, again and again. What is complete but too large for one message is followed by one that only names
+    /// every worker.
     fn send_orders(&self, state: &State, workers: Vec<v1::WorkerOrder>, complete: bool) -> Vec<Effect> {
         let message = |workers, complete| {
             send(Message::Orders(v1::Orders { term: self.term.0, revision: state.revision().0, complete, workers }))

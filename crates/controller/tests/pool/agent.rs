@@ -120,8 +120,8 @@ impl FakeAgent {
         self.changed.notify_one();
     }
 
-    /// Cuts the node off, or lets it come back. A real agent's workers would be killed at the end of their lease; these stay,
-    /// which is what reconciliation is for.
+    /// Cuts the node off, or lets it come back. A real agent's workers would be killed at the end of their lease; these
+    /// stay, which is what reconciliation is for.
     pub fn cut(&self, cut: bool) {
         held(&self.memory).cut = cut;
         self.changed.notify_one();

@@ -1,7 +1,7 @@
 //! The service of the cluster: who its members are, and changing that while jobs run.
 //!
-//! A change of the membership is made by the leader and is idempotent by what it asks for, so its request id is only checked.
-//! A process that is no member yet answers for itself: see [`crate::founding`].
+//! A change of the membership is made by the leader and is idempotent by what it asks for, so its request id is only
+//! checked. A process that is no member yet answers for itself: see [`crate::founding`].
 
 mod view;
 
@@ -116,8 +116,8 @@ impl ClusterApi {
         Err(refusal::because(ErrorReason::AlreadyInitialized, text))
     }
 
-    /// The membership as it is committed, which only a leader that a quorum confirms can tell: what a retry may be answered
-    /// from.
+    /// The membership as it is committed, which only a leader that a quorum confirms can tell: what a retry may be
+    /// answered from.
     async fn committed(&self, deadline: Instant) -> Result<MemberStatus, Status> {
         self.existing()?;
         self.consensus().committed_membership(deadline).await.map_err(|error| self.refuse(&error))

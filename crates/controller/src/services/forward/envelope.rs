@@ -96,7 +96,8 @@ impl Envelope {
     }
 }
 
-/// The body with a request id in it, a new one if there is none, and whether it has one. What cannot be understood is left to the services to refuse.
+/// The body with a request id in it, a new one if there is none, and whether it has one. What cannot be understood is
+/// left to the services to refuse.
 fn with_request_id(body: Bytes, new_id: impl FnOnce() -> String) -> (Bytes, bool) {
     let Some(message) = uncompressed_message(&body) else { return (body, false) };
     match Keyed::decode(message) {

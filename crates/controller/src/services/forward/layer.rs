@@ -109,8 +109,8 @@ where
     }
 }
 
-/// The answer, if it comes in time. Reads see to their deadline themselves; this is for callers that do not finish what they
-/// send.
+/// The answer, if it comes in time. Reads see to their deadline themselves; this is for callers that do not finish what
+/// they send.
 async fn in_time(
     deadline: Deadline,
     answer: impl Future<Output = Result<Response<Body>, Infallible>>,
@@ -166,7 +166,8 @@ where
                 Leader::Unknown => Verdict::Again { perhaps_done: false },
             };
             match verdict {
-                // An earlier attempt may have been carried out: a later one's "nothing was changed" is not the whole truth.
+                // An earlier attempt may have been carried out: a later one's "nothing was changed" is not the
+                // whole truth.
                 Verdict::Answer(response) if perhaps_done && says_not_now(&response) => {
                     return Err(refusal::gave_up(true));
                 }
@@ -221,7 +222,8 @@ where
         tokio::select! {
             biased;
             verdict = answered => Ok(verdict),
-            // What must not be carried again is waited for: handing leadership on is such a call, and ends with a change.
+            // What must not be carried again is waited for: handing leadership on is such a call, and ends with
+            // a change.
             () = replaced, if envelope.repeatable => Ok(Verdict::Again { perhaps_done: true }),
             () = sleep_until(envelope.deadline.0) => Ok(Verdict::Again { perhaps_done: true }),
         }

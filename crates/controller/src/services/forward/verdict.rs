@@ -39,8 +39,8 @@ impl Verdict {
         }
     }
 
-    /// Judges what another member answers, once all of it is here: the caller has heard nothing yet, so an answer that breaks
-    /// off in the middle can still be asked for again.
+    /// Judges what another member answers, once all of it is here: the caller has heard nothing yet, so an answer that
+    /// breaks off in the middle can still be asked for again.
     pub(super) async fn of_remote(response: Response<Body>) -> Self {
         let (parts, body) = response.into_parts();
         match body.collect().await {

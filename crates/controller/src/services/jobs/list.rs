@@ -34,7 +34,8 @@ pub(super) async fn jobs(
     Ok(v1::ListJobsResponse { jobs, next_page_token, read: reading.read_state() })
 }
 
-/// The jobs that alone can match, in order of number, when the filter says so: those that are named, or those on a node.
+/// The jobs that alone can match, in order of number, when the filter says so: those that are named, or those on
+/// a node.
 fn candidates(state: &State, filter: &JobFilter) -> Option<Vec<JobId>> {
     if !filter.jobs.is_empty() {
         return Some(filter.jobs.iter().copied().collect());

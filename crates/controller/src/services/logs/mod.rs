@@ -1,8 +1,9 @@
 //! Output of workers, through any member.
 //!
-//! Output lies on the node where the worker ran and never in the ledger. The ledger knows where that is, for attempts that
-//! are over too; the asked member reads it there and passes it on. A reader that follows is carried over a restart of the
-//! agent and over the time before the worker starts; it hears of a node that cannot be reached after a bounded time.
+//! Output lies on the node where the worker ran and never in the ledger. The ledger knows where that is, for attempts
+//! that are over too; the asked member reads it there and passes it on. A reader that follows is carried over a
+//! restart of the agent and over the time before the worker starts; it hears of a node that cannot be reached after a
+//! bounded time.
 
 mod locate;
 mod proxy;

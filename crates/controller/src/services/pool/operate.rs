@@ -14,8 +14,8 @@ use crate::services::{Desk, mutation, refusal};
 
 /// Carries out a command on the node that a request names; answers the revision.
 ///
-/// The name is looked up in a state that is current. A request that was answered before is answered from there: after a node
-/// was forgotten its name may be another's.
+/// The name is looked up in a state that is current. A request that was answered before is answered from there: after a
+/// node was forgotten its name may be another's.
 pub(super) async fn on_node<M: Mutation>(
     desk: &Desk,
     request: Request<M>,

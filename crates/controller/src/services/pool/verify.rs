@@ -1,7 +1,7 @@
 //! Checking the ledger's laws on a live pool.
 //!
-//! A check goes over the whole state and may take a core for a while, so that there is one at a time, and whoever asked before it
-//! began gets its answer: a crowd that asks at once costs as much as one that asks twice.
+//! A check goes over the whole state and may take a core for a while, so that there is one at a time, and whoever asked
+//! before it began gets its answer: a crowd that asks at once costs as much as one that asks twice.
 
 use std::sync::Arc;
 
@@ -57,7 +57,8 @@ impl Verifier {
                 return Ok(Arc::clone(known));
             }
             let state = newest();
-            // The lock goes along, so that the check is the only one until its end, whether or not its caller waits for it.
+            // The lock goes along, so that the check is the only one until its end, whether or not its caller waits
+            // for it.
             try_blocking(move || Arc::clone(place.insert(Arc::new(check(&state))))).await
         };
         match timeout_at(deadline, checking).await {

@@ -1,14 +1,14 @@
 //! Watches: changes of the ledger, streamed as they are applied.
 //!
-//! Every member keeps the same bounded history of events, made by applying the same log (law L8). A watch is a place in that
-//! history: it may move from member to member, and a change of leader does not concern it. One task per stream follows the
-//! published states; it holds a place and a filter, never a copy of what it watches. A few at a time go through the history, in
-//! small steps, and large messages that nobody reads take their room from one another (`Pace`).
+//! Every member keeps the same bounded history of events, made by applying the same log (law L8). A watch is a place in
+//! that history: it may move from member to member, and a change of leader does not concern it. One task per stream
+//! follows the published states; it holds a place and a filter, never a copy of what it watches. A few at a time go
+//! through the history, in small steps, and large messages that nobody reads take their room from one another (`Pace`).
 //!
-//! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a stream or
-//! when it goes on after a resume token; `PROGRESS` says that the watch is alive and where it is; a watcher that reads too
-//! slowly is cut with `WATCH_TOO_SLOW` and can go on; one whose place is not remembered any more gets `WATCH_COMPACTED` and
-//! lists anew.
+//! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a
+//! stream or when it goes on after a resume token; `PROGRESS` says that the watch is alive and where it is; a watcher
+//! that reads too slowly is cut with `WATCH_TOO_SLOW` and can go on; one whose place is not remembered any more gets
+//! `WATCH_COMPACTED` and lists anew.
 
 mod cursor;
 mod follower;

@@ -37,8 +37,8 @@ pub(crate) struct Begin {
 }
 
 impl Start {
-    /// Finds the place. A list shows everything that was acknowledged before the watch was asked for; a place that no member
-    /// can have reached yet is refused rather than waited for.
+    /// Finds the place. A list shows everything that was acknowledged before the watch was asked for; a place that no
+    /// member can have reached yet is refused rather than waited for.
     pub(crate) async fn begin(self, pool: &PoolHandle, deadline: Instant) -> Result<Begin, Status> {
         let place = match self {
             Self::List => {

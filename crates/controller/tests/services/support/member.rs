@@ -126,7 +126,8 @@ async fn member(id: u64, config: ServerConfig, room: watch::Receiver<Room>) -> P
     })
 }
 
-/// Answers what the placement actor answers, from a fresh index each time; it decides nothing, and compaction only begins.
+/// Answers what the placement actor answers, from a fresh index each time; it decides nothing, and compaction
+/// only begins.
 async fn answer_questions(mut questions: Mailbox<Question>, view: LedgerView) {
     let mut compaction = CompactionProgress::default();
     while let Some(question) = questions.next().await {
