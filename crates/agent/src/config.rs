@@ -102,7 +102,8 @@ pub struct AgentConfig {
     pub cgroup_root: Option<String>,
     /// Whom workers run as.
     pub run_as: RunAs,
-    /// Groups that every worker gets, such as those that own device files. With [`RunAs::Agent`] workers have the agent's.
+    /// Groups that every worker gets, such as those that own device files. With [`RunAs::Agent`] workers have
+    /// the agent's.
     pub worker_groups: Vec<String>,
     /// What of the host is offered to workers beside the cards.
     pub host: HostOffer,

@@ -1,7 +1,7 @@
 //! The data on the node's disks, by name: jobs that will read it are better placed here.
 //!
-//! An operator names folders; each entry of them (a data set's folder, a file of weights, an image's archive) is one piece of
-//! data under its own name. The folders are looked at again and again, and a change is told to the pool.
+//! An operator names folders; each entry of them (a data set's folder, a file of weights, an image's archive) is one
+//! piece of data under its own name. The folders are looked at again and again, and a change is told to the pool.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,8 +52,8 @@ pub async fn watch_data(
     }
 }
 
-/// The names of all entries of the folders. Hidden ones, and names that the pool could not print, are passed over; a folder
-/// that cannot be read has none and is complained about.
+/// The names of all entries of the folders. Hidden ones, and names that the pool could not print, are passed over; a
+/// folder that cannot be read has none and is complained about.
 pub fn names_in(folders: &[PathBuf]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for folder in folders {

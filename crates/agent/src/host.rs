@@ -28,7 +28,8 @@ use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
 /// Wait before a node that had no room for a status is told again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What an agent stands on. The futures it gives are driven by the agent and dropped when the agent ends: workers go on.
+/// What an agent stands on. The futures it gives are driven by the agent and dropped when the agent ends: workers
+/// go on.
 pub trait Host: Send + 'static {
     /// The clock that leases are counted on.
     fn now(&self) -> BootTime;
@@ -44,8 +45,8 @@ pub trait Host: Send + 'static {
     fn adopt(&self, line: Line) -> BoxFuture<'static, ()>;
     /// Brings the file of a worker's virtual card up to date with its newest order.
     fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()>;
-    /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and then
-    /// nothing of it is needed any more.
+    /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and
+    /// then nothing of it is needed any more.
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
 }
 
@@ -59,9 +60,9 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The requests to the worker's supervisor that are new since `told`, the older word first: what a leader wanted while the
-    /// worker could not be reached still counts when the next leader has spoken, and a supervisor that had heard the newer word
-    /// would refuse it.
+    /// The requests to the worker's supervisor that are new since `told`, the older word first: what a leader wanted
+    /// while the worker could not be reached still counts when the next leader has spoken, and a supervisor that had
+    /// heard the newer word would refuse it.
     #[must_use]
     pub fn news(self, told: Self) -> Vec<Request> {
         let renew = self.renew.filter(|renew| told.renew != Some(*renew));
@@ -76,8 +77,8 @@ impl Wanted {
 
 /// The line between the node and one worker.
 ///
-/// What is wanted of the worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a node
-/// never waits for a worker, and a worker that was out of reach hears everything that still matters.
+/// What is wanted of the worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a
+/// node never waits for a worker, and a worker that was out of reach hears everything that still matters.
 #[derive(Debug)]
 pub struct Line {
     /// How the worker stands as far as is known.

@@ -32,8 +32,8 @@ pub struct Identity {
     pub place: Option<Place>,
 }
 
-/// Where a data folder lies. A copy lies somewhere else, and must not speak for the same node: its agent would know nothing of
-/// the work that the other one runs.
+/// Where a data folder lies. A copy lies somewhere else, and must not speak for the same node: its agent would know
+/// nothing of the work that the other one runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The host, by `/etc/machine-id`; empty where there is none.
@@ -93,8 +93,8 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// Reads the identity, or makes one at the first start, and raises the incarnation. `moved` is the operator's word that
-    /// the folder lies elsewhere than before and is used here only.
+    /// Reads the identity, or makes one at the first start, and raises the incarnation. `moved` is the operator's word
+    /// that the folder lies elsewhere than before and is used here only.
     ///
     /// # Errors
     /// When the file cannot be read, understood or kept, or when the folder is a copy.

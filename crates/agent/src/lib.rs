@@ -4,11 +4,12 @@
 //! Two kinds of processes belong to it.
 //!
 //! * **The agent** ([`run`]): one per node. It keeps the session, prepares workers, reports what happened until it is
-//!   acknowledged, serves output and metrics. It may be killed, stopped or replaced at any time without harm: workers go
-//!   on, and the next agent adopts them. SIGTERM of the agent therefore leaves workers running; to empty a node, drain it.
-//! * **A supervisor per worker** ([`supervisor::main`]): a small process that outlives the agent, holds the worker's lease
-//!   deadline on `CLOCK_BOOTTIME` by itself, and kills the worker when the lease is not renewed, even while the agent is
-//!   stopped or dead (law L2). Killing the supervisor kills the worker.
+//!   acknowledged, serves output and metrics. It may be killed, stopped or replaced at any time without harm: workers
+//!   go on, and the next agent adopts them. SIGTERM of the agent therefore leaves workers running; to empty a node,
+//!   drain it.
+//! * **A supervisor per worker** ([`supervisor::main`]): a small process that outlives the agent, holds the worker's
+//!   lease deadline on `CLOCK_BOOTTIME` by itself, and kills the worker when the lease is not renewed, even while the
+//!   agent is stopped or dead (law L2). Killing the supervisor kills the worker.
 //!
 //! Where to begin reading: [`node`] is the whole behaviour of an agent as plain state and a synchronous `on(event)`;
 //! [`supervisor`] is the same for one worker; [`host`] is what both stand on; everything else performs what

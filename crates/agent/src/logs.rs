@@ -146,8 +146,8 @@ impl LogReader {
         Ok(last + self.output.file(self.folder.path(), last).metadata()?.len())
     }
 
-    /// The next piece with its offset, which is larger than expected when rotation has dropped what was there; `None` when
-    /// there is nothing yet.
+    /// The next piece with its offset, which is larger than expected when rotation has dropped what was there; `None`
+    /// when there is nothing yet.
     fn next_piece(&mut self) -> io::Result<Option<(u64, Bytes)>> {
         let offsets = self.output.offsets(self.folder.path())?;
         let holding = offsets.iter().rposition(|first| *first <= self.offset);

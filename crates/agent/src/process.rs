@@ -34,8 +34,8 @@ impl ProcessId {
             && has_live_thread(self.pid)
     }
 
-    /// Sends a signal to the process group of this process, if it is still this very process (a zombie keeps its pid and
-    /// its group's number from being used again).
+    /// Sends a signal to the process group of this process, if it is still this very process (a zombie keeps its pid
+    /// and its group's number from being used again).
     pub fn signal_group(self, signal: Signal) -> bool {
         Self::of(self.pid) == Some(self) && kill(Pid::from_raw(-self.pid), signal).is_ok()
     }

@@ -1,8 +1,8 @@
 //! The loop of a node: it waits for events and performs the effects that the state machine decides.
 //!
-//! It never waits for a disk, a process or the network: each worker has a task of its own, the term is kept by another, and
-//! what the leader should hear goes into a channel that is given up when it is full. So heartbeats are on time whatever
-//! else is slow.
+//! It never waits for a disk, a process or the network: each worker has a task of its own, the term is kept by another,
+//! and what the leader should hear goes into a channel that is given up when it is full. So heartbeats are on time
+//! whatever else is slow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

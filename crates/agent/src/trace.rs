@@ -1,5 +1,6 @@
-//! The spans of a job's trace that agents tell, each of one worker: `launch`, `run` and `stop`. All are told when they are over,
-//! with the times that the worker's status has kept: so a worker that was started by an earlier agent has them too.
+//! The spans of a job's trace that agents tell, each of one worker: `launch`, `run` and `stop`. All are told when they
+//! are over, with the times that the worker's status has kept: so a worker that was started by an earlier agent has
+//! them too.
 
 use std::time::SystemTime;
 
@@ -11,7 +12,8 @@ use crate::node::{Stage, WorkerRecord, cause_of};
 use crate::supervisor::status::{Cause, Exit, Status};
 use crate::worker::WorkerId;
 
-/// The trace context that a worker's program goes on from: that of its `run` where that is told, else that of the submission.
+/// The trace context that a worker's program goes on from: that of its `run` where that is told, else that of
+/// the submission.
 #[must_use]
 pub fn context_of_program(order: &wire::WorkerOrder) -> String {
     let worker = order.worker.as_ref().map(crate::node::from_ref);

@@ -60,8 +60,8 @@ pub trait Backend: Send {
     /// What can be done with a card.
     fn caps(&self, card: &CardDescription) -> Caps;
 
-    /// Measures a card; `None` where there is nothing to measure in that precision. May compute for some 200 ms, or answer
-    /// from what was measured before on the same hardware.
+    /// Measures a card; `None` where there is nothing to measure in that precision. May compute for some 200 ms, or
+    /// answer from what was measured before on the same hardware.
     ///
     /// # Errors
     /// When the benchmark cannot run.

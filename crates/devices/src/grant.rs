@@ -13,8 +13,8 @@ impl Share {
     /// The whole card.
     pub const WHOLE: Self = Self(1000);
 
-    /// What `blocks` of a size are of a card with a rate; at least one thousandth, at most the whole. A card without a rate
-    /// is given whole: nothing is known that could be divided.
+    /// What `blocks` of a size are of a card with a rate; at least one thousandth, at most the whole. A card without a
+    /// rate is given whole: nothing is known that could be divided.
     #[must_use]
     pub fn of(blocks: BlockCount, block: MilliTflops, card: MilliTflops) -> Self {
         if card.0 == 0 {

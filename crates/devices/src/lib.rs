@@ -1,10 +1,10 @@
-//! The hardware abstraction layer (P1): what a card is, what it can do, how it feels, and how a share of it is handed to a
-//! worker. One module per mechanism behind one trait, [`Backend`]; the agent knows no other.
+//! The hardware abstraction layer (P1): what a card is, what it can do, how it feels, and how a share of it is handed
+//! to a worker. One module per mechanism behind one trait, [`Backend`]; the agent knows no other.
 //!
 //! Two mechanisms exist so far:
 //! * [`cpu`]: the processors of the host, real: measured by a short benchmark, shares enforced by control groups;
-//! * [`simulated`]: cards declared by an inventory file, which compute nothing but carry readings, faults and grants like
-//!   real ones, so that a whole pool can be tried on one machine.
+//! * [`simulated`]: cards declared by an inventory file, which compute nothing but carry readings, faults and grants
+//!   like real ones, so that a whole pool can be tried on one machine.
 //!
 //! What a card can do is said honestly by [`Caps`]; nothing above promises more. Files of the host are read through
 //! [`HostRoot`], so that every reader is tested on fixtures.

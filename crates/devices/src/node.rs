@@ -37,8 +37,8 @@ impl NodeDevices {
         Self::of(vec![Box::new(CpuBackend::new(host))])
     }
 
-    /// The simulated cards that an inventory file declares for a node. `host` says which node, and where its faults file
-    /// ([`crate::simulated::FAULTS_FILE`]) lies.
+    /// The simulated cards that an inventory file declares for a node. `host` says which node, and where its faults
+    /// file ([`crate::simulated::FAULTS_FILE`]) lies.
     ///
     /// # Errors
     /// When the file cannot be used, or does not know the node.

@@ -56,8 +56,8 @@ pub struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// Makes the group `name` (a path below the hierarchies' roots) with limits. What cannot be had is recorded, not fatal:
-    /// the node's operator decides whether such a node may run work.
+    /// Makes the group `name` (a path below the hierarchies' roots) with limits. What cannot be had is recorded, not
+    /// fatal: the node's operator decides whether such a node may run work.
     #[must_use]
     pub fn create(hierarchies: &Hierarchies, name: &str, limits: Limits) -> Self {
         let mut group = Self { record: GroupRecord::default() };
@@ -99,8 +99,8 @@ impl WorkerGroup {
         opened.map(Some).map_err(|source| CgroupError { action: "open", path: path.clone(), source })
     }
 
-    /// The `cgroup.procs` files that a new process must write itself into, opened. `born` tells that it was born into the
-    /// version 2 folder already.
+    /// The `cgroup.procs` files that a new process must write itself into, opened. `born` tells that it was born into
+    /// the version 2 folder already.
     ///
     /// # Errors
     /// When one cannot be opened.
@@ -116,8 +116,8 @@ impl WorkerGroup {
         folders.into_iter().map(open).collect()
     }
 
-    /// Sends SIGKILL to everything in it, once. Processes that fork meanwhile are caught: the group is frozen first, or the
-    /// kernel does it in one go.
+    /// Sends SIGKILL to everything in it, once. Processes that fork meanwhile are caught: the group is frozen first, or
+    /// the kernel does it in one go.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,9 +1,9 @@
 //! Control groups of workers: what a worker may use, and the proof that nothing of it is left.
 //!
 //! Linux offers them in two versions, often side by side ("hybrid"). [`Hierarchies`] finds out what this machine has;
-//! [`WorkerGroup`] is the group of one worker over all hierarchies that it needs: one that *tracks* its processes (version 2
-//! where there is any, else a version 1 freezer) and those that limit CPU and memory. What cannot be had is never passed
-//! over in silence: it is written into [`GroupRecord::missing`], which goes into the worker's status.
+//! [`WorkerGroup`] is the group of one worker over all hierarchies that it needs: one that *tracks* its processes
+//! (version 2 where there is any, else a version 1 freezer) and those that limit CPU and memory. What cannot be had is
+//! never passed over in silence: it is written into [`GroupRecord::missing`], which goes into the worker's status.
 
 mod group;
 mod mounts;

@@ -118,8 +118,8 @@ impl Node {
         effects
     }
 
-    /// Stops a worker that is not over. What waits ends at once; what is being stopped already is stopped again only where
-    /// the new word is another one.
+    /// Stops a worker that is not over. What waits ends at once; what is being stopped already is stopped again only
+    /// where the new word is another one.
     fn stop(&mut self, worker: WorkerId, policy: Option<StopPolicy>, cause: Cause) -> Vec<Effect> {
         let fence = self.fence(worker);
         let Some(record) = self.workers.get_mut(&worker) else { return Vec::new() };

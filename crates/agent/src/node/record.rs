@@ -167,8 +167,8 @@ impl WorkerRecord {
     }
 }
 
-/// A stop policy as ordered, or SIGTERM and some seconds where nothing was ordered. An unknown signal becomes SIGTERM, which
-/// every program understands.
+/// A stop policy as ordered, or SIGTERM and some seconds where nothing was ordered. An unknown signal becomes SIGTERM,
+/// which every program understands.
 #[must_use]
 pub fn policy_of(policy: Option<&wire::StopPolicy>) -> StopPolicy {
     let Some(policy) = policy else { return StopPolicy { signal: StopSignal::default(), grace: DEFAULT_GRACE } };

@@ -56,8 +56,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node as it was left by the agent before: its cards, the highest term that was kept, the pool it belongs to (empty
-    /// before the first welcome), and the workers that were found.
+    /// A node as it was left by the agent before: its cards, the highest term that was kept, the pool it belongs to
+    /// (empty before the first welcome), and the workers that were found.
     #[must_use]
     pub fn new(
         facts: NodeFacts,

@@ -1,5 +1,5 @@
-//! A worker's process between fork and exec: it joins its groups, leaves everything of the supervisor behind, takes on its
-//! identity, waits for the word, and becomes the program. Nothing here allocates.
+//! A worker's process between fork and exec: it joins its groups, leaves everything of the supervisor behind, takes on
+//! its identity, waits for the word, and becomes the program. Nothing here allocates.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -99,8 +99,8 @@ impl Child<'_> {
 
     /// Returns only when a step failed, with `errno` set by it.
     fn set_up(&self, join: &[File]) -> Step {
-        // SAFETY: all are async-signal-safe system calls on descriptors and texts that live in this process's copy of the
-        // memory; the arrays of pointers end with a null pointer.
+        // SAFETY: all are async-signal-safe system calls on descriptors and texts that live in this process's copy of
+        // the memory; the arrays of pointers end with a null pointer.
         unsafe {
             for file in join {
                 if libc::write(file.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1 {
@@ -125,8 +125,8 @@ impl Child<'_> {
             if !self.take_account() {
                 return Step::Account;
             }
-            // Without a namespace the first process at least dies with its supervisor. After the change of identity, which
-            // clears the wish. When the supervisor is already gone, the signal would never come.
+            // Without a namespace the first process at least dies with its supervisor. After the change of identity,
+            // which clears the wish. When the supervisor is already gone, the signal would never come.
             if !self.in_namespace
                 && (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
                     || libc::getppid().unsigned_abs() != self.parent)
@@ -205,8 +205,8 @@ impl Child<'_> {
     }
 }
 
-/// Shows a worker the processes of its own PID namespace, and no others, below `/proc`. What is mounted on the host later is
-/// still seen; what the worker could mount stays its own.
+/// Shows a worker the processes of its own PID namespace, and no others, below `/proc`. What is mounted on the host
+/// later is still seen; what the worker could mount stays its own.
 #[allow(unsafe_code)]
 pub(super) unsafe fn show_own_processes() -> bool {
     let (none, proc) = (c"none".as_ptr(), c"proc".as_ptr());

@@ -48,8 +48,8 @@ pub struct Received {
 }
 
 impl Connections {
-    /// Listens at `path` and takes over the socket to the agent that started this process. Whoever is in `containment` is
-    /// the worker and is not listened to.
+    /// Listens at `path` and takes over the socket to the agent that started this process. Whoever is in `containment`
+    /// is the worker and is not listened to.
     ///
     /// # Errors
     /// When a socket cannot be had.

@@ -34,8 +34,8 @@ impl Containment {
         if let Err(error) = self.group.kill() {
             eprintln!("{error}: {}", error.source);
         }
-        // Its end takes the whole namespace with it. It is a child of this process, so that its pid is nobody else's as long
-        // as it is there.
+        // Its end takes the whole namespace with it. It is a child of this process, so that its pid is nobody else's as
+        // long as it is there.
         let rest = match self.init {
             Some(init) => Some(init.pid).filter(|_| init.is_alive()).into_iter().collect(),
             None => self.descendants(),

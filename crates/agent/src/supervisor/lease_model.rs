@@ -3,8 +3,8 @@
 //!
 //! Real in the model: the supervisor ([`Machine`]), with the deadlines of real [`Lease`]s. Modelled after the code:
 //!
-//! * the supervisor may be killed while its agent is stopped or dead (one that is at work would search for what is left): the
-//!   kernel then ends the worker's processes;
+//! * the supervisor may be killed while its agent is stopped or dead (one that is at work would search for what is
+//!   left): the kernel then ends the worker's processes;
 //! * the agent: it counts a lease from when it sent the heartbeat, starts its worker only under a valid one, and passes
 //!   renewals on. It may be stopped at any time while its worker and the supervisor go on;
 //! * leaders: heartbeats are heard, a quorum is asked after that, the table of leases answers; a node is condemned when
@@ -12,15 +12,16 @@
 //!
 //! Abstracted, and why that hides nothing:
 //!
-//! * one node and one worker: a lease belongs to a node and each supervisor keeps its own deadline, so nodes and workers
-//!   meet only in the share of nodes that may be lost at once, which only ever forbids losses;
-//! * time in ticks of a leader's clock; the node's clock may fall behind by one tick in any `DRIFT_WINDOW`, the bound that
-//!   is assumed of clocks. Clocks that are fast on the node end work earlier. What happens within a tick comes in any order;
-//! * messages are delayed without bound and in any order, or never arrive. A heartbeat or a lease that is older than the
-//!   longest lease is dropped: it could only bring a lease that has run out. Of leases under way the last one given is kept:
-//!   deadlines only ever go up, so an older one that comes late changes nothing that its loss does not;
-//! * an agent that restarts has forgotten which heartbeats it sent: its leases never arrive, a case of loss. One that is
-//!   stopped stays so: one that goes on again is a case of delay;
+//! * one node and one worker: a lease belongs to a node and each supervisor keeps its own deadline, so nodes and
+//!   workers meet only in the share of nodes that may be lost at once, which only ever forbids losses;
+//! * time in ticks of a leader's clock; the node's clock may fall behind by one tick in any `DRIFT_WINDOW`, the bound
+//!   that is assumed of clocks. Clocks that are fast on the node end work earlier. What happens within a tick comes in
+//!   any order;
+//! * messages are delayed without bound and in any order, or never arrive. A heartbeat or a lease that is older than
+//!   the longest lease is dropped: it could only bring a lease that has run out. Of leases under way the last one given
+//!   is kept: deadlines only ever go up, so an older one that comes late changes nothing that its loss does not;
+//! * an agent that restarts has forgotten which heartbeats it sent: its leases never arrive, a case of loss. One that
+//!   is stopped stays so: one that goes on again is a case of delay;
 //! * the ledger is one bit, "lost": what follows from it is explored in the ledger's own models.
 //!
 //! [`Flaw`] switches one rule off; the model must then find work that goes on where it must not.

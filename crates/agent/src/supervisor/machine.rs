@@ -1,7 +1,8 @@
 //! The behaviour of a supervisor, as plain state and a synchronous [`Machine::on`]. It decides; the shell performs.
 //!
 //! What it guarantees (law L2):
-//! * a process is started only after the agent said that the order is durable, at most once, and only under a valid lease;
+//! * a process is started only after the agent said that the order is durable, at most once, and only under a
+//!   valid lease;
 //! * nothing of the worker computes after the lease's `kill_at`, whatever the agent does or fails to do;
 //! * `Stopped` is said only after a probe found nothing alive; until then a kill is repeated, and called unconfirmed.
 

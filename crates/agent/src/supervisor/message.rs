@@ -36,8 +36,8 @@ pub struct Launch {
     /// Under which identity it runs; `None`: that of the agent.
     #[serde(default)]
     pub account: Option<Account>,
-    /// Whether it runs in a PID namespace, which ends with its supervisor. A host that promised one and cannot make it does
-    /// not start the worker.
+    /// Whether it runs in a PID namespace, which ends with its supervisor. A host that promised one and cannot make it
+    /// does not start the worker.
     #[serde(default)]
     pub contained: bool,
     /// The whole environment.

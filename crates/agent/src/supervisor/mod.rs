@@ -8,12 +8,13 @@
 //! socket pair with the agent that started it. Later agents connect to `supervisor.sock` in the folder. It leaves
 //! `status.json`, which says how the worker ended, and the output files.
 //!
-//! The worker runs in a PID namespace that the kernel ends with the supervisor ([`pid_namespace`]), under an identity that is
-//! not the agent's, and may not gain another ([`crate::worker::Account`]). Nothing that the worker started is listened to.
+//! The worker runs in a PID namespace that the kernel ends with the supervisor ([`pid_namespace`]), under an identity
+//! that is not the agent's, and may not gain another ([`crate::worker::Account`]). Nothing that the worker started is
+//! listened to.
 //!
-//! Where the host gives no PID namespace, processes are tracked by control group, and by descent from the supervisor, which
-//! is made their subreaper: complete while the supervisor lives. After a SIGKILL of the supervisor others than the first
-//! process may go on until an agent sweeps; the node says so, and its silence is not taken for a stop.
+//! Where the host gives no PID namespace, processes are tracked by control group, and by descent from the supervisor,
+//! which is made their subreaper: complete while the supervisor lives. After a SIGKILL of the supervisor others than
+//! the first process may go on until an agent sweeps; the node says so, and its silence is not taken for a stop.
 
 mod child;
 mod connections;
@@ -38,8 +39,8 @@ pub const LOCK_FILE: &str = "lock";
 /// Where agents connect to the supervisor.
 pub const SOCKET_FILE: &str = "supervisor.sock";
 
-/// Runs the supervisor of the worker in `folder` until the worker is over. The process must not have started any thread:
-/// call it before any runtime is made.
+/// Runs the supervisor of the worker in `folder` until the worker is over. The process must not have started any
+/// thread: call it before any runtime is made.
 ///
 /// What goes wrong is said on standard error, which the agent leads into `supervisor.log`.
 #[must_use]

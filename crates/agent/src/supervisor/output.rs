@@ -1,8 +1,8 @@
 //! A worker's output: two pipes, read by one thread into files that are rotated by size.
 //!
-//! A file is named after its stream and the offset of its first byte, counted from the worker's start, so that an offset
-//! means the same byte however often the output was rotated. The thread is apart from the one that holds the deadlines:
-//! a disk that hangs must not keep a worker alive.
+//! A file is named after its stream and the offset of its first byte, counted from the worker's start, so that an
+//! offset means the same byte however often the output was rotated. The thread is apart from the one that holds the
+//! deadlines: a disk that hangs must not keep a worker alive.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,11 +1,11 @@
 //! The process tree of a worker, held by the kernel: a PID namespace that ends with its supervisor.
 //!
-//! The first process of a PID namespace is its *init*: when it ends, the kernel kills everything else in the namespace, and
-//! the end of the init is complete only when nothing of it is left. The init here runs nothing of the worker. It asks the
-//! kernel to be killed when the supervisor dies, and collects whatever the worker's programs leave behind. So a SIGKILL
-//! of the supervisor ends the whole tree: programs that fork twice, lead sessions of their own, ignore signals or
-//! become other programs included (law L2). A worker cannot reach its init: signals from inside the namespace do not
-//! count for it.
+//! The first process of a PID namespace is its *init*: when it ends, the kernel kills everything else in the namespace,
+//! and the end of the init is complete only when nothing of it is left. The init here runs nothing of the worker. It
+//! asks the kernel to be killed when the supervisor dies, and collects whatever the worker's programs leave behind. So
+//! a SIGKILL of the supervisor ends the whole tree: programs that fork twice, lead sessions of their own, ignore
+//! signals or become other programs included (law L2). A worker cannot reach its init: signals from inside the
+//! namespace do not count for it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,7 +28,8 @@ pub struct PidNamespace {
 }
 
 impl PidNamespace {
-    /// Makes a namespace. The calling thread must be the one that lives as long as the worker may: the kernel watches it.
+    /// Makes a namespace. The calling thread must be the one that lives as long as the worker may: the kernel
+    /// watches it.
     ///
     /// # Errors
     /// What the system says; without the right to administrate the host it says no.
@@ -94,8 +95,8 @@ struct Init<'a> {
 fn fork_init(init: &Init<'_>) -> io::Result<Pid> {
     // `clone` and not `clone3`, which the filters of many container runtimes do not let through.
     let flags = libc::c_long::from(libc::CLONE_NEWPID | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM and with no stack given this is a fork: the child has a copy of this memory and only calls
-    // async-signal-safe functions until it ends.
+    // SAFETY: without CLONE_VM and with no stack given this is a fork: the child has a copy of this memory and only
+    // calls async-signal-safe functions until it ends.
     match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
         0 => init.run(),
         pid if pid > 0 => Ok(Pid::from_raw(i32::try_from(pid).map_err(io::Error::other)?)),

@@ -10,8 +10,8 @@ use super::child::show_own_processes;
 use super::pid_namespace::PidNamespace;
 use crate::process::kill_pid;
 
-/// Tries whether every process of a worker can be made to end with its supervisor: makes a PID namespace, and in it a process
-/// with a `/proc` of its own.
+/// Tries whether every process of a worker can be made to end with its supervisor: makes a PID namespace, and in it a
+/// process with a `/proc` of its own.
 ///
 /// # Errors
 /// The sentence that tells what the host refuses.

@@ -1,4 +1,5 @@
-//! Turning a launch into a process: born into its control group, in a session of its own, tied to the supervisor's life.
+//! Turning a launch into a process: born into its control group, in a session of its own, tied to the
+//! supervisor's life.
 
 use std::cell::Cell;
 use std::ffi::{CString, NulError};
@@ -26,8 +27,8 @@ use crate::worker::Account;
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// How long the start of a program is waited for, in milliseconds. A program on a disk that hangs counts as started: its
-/// lease must be watched meanwhile.
+/// How long the start of a program is waited for, in milliseconds. A program on a disk that hangs counts as started:
+/// its lease must be watched meanwhile.
 const START_PATIENCE_MS: u16 = 2000;
 
 /// Why there is no process, and whose fault that is.
@@ -50,8 +51,8 @@ impl NoStart {
         Self { cause: Cause::NodeFault, message: message.into() }
     }
 
-    /// The job's program cannot be run: its own fault, unless the host has run out of something or a file system of it is out
-    /// of order. `given`: it lies in the worker's own folder, where this host has put it.
+    /// The job's program cannot be run: its own fault, unless the host has run out of something or a file system of it
+    /// is out of order. `given`: it lies in the worker's own folder, where this host has put it.
     fn of_program(message: String, error: Errno, given: bool) -> Self {
         let exhausted = matches!(
             error,
@@ -99,8 +100,8 @@ impl Program {
         prepare().map_err(|_| NoStart::by_job("the command, environment or working directory holds a NUL byte"))
     }
 
-    /// Makes its process, which joins its control groups and then waits for the word to become the program. Joining may take
-    /// some ten milliseconds on a busy machine; the agent puts the order on disk meanwhile.
+    /// Makes its process, which joins its control groups and then waits for the word to become the program. Joining may
+    /// take some ten milliseconds on a busy machine; the agent puts the order on disk meanwhile.
     ///
     /// # Errors
     /// Why there is no process.

@@ -163,8 +163,9 @@ impl Shell {
     fn turn(&mut self) -> Result<(), SuperviseError> {
         self.arm_timer()?;
         self.wait()?;
-        // A machine that is busy may leave this process without a turn for seconds. What had happened by now counts before the
-        // deadlines that have passed by now: a worker that has ended is not stopped, a lease that was renewed is not over.
+        // A machine that is busy may leave this process without a turn for seconds. What had happened by now counts
+        // before the deadlines that have passed by now: a worker that has ended is not stopped, a lease that was
+        // renewed is not over.
         let by_now = now();
         self.take_signal()?;
         let received = self.connections.turn();

@@ -161,8 +161,8 @@ impl Status {
         self.phase == Phase::Stopped
     }
 
-    /// Reads the status file of a worker's folder; `None` when there is none: a status that is not the last may be lost with
-    /// the machine, and then the worker is lost too.
+    /// Reads the status file of a worker's folder; `None` when there is none: a status that is not the last may be lost
+    /// with the machine, and then the worker is lost too.
     ///
     /// # Errors
     /// When it cannot be read or understood: the worker may then be anywhere.

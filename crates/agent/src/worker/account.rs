@@ -1,8 +1,8 @@
 //! Under which identity workers run: never the agent's own, unless the operator says so.
 //!
 //! A worker that ran as the agent's user could renew its own lease, kill its supervisor, read other jobs' files and the
-//! members' data. So workers get a user id that no other job of the node has at the time, from a range that no account of
-//! the host uses; or, when the operator says so, the account of whoever submitted the job.
+//! members' data. So workers get a user id that no other job of the node has at the time, from a range that no account
+//! of the host uses; or, when the operator says so, the account of whoever submitted the job.
 //!
 //! The id follows from the job's number: the workers of a job share memory and files, and its next attempt, on whatever
 //! node, may read and replace what the one before has written to a shared folder.
@@ -190,8 +190,8 @@ impl Accounts {
         self.lock().remove(&worker);
     }
 
-    /// The id that follows from the job's number, or the next one that no other job has here: two jobs of this node meet in an
-    /// id only when as many were submitted between them as the range has ids.
+    /// The id that follows from the job's number, or the next one that no other job has here: two jobs of this node
+    /// meet in an id only when as many were submitted between them as the range has ids.
     fn free_id(&self, worker: WorkerId, job: u64, ids: UserIds) -> Option<u32> {
         let mut taken = self.lock();
         let at = |step: u32| job.wrapping_add(u64::from(step)) % u64::from(ids.count);

@@ -1,5 +1,5 @@
-//! The environment of a worker: a few variables of the host, what the cards need, what the job wants, and what Tessera and
-//! the launchers of the field set, each going before those named first.
+//! The environment of a worker: a few variables of the host, what the cards need, what the job wants, and what Tessera
+//! and the launchers of the field set, each going before those named first.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::account::Account;
 use super::folder::WorkerFolder;
 use crate::trace::context_of_program;
 
-/// Variables taken over from the agent's own environment. Everything else of the agent is none of the worker's business.
+/// Variables taken over from the agent's own environment. Everything else of the agent is none of the
+/// worker's business.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 /// Name of the virtual-card file.
 pub const VCARD_FILE: &str = "vcard.json";

@@ -15,8 +15,8 @@
 //!   work/            TESSERA_WORKER_DIR: the worker's own: its script, and where the program starts
 //! ```
 //!
-//! While the worker lives, others may pass through the folder and read nothing in it (mode 0711); what is not the worker's
-//! own can be read by the agent's user only. Once the worker is over, nobody else may pass (0700).
+//! While the worker lives, others may pass through the folder and read nothing in it (mode 0711); what is not the
+//! worker's own can be read by the agent's user only. Once the worker is over, nobody else may pass (0700).
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! From an order to a supervisor that waits for the word to begin.
 //!
-//! The supervisor is started, and makes its control groups, while the order is being put on disk; only when that is done
-//! is it told to begin. So the order is durable before the process exists, and neither waits for the other.
+//! The supervisor is started, and makes its control groups, while the order is being put on disk; only when that is
+//! done is it told to begin. So the order is durable before the process exists, and neither waits for the other.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,8 +62,8 @@ pub struct Launcher {
     pub inherited: BTreeMap<String, String>,
 }
 
-/// The newest orders that gave workers' blocks other addresses, with their numbers. Held while a file is written: a worker
-/// that is launched meanwhile, and an older order that was slow, do not write over it.
+/// The newest orders that gave workers' blocks other addresses, with their numbers. Held while a file is written: a
+/// worker that is launched meanwhile, and an older order that was slow, do not write over it.
 pub type Addressed = Arc<Mutex<BTreeMap<WorkerId, (u64, Arc<wire::WorkerOrder>)>>>;
 
 /// A supervisor that has everything and waits for the word to begin.
@@ -124,8 +124,8 @@ impl Launcher {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the worker's folder, starts its supervisor, and makes the order durable meanwhile. `began`: since when, in
-    /// milliseconds since the Unix epoch.
+    /// Writes the worker's folder, starts its supervisor, and makes the order durable meanwhile. `began`: since when,
+    /// in milliseconds since the Unix epoch.
     ///
     /// # Errors
     /// When something cannot be prepared; nothing of the worker runs then.
@@ -173,8 +173,8 @@ impl Launcher {
         let _ = tokio::task::spawn_blocking(release).await;
     }
 
-    /// Brings the file of a worker's virtual card up to date: blocks were renumbered, or cards rated anew. For a worker whose
-    /// folder is not made yet, its launch does it.
+    /// Brings the file of a worker's virtual card up to date: blocks were renumbered, or cards rated anew. For a worker
+    /// whose folder is not made yet, its launch does it.
     pub async fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>, number: u64) {
         let own = self.clone();
         let write = move || {
@@ -326,8 +326,8 @@ pub fn group_name(cgroup_root: &str, worker: WorkerId) -> String {
     format!("{cgroup_root}/{worker}")
 }
 
-/// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them. What
-/// neither says is not limited.
+/// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.
+/// What neither says is not limited.
 fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
     let both = |share: Option<u64>, asked: u64| match (share, asked) {
         (share, 0) => share,

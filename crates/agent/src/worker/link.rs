@@ -112,8 +112,8 @@ impl Link {
         }
     }
 
-    /// Speaks with the supervisor until the connection ends. The lease goes before the word to begin: on a busy machine the one
-    /// that the worker was launched with may be over by now. Answers whether the supervisor said something.
+    /// Speaks with the supervisor until the connection ends. The lease goes before the word to begin: on a busy machine
+    /// the one that the worker was launched with may be over by now. Answers whether the supervisor said something.
     async fn follow(&mut self, mut stream: UnixStream, begins: bool) -> bool {
         let began = BootTime::now();
         let mut heard = false;
@@ -164,7 +164,8 @@ impl Link {
         }
     }
 
-    /// Whether the supervisor has let the worker's last deadline pass by far without a word: it is itself stopped or stuck.
+    /// Whether the supervisor has let the worker's last deadline pass by far without a word: it is itself stopped
+    /// or stuck.
     fn is_overdue(&self, told: Wanted) -> bool {
         // Those that need no lease are never given one.
         let leases = [self.line.status.lease, told.renew.map(|(_, lease)| lease)];

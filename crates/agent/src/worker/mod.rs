@@ -1,5 +1,5 @@
-//! Workers: their names, the terms on which they run, their folders, how they are launched, watched, and searched for when
-//! their supervisor is gone.
+//! Workers: their names, the terms on which they run, their folders, how they are launched, watched, and searched for
+//! when their supervisor is gone.
 
 mod account;
 mod environment;

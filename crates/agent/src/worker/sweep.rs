@@ -1,8 +1,8 @@
-//! The search for what a worker left when its supervisor is gone without a result: killed, or lost with the machine, or when
-//! its folder does not say.
+//! The search for what a worker left when its supervisor is gone without a result: killed, or lost with the machine, or
+//! when its folder does not say.
 //!
-//! Whoever sweeps holds the folder's lock, so that no supervisor can start meanwhile; what it finds alive is killed; and
-//! only when nothing is left is the worker declared over. What cannot be looked at counts as left.
+//! Whoever sweeps holds the folder's lock, so that no supervisor can start meanwhile; what it finds alive is killed;
+//! and only when nothing is left is the worker declared over. What cannot be looked at counts as left.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -37,8 +37,9 @@ pub enum Swept {
     Unconfirmed(Box<Status>),
 }
 
-/// Searches for what is left of the worker in `folder`, which stands as `known` if nothing newer is on disk, and kills it,
-/// for at most `patience`. `cgroup` is the control group, below each hierarchy's root, that its supervisor makes for it.
+/// Searches for what is left of the worker in `folder`, which stands as `known` if nothing newer is on disk, and kills
+/// it, for at most `patience`. `cgroup` is the control group, below each hierarchy's root, that its supervisor makes
+/// for it.
 ///
 /// # Errors
 /// When the folder cannot be used.
@@ -118,8 +119,8 @@ fn kill_rest(folder: &WorkerFolder, group: &WorkerGroup, status: &Status, patien
     }
 }
 
-/// Collects the exit status of what became this process's own child when its supervisor died, as it does where the agent is the
-/// first process of a container: until then the init of the worker's namespace does not end.
+/// Collects the exit status of what became this process's own child when its supervisor died, as it does where the
+/// agent is the first process of a container: until then the init of the worker's namespace does not end.
 fn reap(status: &Status) {
     for process in [status.process, status.init].into_iter().flatten() {
         // Somebody else's child, which is what it nearly always is, is somebody else's to collect.
@@ -127,8 +128,8 @@ fn reap(status: &Status) {
     }
 }
 
-/// The worker's group: as its supervisor recorded it, or, when it had no time to or the record cannot be read, where it makes
-/// it.
+/// The worker's group: as its supervisor recorded it, or, when it had no time to or the record cannot be read, where it
+/// makes it.
 fn group_of(cgroup: &str, status: &Status) -> io::Result<WorkerGroup> {
     if status.group.tracking.is_some() || status.supervisor.is_some() {
         return Ok(WorkerGroup::from_record(status.group.clone()));
@@ -144,8 +145,9 @@ struct Search {
     suspects: Vec<i32>,
 }
 
-/// Looks at all processes: those with the worker's mark in their environment, which are found so where there are no control
-/// groups, and those who left theirs; and, where an `owner` is given who is not this agent, those of that user id.
+/// Looks at all processes: those with the worker's mark in their environment, which are found so where there are no
+/// control groups, and those who left theirs; and, where an `owner` is given who is not this agent, those of that
+/// user id.
 fn search(folder: &WorkerFolder, owner: Option<u32>) -> io::Result<Search> {
     let mark = format!("{MARK}={}", folder.work().display());
     let owner = owner.filter(|owner| *owner != geteuid().as_raw());

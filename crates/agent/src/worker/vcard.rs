@@ -1,7 +1,7 @@
 //! The file that tells a program what backs its virtual card: slices, block numbers, coordinates, weights (P6).
 //!
-//! It is true at every moment: when blocks are renumbered or a card is rated anew, the whole file is replaced in one step
-//! and its version counts up. It lies in the agent's own folder, so that the worker can read and never replace it.
+//! It is true at every moment: when blocks are renumbered or a card is rated anew, the whole file is replaced in one
+//! step and its version counts up. It lies in the agent's own folder, so that the worker can read and never replace it.
 
 use std::fs;
 use std::io;

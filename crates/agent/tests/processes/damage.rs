@@ -14,8 +14,8 @@ use super::support::{is_alive, pid_in, running_status};
 
 const SCRIPT: &str = "echo run >> runs; echo self=$$; exec sleep 1000";
 
-/// Starts a worker, ends its agent, does something to its folder, starts another agent, and orders the worker to run again.
-/// Answers the worker's pid, where it keeps count of its runs, and what the new agent reported of it in `phase`.
+/// Starts a worker, ends its agent, does something to its folder, starts another agent, and orders the worker to run
+/// again. Answers the worker's pid, where it keeps count of its runs, and what the new agent reported of it in `phase`.
 async fn after(damage: impl FnOnce(&std::path::Path), phase: WorkerPhase) -> (i32, usize, wire::WorkerReport) {
     let data = tempfile::tempdir().expect("a temporary folder");
     let mut leader = Leader::start().await;

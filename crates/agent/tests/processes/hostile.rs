@@ -1,4 +1,5 @@
-//! A worker that turns against its node: it must not reach its own fence, its neighbours, or the agent's files (law L2).
+//! A worker that turns against its node: it must not reach its own fence, its neighbours, or the agent's files
+//! (law L2).
 
 use tessera_agent::worker::{RunAs, UserIds};
 use tessera_api::v1 as wire;

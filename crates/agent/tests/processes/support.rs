@@ -236,8 +236,8 @@ pub fn is_alive(pid: i32) -> bool {
     tessera_agent::process::has_live_thread(pid)
 }
 
-/// The pid of the process that a worker named in a line `name=PID` of its output, as it is seen from outside the worker's
-/// PID namespace. The process must live.
+/// The pid of the process that a worker named in a line `name=PID` of its output, as it is seen from outside the
+/// worker's PID namespace. The process must live.
 pub fn pid_in(output: &str, name: &str, status: &Status) -> i32 {
     let line = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     let inner: i32 = line.and_then(|pid| pid.trim().parse().ok()).expect("the worker wrote its pid");

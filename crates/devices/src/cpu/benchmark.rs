@@ -134,7 +134,8 @@ fn portable() {
     std::hint::black_box(sums);
 }
 
-/// [`ROUNDS`] rounds of twelve independent sums, eight numbers each. The sums stay zero: what is added does not change the speed.
+/// [`ROUNDS`] rounds of twelve independent sums, eight numbers each. The sums stay zero: what is added does not change
+/// the speed.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 #[allow(unsafe_code)]
@@ -191,7 +192,8 @@ fn avx2() {
     }
 }
 
-/// [`ROUNDS`] rounds of twelve independent sums, sixteen numbers each. The sums stay zero: what is added does not change the speed.
+/// [`ROUNDS`] rounds of twelve independent sums, sixteen numbers each. The sums stay zero: what is added does not
+/// change the speed.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]

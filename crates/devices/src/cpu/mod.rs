@@ -1,8 +1,8 @@
 //! The processors of the host as one card: the accelerator of last resort, and the only one that every machine has.
 //!
 //! Its rating is measured in 32-bit floating point. The 16-bit formats and TF32 are computed by processors in 32-bit
-//! registers, so they are given the same rate. Shares are enforced by the CPU quota and memory limit of the worker's control
-//! group. One card stands for the whole host, whatever its sockets.
+//! registers, so they are given the same rate. Shares are enforced by the CPU quota and memory limit of the worker's
+//! control group. One card stands for the whole host, whatever its sockets.
 
 mod benchmark;
 mod rating;

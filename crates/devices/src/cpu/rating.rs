@@ -1,5 +1,5 @@
-//! The measured rating, kept as long as the processors are the same: a rating that differs at every start would re-rate the
-//! card in the ledger each time.
+//! The measured rating, kept as long as the processors are the same: a rating that differs at every start would re-rate
+//! the card in the ledger each time.
 
 use std::fs;
 

@@ -26,7 +26,8 @@ use serde::Deserialize;
 use tessera_ledger::{CardKind, Isolation, Link, LinkKind, Mebibytes, MilliTflops, Precision, Ratings};
 use toml::Spanned;
 
-/// Most nodes in one file, most cards on one node, highest rate and memory of one card: beyond these a file is a mistake.
+/// Most nodes in one file, most cards on one node, highest rate and memory of one card: beyond these a file is
+/// a mistake.
 const MAX_NODES: usize = 100_000;
 const MAX_CARDS: u32 = 256;
 const MAX_TFLOPS: f64 = 1e6;

@@ -1,7 +1,8 @@
 //! Simulated cards: declared by an inventory file, computing nothing, otherwise like real ones.
 //!
-//! Readings follow from what is granted and from the time given, so that two runs show the same. Cards are made unhealthy
-//! by writing their indexes, in the order declared, into [`FAULTS_FILE`] in the node's data folder: `unhealthy = [0, 2]`.
+//! Readings follow from what is granted and from the time given, so that two runs show the same. Cards are
+//! made unhealthy by writing their indexes, in the order declared, into [`FAULTS_FILE`] in the node's data
+//! folder: `unhealthy = [0, 2]`.
 
 pub mod inventory;
 
@@ -185,8 +186,8 @@ impl Backend for SimulatedBackend {
     }
 }
 
-/// How hard granted work computes at a time, between 0.85 and 0.99: it swings, differently on every card, with a period of
-/// a minute.
+/// How hard granted work computes at a time, between 0.85 and 0.99: it swings, differently on every card, with a period
+/// of a minute.
 fn intensity(since_start: Duration, index: u32) -> f64 {
     let turns = since_start.as_secs_f64() / 60.0 + f64::from(index) * 0.37;
     0.92 + 0.07 * (turns * std::f64::consts::TAU).sin()
