@@ -1,8 +1,8 @@
 //! The metrics page in the format that its reader asks for.
 //!
-//! Pages are made as OpenMetrics. Readers that do not ask for it get the older text format, which differs in the comments:
-//! there a counter's own name ends with `_total`, an info's with `_info`, and neither units nor an end mark are known.
-//! Exemplars are dropped.
+//! Pages are made as OpenMetrics. Readers that do not ask for it get the older text format, which differs in the
+//! comments: there a counter's own name ends with `_total`, an info's with `_info`, and neither units nor an end mark
+//! are known. Exemplars are dropped.
 
 /// The content type of OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

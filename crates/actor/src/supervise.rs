@@ -79,8 +79,8 @@ impl Supervisor {
         });
     }
 
-    /// Runs an actor that keeps nothing that cannot be rebuilt: if it panics, `start` makes another one after a pause, until
-    /// `end` is cancelled. An actor that returns is not started again.
+    /// Runs an actor that keeps nothing that cannot be rebuilt: if it panics, `start` makes another one after a pause,
+    /// until `end` is cancelled. An actor that returns is not started again.
     pub fn restarting<F>(
         &self,
         actor: &'static str,
@@ -110,7 +110,8 @@ impl Supervisor {
         });
     }
 
-    /// Runs an actor that serves one partner, such as one connection: if it panics, it is gone and its partner comes back.
+    /// Runs an actor that serves one partner, such as one connection: if it panics, it is gone and its partner
+    /// comes back.
     pub fn once(&self, actor: &'static str, run: impl Future<Output = ()> + Send + 'static) {
         let meters = self.meters.clone();
         self.tasks.spawn(async move {

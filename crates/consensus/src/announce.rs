@@ -1,4 +1,5 @@
-//! What members announce that they can apply, asked of every one of them: what is new is proposed only when all can (law L7).
+//! What members announce that they can apply, asked of every one of them: what is new is proposed only when all can
+//! (law L7).
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use crate::machine::Machine;
 use crate::transport::Lane;
 
 impl<M: Machine> Consensus<M> {
-    /// Asks every member, voters and learners, which [`level`](Machine::highest_level) it can apply now. `None` of one that did
-    /// not answer in time, or could not be reached.
+    /// Asks every member, voters and learners, which [`level`](Machine::highest_level) it can apply now. `None` of one
+    /// that did not answer in time, or could not be reached.
     pub async fn announced_levels(&self, deadline: Instant) -> BTreeMap<MemberId, Option<u32>> {
         let shared = &self.inner.shared;
         let asked = self.members().into_iter().map(|member| async move {

@@ -14,9 +14,9 @@
 //! How it is built: [`Consensus::start`] wires together the log on a [`Store`](tessera_store::Store) (`log`), the state
 //! machine (`apply`, `snapshot`), the network (`transport`), the proposer that packs concurrent commands into one entry
 //! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
-//! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the levels
-//! that members announce (`announce`), the watch over the leader's process (`presence`), and log time, which a quorum of
-//! the members' clocks steers (`clocks`, `log_clock`, `timekeeper`).
+//! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the
+//! levels that members announce (`announce`), the watch over the leader's process (`presence`), and log time, which a
+//! quorum of the members' clocks steers (`clocks`, `log_clock`, `timekeeper`).
 
 mod announce;
 mod apply;

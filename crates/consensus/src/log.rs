@@ -236,8 +236,8 @@ impl RaftLogStorage<TypeConfig> for Log {
 
     async fn purge(&mut self, last_purged: LogId) -> io::Result<()> {
         self.recent().purge_to(last_purged.index);
-        // Nobody builds on its being durable: what is written later is durable no earlier, and a purge that is lost in a
-        // crash is made again. So the raft core, which waits for this answer, does not wait for the disk.
+        // Nobody builds on its being durable: what is written later is durable no earlier, and a purge that is lost in
+        // a crash is made again. So the raft core, which waits for this answer, does not wait for the disk.
         let shared = Arc::clone(&self.shared);
         self.shared.store.purge_to(
             entry_id(&last_purged),

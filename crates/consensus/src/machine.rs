@@ -66,8 +66,8 @@ pub trait Machine: Send + 'static {
     fn restore(&mut self, chunks: &mut dyn Iterator<Item = Bytes>) -> Result<(), Unreadable>;
 
     /// The highest level of commands that this release of the machine can apply, as members announce it to one another
-    /// ([`Consensus::announced_levels`](crate::Consensus::announced_levels)). Consensus makes nothing of it: what needs which
-    /// level is the machine's to say. 0, the default, is what releases announce that have no levels.
+    /// ([`Consensus::announced_levels`](crate::Consensus::announced_levels)). Consensus makes nothing of it: what needs
+    /// which level is the machine's to say. 0, the default, is what releases announce that have no levels.
     fn highest_level(&self) -> u32 {
         0
     }

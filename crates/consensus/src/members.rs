@@ -93,8 +93,8 @@ impl<M: Machine> Consensus<M> {
         members
     }
 
-    /// This member's status with a membership that is committed: a quorum confirmed this leader after the call began, and
-    /// it has applied everything its log held then.
+    /// This member's status with a membership that is committed: a quorum confirmed this leader after the call began,
+    /// and it has applied everything its log held then.
     ///
     /// # Errors
     /// [`MembershipError::NotLeader`], [`MembershipError::Unavailable`] or [`MembershipError::Stopped`].
@@ -131,8 +131,8 @@ impl<M: Machine> Consensus<M> {
             .await
     }
 
-    /// Gives a learner a vote, once it has caught up. Repeated for a voter, it ends a change of the voters that a leader
-    /// which lost its lead left half made.
+    /// Gives a learner a vote, once it has caught up. Repeated for a voter, it ends a change of the voters that a
+    /// leader which lost its lead left half made.
     ///
     /// # Errors
     /// [`MembershipError`]; [`MembershipError::Lagging`] when it does not catch up before the deadline.
@@ -281,8 +281,9 @@ impl<M: Machine> Consensus<M> {
         timeout_at(deadline, turn).await.map_err(|_| MembershipError::InProgress)
     }
 
-    /// Makes one change, if the membership is still the one that was looked at. A change of the voters takes two entries;
-    /// it is made on a task of its own, so that a caller that goes away or gives up does not leave it half made.
+    /// Makes one change, if the membership is still the one that was looked at. A change of the voters takes two
+    /// entries; it is made on a task of its own, so that a caller that goes away or gives up does not leave it
+    /// half made.
     async fn change(&self, changing: Changing, change: ChangeMembers<u64, Place>, deadline: Instant) -> Changed {
         let last_membership_log_id = *self.inner.raft.metrics().borrow_watched().membership_config.log_id();
         let unchanged = [Precondition::LastMembershipLogId { last_membership_log_id }];
@@ -334,8 +335,9 @@ fn not_known(error: ReadError) -> MembershipError {
     }
 }
 
-/// Whether leadership that was to be handed over in `term` went to another member; `None` while that is open. A member that leads
-/// again in a later term has tried in vain: whoever waits for more holds up every other change of the membership.
+/// Whether leadership that was to be handed over in `term` went to another member; `None` while that is open. A
+/// member that leads again in a later term has tried in vain: whoever waits for more holds up every other change of
+/// the membership.
 fn handed_over(status: &Status, own: MemberId, term: Term) -> Option<bool> {
     if status.role == Role::Leader {
         return (status.term > term).then_some(false);

@@ -122,8 +122,9 @@ pub(crate) struct Builder {
     pub frozen: Mutex<Option<Box<dyn Frozen>>>,
 }
 
-/// After each chunk its writer rests so many times as long as the chunk took. Members count the same entries and so write their snapshots at
-/// the same time; unpaced, each takes a processor for as long as the state is large, and whatever else a member does waits.
+/// After each chunk its writer rests so many times as long as the chunk took. Members count the same entries and so
+/// write their snapshots at the same time; unpaced, each takes a processor for as long as the state is large, and
+/// whatever else a member does waits.
 const REST: u32 = 4;
 
 /// A snapshot being written: what is written, and what is left.

@@ -1,9 +1,9 @@
 //! Notices that two processes speak for one member: somebody started a copy of its data folder.
 //!
-//! Each start of a member draws a number and says it with every message. A start that was not heard of before takes the place
-//! of the one before it, as after a restart. When the earlier one is still heard a while later, both are alive. Nobody can tell
-//! which of them has what was acknowledged: neither is listened to until one has been silent for a while, and the pool goes
-//! on as with a member that is down.
+//! Each start of a member draws a number and says it with every message. A start that was not heard of before takes the
+//! place of the one before it, as after a restart. When the earlier one is still heard a while later, both are alive.
+//! Nobody can tell which of them has what was acknowledged: neither is listened to until one has been silent for a
+//! while, and the pool goes on as with a member that is down.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

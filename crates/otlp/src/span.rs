@@ -1,5 +1,5 @@
-//! Spans. [`Span`] is of something that goes on; [`Draft`] of something that is over, whose beginning and end are known from
-//! records. All functions that make one answer `None` as long as nobody collects.
+//! Spans. [`Span`] is of something that goes on; [`Draft`] of something that is over, whose beginning and end are known
+//! from records. All functions that make one answer `None` as long as nobody collects.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -39,8 +39,8 @@ impl Span {
         Some(Self(parent.with_span(span)))
     }
 
-    /// The span of a call that another process makes here, in the trace that the caller names, if it names one. `path` is
-    /// `/PACKAGE.SERVICE/METHOD`.
+    /// The span of a call that another process makes here, in the trace that the caller names, if it names one. `path`
+    /// is `/PACKAGE.SERVICE/METHOD`.
     #[must_use]
     pub fn of_call(path: &str, caller: Option<&str>) -> Option<Self> {
         if !is_collected() {
@@ -117,8 +117,8 @@ pub fn current() -> Option<String> {
     Some(span.span_context()).filter(|span| span.is_valid()).map(traceparent::text)
 }
 
-/// An id of a span that whoever writes the span can work out from what it is about: told twice, by an agent before and after
-/// its restart, it is the same span; and its children can be told of it before it is.
+/// An id of a span that whoever writes the span can work out from what it is about: told twice, by an agent before and
+/// after its restart, it is the same span; and its children can be told of it before it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanIdentity(SpanId);
 

@@ -13,7 +13,8 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: it hands everything on to the system's allocator; the counter is a plain cell that is made without allocating.
+// SAFETY: it hands everything on to the system's allocator; the counter is a plain cell that is made
+// without allocating.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

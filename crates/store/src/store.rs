@@ -7,14 +7,15 @@
 //! behavioural suite runs against both.
 //!
 //! What is promised, and what is not:
-//! * A callback with `Ok` means: the data survives the loss of power (as far as the device tells the truth about syncs).
-//! * A callback with `Err` means: the data may or may not be there after opening again. After an error of the disk every
-//!   further write fails with [`StoreError::Failed`] until the store is opened again; refusals that wrote nothing
+//! * A callback with `Ok` means: the data survives the loss of power (as far as the device tells the truth
+//!   about syncs).
+//! * A callback with `Err` means: the data may or may not be there after opening again. After an error of the disk
+//!   every further write fails with [`StoreError::Failed`] until the store is opened again; refusals that wrote nothing
 //!   (`OutOfOrder`, `OutOfRange`, `IdentityTaken`) leave the store usable.
 //! * A request dropped by a crash is never answered.
 //! * Log and vote go through one queue, so a vote is never durable before what was appended earlier, nor the reverse.
-//! * A callback runs on the store's own thread (or inside the call that flushes the modelled disk): it must be short and
-//!   must not make requests of the same store, which could wait for the very thread they are made on.
+//! * A callback runs on the store's own thread (or inside the call that flushes the modelled disk): it must be short
+//!   and must not make requests of the same store, which could wait for the very thread they are made on.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -130,8 +131,8 @@ pub trait Store: Send + Sync + 'static {
     fn log_state(&self) -> Result<LogState, StoreError>;
 
     /// Entries of `range`, from its first on, as many as fit into `max_bytes` of payload, but at least one if there is
-    /// one. What lies beyond the log's end is simply not there; a range that begins with a purged entry is answered with
-    /// nothing, for what follows would not be a prefix of it.
+    /// one. What lies beyond the log's end is simply not there; a range that begins with a purged entry is answered
+    /// with nothing, for what follows would not be a prefix of it.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Hole`], [`StoreError::UnknownFormat`], [`StoreError::Io`]. A hole is
@@ -182,7 +183,8 @@ pub trait Store: Send + Sync + 'static {
     fn status(&self) -> StoreStatus;
 }
 
-/// A snapshot that is being written, chunk by chunk. Its calls may wait for the disk: make them where waiting is allowed.
+/// A snapshot that is being written, chunk by chunk. Its calls may wait for the disk: make them where waiting
+/// is allowed.
 pub trait SnapshotWriter: Send {
     /// What is stored so far; after [`Store::begin_snapshot_named`] also what an earlier transfer left.
     fn progress(&self) -> SnapshotProgress;
@@ -194,8 +196,8 @@ pub trait SnapshotWriter: Send {
     fn write_chunk(&mut self, chunk: Bytes) -> Result<(), StoreError>;
 
     /// Makes the snapshot whole: it becomes the newest, and `done` is called once that is durable, in the same order as
-    /// the callbacks of [`Store`]. Compare [`SnapshotProgress::hash`] with the sender's before. `last` is the last entry
-    /// included, `description` is opaque.
+    /// the callbacks of [`Store`]. Compare [`SnapshotProgress::hash`] with the sender's before. `last` is the last
+    /// entry included, `description` is opaque.
     fn finish(self: Box<Self>, last: Option<EntryId>, description: Bytes, done: SnapshotDone);
 
     /// Removes what was written, also of a named snapshot (whose hash turned out wrong).

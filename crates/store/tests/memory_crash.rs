@@ -1,5 +1,5 @@
-//! Random requests, flushes and crashes on the modelled disk: what is there afterwards is what was flushed, plus what the
-//! crash kept, and exactly what was flushed has been answered.
+//! Random requests, flushes and crashes on the modelled disk: what is there afterwards is what was flushed, plus what
+//! the crash kept, and exactly what was flushed has been answered.
 
 mod contract;
 

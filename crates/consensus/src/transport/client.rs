@@ -126,8 +126,8 @@ impl PeerClient {
         let (requests, mut outgoing) = mpsc::channel(PUMP_DEPTH);
         let mut client = connection.client();
         let opening = async move {
-            // openraft's wait after a failure is in front of the first request: a peer that is not there must not be dialled
-            // before it is over, and again and again.
+            // openraft's wait after a failure is in front of the first request: a peer that is not there must not be
+            // dialled before it is over, and again and again.
             let first = outgoing.recv().await;
             let requests = futures::stream::iter(first).chain(ReceiverStream::new(outgoing));
             client.append(requests).await.map(Response::into_inner)

@@ -136,8 +136,8 @@ impl<M: Machine> Served<M> {
         Err(Status::invalid_argument(format!("term {term} is implausible: this member is in term {own}")))
     }
 
-    /// An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader (L7). One
-    /// that does not come from the leader this member follows was never to be stored.
+    /// An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader (L7).
+    /// One that does not come from the leader this member follows was never to be stored.
     fn cannot_read(&self, vote: Option<pb::Vote>, error: Unreadable) -> Status {
         let own = self.own_vote();
         if own.committed && wire::required_vote(vote).is_ok_and(|vote| vote == own) {
@@ -146,8 +146,9 @@ impl<M: Machine> Served<M> {
         garbled(error)
     }
 
-    /// For requests for a vote: as for what only a member may do, and not from one that was removed. A caller this member
-    /// has not heard of may be a later member, whose votes a cluster can depend on; only ids that are used up are refused.
+    /// For requests for a vote: as for what only a member may do, and not from one that was removed. A caller this
+    /// member has not heard of may be a later member, whose votes a cluster can depend on; only ids that are used up
+    /// are refused.
     fn check_elector(&self, header: Option<&pb::Header>) -> Result<(), Status> {
         self.check_member(header)?;
         let from = MemberId(header.map_or(0, |header| header.from));

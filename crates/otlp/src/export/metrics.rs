@@ -1,5 +1,5 @@
-//! Metrics over OTLP: what the page for Prometheus shows, sent again and again. So each metric is declared once, and both ways
-//! of looking at it show the same.
+//! Metrics over OTLP: what the page for Prometheus shows, sent again and again. So each metric is declared once, and
+//! both ways of looking at it show the same.
 
 use std::env;
 use std::sync::OnceLock;

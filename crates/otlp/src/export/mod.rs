@@ -1,8 +1,9 @@
 //! Where spans and metrics go: a collector that speaks OTLP over gRPC.
 //!
-//! What the standard's environment variables say counts: who a process is (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`), what is
-//! kept (`OTEL_TRACES_SAMPLER`), what is sent and how often (`OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_BSP_*`,
-//! `OTEL_METRIC_EXPORT_INTERVAL`), and with which headers (`OTEL_EXPORTER_OTLP_HEADERS`).
+//! What the standard's environment variables say counts: who a process is (`OTEL_SERVICE_NAME`,
+//! `OTEL_RESOURCE_ATTRIBUTES`), what is kept (`OTEL_TRACES_SAMPLER`), what is sent and how often
+//! (`OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_BSP_*`, `OTEL_METRIC_EXPORT_INTERVAL`), and with which
+//! headers (`OTEL_EXPORTER_OTLP_HEADERS`).
 
 mod metrics;
 mod page;
@@ -59,7 +60,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins to send spans to an endpoint, and lets [`push`](crate::push) send metrics. Must be called inside a runtime, once.
+    /// Begins to send spans to an endpoint, and lets [`push`](crate::push) send metrics. Must be called inside a
+    /// runtime, once.
     ///
     /// # Errors
     /// [`CollectorError`], when the endpoint cannot be one. Whether anybody is there shows later, in the log.
@@ -100,7 +102,8 @@ fn provider(endpoint: &str, resource: &Resource) -> Result<SdkTracerProvider, Co
     let processor = BatchSpanProcessor::builder(exporter.map_err(CollectorError::Spans)?)
         .with_batch_config(batches.build())
         .build();
-    // The sampler is the standard's: the caller's word counts, what has none is kept, and the environment can say otherwise.
+    // The sampler is the standard's: the caller's word counts, what has none is kept, and the environment can
+    // say otherwise.
     let provider = SdkTracerProvider::builder().with_span_processor(processor).with_id_generator(Ids::default());
     Ok(provider.with_resource(resource.clone()).build())
 }

@@ -7,8 +7,8 @@
 //! | histogram | cumulative histogram with the same bounds |
 //! | info | gauge of 1, named with `_info` |
 //!
-//! Whoever makes names of Prometheus from those of OTLP by the standard's rules gets the names on the page again. Exemplars are
-//! left out.
+//! Whoever makes names of Prometheus from those of OTLP by the standard's rules gets the names on the page again.
+//! Exemplars are left out.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;

@@ -33,8 +33,8 @@ pub enum Place {
 }
 
 impl MemoryDisk {
-    /// The power goes: the open store is useless from now on ([`StoreError::Closed`](crate::StoreError::Closed)), and no
-    /// pending callback is called.
+    /// The power goes: the open store is useless from now on ([`StoreError::Closed`](crate::StoreError::Closed)), and
+    /// no pending callback is called.
     pub fn crash(&self, crash: Crash) {
         let mut state = self.state();
         let pending = state.pending.take();
@@ -50,7 +50,8 @@ impl MemoryDisk {
         drop(pending);
     }
 
-    /// Flips one bit of a flushed record (counted from its first byte, modulo its length). Answers whether there is one.
+    /// Flips one bit of a flushed record (counted from its first byte, modulo its length). Answers whether there
+    /// is one.
     pub fn flip_bit(&self, place: Place, bit: usize) -> bool {
         self.change(place, |frame| {
             let bit = bit % (frame.len() * 8);

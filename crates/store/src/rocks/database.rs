@@ -207,7 +207,8 @@ fn database_options(mode: Mode, write_buffer: usize) -> Options {
     options.set_max_total_wal_size(Database::wal_bytes(write_buffer));
     options.set_max_background_jobs(2);
     options.set_max_open_files(256);
-    // Large files are written back steadily rather than all at their final sync, which an append would have to wait for.
+    // Large files are written back steadily rather than all at their final sync, which an append would have to
+    // wait for.
     options.set_bytes_per_sync(MIB);
     options.set_manifest_preallocation_size(64 << 10);
     options.set_max_manifest_file_size(16 << 20);
@@ -270,7 +271,8 @@ mod tests {
 
     use super::*;
 
-    /// Killing a process does not tell a synced write from one that the page cache still holds; RocksDB's own count does.
+    /// Killing a process does not tell a synced write from one that the page cache still holds; RocksDB's own
+    /// count does.
     #[test]
     fn a_synced_write_syncs_the_write_ahead_log() {
         let folder = TempDir::new().expect("a temporary folder");

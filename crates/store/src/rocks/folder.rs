@@ -18,8 +18,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if need be, closes it to other users (what jobs run as may be on the same host), and takes possession
-    /// of it.
+    /// Makes the folder if need be, closes it to other users (what jobs run as may be on the same host), and takes
+    /// possession of it.
     pub(crate) fn own(path: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(path).map_err(io_error(path, "making the data folder"))?;
         fs::set_permissions(path, Permissions::from_mode(0o700))

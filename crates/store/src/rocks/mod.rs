@@ -16,17 +16,17 @@
 //! (synced) table files. The record is therefore the sign that all chunks are there.
 //!
 //! # Recovery
-//! The write-ahead log is replayed in the mode `TolerateCorruptedTailRecords`: a record cut off at the very end is what a
-//! crash in the middle of an unanswered write leaves, and is dropped; any other damage refuses to open. RocksDB's default
-//! (`PointInTime`) would silently drop everything after the damage, answered writes included; `AbsoluteConsistency` would
-//! refuse to start after every power cut. Replayed writes are flushed to table files before the store is served, so
-//! nothing is promised that only the page cache knows.
+//! The write-ahead log is replayed in the mode `TolerateCorruptedTailRecords`: a record cut off at the very end is what
+//! a crash in the middle of an unanswered write leaves, and is dropped; any other damage refuses to open. RocksDB's
+//! default (`PointInTime`) would silently drop everything after the damage, answered writes included;
+//! `AbsoluteConsistency` would refuse to start after every power cut. Replayed writes are flushed to table files before
+//! the store is served, so nothing is promised that only the page cache knows.
 //!
 //! # A full disk
-//! A failed write fails every request of its batch and all later ones ([`crate::StoreError::Failed`]) until the store is
-//! opened again. At opening, the reserve is given up when the disk is full, so that the member can start, take a
-//! snapshot and purge; it is made again when there is room for twice its size. Writes that RocksDB itself holds because a
-//! flush found no room fail too, after two seconds.
+//! A failed write fails every request of its batch and all later ones ([`crate::StoreError::Failed`]) until the store
+//! is opened again. At opening, the reserve is given up when the disk is full, so that the member can start, take a
+//! snapshot and purge; it is made again when there is room for twice its size. Writes that RocksDB itself holds because
+//! a flush found no room fail too, after two seconds.
 
 mod database;
 mod folder;

@@ -1,4 +1,5 @@
-//! The bounded queue before the log-writer thread. Whoever hands in waits while it is full; the thread takes all at once.
+//! The bounded queue before the log-writer thread. Whoever hands in waits while it is full; the thread takes all
+//! at once.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

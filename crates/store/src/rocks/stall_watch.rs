@@ -1,9 +1,9 @@
 //! Ends the wait of a write that RocksDB would hold for ever.
 //!
 //! When a flush or a compaction meets a full disk, RocksDB stops all writes and holds them, without an error, until
-//! somebody frees room: a member would hang where it should say that its disk is full. No option turns this off, and the
-//! binding offers no callback for it. So a thread looks: writes that stay stopped over several looks, after RocksDB met
-//! an error in the background, are given up. The store refuses writes from then on, as after any write that fails.
+//! somebody frees room: a member would hang where it should say that its disk is full. No option turns this off, and
+//! the binding offers no callback for it. So a thread looks: writes that stay stopped over several looks, after RocksDB
+//! met an error in the background, are given up. The store refuses writes from then on, as after any write that fails.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
