@@ -1,6 +1,6 @@
-//! Generates the messages and services of `tessera.v1`, and their descriptors for reflection, without a system `protoc`.
-//! What the ledger shares with the API (`types.proto`, `states.proto`) is generated in the ledger's crate and only referred
-//! to here, so that there is one type and one conversion of each.
+//! Generates the messages and services of `tessera.v1`, and their descriptors for reflection, without a system
+//! `protoc`. What the ledger shares with the API (`types.proto`, `states.proto`) is generated in the ledger's crate and
+//! only referred to here, so that there is one type and one conversion of each.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -140,8 +140,8 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
     Ok(Some(WorkerReport { worker, observation }))
 }
 
-/// The slices of the virtual card that a worker backs, over all its nodes, with their addresses for people (P6) and their
-/// shares of its compute.
+/// The slices of the virtual card that a worker backs, over all its nodes, with their addresses for people (P6) and
+/// their shares of its compute.
 #[must_use]
 pub fn placed_slices(state: &State, grant: &Allocation, worker: &Worker) -> Vec<v1::PlacedSlice> {
     let precision = state

@@ -1,8 +1,8 @@
 //! Errors of the API: built, mapped from the ledger's refusals, and recognised again, in this one place.
 //!
 //! A [`Refusal`] becomes a `tonic::Status` with `google.rpc` details: ErrorInfo with a documented reason
-//! (`proto/tessera/v1/error_reason.proto`) always, BadRequest with the paths of fields where there are any, RetryInfo where
-//! trying again may help.
+//! (`proto/tessera/v1/error_reason.proto`) always, BadRequest with the paths of fields where there are any, RetryInfo
+//! where trying again may help.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Events of the ledger as watches send them. What people call things by (names of nodes) is looked up in the state as it is
-//! when the event is sent.
+//! Events of the ledger as watches send them. What people call things by (names of nodes) is looked up in the state as
+//! it is when the event is sent.
 
 use tessera_ledger::wire::WireEnum;
 use tessera_ledger::{EntryEvents, Event, JobId, State};

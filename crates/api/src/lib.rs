@@ -1,9 +1,10 @@
-//! The wire of Tessera: the code made from `proto/tessera/v1`, and the one place where what comes over it is checked and
-//! turned into the ledger's own types and back.
+//! The wire of Tessera: the code made from `proto/tessera/v1`, and the one place where what comes over it is checked
+//! and turned into the ledger's own types and back.
 //!
 //! * [`v1`]: messages, clients and servers.
-//! * In: [`job_spec`] (jobs), [`job_file`] (jobs as people write them), [`job_filter`], [`queue_view`], [`pool_view`]
-//!   (settings), [`agent`] (sessions), [`request_id`], [`page`] and [`resume`] (tokens). [`limits`] says what is too much.
+//! * In: [`job_spec`] (jobs), [`job_file`] (jobs as people write them), [`job_filter`], [`queue_view`],
+//!   [`pool_view`] (settings), [`agent`] (sessions), [`request_id`], [`page`] and [`resume`] (tokens). [`limits`]
+//!   says what is too much.
 //! * Out: [`job_view`], [`pool_view`], [`queue_view`], [`event_view`].
 //! * Errors: [`error`], all of them.
 //!
@@ -31,7 +32,8 @@ pub use error::Refusal;
 
 /// The messages, clients and servers of package `tessera.v1`.
 ///
-/// What the ledger shares with the API (`types.proto` and `states.proto`) is made in the ledger's crate and named here too.
+/// What the ledger shares with the API (`types.proto` and `states.proto`) is made in the ledger's crate and named
+/// here too.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod v1 {
     pub use tessera_ledger::wire::v1::*;

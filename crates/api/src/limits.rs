@@ -1,4 +1,5 @@
-//! What the API accepts at most. Everything is refused at the door, with the field and the limit, before it costs anything.
+//! What the API accepts at most. Everything is refused at the door, with the field and the limit, before it
+//! costs anything.
 
 use std::time::Duration;
 

@@ -135,8 +135,8 @@ impl<K: PlaceKey> Page<K> {
         token::make(Purpose::Page, self.query, &last.to_bytes())
     }
 
-    /// Fills the page from what follows [`Self::after`], and answers it with the token of the next one, which is empty when
-    /// nothing is left.
+    /// Fills the page from what follows [`Self::after`], and answers it with the token of the next one, which is empty
+    /// when nothing is left.
     pub fn fill<T>(&self, things: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> (Vec<T>, String) {
         let mut things = things.into_iter();
         let page: Vec<T> = things.by_ref().take(self.size).collect();

@@ -1,7 +1,8 @@
 //! Where in a file a field stands.
 //!
-//! The notations' own readers know the place of a value only while they read it, and tell it with errors. So the file is read
-//! once more, along the path of the field, and refused on purpose when the field is reached: the error carries the place.
+//! The notations' own readers know the place of a value only while they read it, and tell it with errors. So the file
+//! is read once more, along the path of the field, and refused on purpose when the field is reached: the error carries
+//! the place.
 
 use std::fmt;
 

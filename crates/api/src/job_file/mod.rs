@@ -1,7 +1,8 @@
 //! Jobs as people write them: a file in YAML, TOML or JSON, with units that people use, read into a [`v1::JobSpec`].
 //!
-//! Every complaint names the line, the column, the field, what is wrong and what would be right; a misspelt field is answered
-//! with the nearest one. The JSON Schema of the format ([`schema`]) is published as `docs/job-file.schema.json`, for editors.
+//! Every complaint names the line, the column, the field, what is wrong and what would be right; a misspelt field is
+//! answered with the nearest one. The JSON Schema of the format ([`schema`]) is published as
+//! `docs/job-file.schema.json`, for editors.
 //!
 //! [`model`] is the format; [`units`] are its human quantities; [`syntax`](self) knows the three notations.
 
@@ -24,8 +25,8 @@ use model::JobFile;
 /// Reads a job file.
 ///
 /// # Errors
-/// [`JobFileError`] with everything that is not acceptable: the first thing that cannot be read at all, or each field whose
-/// value is refused.
+/// [`JobFileError`] with everything that is not acceptable: the first thing that cannot be read at all, or each field
+/// whose value is refused.
 pub fn read(text: &str, notation: Notation) -> Result<v1::JobSpec, JobFileError> {
     if text.len() > limits::JOB_FILE {
         let problem = format!(

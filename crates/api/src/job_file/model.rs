@@ -26,7 +26,7 @@ pub struct JobFile {
     pub priority: Option<u32>,
     /// Program and arguments as a list, or one text that `/bin/sh -c` runs.
     pub command: Option<CommandLine>,
-    /// A script that travels with the job: written into the worker's folder as `script`, and run when there is no command.
+    /// A script that travels with the job: written into the worker's folder as `script`, run when there is no command.
     pub script: Option<String>,
     /// Environment variables beside those that Tessera sets.
     pub environment: Option<BTreeMap<String, Word>>,
@@ -96,7 +96,7 @@ pub struct VirtualCard {
     pub slice_memory: Option<Memory>,
 }
 
-/// What each worker needs of its host beside its virtual card. It is kept free for the worker, and the worker gets no more.
+/// What each worker needs of its host beside its virtual card. So much is kept free for it, and it gets no more.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -118,7 +118,7 @@ pub struct Affinity {
     pub spread: Option<String>,
     /// Labels of jobs: no worker goes to a node that runs another job that carries all of them.
     pub avoid: Option<BTreeMap<String, Word>>,
-    /// Names of data sets, model weights and images that the job will read: nodes that have them on their disks are better.
+    /// Names of data sets, model weights and images that the job reads: nodes that have them on disk are better.
     pub data: Option<OneOrMany<String>>,
 }
 
@@ -139,8 +139,8 @@ pub struct PreferredLabel {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// `cooperative`: a signal and a grace time, in which the program writes its checkpoint; `transparent`: the process image
-    /// is dumped; `requeue`: stopped, and started again from the beginning. `requeue` when left out.
+    /// `cooperative`: a signal and a grace time, in which the program writes its checkpoint; `transparent`: the process
+    /// image is dumped; `requeue`: stopped, and started again from the beginning. `requeue` when left out.
     pub mode: Option<CheckpointMode>,
     /// Signal that asks the program to stop; `SIGTERM` when left out.
     pub signal: Option<String>,
