@@ -1,9 +1,9 @@
-//! The one program `tessera`: it parses what was typed ([`args`]), finds the settings ([`settings`]), asks the control plane
-//! or runs a part of it ([`command`], [`daemon`]), and prints the answer ([`view`], [`mod@print`]). It decides nothing about jobs
-//! or the pool.
+//! The one program `tessera`: it parses what was typed ([`args`]), finds the settings ([`settings`]), asks the control
+//! plane or runs a part of it ([`command`], [`daemon`]), and prints the answer ([`view`], [`mod@print`]). It decides
+//! nothing about jobs or the pool.
 //!
-//! How it ends is a promise to scripts: [`exit`] has the codes, [`failure`] the shape of every error: what failed, why, what
-//! to do next.
+//! How it ends is a promise to scripts: [`exit`] has the codes, [`failure`] the shape of every error: what failed, why,
+//! what to do next.
 
 pub mod args;
 pub mod command;

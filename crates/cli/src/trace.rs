@@ -3,10 +3,12 @@
 use tessera_otlp::traceparent;
 use uuid::Uuid;
 
-/// The variable that names the trace which a command belongs to: workers have it, and so do steps of pipelines that are traced.
+/// The variable that names the trace which a command belongs to: workers have it, and so do steps of pipelines that
+/// are traced.
 const VARIABLE: &str = "TRACEPARENT";
 
-/// The W3C trace context to send: that of the environment, else a fresh one that asks members and agents to keep its spans.
+/// The W3C trace context to send: that of the environment, else a fresh one that asks members and agents to keep
+/// its spans.
 #[must_use]
 pub fn traceparent() -> String {
     let around = std::env::var(VARIABLE).ok().filter(|text| traceparent::parse(text).is_some());

@@ -1,8 +1,8 @@
 //! Every unary call of the API as a method of [`Client`].
 //!
-//! Mutations whose `request_id` is empty get a fresh one; it is the same in every try. Reads and mutations of the ledger
-//! are also sent to a second member when the first one is silent; changes of the cluster's membership, which take long, and
-//! questions meant for one member are not.
+//! Mutations whose `request_id` is empty get a fresh one; it is the same in every try. Reads and mutations of the
+//! ledger are also sent to a second member when the first one is silent; changes of the cluster's membership, which
+//! take long, and questions meant for one member are not.
 
 use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_api::v1::job_service_client::JobServiceClient;

@@ -159,8 +159,9 @@ impl Client {
         }
     }
 
-    /// One try at the current member, joined by a second one elsewhere when the first member is silent. Ends with the first
-    /// good or final answer, or with the last of the failures, and with whether one of the others may have been carried out.
+    /// One try at the current member, joined by a second one elsewhere when the first member is silent. Ends with the
+    /// first good or final answer, or with the last of the failures, and with whether one of the others may have been
+    /// carried out.
     async fn one_try<Q, A, F>(
         &self,
         message: &Q,

@@ -22,9 +22,10 @@ impl Entropy {
     /// A fresh request id: a UUID that begins with the time (version 7). By it the ledger knows an id that is older
     /// than all that it remembers.
     ///
-    /// The ledger remembers answered requests in the order of their ids, in a map of which every entry of the log copies what
-    /// it changes. Ids that begin with the time fall beside each other there, so that one copy serves all submissions of an
-    /// entry; with random ones each submission copies a part of the map of its own, a fifth of a follower's whole work.
+    /// The ledger remembers answered requests in the order of their ids, in a map of which every entry of the log
+    /// copies what it changes. Ids that begin with the time fall beside each other there, so that one copy serves all
+    /// submissions of an entry; with random ones each submission copies a part of the map of its own, a fifth of a
+    /// follower's whole work.
     pub(crate) fn request_id(&self) -> String {
         let bytes: [u8; 16] = self.with(Rng::random);
         let [random @ .., _, _, _, _, _, _] = bytes;

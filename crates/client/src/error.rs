@@ -1,8 +1,8 @@
 //! What a client's call can end in: refused with a reason, or no quorum, or nobody there.
 //!
-//! [`ApiError`] is what a member said, in parts that a program can use. [`ClientError`] is what the caller gets after all
-//! retries: an answer that will not change by itself ([`ClientError::Refused`]), or one clear account of why no answer
-//! could be had ([`Unavailable`]), which says whether a mutation may have been made nevertheless.
+//! [`ApiError`] is what a member said, in parts that a program can use. [`ClientError`] is what the caller gets after
+//! all retries: an answer that will not change by itself ([`ClientError::Refused`]), or one clear account of why no
+//! answer could be had ([`Unavailable`]), which says whether a mutation may have been made nevertheless.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;

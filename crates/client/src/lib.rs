@@ -2,9 +2,9 @@
 //!
 //! A [`Client`] knows some members of the control plane; one that answers is enough. It finds the leader by asking: any
 //! member forwards what only the leader can do, a member that cannot answer may name the leader, and otherwise the next
-//! member is asked (`routes`). A call is tried again, with the same request id, until it is answered, refused for good or
-//! its deadline has passed (`retry`); a member that falls silent is given company after 80 ms, so that neither a dead
-//! member nor a dead leader costs more than that beyond the election itself. What remains is one typed error
+//! member is asked (`routes`). A call is tried again, with the same request id, until it is answered, refused for good
+//! or its deadline has passed (`retry`); a member that falls silent is given company after 80 ms, so that neither a
+//! dead member nor a dead leader costs more than that beyond the election itself. What remains is one typed error
 //! ([`ClientError`]): refused, with the reason, or unavailable, with whether a mutation may have been made.
 //!
 //! Streams go on by themselves: [`Watch`] by resume token, [`LogReader`] by offset. [`session`] is the agent's door.

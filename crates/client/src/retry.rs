@@ -1,7 +1,7 @@
 //! What follows a failed try: another member at once, a wait, or the end.
 //!
-//! [`Tries`] is the account of one call. It goes round all members before it waits; the waits grow and jitter; RetryInfo of
-//! the members is respected; nothing is waited for that lies beyond the deadline.
+//! [`Tries`] is the account of one call. It goes round all members before it waits; the waits grow and jitter;
+//! RetryInfo of the members is respected; nothing is waited for that lies beyond the deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::error::{ApiError, ClientError, Connection, Trouble, Unavailable};
 
-/// How fast the waits between rounds grow. Slowly: an election takes about 200 ms, and the wait that ends after it is lost.
+/// How fast the waits between rounds grow. Slowly: an election takes about 200 ms, and the wait that ends after it
+/// is lost.
 const BACKOFF_FACTOR: f32 = 1.3;
 
 /// What to do after a failed try.

@@ -1,9 +1,9 @@
 //! Which member is asked next.
 //!
-//! Every member answers every call, so the one that answered last is asked again. A member that fails is left for the one
-//! whose failure lies longest back. A named leader is followed unless it has itself just failed (the hint is then older
-//! than the failure) or leads in an older term than a leader that was named before: a member that is cut off can go on
-//! naming itself, or nobody, for long, so going round beats believing.
+//! Every member answers every call, so the one that answered last is asked again. A member that fails is left for the
+//! one whose failure lies longest back. A named leader is followed unless it has itself just failed (the hint is then
+//! older than the failure) or leads in an older term than a leader that was named before: a member that is cut off can
+//! go on naming itself, or nobody, for long, so going round beats believing.
 
 use std::time::Duration;
 

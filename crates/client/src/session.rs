@@ -1,8 +1,9 @@
 //! The agent's end of a session: finds the leader and opens `AgentService.Session` there.
 //!
-//! Only the leader holds sessions. A [`SessionConnector`] remembers the members and who led last, follows NOT_LEADER hints
-//! at once, and goes round the members when nobody knows a leader. One [`SessionConnector::open`] is one bounded search
-//! with one hello; an agent whose session ended makes a new hello (what runs may have changed) and calls it again.
+//! Only the leader holds sessions. A [`SessionConnector`] remembers the members and who led last, follows NOT_LEADER
+//! hints at once, and goes round the members when nobody knows a leader. One [`SessionConnector::open`] is one
+//! bounded search with one hello; an agent whose session ended makes a new hello (what runs may have changed) and
+//! calls it again.
 
 use std::time::Duration;
 
@@ -92,7 +93,8 @@ impl SessionConnector {
         Tries::new(&self.client, Duration::ZERO, None).failed(&self.client, leader, status);
     }
 
-    /// A leader answers a hello after a commit at most; a member that is silent for much longer is given up for another.
+    /// A leader answers a hello after a commit at most; a member that is silent for much longer is given up
+    /// for another.
     fn silence_limit(&self, tries: &Tries) -> Instant {
         let limit = Instant::now() + self.client.settings().hedge_after.saturating_mul(25);
         limit.min(tries.deadline())

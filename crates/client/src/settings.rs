@@ -14,9 +14,9 @@ pub struct Settings {
     pub deadline: Duration,
     /// Time after which a call is given up when no member could be reached at all, not even to say no.
     pub unreachable_after: Duration,
-    /// A member that has said nothing for so long after a call was sent is no longer waited for alone: the call is sent to
-    /// another member too (it carries the same request id, so it is made once). This is what a member costs that died
-    /// without its kernel closing the connection.
+    /// A member that has said nothing for so long after a call was sent is no longer waited for alone: the call is sent
+    /// to another member too (it carries the same request id, so it is made once). This is what a member costs that
+    /// died without its kernel closing the connection.
     pub hedge_after: Duration,
     /// Longest time for opening a connection.
     pub connect_timeout: Duration,
@@ -32,8 +32,8 @@ pub struct Settings {
     pub watch_silence: Duration,
     /// Largest answer that is accepted, in bytes.
     pub max_message_bytes: usize,
-    /// Seed of request ids and jitter; `None`: from the operating system. Set it in simulations only: two clients with one
-    /// seed make the same request ids.
+    /// Seed of request ids and jitter; `None`: from the operating system. Set it in simulations only: two clients with
+    /// one seed make the same request ids.
     pub seed: Option<u64>,
     /// How connections are opened.
     pub dialer: Dialer,
@@ -79,7 +79,8 @@ impl Settings {
 pub struct Dialer(Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>);
 
 impl Dialer {
-    /// Makes channels by `dial`, which must not wait: `endpoint.connect_with_connector_lazy(..)` for a connector of one's own.
+    /// Makes channels by `dial`, which must not wait: `endpoint.connect_with_connector_lazy(..)` for a connector of
+    /// one's own.
     pub fn new(dial: impl Fn(&Endpoint) -> Channel + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
     }

@@ -1,10 +1,10 @@
 //! Watches that go on: over broken connections, restarted members and leader changes, without gap and without doubling.
 //!
-//! The members give a resume token with every message; a watch that breaks is opened again, anywhere, after the last one.
-//! Should a member send an event again, it is dropped here by its place (revision, ordinal). When the events after the token
-//! are no longer remembered the watch begins anew with a list and says so ([`Update::Relisting`]): what was known before is
-//! to be thrown away then. A watch that brings nothing for [`Settings::watch_silence`](crate::Settings), not even progress,
-//! is taken for broken.
+//! The members give a resume token with every message; a watch that breaks is opened again, anywhere, after the last
+//! one. Should a member send an event again, it is dropped here by its place (revision, ordinal). When the events after
+//! the token are no longer remembered the watch begins anew with a list and says so ([`Update::Relisting`]): what was
+//! known before is to be thrown away then. A watch that brings nothing for
+//! [`Settings::watch_silence`](crate::Settings), not even progress, is taken for broken.
 
 use std::collections::VecDeque;
 use std::time::Duration;

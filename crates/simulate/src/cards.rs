@@ -1,5 +1,6 @@
-//! Cards saved: how many cards the shares of a trace need when each gets a card of its own, when cards are cut into tenths, and when
-//! they are cut into blocks of one TFLOPS; all at once, and over the trace's own arrivals and departures.
+//! Cards saved: how many cards the shares of a trace need when each gets a card of its own, when cards are cut
+//! into tenths, and when they are cut into blocks of one TFLOPS; all at once, and over the trace's own arrivals
+//! and departures.
 
 use std::fmt;
 
@@ -158,8 +159,8 @@ fn most_at_once(shares: &[TraceJob]) -> u32 {
     most
 }
 
-/// The fewest cards found on which all are placed, between what could not do and a card for each. Placement knows how many there are, and
-/// is more careful with few.
+/// The fewest cards found on which all are placed, between what could not do and a card for each. Placement knows how
+/// many there are, and is more careful with few.
 fn at_once(lower_bound: u64, jobs: &[&TraceJob], blocks: u32, card_memory_mib: Option<u64>) -> Result<u64, CardsError> {
     let used = |cards: u64| {
         let cards = u32::try_from(cards).unwrap_or(u32::MAX);

@@ -1,8 +1,10 @@
-//! The conversation of `tessera simulate --online`: any judge can drive any engine with it, line by line and without look-ahead.
+//! The conversation of `tessera simulate --online`: any judge can drive any engine with it, line by line and
+//! without look-ahead.
 //!
-//! To the engine: `N,node,cpu_milli,mem_mib,gpu_count,gpu_model` per node, `T,cpu_milli,gpu_count,gpu_milli,gpu_spec,weight` per
-//! shape seen in the past, `S` to start, `A,seq,pod,cpu_milli,mem_mib,gpu_count,gpu_milli,gpu_spec` per arrival, `E` to end. From the
-//! engine, for each arrival: any number of `move,seq,node,gpus`, then `place,seq,node,gpus` or `reject,seq,,`.
+//! To the engine: `N,node,cpu_milli,mem_mib,gpu_count,gpu_model` per node,
+//! `T,cpu_milli,gpu_count,gpu_milli,gpu_spec,weight` per shape seen in the past, `S` to start,
+//! `A,seq,pod,cpu_milli,mem_mib,gpu_count,gpu_milli,gpu_spec` per arrival, `E` to end. From the engine, for each
+//! arrival: any number of `move,seq,node,gpus`, then `place,seq,node,gpus` or `reject,seq,,`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

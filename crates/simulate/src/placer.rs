@@ -147,7 +147,8 @@ impl Placer for PlainPlacer {
     }
 }
 
-/// Tessera's own placement: each arrival is a job that is submitted, decided about once, and taken back if it was not granted.
+/// Tessera's own placement: each arrival is a job that is submitted, decided about once, and taken back if it was
+/// not granted.
 pub struct TesseraPlacer {
     engine: Engine,
     numbers: BTreeMap<JobId, u64>,
@@ -168,7 +169,8 @@ impl TesseraPlacer {
         Ok(Self { engine, numbers: BTreeMap::new(), moves, arrived: 0, moved: 0, hopeless: BTreeSet::new() })
     }
 
-    /// Decides about an arrival, if need be once more after others were moved for it; takes it back when it does not fit.
+    /// Decides about an arrival, if need be once more after others were moved for it; takes it back when it does
+    /// not fit.
     fn decide(&mut self, job: JobId, ask: &Ask) -> Result<Answer, EngineError> {
         let mut answer = Answer::default();
         self.try_to_place(job, &mut answer)?;

@@ -1,15 +1,15 @@
 //! The plain model: nodes with processors, memory and cards, and nothing else.
 //!
-//! It is independent of the ledger and of placement on purpose. The policies from the literature decide on it, and the judge of
-//! the experiments keeps one beside whatever it judges: every placement is checked here, and a reject is only believed when
-//! nothing fits here either.
+//! It is independent of the ledger and of placement on purpose. The policies from the literature decide on it, and the
+//! judge of the experiments keeps one beside whatever it judges: every placement is checked here, and a reject is only
+//! believed when nothing fits here either.
 
 use std::collections::BTreeMap;
 
 use crate::trace::{Ask, TraceNode, WHOLE_CARD};
 
-/// Models as bits; more models than bits share the last one's meaning "some other model", which never occurs in practice
-/// because a list with more is refused by `Models::mask`.
+/// Models as bits; more models than bits share the last one's meaning "some other model", which never occurs in
+/// practice because a list with more is refused by `Models::mask`.
 #[derive(Clone, Debug, Default)]
 pub struct Models {
     numbers: BTreeMap<String, u32>,

@@ -1,5 +1,5 @@
-//! The engine against the judge: what the real ledger and the real placement do is possible, avoids no placement, keeps the laws, and
-//! is the same every time.
+//! The engine against the judge: what the real ledger and the real placement do is possible, avoids no placement, keeps
+//! the laws, and is the same every time.
 
 use proptest::prelude::*;
 use tessera_ledger::{CardKind, laws};
@@ -44,7 +44,8 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// What fits by the rules of the trace is placed, what does not is not, and every place is possible; with moves and without.
+    /// What fits by the rules of the trace is placed, what does not is not, and every place is possible; with moves
+    /// and without.
     #[test]
     fn the_mapping_is_exact(nodes in nodes(), asks in asks(), moves in any::<bool>()) {
         let moves = if moves { Moves::PerHundred(50) } else { Moves::None };

@@ -123,7 +123,8 @@ impl Case<'_> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever came before, each choice fits and no other way has more merit; nothing is chosen only when there is no way.
+    /// Whatever came before, each choice fits and no other way has more merit; nothing is chosen only when there is
+    /// no way.
     #[test]
     fn choices_are_the_best_by_definition(
         nodes in nodes(),

@@ -55,7 +55,8 @@ pub enum WhatIfVerb {
         /// Number of such nodes
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10000))]
         nodes: u32,
-        /// Take what is not said of hosts, labels and links from this node; without it from the one whose cards are most like these
+        /// Take what is not said of hosts, labels and links from this node; without it from the one whose cards are
+        /// most like these
         #[arg(long, value_name = "NODE")]
         like: Option<String>,
         /// Processors of each host, such as 64

@@ -33,7 +33,8 @@ pub struct LogArgs {
     /// Shape of log lines
     #[arg(long, value_enum, env = "TESSERA_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Collector of traces and metrics (OTLP over gRPC), such as `http://127.0.0.1:4317`; nothing is sent when not given
+    /// Collector of traces and metrics (OTLP over gRPC), such as `http://127.0.0.1:4317`; nothing is sent when
+    /// not given
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 }
@@ -68,8 +69,8 @@ pub struct ServerArgs {
     /// For drills: take this member's wall clock to be ahead by so much, or behind with `-`
     #[arg(long, value_name = "DURATION", value_parser = signed_ms, allow_hyphen_values = true, hide = true)]
     pub clock_offset: Option<i64>,
-    /// Announce and apply the release level that stands for the next release, as tests of upgrades do. A pool that was raised to it
-    /// is of no use to any release
+    /// Announce and apply the release level that stands for the next release, as tests of upgrades do. A pool that was
+    /// raised to it is of no use to any release
     #[arg(long, hide = true)]
     pub drill_next_level: bool,
 }
@@ -89,7 +90,8 @@ pub struct AgentArgs {
     /// Members of the control plane; one that answers is enough
     #[arg(short, long = "server", value_name = "HOST:PORT", env = "TESSERA_SERVER", value_delimiter = ',')]
     pub members: Vec<String>,
-    /// Where members read output from this node [default: the address from which this host speaks to the members, and any port]
+    /// Where members read output from this node [default: the address from which this host speaks to the members, and
+    /// any port]
     #[arg(long, value_name = "HOST:PORT", env = "TESSERA_LISTEN")]
     pub listen: Option<SocketAddr>,
     /// How members reach --listen [default: the address of --listen, or --worker-host when that listens everywhere]
@@ -98,7 +100,8 @@ pub struct AgentArgs {
     /// Where metrics and health are served over HTTP; nowhere when not given
     #[arg(long, value_name = "HOST:PORT", env = "TESSERA_HTTP")]
     pub http: Option<SocketAddr>,
-    /// How workers of other nodes reach this one (MASTER_ADDR) [default: the address from which this host speaks to the members]
+    /// How workers of other nodes reach this one (MASTER_ADDR) [default: the address from which this host speaks to
+    /// the members]
     #[arg(long, value_name = "HOST", env = "TESSERA_WORKER_HOST")]
     pub worker_host: Option<String>,
     /// Label of the node

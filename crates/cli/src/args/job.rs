@@ -52,11 +52,13 @@ pub enum JobVerb {
     Hold(ManyJobs),
     /// Lets held jobs start
     Release(ManyJobs),
-    /// Takes the blocks of running jobs until they are resumed; resumed, a job starts again in an empty folder, from what it saved elsewhere
+    /// Takes the blocks of running jobs until they are resumed; resumed, a job starts again in an empty folder, from
+    /// what it saved elsewhere
     Suspend(ManyJobs),
     /// Lets suspended jobs go on
     Resume(ManyJobs),
-    /// Moves a running job to other cards of the same class; there it starts again in an empty folder, from what it saved elsewhere
+    /// Moves a running job to other cards of the same class; there it starts again in an empty folder, from what it
+    /// saved elsewhere
     Move(MoveArgs),
     /// Waits until a job is over, and ends with its exit code
     Wait(WaitArgs),

@@ -17,7 +17,8 @@ pub struct OperatorCommand {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub enum OperatorVerb {
-    /// Makes every past decision of a pool again, from the log of a stopped member; exit code 1 when another plan comes out
+    /// Makes every past decision of a pool again, from the log of a stopped member; exit code 1 when another plan
+    /// comes out
     Replay(ReplayArgs),
 }
 

@@ -44,10 +44,12 @@ pub enum PoolVerb {
 /// What the blocks of a pool are.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct BlockArgs {
-    /// Size of a block, such as `10GFLOPS` or `0.01` (TFLOPS); fixed once a card is registered [default: 1 TFLOPS; of `dev` without inventory 0.01]
+    /// Size of a block, such as `10GFLOPS` or `0.01` (TFLOPS); fixed once a card is registered [default: 1 TFLOPS; of
+    /// `dev` without inventory 0.01]
     #[arg(long, value_name = "SIZE", value_parser = tflops)]
     pub block_size: Option<u64>,
-    /// Precision in which blocks are counted; fixed once a card is registered [default: fp16; of `dev` without inventory fp32]
+    /// Precision in which blocks are counted; fixed once a card is registered [default: fp16; of `dev` without
+    /// inventory fp32]
     #[arg(long, value_enum, value_name = "PRECISION")]
     pub reference_precision: Option<PrecisionChoice>,
 }
@@ -116,7 +118,8 @@ pub struct SetConfigArgs {
     /// How virtual cards are laid over the pool when neither job nor queue says
     #[arg(long, value_enum)]
     pub packing: Option<PackingChoice>,
-    /// Blocks that cards of a kind offer in percent of those that they are rated for; above 100 they offer isolation `shared` only
+    /// Blocks that cards of a kind offer in percent of those that they are rated for; above 100 they offer isolation
+    /// `shared` only
     #[arg(long, value_name = "KIND=PERCENT", value_parser = kind_percent)]
     pub oversubscribe: Vec<(KindChoice, u32)>,
     /// After how long past use counts half in fair shares
@@ -176,8 +179,8 @@ pub struct SetConfigArgs {
     /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_regrant_after: Option<Duration>,
-    /// Whether the release level stays as it is although every member can apply a higher one, so that the release before can come
-    /// back
+    /// Whether the release level stays as it is although every member can apply a higher one, so that the release
+    /// before can come back
     #[arg(long, value_name = "BOOL")]
     pub hold_level: Option<bool>,
 }

@@ -36,7 +36,8 @@ pub struct SimulateCommand {
 /// What places, and what it draws.
 #[derive(Debug, Args)]
 pub struct PlacerArgs {
-    /// What places: `tessera`, or a policy to compare with (`random`, `dot-product`, `packing`, `best-fit`, `fgd`); several, or `all`
+    /// What places: `tessera`, or a policy to compare with (`random`, `dot-product`, `packing`, `best-fit`, `fgd`);
+    /// several, or `all`
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "tessera")]
     pub policy: Vec<String>,
     /// Seed of what is drawn at random

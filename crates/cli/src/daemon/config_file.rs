@@ -85,7 +85,8 @@ struct TimingsSection {
     _regrant_after: OfPool,
 }
 
-/// A time that stood in members' files and is a setting of the pool now: whoever still says it here is told where it went.
+/// A time that stood in members' files and is a setting of the pool now: whoever still says it here is told where
+/// it went.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfPool;
 

@@ -17,8 +17,8 @@ const DEFAULT_FILTER: &str = "info,openraft=warn";
 /// The collector of this process; what is left for it is sent by [`Told::finish`].
 pub struct Told(Option<Collector>);
 
-/// Begins to log, and to send spans and metrics when a collector is named. Must be called inside a runtime. `instance`: what the
-/// collector is to call this process.
+/// Begins to log, and to send spans and metrics when a collector is named. Must be called inside a runtime. `instance`:
+/// what the collector is to call this process.
 ///
 /// # Errors
 /// A [`Failure`] for a filter or a collector that cannot be used.

@@ -42,8 +42,9 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Tells the kernel not to back this process with huge pages. The ledger's memory grows by small pieces all over the address space;
-/// with a huge page behind each of them, a fifth of a busy member's time goes into clearing what is never used.
+/// Tells the kernel not to back this process with huge pages. The ledger's memory grows by small pieces all over the
+/// address space; with a huge page behind each of them, a fifth of a busy member's time goes into clearing what is
+/// never used.
 fn without_huge_pages() {
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
         tracing::debug!(%error, "the kernel may back this process with huge pages: writing will take a little longer");
@@ -53,8 +54,8 @@ fn without_huge_pages() {
 /// Files that a member has open beside its connections: those of its store, its logs, its connections to others.
 const FILES_BESIDE: u64 = 1_024;
 
-/// Raises the number of files that this process may have open as far as it may, and lowers the limit of connections when even that
-/// is too little for it: a member that cannot open a file of its store stops.
+/// Raises the number of files that this process may have open as far as it may, and lowers the limit of connections
+/// when even that is too little for it: a member that cannot open a file of its store stops.
 fn with_files_for_connections(mut config: ServerConfig) -> ServerConfig {
     let files = match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((now, most)) if now < most && setrlimit(Resource::RLIMIT_NOFILE, most, most).is_ok() => most,
@@ -77,7 +78,8 @@ fn with_files_for_connections(mut config: ServerConfig) -> ServerConfig {
     config
 }
 
-/// The connections of clients that a process that may open so many files can keep, half of the files left to agents and members.
+/// The connections of clients that a process that may open so many files can keep, half of the files left to agents
+/// and members.
 fn connections_for(files: u64) -> usize {
     usize::try_from(files.saturating_sub(FILES_BESIDE.min(files / 2)) / 2).unwrap_or(usize::MAX).max(16)
 }

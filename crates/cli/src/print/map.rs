@@ -1,8 +1,8 @@
 //! The block map: every card of every node as a row of its blocks, with their pool-wide numbers and who holds them
 //! (patent statements P2, P4 and P8).
 //!
-//! One character is one block, or several on cards too large for a line. A letter is the job named beside it; `.` is free,
-//! `x` offline, `?` lost, `+` held (granted, not confirmed), `-` draining.
+//! One character is one block, or several on cards too large for a line. A letter is the job named beside it; `.` is
+//! free, `x` offline, `?` lost, `+` held (granted, not confirmed), `-` draining.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

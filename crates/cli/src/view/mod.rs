@@ -1,7 +1,7 @@
 //! What commands print, as plain data with stable names: the shape of `-o json`, and the rows of the tables.
 //!
-//! Fields are only ever added. Times are RFC 3339 in UTC, durations are seconds, compute is TFLOPS, memory is MiB. What is
-//! unknown is `null`.
+//! Fields are only ever added. Times are RFC 3339 in UTC, durations are seconds, compute is TFLOPS, memory is MiB. What
+//! is unknown is `null`.
 
 mod answer;
 mod blocks;

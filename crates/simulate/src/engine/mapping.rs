@@ -1,10 +1,11 @@
 //! How a trace becomes a pool and jobs of the ledger.
 //!
-//! A card has so many blocks as the [`Scale`] says: 1000, so that a block is a thousandth of a card, unless the effect of coarser
-//! blocks is the question. A share of a card becomes a virtual card on one card; several whole cards become one virtual card on
-//! one node that takes its cards whole; processors and memory of hosts are what they are. Work that asks for no card still needs a
-//! slice to be granted: each node has its own processors as a card of the last resort with more blocks than a host runs workers,
-//! and such work holds one block of it, so that only the host's processors and memory ever bind it.
+//! A card has so many blocks as the [`Scale`] says: 1000, so that a block is a thousandth of a card, unless the effect
+//! of coarser blocks is the question. A share of a card becomes a virtual card on one card; several whole cards become
+//! one virtual card on one node that takes its cards whole; processors and memory of hosts are what they are. Work that
+//! asks for no card still needs a slice to be granted: each node has its own processors as a card of the last resort
+//! with more blocks than a host runs workers, and such work holds one block of it, so that only the host's processors
+//! and memory ever bind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +29,8 @@ const UNKNOWN_CARD_MEMORY: Mebibytes = Mebibytes(1 << 30);
 pub struct Counted {
     /// How finely cards are divided.
     pub scale: Scale,
-    /// Whether memory of cards is known. Otherwise cards have none and nobody is asked for any: memory that nobody uses would only
-    /// be counted as room.
+    /// Whether memory of cards is known. Otherwise cards have none and nobody is asked for any: memory that nobody uses
+    /// would only be counted as room.
     pub memory: bool,
 }
 
@@ -62,7 +63,8 @@ impl Scale {
     }
 }
 
-/// The pool's settings for simulations: as they are by default, but for the history of events, which nobody watches here.
+/// The pool's settings for simulations: as they are by default, but for the history of events, which nobody
+/// watches here.
 pub(super) fn config() -> PoolConfig {
     PoolConfig {
         event_limit: 1,
@@ -170,7 +172,8 @@ pub fn spec(job: &TraceJob, counted: Counted) -> JobSpec {
     }
 }
 
-/// Where workers of a grant are, in the words of the trace: nodes by their place in its list, cards by theirs on the node.
+/// Where workers of a grant are, in the words of the trace: nodes by their place in its list, cards by theirs on
+/// the node.
 pub(super) fn places<'a>(
     workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>,
     nodes: &[TraceNode],

@@ -1,8 +1,8 @@
-//! The engine: the ledger and placement as they run in a control plane, with time that is set instead of read, and agents that do at
-//! once what they are told.
+//! The engine: the ledger and placement as they run in a control plane, with time that is set instead of read, and
+//! agents that do at once what they are told.
 //!
-//! Nothing is re-implemented. Jobs are submitted, plans decided and committed, workers reported and moves advanced by the same
-//! commands that members apply; each command is one log entry at the simulated time.
+//! Nothing is re-implemented. Jobs are submitted, plans decided and committed, workers reported and moves advanced by
+//! the same commands that members apply; each command is one log entry at the simulated time.
 
 mod agents;
 mod mapping;

@@ -5,7 +5,8 @@ use super::dot_product::{Largest, real};
 use super::select::{HIGHEST, Order, whole};
 use crate::plain::{Place, PlainCluster, Request};
 
-/// Takes the node with the smallest mean of what would be left of processors and cards, each in parts of the largest node.
+/// Takes the node with the smallest mean of what would be left of processors and cards, each in parts of the
+/// largest node.
 #[derive(Debug)]
 pub struct BestFit {
     order: Order,

@@ -1,8 +1,8 @@
 //! Fragmentation gradient descent: the node and card on which the expected fragmentation grows least.
 //!
-//! The fragmentation of a node, seen by one shape of work, is the free share of its cards that this shape cannot use: all of it when
-//! the shape does not fit the node (or asks for no card), else the cards with less left than it asks for. The expected
-//! fragmentation is the mean over the shapes seen, weighted by how often they are.
+//! The fragmentation of a node, seen by one shape of work, is the free share of its cards that this shape cannot use:
+//! all of it when the shape does not fit the node (or asks for no card), else the cards with less left than it asks
+//! for. The expected fragmentation is the mean over the shapes seen, weighted by how often they are.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,8 @@ struct Known {
 }
 
 impl Fgd {
-    /// A policy whose order of nodes the seed decides. Until it is told what to expect, it expects what it was asked for.
+    /// A policy whose order of nodes the seed decides. Until it is told what to expect, it expects what it was
+    /// asked for.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! Policies from the literature, to stand beside Tessera's own: random, dot product, packing, best fit and FGD, as they are
-//! compared in Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
+//! Policies from the literature, to stand beside Tessera's own: random, dot product, packing, best fit and FGD, as they
+//! are compared in Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
 //! Descent" (USENIX ATC 2023). Each places one worker at a time on the plain model.
 
 mod best_fit;
@@ -59,7 +59,8 @@ impl Named {
         }
     }
 
-    /// A fresh policy. The seed decides random choices, and which of equally good nodes is taken where the policy leaves it open.
+    /// A fresh policy. The seed decides random choices, and which of equally good nodes is taken where the policy
+    /// leaves it open.
     #[must_use]
     pub fn make(self, seed: u64) -> Box<dyn Policy> {
         match self {

@@ -19,8 +19,8 @@ impl Packing {
     }
 }
 
-/// Scores in three bands: cards in use (in steps of a tenth of a card), idle cards of nodes in use (fewer first), idle nodes (with
-/// fewer cards first). Work on hosts alone has no preference.
+/// Scores in three bands: cards in use (in steps of a tenth of a card), idle cards of nodes in use (fewer first), idle
+/// nodes (with fewer cards first). Work on hosts alone has no preference.
 fn score(node: &PlainNode, request: &Request) -> i64 {
     if request.cards == 0 {
         return 0;

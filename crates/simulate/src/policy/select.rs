@@ -1,7 +1,9 @@
-//! What the policies share: the order of nodes that decides between equally good ones, and which cards of a node are taken.
+//! What the policies share: the order of nodes that decides between equally good ones, and which cards of a node
+//! are taken.
 //!
-//! Scores are cut to whole numbers from 0 to 100, as schedulers of Kubernetes give them, so that many nodes are equally good. The
-//! first of them in a fixed order is taken; the order is drawn once, by a seed, because that of a list may follow something else.
+//! Scores are cut to whole numbers from 0 to 100, as schedulers of Kubernetes give them, so that many nodes are equally
+//! good. The first of them in a fixed order is taken; the order is drawn once, by a seed, because that of a list may
+//! follow something else.
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -62,7 +64,8 @@ pub(super) fn whole(score: f64) -> i64 {
     score as i64
 }
 
-/// The cards of a node that fit most tightly: for a fraction the one with the least left, for whole cards the first ones.
+/// The cards of a node that fit most tightly: for a fraction the one with the least left, for whole cards the
+/// first ones.
 pub(super) fn tightest_cards(node: &PlainNode, request: &Request) -> Vec<usize> {
     if request.cards == 1 {
         let tightest = node.fitting_cards(request).min_by_key(|card| node.cards[*card]);

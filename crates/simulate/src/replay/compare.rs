@@ -7,7 +7,8 @@ use tessera_ledger::{JobId, PlanPart};
 /// In what way the plan that comes out now differs from the one that was committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The committed plan is the beginning of the one that comes out: it was cut short, by other limits of one decision.
+    /// The committed plan is the beginning of the one that comes out: it was cut short, by other limits of
+    /// one decision.
     CutShort {
         /// Parts that were committed.
         committed: usize,
@@ -26,7 +27,8 @@ pub enum Difference {
         /// The first job that does.
         job: JobId,
     },
-    /// Another job's turn, or another kind of step: another release, or time that had passed between the state and the decision.
+    /// Another job's turn, or another kind of step: another release, or time that had passed between the state and
+    /// the decision.
     OtherStep {
         /// The first part that differs, from 1.
         part: usize,

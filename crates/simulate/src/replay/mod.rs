@@ -1,9 +1,9 @@
-//! The past decisions of a live pool, made again: its log is applied entry by entry, and at each plan in it placement decides anew on
-//! the state that the plan was made against.
+//! The past decisions of a live pool, made again: its log is applied entry by entry, and at each plan in it placement
+//! decides anew on the state that the plan was made against.
 //!
-//! A plan depends on the state it was made against, on the time, on the limits of one decision, and on nothing else, so that the same
-//! plan must come out. The log has the state; of the time it only says that it lies between that state's and the entry's, so both are
-//! tried. Where another plan comes out, [`Difference`] says in what way.
+//! A plan depends on the state it was made against, on the time, on the limits of one decision, and on nothing else, so
+//! that the same plan must come out. The log has the state; of the time it only says that it lies between that state's
+//! and the entry's, so both are tried. Where another plan comes out, [`Difference`] says in what way.
 
 mod compare;
 

@@ -1,4 +1,5 @@
-//! The report of runs as one HTML file that needs nothing else: figures, and drawings as inline SVG, for light and dark screens.
+//! The report of runs as one HTML file that needs nothing else: figures, and drawings as inline SVG, for light and
+//! dark screens.
 
 mod chart;
 

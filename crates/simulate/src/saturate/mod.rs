@@ -1,8 +1,8 @@
 //! The saturation experiment: how full a cluster gets before work is turned away.
 //!
-//! All pods of a list arrive in random order, then more drawn from it with replacement, until what was offered (turned away or
-//! not) is 130 % of the cluster's cards. Nothing departs; what does not fit is dropped. Measured is what is allocated when 100 % and
-//! 130 % were offered, as a mean over random orders (Weng et al., USENIX ATC 2023).
+//! All pods of a list arrive in random order, then more drawn from it with replacement, until what was offered (turned
+//! away or not) is 130 % of the cluster's cards. Nothing departs; what does not fit is dropped. Measured is what is
+//! allocated when 100 % and 130 % were offered, as a mean over random orders (Weng et al., USENIX ATC 2023).
 
 mod arrivals;
 mod judge;

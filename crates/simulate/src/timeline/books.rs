@@ -1,4 +1,5 @@
-//! The books of a run: where every job is, on the plain model and independently of who decided it, and what that adds up to.
+//! The books of a run: where every job is, on the plain model and independently of who decided it, and what that adds
+//! up to.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! A trace played through: jobs come when they came, run as long as they ran, wait, are preempted and moved, and everything that
-//! happens is measured on the way.
+//! A trace played through: jobs come when they came, run as long as they ran, wait, are preempted and moved, and
+//! everything that happens is measured on the way.
 //!
-//! A job that is suspended goes on where it stopped: it is taken to write a checkpoint in no time. Nothing fails, no node is
-//! lost, and agents do at once what they are told; what is simulated is where and when jobs run.
+//! A job that is suspended goes on where it stopped: it is taken to write a checkpoint in no time. Nothing fails, no
+//! node is lost, and agents do at once what they are told; what is simulated is where and when jobs run.
 
 mod books;
 mod result;

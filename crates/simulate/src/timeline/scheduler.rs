@@ -93,7 +93,8 @@ impl Scheduler for TesseraScheduler {
     }
 }
 
-/// A policy behind a line: by priority, then in order of submission; whoever fits starts, whoever does not is passed by.
+/// A policy behind a line: by priority, then in order of submission; whoever fits starts, whoever does not is
+/// passed by.
 pub(super) struct PlainScheduler {
     cluster: PlainCluster,
     policy: Box<dyn Policy>,

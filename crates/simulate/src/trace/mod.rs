@@ -1,8 +1,9 @@
 //! Traces: what real clusters had and what was asked of them, read from CSV files.
 //!
-//! Which format a file has is told by its header. Three are known: the Alibaba `openb` lists of nodes and pods, the Philly
-//! jobs, and a plain one of our own (documented in docs/simulate.md). All become the same [`TraceNode`]s and [`TraceJob`]s:
-//! amounts of host and shares of cards, in thousandths of a card, because that is what all of them have in common.
+//! Which format a file has is told by its header. Three are known: the Alibaba `openb` lists of nodes and pods, the
+//! Philly jobs, and a plain one of our own (documented in docs/simulate.md). All become the same [`TraceNode`]s and
+//! [`TraceJob`]s: amounts of host and shares of cards, in thousandths of a card, because that is what all of them have
+//! in common.
 
 mod error;
 mod jobs;

@@ -1,4 +1,5 @@
-//! Changing jobs: cancel, hold, release, suspend, resume. Each job by itself: one that cannot be changed stops no other.
+//! Changing jobs: cancel, hold, release, suspend, resume. Each job by itself: one that cannot be changed stops
+//! no other.
 
 use tessera_api::v1::{CancelJobRequest, HoldJobRequest, ReleaseJobRequest, ResumeJobRequest, SuspendJobRequest};
 

@@ -1,4 +1,5 @@
-//! Who runs where: names, folders and ports of a pool on one machine, kept in its folder so that it can be started again.
+//! Who runs where: names, folders and ports of a pool on one machine, kept in its folder so that it can be
+//! started again.
 
 use std::ffi::OsString;
 use std::fs;

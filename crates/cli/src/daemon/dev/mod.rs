@@ -1,7 +1,7 @@
 //! `tessera dev`: a whole pool on this machine, out of real processes of this very program.
 //!
-//! Members and agents are children that end when this process does, however it ends: their standard input is a pipe from
-//! it. Everything is kept in one folder, so that the same pool can be started again.
+//! Members and agents are children that end when this process does, however it ends: their standard input is a pipe
+//! from it. Everything is kept in one folder, so that the same pool can be started again.
 
 mod layout;
 mod processes;
