@@ -29,7 +29,8 @@ impl Distribution {
         Self(durations)
     }
 
-    /// The smallest duration that at least the share `quantile` (0 to 1) of them does not exceed; `None` when there is none.
+    /// The smallest duration that at least the share `quantile` (0 to 1) of them does not exceed; `None` when there
+    /// is none.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let rank = (self.0.len() as f64 * quantile).ceil() as usize;

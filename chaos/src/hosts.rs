@@ -1,7 +1,7 @@
 //! Hosts for the members that can be cut off: network namespaces of the benchmark's own, joined by a bridge.
 //!
-//! The bridge lies in a network that only this process and its children see ([`enter_own_network`]), so that no address and no
-//! rule of the machine is touched.
+//! The bridge lies in a network that only this process and its children see ([`enter_own_network`]), so that no address
+//! and no rule of the machine is touched.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! Benchmarks of Tessera with faults on real processes, beside etcd.
 //!
-//! Everything here starts real binaries on loopback, loads them as users would, kills some of them with SIGKILL, and writes
-//! down what it saw. The figures in `docs/benchmarks.md` come from here, and anybody can make them again.
+//! Everything here starts real binaries on loopback, loads them as users would, kills some of them with SIGKILL, and
+//! writes down what it saw. The figures in `docs/benchmarks.md` come from here, and anybody can make them again.
 //!
-//! How it is put together: [`process`] starts and ends processes by pid; [`tessera`] and [`etcd`] are three members each,
-//! behind one trait ([`trio::Trio`]), and take writes behind another ([`writer::Writer`]), so that both systems are measured
-//! by the same code: [`stream`] starts one write every few milliseconds whatever happened to those before, [`load`] has a
-//! number of clients write one after the other. [`mod@bench`] holds the benchmarks, [`readback`] the check that nothing
-//! acknowledged is lost or doubled, [`witness`] the check that no worker was disturbed. [`quiet`] and [`machine`] write down
-//! what the machine was; [`report`] prints.
+//! How it is put together: [`process`] starts and ends processes by pid; [`tessera`] and [`etcd`] are three members
+//! each, behind one trait ([`trio::Trio`]), and take writes behind another ([`writer::Writer`]), so that both systems
+//! are measured by the same code: [`stream`] starts one write every few milliseconds whatever happened to those before,
+//! [`load`] has a number of clients write one after the other. [`mod@bench`] holds the benchmarks, [`readback`] the
+//! check that nothing acknowledged is lost or doubled, [`witness`] the check that no worker was disturbed. [`quiet`]
+//! and [`machine`] write down what the machine was; [`report`] prints.
 
 pub mod bench;
 pub mod distribution;

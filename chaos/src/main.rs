@@ -1,5 +1,5 @@
-//! `tessera-chaos`: runs the benchmarks. Each is bounded in time and ends the processes it started by their pids, also when
-//! it is interrupted.
+//! `tessera-chaos`: runs the benchmarks. Each is bounded in time and ends the processes it started by their pids, also
+//! when it is interrupted.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Benchmarks of Tessera with faults on real processes, beside etcd.
 ///
-/// All processes run on loopback; figures are only as good as the machine is quiet, so each section waits for that and says
-/// how quiet it was.
+/// All processes run on loopback; figures are only as good as the machine is quiet, so each section waits for that and
+/// says how quiet it was.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 struct Cli {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::{Context, Result};
 
-/// As many free addresses as asked for, all different. They are bound and let go again: members keep theirs over restarts,
-/// so that somebody must choose them beforehand.
+/// As many free addresses as asked for, all different. They are bound and let go again: members keep theirs over
+/// restarts, so that somebody must choose them beforehand.
 ///
 /// # Errors
 /// No port is free.

@@ -178,8 +178,8 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// When the process `pid` started, in clock ticks since boot: with the pid, the identity of a process. `None` when there is
-/// no such process, or only its remains.
+/// When the process `pid` started, in clock ticks since boot: with the pid, the identity of a process. `None` when
+/// there is no such process, or only its remains.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
     ticks_of_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -200,7 +200,8 @@ fn own_pid(pid: u32) -> Option<u32> {
     line.split_whitespace().last()?.parse().ok()
 }
 
-/// The name, which may hold anything, ends at the last `)`; the state is the first field after it, the start the twentieth.
+/// The name, which may hold anything, ends at the last `)`; the state is the first field after it, the start
+/// the twentieth.
 fn ticks_of_stat(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     match fields.next()? {

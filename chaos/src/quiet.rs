@@ -1,5 +1,5 @@
-//! Waiting until the machine is quiet, and writing down how quiet it was: a figure taken beside somebody else's compiler is
-//! worth nothing.
+//! Waiting until the machine is quiet, and writing down how quiet it was: a figure taken beside somebody else's
+//! compiler is worth nothing.
 
 use std::fs;
 

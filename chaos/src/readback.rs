@@ -1,5 +1,5 @@
-//! The check that nothing acknowledged is lost and nothing is doubled: what the system holds at the end against what it had
-//! acknowledged.
+//! The check that nothing acknowledged is lost and nothing is doubled: what the system holds at the end against what it
+//! had acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 

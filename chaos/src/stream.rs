@@ -1,5 +1,5 @@
-//! A steady stream of writes: one is started every few milliseconds, and none waits for another. What a member's death costs
-//! its users shows in how long it takes until a write that was started after it is acknowledged.
+//! A steady stream of writes: one is started every few milliseconds, and none waits for another. What a member's death
+//! costs its users shows in how long it takes until a write that was started after it is acknowledged.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

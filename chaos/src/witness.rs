@@ -1,8 +1,8 @@
-//! Workers that testify: each appends one line to a file of its own when it starts, so that a worker that was started again,
-//! or that is not the process it was, is found out.
+//! Workers that testify: each appends one line to a file of its own when it starts, so that a worker that was started
+//! again, or that is not the process it was, is found out.
 //!
-//! The worker is this very binary (`tessera-chaos worker`): a shell would cost milliseconds that do not belong to what is
-//! measured.
+//! The worker is this very binary (`tessera-chaos worker`): a shell would cost milliseconds that do not belong to what
+//! is measured.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! What end-to-end tests share: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of what they tell
-//! ([`collector`]), and waiting on conditions ([`wait`]).
+//! What end-to-end tests share: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of what they
+//! tell ([`collector`]), and waiting on conditions ([`wait`]).
 
 pub mod collector;
 pub mod jobs;

@@ -1,5 +1,5 @@
-//! A pool of real processes on loopback: members with RocksDB and fsync, agents with simulated cards, workers in control
-//! groups. Ports come from the kernel; each pool has its own folder and its own names.
+//! A pool of real processes on loopback: members with RocksDB and fsync, agents with simulated cards, workers in
+//! control groups. Ports come from the kernel; each pool has its own folder and its own names.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

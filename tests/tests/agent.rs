@@ -51,7 +51,8 @@ async fn a_worker_is_dead_before_its_blocks_are_granted_again() -> Result<()> {
     pool.verify().await
 }
 
-/// Agent and supervisor are killed and nobody starts them again: all that the worker forked is dead before the job runs elsewhere.
+/// Agent and supervisor are killed and nobody starts them again: all that the worker forked is dead before the job
+/// runs elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_forked_is_dead_before_its_job_runs_elsewhere() -> Result<()> {
     let options = Options { nodes: vec![vec![("gpu", 8)], vec![("gpu", 8)], vec![("npu", 2)]], ..Options::default() };
@@ -69,7 +70,8 @@ async fn what_a_worker_forked_is_dead_before_its_job_runs_elsewhere() -> Result<
     pool.verify().await
 }
 
-/// A lock that every process of an attempt holds as long as it lives, so that two attempts that compute at once are seen.
+/// A lock that every process of an attempt holds as long as it lives, so that two attempts that compute at once
+/// are seen.
 struct Witness {
     folder: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! A full disk under a follower and under the leader: nothing acknowledged is lost, the pool goes on, and the member is back
-//! once there is room.
+//! A full disk under a follower and under the leader: nothing acknowledged is lost, the pool goes on, and the member is
+//! back once there is room.
 
 use std::fs::File;
 use std::future::ready;
@@ -79,7 +79,8 @@ async fn a_full_disk_costs_nothing_that_was_acknowledged() -> Result<()> {
         let full = if on_leader { leader } else { (leader + 1) % 3 };
         disks[full].fill()?;
         let name = if on_leader { "leader" } else { "follower" };
-        // Large jobs until the log has outgrown what the store had allocated before the disk was full, which may be more than half of these.
+        // Large jobs until the log has outgrown what the store had allocated before the disk was full, which may be
+        // more than half of these.
         for number in 0..MOST_JOBS {
             let mut spec = shell("true");
             spec.script = format!("#{}", "x".repeat(500_000));

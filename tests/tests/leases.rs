@@ -24,7 +24,8 @@ fn lines(file: &Path) -> usize {
     std::fs::read_to_string(file).unwrap_or_default().lines().count()
 }
 
-/// Longer and shorter, back and forth: work that runs is not disturbed, and who leads next knows what was granted before.
+/// Longer and shorter, back and forth: work that runs is not disturbed, and who leads next knows what was
+/// granted before.
 #[tokio::test(flavor = "multi_thread")]
 async fn timings_are_changed_while_a_worker_runs() -> Result<()> {
     let options = Options { nodes: vec![vec![("gpu", 8)]], lease: [200, 5_000, 6_500, 9_000], ..Options::default() };
@@ -58,8 +59,8 @@ async fn timings_are_changed_while_a_worker_runs() -> Result<()> {
     pool.verify().await
 }
 
-/// The leader that granted long leases is gone, and shorter ones are in force: a worker whose agent is stopped is dead before anybody else
-/// computes on its blocks.
+/// The leader that granted long leases is gone, and shorter ones are in force: a worker whose agent is stopped is dead
+/// before anybody else computes on its blocks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_under_a_longer_lease_is_dead_before_its_blocks_are_granted_again() -> Result<()> {
     let nodes = vec![vec![("gpu", 8)], vec![("gpu", 8)], vec![("npu", 2)]];

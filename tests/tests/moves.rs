@@ -1,5 +1,5 @@
-//! Moves of running jobs between cards and nodes, through real processes: the work is saved and goes on elsewhere, whoever dies
-//! meanwhile, and never runs twice at once (L2).
+//! Moves of running jobs between cards and nodes, through real processes: the work is saved and goes on elsewhere,
+//! whoever dies meanwhile, and never runs twice at once (L2).
 
 use std::path::PathBuf;
 
@@ -21,8 +21,9 @@ impl Diary {
         Ok(Self(pool.shared_folder(name)?))
     }
 
-    /// A program that writes down each of its runs, saves itself when it is told to stop (while `gate` is there it takes its time), and
-    /// ends when `finish` is there. Two runs at once would be seen: only one of them gets the lock.
+    /// A program that writes down each of its runs, saves itself when it is told to stop (while `gate` is there
+    /// it takes its time), and ends when `finish` is there. Two runs at once would be seen: only one of them gets
+    /// the lock.
     fn program(&self) -> String {
         format!(
             "cd {} || exit 8\nmkdir lock || {{ echo $TESSERA_ATTEMPT >> overlaps; exit 9; }}\n\
@@ -151,7 +152,8 @@ async fn a_job_moves_between_cards_and_nodes() -> Result<()> {
     pool.verify().await
 }
 
-/// The leader is killed at once after the move began, while the source saves itself, and when it has: whoever leads next carries it on.
+/// The leader is killed at once after the move began, while the source saves itself, and when it has: whoever leads
+/// next carries it on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_survives_the_death_of_the_leader_at_every_step() -> Result<()> {
     // Leases as in a real pool: a change of leader does not use them up.

@@ -1,5 +1,5 @@
-//! A node is cut off in a network of the test's own making: its work is dead before it is tried elsewhere, and the node is
-//! back when the network is.
+//! A node is cut off in a network of the test's own making: its work is dead before it is tried elsewhere, and the node
+//! is back when the network is.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -98,8 +98,8 @@ async fn a_node_is_cut_off(far: &FarNetwork) -> Result<()> {
 
 #[test]
 fn a_node_that_is_cut_off_computes_no_more_when_its_blocks_are_granted_again() -> Result<()> {
-    // Network namespaces belong to threads: everything that opens a socket or starts a process does so on this one, or on a
-    // thread that this one starts.
+    // Network namespaces belong to threads: everything that opens a socket or starts a process does so on this one, or
+    // on a thread that this one starts.
     let far = FarNetwork::make()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(a_node_is_cut_off(&far))

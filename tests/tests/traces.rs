@@ -74,8 +74,8 @@ fn within<'a>(spans: &'a [Span], parent: &str, name: &str) -> &'a Span {
     found[0]
 }
 
-/// The submission that made the job. A client that hears nothing for a while asks another member too: then there are others in the
-/// trace, which were answered as the first one was.
+/// The submission that made the job. A client that hears nothing for a while asks another member too: then there are
+/// others in the trace, which were answered as the first one was.
 fn submission_of<'a>(spans: &'a [Span], id: &str) -> &'a Span {
     let found = spans.iter().find(|span| span.id == id).expect("the context in the ledger is that of a span");
     assert_eq!(found.name, "submit");

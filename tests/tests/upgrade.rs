@@ -1,7 +1,7 @@
 //! A rolling upgrade of the members under load, to the next release and, before its level is raised, back (L7).
 //!
-//! The next release is this binary with `--drill-next-level`: it announces one level more, and follows one rule more from that level
-//! on (a queue may not be called `drill`).
+//! The next release is this binary with `--drill-next-level`: it announces one level more, and follows one rule more
+//! from that level on (a queue may not be called `drill`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,7 +105,8 @@ async fn members_are_upgraded_one_by_one_and_back_before_the_level_is_raised() -
     wait_for(&client, long, JobState::Running).await?;
     let load = Load::begin(&client);
 
-    // Two of three, and back: while one member is old nothing new is in force, and nothing keeps the old release from coming back.
+    // Two of three, and back: while one member is old nothing new is in force, and nothing keeps the old release from
+    // coming back.
     for place in [0, 1] {
         restart_as(&mut pool, place, true).await?;
     }

@@ -43,8 +43,8 @@ async fn cancel(client: &Client, job: u64) -> Result<()> {
     Ok(())
 }
 
-/// P8, P9: 200 blocks in the order of registration, one region per kind; 50 TFLOPS on node 0 are blocks 1 to 18 of its GPUs, 19
-/// to 38 of its NPU and 39 to 50 of its FPGA.
+/// P8, P9: 200 blocks in the order of registration, one region per kind; 50 TFLOPS on node 0 are blocks 1 to 18 of its
+/// GPUs, 19 to 38 of its NPU and 39 to 50 of its FPGA.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_tflops_on_node_0_of_the_reference_pool() -> Result<()> {
     let pool = pool(&REFERENCE_POOL).await?;
@@ -73,8 +73,8 @@ async fn fifty_tflops_on_node_0_of_the_reference_pool() -> Result<()> {
     pool.verify().await
 }
 
-/// P10: three applications on ten blocks; the first ends, a fourth asks for four; the others move together, the fourth runs, and
-/// nobody's process is touched.
+/// P10: three applications on ten blocks; the first ends, a fourth asks for four; the others move together, the fourth
+/// runs, and nobody's process is touched.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fourth_application_finds_room_once_the_others_have_moved_together() -> Result<()> {
     let pool = pool(&[&[("gpu", 10)]]).await?;

@@ -1,6 +1,7 @@
 //! The state of the network between machines, as several faults at once make it.
 //!
-//! Faults on one link add up: the worst one that is in force counts, and the link is whole again when the last one ends.
+//! Faults on one link add up: the worst one that is in force counts, and the link is whole again when the last
+//! one ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 

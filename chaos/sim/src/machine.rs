@@ -1,9 +1,9 @@
 //! The two questions that any library may put to the operating system behind our back: what time is it, and give me
 //! something random.
 //!
-//! A simulation answers both itself, for the whole process: the C library's functions are replaced by ones that answer from
-//! simulated time and from the run's seed. So neither the seeds of hash maps nor the instants that a library takes can make
-//! two runs of one seed differ. One process simulates one seed, on one thread.
+//! A simulation answers both itself, for the whole process: the C library's functions are replaced by ones that answer
+//! from simulated time and from the run's seed. So neither the seeds of hash maps nor the instants that a library takes
+//! can make two runs of one seed differ. One process simulates one seed, on one thread.
 #![allow(unsafe_code, reason = "the two functions of the C library are replaced at its binary interface")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,13 +31,15 @@ pub fn set_now(now: Duration) {
     NOW.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// From now on this process lives in simulated time, and randomness comes from the seed. To be called before anything else.
+/// From now on this process lives in simulated time, and randomness comes from the seed. To be called before
+/// anything else.
 pub fn begin(seed: u64) {
     ENTROPY.store(mix(seed), Ordering::Relaxed);
     SIMULATING.store(true, Ordering::Relaxed);
 }
 
-/// One step of SplitMix64 (public domain, Sebastiano Vigna): every seed gives another stream, similar seeds unrelated ones.
+/// One step of SplitMix64 (public domain, Sebastiano Vigna): every seed gives another stream, similar seeds
+/// unrelated ones.
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,8 +1,8 @@
 //! The network: one turmoil host for each simulated machine, which plays the part of its kernel.
 //!
-//! A process never touches turmoil. It holds a [`Plug`]: through it it asks its machine to listen or to connect, and gets
-//! bytes both ways. So the kernel of a stopped process goes on accepting and buffering, as a real one does, and the kernel of
-//! a killed process closes its connections. Delay, loss and partitions between machines are turmoil's.
+//! A process never touches turmoil. It holds a [`Plug`]: through it it asks its machine to listen or to connect, and
+//! gets bytes both ways. So the kernel of a stopped process goes on accepting and buffering, as a real one does, and
+//! the kernel of a killed process closes its connections. Delay, loss and partitions between machines are turmoil's.
 
 use std::io;
 use std::sync::Arc;

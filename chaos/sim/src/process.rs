@@ -1,8 +1,8 @@
 //! A simulated process: a tokio runtime of its own whose clock stands still unless we move it.
 //!
-//! It can be stopped and continued like a real one (SIGSTOP, SIGCONT): while it is stopped nothing in it runs, and when it
-//! goes on its clocks have leapt and everything that fell due meanwhile is due at once. It can be killed at any moment. Its
-//! clock may run faster or slower than the world's.
+//! It can be stopped and continued like a real one (SIGSTOP, SIGCONT): while it is stopped nothing in it runs, and when
+//! it goes on its clocks have leapt and everything that fell due meanwhile is due at once. It can be killed at any
+//! moment. Its clock may run faster or slower than the world's.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! What the loss of the leader costs: it is lost again and again, in one of four ways, while a steady stream of writes goes on,
-//! and the time from the loss until a write that was started after it is acknowledged is taken. Everything acknowledged is
-//! read back at the end, and long-running workers must not have noticed.
+//! What the loss of the leader costs: it is lost again and again, in one of four ways, while a steady stream of writes
+//! goes on, and the time from the loss until a write that was started after it is acknowledged is taken. Everything
+//! acknowledged is read back at the end, and long-running workers must not have noticed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -58,7 +58,8 @@ pub struct Options {
     /// Workers that stay, and must not notice
     #[arg(long, default_value_t = 8)]
     pub residents: u32,
-    /// Heartbeat and election time of etcd in ms, one run for each; 40/200 is the nearest to Tessera's that etcd accepts
+    /// Heartbeat and election time of etcd in ms, one run for each; 40/200 is the nearest to Tessera's that
+    /// etcd accepts
     #[arg(long, value_delimiter = ',', default_value = "100/1000,40/200", value_parser = times)]
     pub etcd_times: Vec<Times>,
 }
@@ -125,8 +126,8 @@ struct Outage {
 /// Runs it.
 ///
 /// # Errors
-/// Something does not start, nothing is accepted for half a minute, or the report cannot be written; and at the end, when
-/// something acknowledged was lost or doubled or a worker was disturbed.
+/// Something does not start, nothing is accepted for half a minute, or the report cannot be written; and at the end,
+/// when something acknowledged was lost or doubled or a worker was disturbed.
 pub async fn run(options: &Options) -> Result<()> {
     let folder = options.common.folder()?;
     let mut report = options.common.report("failover")?;

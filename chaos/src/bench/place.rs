@@ -1,6 +1,6 @@
-//! How many jobs the control plane places: from submission through decision and commit, durable on two of three members, to
-//! the order that reaches the node. Nodes hold sessions only and start no process, so that the figures are the control
-//! plane's.
+//! How many jobs the control plane places: from submission through decision and commit, durable on two of three
+//! members, to the order that reaches the node. Nodes hold sessions only and start no process, so that the figures are
+//! the control plane's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

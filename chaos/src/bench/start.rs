@@ -1,5 +1,5 @@
-//! How long it takes from submitting a job until its process runs, on a pool that is lightly loaded: the worker writes down
-//! the time at which it came to run.
+//! How long it takes from submitting a job until its process runs, on a pool that is lightly loaded: the worker writes
+//! down the time at which it came to run.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What the control plane can take: submissions per second and their latency with some clients at a time, three members,
-//! fsync on, beside three members of etcd taking puts of the same size on the same disk in the same run.
+//! What the control plane can take: submissions per second and their latency with some clients at a time, three
+//! members, fsync on, beside three members of etcd taking puts of the same size on the same disk in the same run.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -44,8 +44,8 @@ impl Job {
         Ok(Self(JobSpec { name: name.to_owned(), command, virtual_card: Some(virtual_card()), ..JobSpec::default() }))
     }
 
-    /// A job that is only there to be written down, as long as submissions commonly are: a program with some options and
-    /// variables. It would run `true`.
+    /// A job that is only there to be written down, as long as submissions commonly are: a program with some options
+    /// and variables. It would run `true`.
     #[must_use]
     pub fn idle(name: &str) -> Self {
         let options = ["--epochs=30", "--batch-size=256", "--learning-rate=0.001", "--data=/data/images/train"];

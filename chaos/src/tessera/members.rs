@@ -32,8 +32,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Starts three members with empty folders below `folder` and makes a cluster of them. `config` is their configuration
-    /// file; they live on hosts of their own if there are some.
+    /// Starts three members with empty folders below `folder` and makes a cluster of them. `config` is their
+    /// configuration file; they live on hosts of their own if there are some.
     ///
     /// # Errors
     /// They cannot be started, or do not become a cluster.

@@ -1,5 +1,5 @@
-//! Tessera as it is measured: three members and some agents with simulated cards, all of them real processes, used through
-//! the client that everybody uses.
+//! Tessera as it is measured: three members and some agents with simulated cards, all of them real processes, used
+//! through the client that everybody uses.
 
 mod agents;
 mod jobs;

@@ -1,6 +1,6 @@
-//! Nodes without hosts: each keeps a session with the leader as an agent does, takes its orders, and says at once that what was
-//! ordered runs. No process is started, so that a thousand nodes fit on one machine and the figures are the control
-//! plane's alone.
+//! Nodes without hosts: each keeps a session with the leader as an agent does, takes its orders, and says at once that
+//! what was ordered runs. No process is started, so that a thousand nodes fit on one machine and the figures are the
+//! control plane's alone.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,8 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Opens a session for each node and waits until the pool has them all. With `ends`, workers end well as soon as they run.
+    /// Opens a session for each node and waits until the pool has them all. With `ends`, workers end well as soon as
+    /// they run.
     ///
     /// # Errors
     /// A session is refused, or the nodes do not come into the pool.

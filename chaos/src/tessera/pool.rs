@@ -25,8 +25,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts three members, on hosts of their own if there are some, agents with `cards`, and `residents` workers that stay,
-    /// on `blocks` blocks each.
+    /// Starts three members, on hosts of their own if there are some, agents with `cards`, and `residents` workers that
+    /// stay, on `blocks` blocks each.
     ///
     /// # Errors
     /// Something does not start.

@@ -65,8 +65,8 @@ impl Residents {
         self.all.is_empty()
     }
 
-    /// How many were disturbed: their process is another one or gone, they were started again, or the pool believes that
-    /// they do not run in their first attempt.
+    /// How many were disturbed: their process is another one or gone, they were started again, or the pool believes
+    /// that they do not run in their first attempt.
     ///
     /// # Errors
     /// The pool does not answer.

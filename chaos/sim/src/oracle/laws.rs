@@ -1,5 +1,5 @@
-//! The laws of the ledger on each member's state, and L8: whoever has applied the same entries has the same state. The release
-//! level never goes back (L7).
+//! The laws of the ledger on each member's state, and L8: whoever has applied the same entries has the same state. The
+//! release level never goes back (L7).
 
 use std::collections::BTreeMap;
 

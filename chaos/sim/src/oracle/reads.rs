@@ -1,9 +1,10 @@
 //! Linearizable reads: who asks after somebody was answered sees at least what that answer showed, and a job that was
 //! acknowledged before the question is found.
 //!
-//! The ledger is one register with a revision, and every answer names the revision that it was read at. Then a history is
-//! linearizable exactly when no answer goes back behind one that was given before it was asked for; that is checked in one
-//! pass over the answers. That the content at a revision is the same everywhere is another oracle's matter (`laws`).
+//! The ledger is one register with a revision, and every answer names the revision that it was read at. Then a
+//! history is linearizable exactly when no answer goes back behind one that was given before it was asked for; that
+//! is checked in one pass over the answers. That the content at a revision is the same everywhere is another oracle's
+//! matter (`laws`).
 
 use std::time::Duration;
 

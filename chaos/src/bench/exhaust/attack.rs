@@ -1,4 +1,5 @@
-//! The attacks. All of them speak to one member on loopback, through connections of their own, and stop when they are told to.
+//! The attacks. All of them speak to one member on loopback, through connections of their own, and stop when they are
+//! told to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

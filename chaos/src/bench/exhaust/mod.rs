@@ -1,9 +1,10 @@
-//! What a hundred clients that mean harm, or know no better, can do to a member: all at once they submit jobs as large as the
-//! API takes, watch from the oldest revision by the thousand, never read what they asked for, have every law checked, list the
-//! largest pages, and open connections that say nothing. Beside them one client submits small jobs as people do.
+//! What a hundred clients that mean harm, or know no better, can do to a member: all at once they submit jobs as large
+//! as the API takes, watch from the oldest revision by the thousand, never read what they asked for, have every law
+//! checked, list the largest pages, and open connections that say nothing. Beside them one client submits small jobs as
+//! people do.
 //!
-//! What counts: the most memory that the leader ever had, whether it still leads in the same term, and how long the good
-//! client waited. The run is bounded in time, in number, and by a ceiling of memory at which it is called off.
+//! What counts: the most memory that the leader ever had, whether it still leads in the same term, and how long the
+//! good client waited. The run is bounded in time, in number, and by a ceiling of memory at which it is called off.
 
 mod attack;
 
