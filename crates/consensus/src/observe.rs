@@ -15,18 +15,21 @@ use crate::ids::{Member, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::shared::{AppliedAt, Shared};
 use crate::status::{FollowerStatus, Leadership, Role, Status};
-use crate::types::{RaftMetrics, TypeConfig, index_of};
+use crate::types::{RaftMetrics, RoleMetrics, TypeConfig, index_of};
 
 /// How often the status is refreshed when nothing happens, so that the freshness of a quorum in it is never older.
 const REFRESH: Duration = Duration::from_millis(250);
 
-/// Pause after each look, so that under load many changes are published together.
-const SETTLE: Duration = Duration::from_millis(1);
+/// Pause after each look, so that under load many changes are published together. Whoever leads, and whether it may act,
+/// is told at once all the same: nothing else in the status has anybody waiting for it.
+const SETTLE: Duration = Duration::from_millis(10);
 
 /// Publishes what raft says about itself.
 pub(crate) struct Observer {
     pub shared: Arc<Shared>,
     pub metrics: openraft::type_config::alias::WatchReceiverOf<TypeConfig, RaftMetrics>,
+    /// Changes with roles, terms, leaders and the membership only.
+    pub roles: openraft::type_config::alias::WatchReceiverOf<TypeConfig, RoleMetrics>,
     pub status: watch::Sender<Status>,
     pub leadership: watch::Sender<Leadership>,
     pub end: CancellationToken,
@@ -35,19 +38,50 @@ pub(crate) struct Observer {
 impl Observer {
     pub(crate) async fn run(mut self) {
         let mut applied = self.shared.applied.subscribe();
+        let end = self.end.clone();
         loop {
             applied.mark_unchanged();
             self.look();
-            tokio::time::sleep(SETTLE).await;
-            tokio::select! {
-                () = self.end.cancelled() => return,
-                changed = self.metrics.changed() => if changed.is_err() {
-                    self.shared.stopper.stop(StopReason::Core { what: "it is gone".to_owned() });
-                    return;
-                },
-                _ = applied.changed() => {}
-                () = tokio::time::sleep(REFRESH) => {}
+            let changed = tokio::select! {
+                () = end.cancelled() => return,
+                changed = self.change(&mut applied) => changed,
+            };
+            if changed.is_none() {
+                self.shared.stopper.stop(StopReason::Core { what: "it is gone".to_owned() });
+                return;
             }
+        }
+    }
+
+    /// Waits until there is reason to look again; `None` when the core is gone.
+    async fn change(&mut self, applied: &mut watch::Receiver<AppliedAt>) -> Option<()> {
+        let elected = matches!(*self.leadership.borrow(), Leadership::Leading { ready: false, .. });
+        tokio::select! {
+            () = tokio::time::sleep(SETTLE) => {}
+            changed = self.roles.changed() => {
+                changed.ok()?;
+                return self.until_metrics_know_roles().await;
+            }
+            // Its first entry is what an elected leader waits for before it may act.
+            _ = applied.changed(), if elected => return Some(()),
+        }
+        tokio::select! {
+            changed = self.metrics.changed() => changed.ok(),
+            _ = applied.changed() => Some(()),
+            () = tokio::time::sleep(REFRESH) => Some(()),
+        }
+    }
+
+    /// The core tells of roles first, and of everything together right after.
+    async fn until_metrics_know_roles(&mut self) -> Option<()> {
+        loop {
+            {
+                let (roles, all) = (self.roles.borrow_watched(), self.metrics.borrow_watched());
+                if (roles.state, roles.vote, roles.current_leader) == (all.state, all.vote, all.current_leader) {
+                    return Some(());
+                }
+            }
+            self.metrics.changed().await.ok()?;
         }
     }
 

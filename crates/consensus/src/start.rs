@@ -167,8 +167,14 @@ fn spawn_all<M: Machine>(
     let room = Arc::new(Semaphore::new(shared.config.mailbox_bytes));
     let (questions, asked) = mpsc::channel(shared.config.mailbox);
 
-    let observer =
-        Observer { shared: Arc::clone(&shared), metrics: raft.metrics(), status, leadership, end: end.clone() };
+    let observer = Observer {
+        shared: Arc::clone(&shared),
+        metrics: raft.metrics(),
+        roles: raft.server_metrics(),
+        status,
+        leadership,
+        end: end.clone(),
+    };
     tasks.spawn(observer.run());
     let proposer = Proposer {
         slots: Arc::new(Semaphore::new(shared.config.max_in_flight)),

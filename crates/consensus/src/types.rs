@@ -246,6 +246,7 @@ pub(crate) type StoredMembership = openraft::type_config::alias::StoredMembershi
 pub(crate) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
 pub(crate) type Snapshot<S> = openraft::type_config::alias::SnapshotOf<TypeConfig, S>;
 pub(crate) type RaftMetrics = openraft::RaftMetrics<TypeConfig>;
+pub(crate) type RoleMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
 
 pub(crate) fn log_id(term: Term, index: LogIndex) -> LogId {
     LogId { leader_id: CommittedLeaderId::new(term.0), index: index.0 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
+use super::gathered::Gathered;
 use super::links::{CallError, InUse, Lane, Links, failed};
 use super::{send, wire};
 use crate::codec::{log_id_from_pb, log_id_to_pb, vote_from_pb, vote_to_pb};
@@ -167,7 +168,7 @@ where
     T: Send + 'static,
 {
     let moved = async move {
-        let (mut input, mut header) = (input, Some(header));
+        let (mut input, mut header) = (Gathered::new(input), Some(header));
         while let Some(request) = input.next().await {
             unanswered.lock().unwrap_or_else(PoisonError::into_inner).push_back(Instant::now());
             if requests.send(wire::append_to_pb(header.take(), request)).await.is_err() {

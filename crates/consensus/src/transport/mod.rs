@@ -6,6 +6,7 @@
 
 mod client;
 mod dial;
+mod gathered;
 mod links;
 mod receive;
 mod send;
