@@ -39,6 +39,7 @@ use crate::supervisor::status::Status;
 use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::link::ask_status;
+use crate::worker::spare::Spare;
 use crate::worker::{AccountError, Accounts, Fence, RunAs};
 
 /// An agent cannot start or go on.
@@ -199,11 +200,16 @@ impl Agent {
             cgroup_root: self.config.effective_cgroup_root(),
             bounds: self.config.limits.clone(),
             supervisor: self.config.supervisor.clone(),
+            spare: Spare::default(),
             accounts: self.accounts,
             contained: self.containment.whole,
             addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
         };
+        tokio::spawn({
+            let launcher = launcher.clone();
+            async move { launcher.make_spare().await }
+        });
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id };
         tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));

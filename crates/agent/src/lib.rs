@@ -39,6 +39,7 @@ pub mod supervisor;
 mod trace;
 pub mod worker;
 
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
@@ -51,6 +52,7 @@ pub use offer::HostOffer;
 ///
 /// # Errors
 /// What cannot be had, and what to do about it.
-pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
-    Agent::start(config).await?.run(shutdown).await
+pub fn run(config: AgentConfig, shutdown: CancellationToken) -> BoxFuture<'static, Result<(), AgentError>> {
+    // In a box, so that all of an agent is compiled here, and not in the crate that runs it.
+    Box::pin(async move { Agent::start(config).await?.run(shutdown).await })
 }

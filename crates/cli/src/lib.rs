@@ -32,9 +32,9 @@ pub fn main() -> ExitCode {
     // A supervisor must be small and start at once: neither the tree of commands nor a runtime is made for it.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == "supervise")
-        && let (Some(folder), None) = (words.next(), words.next())
+        && let (folder, None) = (words.next(), words.next())
     {
-        return tessera_agent::supervisor::main(Path::new(&folder));
+        return tessera_agent::supervisor::main(folder.as_deref().map(Path::new));
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -16,6 +16,7 @@
 //! which is made their subreaper: complete while the supervisor lives. After a SIGKILL of the supervisor others than
 //! the first process may go on until an agent sweeps; the node says so, and its silence is not taken for a stop.
 
+mod called;
 mod child;
 mod connections;
 mod containment;
@@ -36,16 +37,31 @@ use std::process::ExitCode;
 pub const LAUNCH_FILE: &str = "launch.json";
 /// Locked as long as a supervisor is at work.
 pub const LOCK_FILE: &str = "lock";
+/// Where the supervisor complains.
+pub const LOG_FILE: &str = "supervisor.log";
 /// Where agents connect to the supervisor.
 pub const SOCKET_FILE: &str = "supervisor.sock";
 
-/// Runs the supervisor of the worker in `folder` until the worker is over. The process must not have started any
-/// thread: call it before any runtime is made.
+/// Runs the supervisor of the worker in `folder` until the worker is over. Without a folder it waits on its standard
+/// input to be told one, in a frame ([`message::encode`]), and ends when that is closed first. The process must not have
+/// started any thread: call it before any runtime is made.
 ///
-/// What goes wrong is said on standard error, which the agent leads into `supervisor.log`.
+/// What goes wrong is said on standard error, which leads into [`LOG_FILE`].
 #[must_use]
-pub fn main(folder: &Path) -> ExitCode {
-    match shell::supervise(folder) {
+pub fn main(folder: Option<&Path>) -> ExitCode {
+    let called = match folder {
+        Some(folder) => Ok(Some(folder.to_owned())),
+        None => called::folder(),
+    };
+    let folder = match called {
+        Ok(Some(folder)) => folder,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("a supervisor that waited for its worker ended: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match shell::supervise(&folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("the supervisor in {} ended: {error}", folder.display());

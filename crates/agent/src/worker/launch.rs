@@ -6,11 +6,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,13 +17,14 @@ use tessera_api::v1 as wire;
 use tessera_devices::{Attach, DeviceError, Grant, GrantedSlice, HostLimits, NodeDevices, Share};
 use tessera_ledger::wire::{enum_from_wire, host_from_wire};
 use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Precision};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::account::{Account, AccountError, Accounts};
 use super::environment;
 use super::folder::{WorkerFolder, WorkerFolders};
 use super::grant_file;
 use super::id::WorkerId;
+use super::spare::Spare;
 use super::vcard;
 use crate::cgroup::Limits;
 use crate::config::{Limits as Bounds, SupervisorCommand};
@@ -52,6 +51,8 @@ pub struct Launcher {
     pub bounds: Bounds,
     /// How supervisors are started.
     pub supervisor: SupervisorCommand,
+    /// The one that was started ahead.
+    pub spare: Spare,
     /// Whom workers run as.
     pub accounts: Accounts,
     /// Whether workers run in PID namespaces.
@@ -303,20 +304,15 @@ impl Launcher {
     }
 
     fn start_supervisor(&self, folder: &WorkerFolder) -> Result<Prepared, LaunchError> {
-        let start = || -> io::Result<Prepared> {
-            let (stream, theirs) = UnixStream::pair()?;
-            let log = fs::OpenOptions::new().create(true).append(true).open(folder.file("supervisor.log"))?;
-            let child = Command::new(&self.supervisor.program)
-                .args(&self.supervisor.arguments)
-                .arg(folder.path())
-                .stdin(Stdio::from(OwnedFd::from(theirs)))
-                .stdout(Stdio::null())
-                .stderr(log)
-                .kill_on_drop(false)
-                .spawn()?;
-            Ok(Prepared { child, stream })
-        };
-        start().map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
+        let started = self.spare.take(&self.supervisor, folder);
+        started.map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
+    }
+
+    /// Has a supervisor wait for the next worker.
+    pub async fn make_spare(&self) {
+        let own = self.clone();
+        // A panic there has been printed; the next launch takes longer.
+        let _ = tokio::task::spawn_blocking(move || own.spare.make(&own.supervisor)).await;
     }
 }
 

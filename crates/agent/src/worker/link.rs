@@ -22,6 +22,8 @@ use crate::supervisor::status::{Cause, Phase, Status};
 
 /// Wait before an unconfirmed kill is tried again, or a supervisor that cannot be reached is called again.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Wait before a supervisor is started ahead of the next worker, so that it takes nothing from the one that starts now.
+const SPARE_AFTER: Duration = Duration::from_millis(50);
 /// How long a supervisor may take to say its first word.
 const FIRST_WORD: Duration = Duration::from_secs(60);
 /// How often it is looked whether the supervisor acts on its deadline.
@@ -46,6 +48,11 @@ impl Link {
         self.line.status.ordered_unix_ms = Some(began);
         match launcher.prepare(&order, began).await {
             Ok(Prepared { child, stream }) => {
+                let spare = launcher.clone();
+                tokio::spawn(async move {
+                    sleep(SPARE_AFTER).await;
+                    spare.make_spare().await;
+                });
                 let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
                 self.follow_own(child, stream).await;
             }

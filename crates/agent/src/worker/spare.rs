@@ -1,0 +1,125 @@
+//! A supervisor that is there before a worker is: it has been started and waits to be told for whom.
+//!
+//! Loading this program takes longer than all the rest of a launch. So one process of it waits ahead; when it is used,
+//! the next is started, while the worker that took it runs. It ends when the agent does.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::process::Command;
+
+use super::folder::WorkerFolder;
+use super::launch::Prepared;
+use crate::config::SupervisorCommand;
+use crate::supervisor::LOG_FILE;
+use crate::supervisor::message::encode;
+
+/// The supervisor that waits, if one does. Clones speak of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Spare(Arc<Mutex<Option<Prepared>>>);
+
+impl Spare {
+    /// A supervisor for the worker in `folder`: the one that waits, or else a new one.
+    ///
+    /// # Errors
+    /// None waits, and none can be started.
+    pub fn take(&self, command: &SupervisorCommand, folder: &WorkerFolder) -> io::Result<Prepared> {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut waiting) = waiting {
+            let word = encode(&folder.path()).map_err(io::Error::other)?;
+            match waiting.stream.write_all(&word) {
+                Ok(()) => return Ok(waiting),
+                // Somebody killed it: so a new one is started, as if none had waited.
+                Err(error) => tracing::debug!(%error, "the supervisor that waited is gone"),
+            }
+        }
+        let log = fs::OpenOptions::new().create(true).append(true).open(folder.file(LOG_FILE))?;
+        start(command, Some(folder), Stdio::from(log))
+    }
+
+    /// Has a supervisor wait for the next worker, unless one does. Without one a launch takes longer, and nothing else.
+    pub fn make(&self, command: &SupervisorCommand) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_none() {
+            let started = start(command, None, Stdio::inherit());
+            *waiting = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
+        }
+    }
+}
+
+/// Starts a supervisor, for a folder or to be told which.
+fn start(command: &SupervisorCommand, folder: Option<&WorkerFolder>, stderr: Stdio) -> io::Result<Prepared> {
+    let (stream, theirs) = UnixStream::pair()?;
+    let child = Command::new(&command.program)
+        .args(&command.arguments)
+        .args(folder.map(WorkerFolder::path))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .kill_on_drop(false)
+        .spawn()?;
+    Ok(Prepared { child, stream })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::io::Read;
+
+    use super::super::folder::WorkerFolders;
+    use super::super::id::WorkerId;
+    use super::*;
+    use tessera_ledger::{AllocationId, Epoch, Rank};
+
+    /// A program that says whom it was started for, and else repeats what it is told.
+    fn parrot() -> SupervisorCommand {
+        let script = "if [ $# -gt 0 ]; then echo \"started for $1\" >&0; else cat >&0; fi";
+        let arguments = ["-c", script, "parrot"].map(OsString::from).to_vec();
+        SupervisorCommand { program: "/bin/sh".into(), arguments }
+    }
+
+    fn said(prepared: Prepared) -> String {
+        let Prepared { child, mut stream } = prepared;
+        stream.shutdown(std::net::Shutdown::Write).expect("connected");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).expect("text");
+        drop(child);
+        said
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_is_told_its_folder_and_a_new_one_is_started_for_it() {
+        let data = tempfile::tempdir().expect("a folder");
+        let folders = WorkerFolders::open(data.path()).expect("writable");
+        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+        let folder = folders.of(worker);
+        folder.create().expect("writable");
+        let path = folder.path().display().to_string();
+        let (spare, command) = (Spare::default(), parrot());
+        spare.make(&command);
+        let waiting = spare.take(&command, &folder).expect("it waits");
+        assert!(said(waiting).ends_with(&format!("\"{path}\"")), "it was told");
+        let started = spare.take(&command, &folder).expect("it starts");
+        assert_eq!(said(started).trim(), format!("started for {path}"), "only one waited");
+    }
+
+    #[tokio::test]
+    async fn one_that_was_killed_while_it_waited_costs_nothing() {
+        let data = tempfile::tempdir().expect("a folder");
+        let folders = WorkerFolders::open(data.path()).expect("writable");
+        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+        let folder = folders.of(worker);
+        folder.create().expect("writable");
+        let (spare, command) = (Spare::default(), parrot());
+        spare.make(&command);
+        if let Some(waiting) = spare.0.lock().expect("nobody panicked").as_mut() {
+            waiting.child.kill().await.expect("it can be killed");
+        }
+        let started = spare.take(&command, &folder).expect("it starts");
+        assert!(said(started).starts_with("started for "));
+    }
+}
