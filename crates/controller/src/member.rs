@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tessera_consensus::{
     Clock, ClusterId, Consensus, Dialer, Environment, Identity, Leadership, MemberId, StartError, StopReason,
 };
@@ -120,7 +121,13 @@ impl std::fmt::Debug for Ground {
 /// # Errors
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
 #[cfg(feature = "rocksdb")]
-pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+pub fn run(config: ServerConfig, shutdown: CancellationToken) -> BoxFuture<'static, Result<(), RunError>> {
+    // In a box, so that all of a member is compiled here, once, and not in every crate that runs one.
+    Box::pin(run_on_disk(config, shutdown))
+}
+
+#[cfg(feature = "rocksdb")]
+async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
     let options = RocksOptions::new(&config.data_dir);
     let opened = tokio::task::spawn_blocking(move || rocks::open(&options)).await;
@@ -147,7 +154,7 @@ pub async fn run(config: ServerConfig, shutdown: CancellationToken) -> Result<()
         seed: rand::random(),
         onlooker: None,
     };
-    run_on(ground, config, shutdown).await
+    run_here(ground, config, shutdown).await
 }
 
 #[cfg(feature = "rocksdb")]
@@ -159,7 +166,15 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
 ///
 /// # Errors
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
-pub async fn run_on(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+pub fn run_on(
+    ground: Ground,
+    config: ServerConfig,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), RunError>> {
+    Box::pin(run_here(ground, config, shutdown))
+}
+
+async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
     let Ground { store, dialer, clock, listener, http, shown, seed, onlooker } = ground;
     let metrics = Metrics::new();
