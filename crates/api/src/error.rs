@@ -212,6 +212,19 @@ pub fn reason_name(reason: ErrorReason) -> &'static str {
     name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
+/// A gRPC code as the semantic conventions write it, such as `NOT_FOUND`.
+#[must_use]
+pub fn code_name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
 /// Cuts a text that is too long for a header.
 fn shortened(text: &str) -> String {
     if text.len() <= TEXT_LIMIT {
@@ -366,16 +379,9 @@ mod tests {
 
     const PROTO: &str = include_str!("../../../proto/tessera/v1/error_reason.proto");
 
-    /// `InvalidArgument` as `INVALID_ARGUMENT`.
-    fn screaming(code: Code) -> String {
-        let mut name = String::new();
-        for letter in format!("{code:?}").chars() {
-            if letter.is_uppercase() && !name.is_empty() {
-                name.push('_');
-            }
-            name.extend(letter.to_uppercase());
-        }
-        name
+    #[test]
+    fn codes_are_named_as_the_conventions_want() {
+        assert_eq!([Code::Ok, Code::NotFound, Code::DataLoss].map(code_name), ["OK", "NOT_FOUND", "DATA_LOSS"]);
     }
 
     #[test]
@@ -391,7 +397,7 @@ mod tests {
                 continue;
             }
             documented += 1;
-            let expected = format!("// {}.", screaming(code(reason)));
+            let expected = format!("// {}.", code_name(code(reason)));
             assert!(pair[0].starts_with(&expected), "{name}: {:?} should begin with {expected:?}", pair[0]);
         }
         assert!(documented > 40, "only {documented} reasons found");

@@ -9,7 +9,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
-use tessera_api::error::{LEADER_ADDRESS, LEADER_TERM, reason_name, reason_of};
+use tessera_api::error::{LEADER_ADDRESS, LEADER_TERM, code_name, reason_name, reason_of};
 use tessera_api::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -62,7 +62,7 @@ impl ApiError {
         match self.reason {
             Some(reason) => reason_name(reason).to_owned(),
             None if self.connection != Connection::Answered => "CONNECTION_FAILED".to_owned(),
-            None => screaming(self.code),
+            None => code_name(self.code),
         }
     }
 
@@ -229,19 +229,6 @@ fn root_cause(status: &Status) -> String {
         cause = error.source();
     }
     text
-}
-
-/// `NotFound` as `NOT_FOUND`.
-fn screaming(code: Code) -> String {
-    let name = format!("{code:?}");
-    let mut out = String::with_capacity(name.len() + 4);
-    for (index, letter) in name.chars().enumerate() {
-        if index > 0 && letter.is_ascii_uppercase() {
-            out.push('_');
-        }
-        out.push(letter.to_ascii_uppercase());
-    }
-    out
 }
 
 #[cfg(test)]
