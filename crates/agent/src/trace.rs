@@ -5,7 +5,7 @@
 use std::time::SystemTime;
 
 use tessera_api::v1 as wire;
-use tessera_otlp::span::{at_millis, is_collected};
+use tessera_otlp::span::{at_millis, is_collected, number};
 use tessera_otlp::{Draft, SpanIdentity};
 
 use crate::node::{Stage, WorkerRecord, cause_of};
@@ -108,9 +108,4 @@ fn name_of(cause: Cause) -> &'static str {
 /// A time that was kept, or else now.
 fn time(unix_ms: Option<u64>) -> SystemTime {
     unix_ms.map_or_else(SystemTime::now, at_millis)
-}
-
-/// Attributes have whole numbers with a sign.
-fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use tessera_api::v1::SubmitJobResponse;
 use tessera_consensus::Applied;
 use tessera_ledger::{AllocationId, EntryEvents, Event, Job, JobState, LogTime, Outcome, Reason, State};
-use tessera_otlp::span::{ago, at_millis, is_collected};
+use tessera_otlp::span::{ago, at_millis, is_collected, number};
 use tessera_otlp::{Draft, Span, SpanIdentity};
 use tonic::Status;
 
@@ -82,9 +82,4 @@ fn describe_grant(place: Draft, state: &State, job: &Job, id: AllocationId) -> D
 
 fn at(time: LogTime) -> std::time::SystemTime {
     at_millis(time.0)
-}
-
-/// Attributes have whole numbers with a sign.
-fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -244,6 +244,12 @@ pub fn at_millis(unix_ms: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH)
 }
 
+/// A number as attributes have it: whole, with a sign.
+#[must_use]
+pub fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 fn remote(span: Option<SpanContext>) -> Context {
     // Not the current context: a trace that is named elsewhere has nothing to do with what goes on here.
     span.map_or_else(Context::new, |span| Context::new().with_remote_span_context(span))
