@@ -23,7 +23,7 @@ use super::pid_namespace::PidNamespace;
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
 use crate::supervisor::status::Cause;
-use crate::worker::Account;
+use crate::worker::{Account, WORKER_DIR};
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -75,6 +75,8 @@ pub struct Program {
     pub(super) shell: CString,
     /// Under which identity it runs; `None`: that of the supervisor.
     pub(super) account: Option<Account>,
+    /// It lies in the worker's own folder, where this host has put it.
+    given: bool,
 }
 
 impl Program {
@@ -85,6 +87,7 @@ impl Program {
     pub fn new(launch: &Launch) -> Result<Self, NoStart> {
         let name = launch.command.first().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| NoStart::by_job("the command is empty"))?;
+        let own = launch.environment.get(WORKER_DIR).filter(|folder| !folder.is_empty());
         let prepare = || -> Result<Self, NulError> {
             let arguments = launch.command.iter().map(|word| CString::new(word.as_str())).collect::<Result<_, _>>()?;
             let variables = launch.environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
@@ -95,6 +98,7 @@ impl Program {
                 folder: path_text(&launch.working_directory)?,
                 shell: CString::new("/bin/sh")?,
                 account: launch.account.clone(),
+                given: own.is_some_and(|own| name.starts_with(own)),
             })
         };
         prepare().map_err(|_| NoStart::by_job("the command, environment or working directory holds a NUL byte"))
@@ -198,11 +202,7 @@ impl Waiting {
                 NoStart::of_program(message, error, false)
             }
             Some(Step::Exec) => {
-                let own = self.program.environment.iter().find_map(|variable| {
-                    variable.to_bytes().strip_prefix(b"TESSERA_WORKER_DIR=").filter(|folder| !folder.is_empty())
-                });
-                let given = own.is_some_and(|own| self.program.arguments[0].to_bytes().starts_with(own));
-                NoStart::of_program(format!("`{name}` cannot be run: {error}"), error, given)
+                NoStart::of_program(format!("`{name}` cannot be run: {error}"), error, self.program.given)
             }
             Some(Step::Setup) | None => node(&format!("`{name}` cannot be prepared")),
         })

@@ -12,6 +12,8 @@ use crate::trace::context_of_program;
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the
 /// worker's business.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+/// The variable that names the worker's own folder; its processes are known by it.
+pub const WORKER_DIR: &str = "TESSERA_WORKER_DIR";
 /// Name of the virtual-card file.
 pub const VCARD_FILE: &str = "vcard.json";
 
@@ -61,7 +63,7 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
         ("TESSERA_RANK", rank.clone()),
         ("TESSERA_MEMBER", order.member.to_string()),
         ("TESSERA_NODE_NAME", node.to_owned()),
-        ("TESSERA_WORKER_DIR", folder.work().display().to_string()),
+        (WORKER_DIR, folder.work().display().to_string()),
         ("TESSERA_VCARD_FILE", folder.file(VCARD_FILE).display().to_string()),
         ("RANK", rank),
         ("WORLD_SIZE", order.world_size.max(1).to_string()),

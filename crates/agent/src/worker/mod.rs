@@ -14,6 +14,6 @@ mod terms;
 mod vcard;
 
 pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
-pub(crate) use environment::inherited as inherited_environment;
+pub(crate) use environment::{WORKER_DIR, inherited as inherited_environment};
 pub use id::WorkerId;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};
