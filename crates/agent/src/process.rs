@@ -1,9 +1,9 @@
 //! Processes by pid *and* start time, so that a reused pid is never mistaken for the process that had it before.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -93,10 +93,12 @@ pub fn has_live_thread(pid: i32) -> bool {
 }
 
 /// The live descendants of a process, found by walking `/proc`. For a subreaper these are all that it ever caused.
-#[must_use]
-pub fn live_descendants(ancestor: i32) -> Vec<i32> {
+///
+/// # Errors
+/// When `/proc` cannot be listed.
+pub fn live_descendants(ancestor: i32) -> io::Result<Vec<i32>> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for pid in all_pids() {
+    for pid in all_pids()? {
         if let Some(stat) = ProcessStat::read(pid) {
             children.entry(stat.parent).or_default().push(pid);
         }
@@ -110,12 +112,16 @@ pub fn live_descendants(ancestor: i32) -> Vec<i32> {
         }
     }
     found.retain(|pid| has_live_thread(*pid));
-    found
+    Ok(found)
 }
 
-fn all_pids() -> Vec<i32> {
-    let Ok(entries) = fs::read_dir(Path::new("/proc")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+/// The pids of all processes.
+///
+/// # Errors
+/// When `/proc` cannot be listed to its end.
+pub fn all_pids() -> io::Result<Vec<i32>> {
+    let pid = |name: &OsStr| name.to_str()?.parse().ok();
+    fs::read_dir("/proc")?.filter_map(|entry| entry.map(|entry| pid(&entry.file_name())).transpose()).collect()
 }
 
 /// Sends SIGKILL to one pid; a process that is already gone is a success.

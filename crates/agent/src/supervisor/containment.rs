@@ -4,6 +4,7 @@
 //! Nothing of the worker is left only when each of them is empty.
 
 use std::fs;
+use std::io;
 
 use crate::cgroup::WorkerGroup;
 use crate::process::{ProcessId, kill_pid, live_descendants};
@@ -38,7 +39,10 @@ impl Containment {
         // long as it is there.
         let rest = match self.init {
             Some(init) => Some(init.pid).filter(|_| init.is_alive()).into_iter().collect(),
-            None => self.descendants(),
+            None => self.descendants().unwrap_or_else(|error| {
+                eprintln!("the processes of this host cannot be listed: {error}");
+                Vec::new()
+            }),
         };
         for pid in rest {
             if let Err(error) = kill_pid(pid) {
@@ -51,11 +55,16 @@ impl Containment {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         // The end of an init is complete when nothing of its namespace is left.
-        self.group.is_empty() && self.init.map_or_else(|| self.descendants().is_empty(), |init| !init.is_alive())
+        self.group.is_empty()
+            && match self.init {
+                Some(init) => !init.is_alive(),
+                // What cannot be looked at is never gone (law L2).
+                None => self.descendants().is_ok_and(|left| left.is_empty()),
+            }
     }
 
     /// Live descendants of the supervisor; it has no others than those of the worker.
-    fn descendants(&self) -> Vec<i32> {
+    fn descendants(&self) -> io::Result<Vec<i32>> {
         live_descendants(self.supervisor)
     }
 
@@ -68,6 +77,6 @@ impl Containment {
             && own.is_some()
             && namespace(&pid.to_string()) == own
             && !self.group.holds(pid)
-            && (self.init.is_some() || !self.descendants().contains(&pid))
+            && (self.init.is_some() || self.descendants().is_ok_and(|own| !own.contains(&pid)))
     }
 }

@@ -14,15 +14,14 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, geteuid};
 
+use super::environment::WORKER_DIR;
 use super::folder::WorkerFolder;
 use crate::boot::{boot_id, unix_millis};
 use crate::cgroup::{Hierarchies, Limits, WorkerGroup};
-use crate::process::{has_live_thread, kill_pid};
+use crate::process::{all_pids, has_live_thread, kill_pid};
 use crate::supervisor::LOCK_FILE;
 use crate::supervisor::status::{Cause, Phase, Status};
 
-/// The variable of its environment by which a worker's processes are known.
-const MARK: &str = "TESSERA_WORKER_DIR";
 /// Wait between two rounds of killing.
 const ROUND: Duration = Duration::from_millis(20);
 
@@ -149,12 +148,13 @@ struct Search {
 /// control groups, and those who left theirs; and, where an `owner` is given who is not this agent, those of that
 /// user id.
 fn search(folder: &WorkerFolder, owner: Option<u32>) -> io::Result<Search> {
-    let mark = format!("{MARK}={}", folder.work().display());
+    let mark = format!("{WORKER_DIR}={}", folder.work().display());
     let owner = owner.filter(|owner| *owner != geteuid().as_raw());
     let mut found = Search { marked: Vec::new(), suspects: Vec::new() };
-    for pid in fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+    for pid in all_pids()? {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let marks = || environment.split(|byte| *byte == 0).filter(|variable| variable.starts_with(MARK.as_bytes()));
+        let marks =
+            || environment.split(|byte| *byte == 0).filter(|variable| variable.starts_with(WORKER_DIR.as_bytes()));
         if marks().any(|variable| variable == mark.as_bytes()) {
             found.marked.push(pid);
         } else if owner.is_some() && marks().next().is_none() && user_of(pid) == owner {
