@@ -283,12 +283,10 @@ impl Node {
             return self.obey(now, orders);
         }
         // What is to be started waits for the disk. What is to be stopped does not: it may be what fills the disk.
-        let mut effects = if raised { vec![self.keep_term()] } else { Vec::new() };
         let stops = orders.workers.iter().filter(|order| order.desire() == wire::WorkerDesire::Stop);
         let stops: Vec<wire::WorkerOrder> = stops.cloned().collect();
-        if let Session::Open(open) = &mut self.session {
-            open.held.push(orders);
-        }
+        open.held.push(orders);
+        let mut effects = if raised { vec![self.keep_term()] } else { Vec::new() };
         effects.extend(stops.into_iter().flat_map(|order| self.stop_early(order)));
         effects
     }
