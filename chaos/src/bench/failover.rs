@@ -139,9 +139,10 @@ pub async fn run(options: &Options) -> Result<()> {
         if let Some(binary) = &options.common.binary {
             summaries.push(run.tessera(binary, &mut report).await?);
         }
-        for times in options.beside.etcd.iter().flat_map(|_| &options.etcd_times) {
-            let binary = options.beside.etcd.as_deref().context("there is an etcd")?;
-            summaries.push(run.etcd(binary, *times, &mut report).await?);
+        if let Some(binary) = &options.beside.etcd {
+            for times in &options.etcd_times {
+                summaries.push(run.etcd(binary, *times, &mut report).await?);
+            }
         }
     }
     ensure!(!summaries.is_empty(), "neither --binary nor --etcd was given: there is nothing to measure");
