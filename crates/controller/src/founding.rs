@@ -5,16 +5,15 @@
 //! the cluster with them; or by the leader, when it is added to a cluster that exists. It then starts consensus under
 //! that identity, and is admitted by the others. Its data folder belongs to that member from then on.
 
-use std::collections::BTreeSet;
+mod founders;
+mod introduction;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::Refusal;
-use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tessera_api::v1::{self, ErrorReason};
-use tessera_client::Address;
-use tessera_client::reach::Scope;
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
 use tessera_ledger::Level;
 use tessera_ledger::wire::FieldError;
@@ -22,9 +21,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
+pub(crate) use founders::founders;
+pub use introduction::{IntroduceError, introduce};
+pub(crate) use introduction::{highest_level_of, introduced_as};
+
+use self::founders::Founders;
 use crate::connections::{Listener, Outbound, incoming};
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::machine::LedgerMachine;
@@ -32,8 +36,6 @@ use crate::new_pool::NewPool;
 use crate::pool::PoolHandle;
 use crate::seats::Seats;
 
-/// Metadata that tells a process which member it is from now on; the cluster is in the request.
-const MEMBER: &str = "tessera-member-id";
 /// How long founding a cluster may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a connection may be open without closing it.
@@ -60,117 +62,13 @@ pub(crate) struct Founding {
     pub answer: oneshot::Sender<Result<(), MembershipError>>,
 }
 
-/// Why a process could not be told who it is.
-#[derive(Debug, thiserror::Error)]
-pub enum IntroduceError {
-    /// The address is none.
-    #[error("{address:?} is no host:port")]
-    Address {
-        /// What was given.
-        address: String,
-    },
-    /// The process was not reached.
-    #[error("{address} was not reached; start a server with an empty data folder there")]
-    Unreachable {
-        /// Where it should be.
-        address: String,
-        /// What the connection said.
-        #[source]
-        source: tonic::transport::Error,
-    },
-    /// It refused.
-    #[error("{address} refused: {}", status.message())]
-    Refused {
-        /// Where it is.
-        address: String,
-        /// What it answered.
-        status: Box<Status>,
-    },
-    /// It did not answer in time.
-    #[error("{address} did not answer in time; look at its log")]
-    TooLate {
-        /// Where it is.
-        address: String,
-    },
-}
-
-/// Tells the process at `address`, which must be nobody yet, that it is this member, and what the pool is to be if that
-/// is new too.
-///
-/// # Errors
-/// [`IntroduceError`].
-pub async fn introduce(
-    outbound: &Outbound,
-    address: &str,
-    identity: &Identity,
-    pool: Option<v1::NewPool>,
-    deadline: Instant,
-) -> Result<(), IntroduceError> {
-    let named = || address.to_owned();
-    let endpoint =
-        Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
-    let asked = async {
-        let channel = outbound
-            .connect(&endpoint)
-            .await
-            .map_err(|source| IntroduceError::Unreachable { address: named(), source })?;
-        let mut request = Request::new(v1::InitializeClusterRequest {
-            request_id: String::new(),
-            cluster_id: identity.cluster.as_str().to_owned(),
-            members: Vec::new(),
-            pool,
-        });
-        request.metadata_mut().insert(MEMBER, identity.member.0.into());
-        ClusterServiceClient::new(channel)
-            .initialize_cluster(request)
-            .await
-            .map_err(|status| IntroduceError::Refused { address: named(), status: Box::new(status) })
-    };
-    match timeout_at(deadline, asked).await {
-        Ok(answer) => answer.map(drop),
-        Err(_) => Err(IntroduceError::TooLate { address: named() }),
-    }
-}
-
-/// The highest release level that the process at `address` can apply; `None` when it does not say.
-pub(crate) async fn highest_level_of(outbound: &Outbound, address: &str, deadline: Instant) -> Option<u32> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
-    let asked = async {
-        let channel = outbound.connect(&endpoint).await.ok()?;
-        let status = ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await;
-        Some(status.ok()?.into_inner().highest_level)
-    };
-    timeout_at(deadline, asked).await.ok().flatten()
-}
-
-/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use
-/// everything at once. Founders of an older release keep it lower; then it is not waited for long.
+/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use everything at
+/// once. Founders of an older release keep it lower; then it is not waited for long.
 pub(crate) async fn level_in_force(pool: &PoolHandle) {
     let mut state = pool.view().changes();
     let raised = state.wait_for(|state| state.level() >= pool.config().highest_level);
     // Either way the cluster is founded.
     drop(timeout_at(Instant::now() + LEVEL_PATIENCE, raised).await);
-}
-
-/// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
-async fn reach(outbound: &Outbound, address: &str, deadline: Instant) -> Result<(), IntroduceError> {
-    let named = || address.to_owned();
-    let endpoint =
-        Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
-    match timeout_at(deadline, outbound.connect(&endpoint)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(source)) => Err(IntroduceError::Unreachable { address: named(), source }),
-        Err(_) => Err(IntroduceError::TooLate { address: named() }),
-    }
-}
-
-/// The member id under which a request introduces this process, if it does.
-pub(crate) fn introduced_as<T>(request: &Request<T>) -> Result<Option<MemberId>, Status> {
-    let Some(member) = request.metadata().get(MEMBER) else { return Ok(None) };
-    let member = member.to_str().ok().and_then(|id| id.parse().ok()).filter(|id| *id > 0);
-    member
-        .map(|id| Some(MemberId(id)))
-        .ok_or_else(|| Status::invalid_argument(format!("{MEMBER} must be a number from 1")))
 }
 
 /// Founds the cluster, once consensus runs and the other founders have been introduced. They may still be starting, so
@@ -232,80 +130,6 @@ struct Nobody {
     highest_level: Level,
     outbound: Outbound,
     told: mpsc::Sender<Named>,
-}
-
-/// Who is to found which cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Founders {
-    pub cluster: ClusterId,
-    pub own: MemberId,
-    pub members: Vec<Member>,
-    /// What is said of the pool, if anything is.
-    pub pool: Option<NewPool>,
-}
-
-impl Founders {
-    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where
-    /// it stands.
-    pub async fn introduce(&self, outbound: &Outbound, deadline: Instant) -> Result<(), Refusal> {
-        let others = || self.members.iter().filter(|member| member.id != self.own);
-        let refuse = |member: &Member, error: IntroduceError| {
-            let text = format!("{member} cannot be a founder: {error}; when all are waiting, try again");
-            Refusal::new(ErrorReason::MembershipRefused, text)
-        };
-        for member in others() {
-            reach(outbound, &member.address, deadline).await.map_err(|error| refuse(member, error))?;
-        }
-        for member in others() {
-            let identity = Identity { cluster: self.cluster.clone(), member: member.id };
-            let pool = self.pool.map(NewPool::to_wire);
-            introduce(outbound, &member.address, &identity, pool, deadline)
-                .await
-                .map_err(|error| refuse(member, error))?;
-        }
-        Ok(())
-    }
-}
-
-/// Checks a request to found a cluster and numbers its members.
-pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -> Result<Founders, Refusal> {
-    let refusal = |field: &str, problem: String| Refusal::from(FieldError::invalid(field, problem));
-    let id = match request.cluster_id.as_str() {
-        "" => uuid::Uuid::new_v4().to_string(),
-        id => id.to_owned(),
-    };
-    let cluster = ClusterId::new(&id).map_err(|error| refusal("cluster_id", error.to_string()))?;
-    let pool = request.pool.as_ref().map(NewPool::of_request).transpose()?;
-    if !matches!(request.members.len(), 1 | 3 | 5) {
-        return Err(refusal("members", format!("must be one, three or five, are {}", request.members.len())));
-    }
-    let mut addresses = BTreeSet::new();
-    for (place, member) in request.members.iter().enumerate() {
-        if member.address.is_empty() || !addresses.insert(member.address.clone()) {
-            let problem = "must be host:port, another for each".to_owned();
-            return Err(refusal(&format!("members[{place}].address"), problem));
-        }
-    }
-    let scope = |member: &v1::NewMember| member.address.parse::<Address>().map(|address| Scope::of(address.host()));
-    let same_host = |member: &&v1::NewMember| scope(member) == Ok(Scope::SameHost);
-    if let Some(place) = request.members.iter().position(|member| same_host(&member))
-        && !request.members.iter().all(|member| same_host(&member))
-    {
-        let address = &request.members[place].address;
-        let problem = format!(
-            "{address} leads each of the others to itself; start that server with --advertise as others reach it"
-        );
-        return Err(refusal(&format!("members[{place}].address"), problem));
-    }
-    let members: Vec<Member> = (1u64..)
-        .zip(request.members)
-        .map(|(id, member)| Member { id: MemberId(id), name: member.name, address: member.address })
-        .collect();
-    let Some(own) = members.iter().find(|member| member.address == advertise) else {
-        let problem = format!("must name the asked process by the address it advertises, {advertise}");
-        return Err(refusal("members", problem));
-    };
-    Ok(Founders { cluster, own: own.id, members, pool })
 }
 
 fn nobody() -> Status {
@@ -433,47 +257,9 @@ mod tests {
     use tessera_api::error::reason_of;
     use tessera_api::v1::job_service_client::JobServiceClient;
     use tokio::net::TcpListener;
+    use tonic::transport::Endpoint;
 
     use super::*;
-
-    fn request(cluster: &str, addresses: &[&str]) -> v1::InitializeClusterRequest {
-        let members = addresses
-            .iter()
-            .map(|address| v1::NewMember { name: String::new(), address: (*address).to_owned() })
-            .collect();
-        v1::InitializeClusterRequest { cluster_id: cluster.to_owned(), members, ..Default::default() }
-    }
-
-    #[test]
-    fn founders_are_numbered_in_the_order_they_are_named() {
-        let founders = founders(request("prod", &["a:1", "b:1", "c:1"]), "b:1").expect("they fit");
-        assert_eq!(founders.own, MemberId(2));
-        assert_eq!(founders.members.iter().map(|member| member.id.0).collect::<Vec<_>>(), [1, 2, 3]);
-        assert_eq!(founders.cluster.as_str(), "prod");
-    }
-
-    #[test]
-    fn a_cluster_without_a_name_gets_one() {
-        let one = founders(request("", &["a:1"]), "a:1").expect("it fits");
-        let other = founders(request("", &["a:1"]), "a:1").expect("it fits");
-        assert_ne!(one.cluster, other.cluster);
-    }
-
-    #[test]
-    fn founders_that_cannot_be_right_are_refused_with_the_field() {
-        let field = |request| {
-            let refusal = founders(request, "a:1").expect_err("it must be refused");
-            refusal.fields().first().map(|field| field.field.clone()).unwrap_or_default()
-        };
-        assert_eq!(field(request("a b", &["a:1"])), "cluster_id");
-        assert_eq!(field(request("x", &["a:1", "b:1"])), "members");
-        assert_eq!(field(request("x", &["b:1"])), "members");
-        assert_eq!(field(request("x", &["a:1", "b:1", "b:1"])), "members[2].address");
-        assert_eq!(field(request("x", &["a:1", "10.0.0.2:1", "127.0.0.1:1"])), "members[2].address");
-        let huge = Some(v1::NewPool { block_milli_tflops: u64::MAX, reference_precision: 0 });
-        let huge = v1::InitializeClusterRequest { pool: huge, ..request("x", &["a:1"]) };
-        assert_eq!(field(huge), "pool.block_milli_tflops");
-    }
 
     #[tokio::test]
     async fn every_call_hears_that_there_is_no_member_yet() {
