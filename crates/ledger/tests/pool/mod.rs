@@ -8,8 +8,8 @@ use std::time::Duration;
 use tessera_ledger::{
     Affinity, Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
     Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, Level, LogTime, Mebibytes, MilliTflops,
-    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request,
-    RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
+    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Rejection,
+    Request, RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
 };
 
 pub struct Pool {
@@ -117,6 +117,23 @@ pub fn exited(code: i32) -> Observation {
 
 pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
     Observation::Stopped(WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new() })
+}
+
+pub fn tflops(amount: u64) -> MilliTflops {
+    MilliTflops::from_tflops(amount)
+}
+
+pub fn one_card(blocks: u64) -> Pool {
+    Pool::with_nodes(&[&[card(CardKind::Gpu, blocks)]])
+}
+
+/// The refusal that an outcome is.
+pub fn rejected(outcome: Outcome) -> Rejection {
+    match outcome {
+        Outcome::Rejected(rejection) => rejection,
+        Outcome::Planned(mut parts) => parts.remove(0).unwrap_err(),
+        other => panic!("not refused: {other:?}"),
+    }
 }
 
 impl Pool {
