@@ -1,5 +1,6 @@
 //! The digest (L8): of everything that a snapshot keeps, and of no sentence for people.
 
+mod eventful;
 mod pool;
 mod samples;
 
@@ -11,9 +12,9 @@ use std::sync::Arc;
 use pool::{Pool, card, slice};
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
-    CardHealth, CardKind, Command, Eligibility, EntryPosition, JobId, JobSpec, LeaseTimings, Level, LogTime, MovePhase,
-    NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Request, RequestId,
-    RequestKey, Revision, State,
+    CardHealth, CardKind, Command, EntryPosition, JobId, LeaseTimings, Level, LogTime, MovePhase, NodeId, Observation,
+    Outcome, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Request, RequestId, RequestKey, Revision,
+    State,
 };
 
 fn written(state: &State) -> Vec<u8> {
@@ -22,53 +23,27 @@ fn written(state: &State) -> Vec<u8> {
 
 /// A pool to which every kind of command was applied, beginning at level 0, with something of every kind left.
 fn eventful_pool() -> Pool {
-    let mut pool = Pool::begin(
-        State::new(),
-        &[&[card(CardKind::Gpu, 10), card(CardKind::Npu, 20)], &[card(CardKind::Gpu, 10)], &[], &[]],
-    );
-    pool.run(Command::SetQueue { queue: samples::queue() });
+    let mut pool = eventful::begin(State::new());
+    pool.run(Command::RegisterNode { node: pool::node("n3"), cards: Vec::new() });
     let early = pool.submit(|spec| spec.name = "early".to_owned());
-    pool.grant(early, vec![slice(0, 0, 0, 4)]);
+    pool.grant(early, vec![slice(0, 1, 15, 1)]);
     pool.run(Command::RaiseLevel { to: Level::One });
-    pool.report_all(early, &Observation::Running);
-    let failing = pool.submit(|spec| spec.name = "failing".to_owned());
-    let moving = pool.submit(|spec| spec.name = "moving".to_owned());
+    let submit = Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
+    pool.apply(&[dated(submit)]);
+    let eventful::Jobs { running, moving, held } = eventful::happen(&mut pool);
     let moved = pool.submit(|spec| spec.name = "moved".to_owned());
-    let victim = pool.submit(|spec| spec.priority = 10);
-    pool.grant(failing, vec![slice(0, 0, 4, 2)]);
-    pool.grant(moving, vec![slice(0, 1, 0, 5)]);
-    pool.grant(moved, vec![slice(0, 1, 15, 2)]);
-    pool.grant(victim, vec![slice(1, 0, 0, 8)]);
-    for job in [failing, moving, moved, victim] {
-        pool.report_all(job, &Observation::Running);
-    }
-    pool.report_all(failing, &pool::exited(3));
-    let urgent = pool.submit(|spec| spec.priority = 90);
-    pool.grant_over(urgent, vec![slice(1, 0, 2, 3)], vec![victim]);
-    for (job, start) in [(moving, 10), (moved, 17)] {
-        let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, start, 2)] };
-        let worker =
-            if job == moving { PlannedWorker { slices: vec![slice(0, 1, start, 5)], ..worker } } else { worker };
-        pool.accept(PlanPart::Move { job, workers: vec![worker] });
-    }
+    pool.grant(moved, vec![slice(0, 1, 16, 2)]);
+    pool.report_all(moved, &Observation::Running);
+    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 18, 2)] };
+    pool.accept(PlanPart::Move { job: moved, workers: vec![worker] });
     let of_moved = pool.state.job(moved).unwrap().moving.unwrap();
     pool.run(Command::AdvanceMove { id: of_moved, from: MovePhase::Reserved, proceed: false });
-    let held = pool.submit(|spec| {
-        let virtual_card = spec.virtual_card.clone();
-        *spec = JobSpec { gang: 1, virtual_card, ..samples::spec() };
-    });
     pool.run(Command::ReleaseJob { job: held });
     pool.run(Command::HoldJob { job: held });
-    pool.run(Command::SuspendJob { job: early });
-    pool.run(Command::ResumeJob { job: early });
-    let submit = || Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
-    let outcomes = pool.apply(&[dated(submit()), samples::request(submit())]);
-    let [Outcome::Submitted(_), Outcome::Submitted(cancelled)] = outcomes[..] else { panic!("{outcomes:?}") };
-    pool.run(Command::CancelJob { job: cancelled });
+    pool.run(Command::SuspendJob { job: running });
+    pool.run(Command::ResumeJob { job: running });
     let allocation = pool.allocation_of(moving).id;
     pool.run(Command::ExpireJob { job: moving, allocation });
-    let eligibility = Eligibility::Cordoned;
-    pool.run(Command::SetEligibility { node: NodeId(2), eligibility, reason: "new disk".to_owned() });
     pool.run(Command::UpdateCached { node: NodeId(2), cached: BTreeSet::from(["weights".to_owned()]) });
     let mut weak = pool::numbered(&[card(CardKind::Gpu, 10)]);
     weak[0].health = CardHealth::Unhealthy;

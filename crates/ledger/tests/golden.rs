@@ -5,17 +5,17 @@
 //! `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-ledger --test golden`; one that exists is never written again, unless
 //! it was deleted because its format has not been released.
 
+mod eventful;
 mod pool;
 mod samples;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use pool::{Pool, card, slice};
 use tessera_ledger::wire::{self, decode_request, decode_snapshot, encode_snapshot};
 use tessera_ledger::{
     BlockCounts, CardKind, Command, Eligibility, JobId, JobState, LeaseCeiling, LeaseTimings, Level, MovePhase, NodeId,
-    NodeState, Observation, PlanPart, PlannedWorker, Reason, Request, RequestId, RequestKey, State, laws,
+    NodeState, Reason, Request, RequestId, State, laws,
 };
 
 fn folder() -> PathBuf {
@@ -49,42 +49,9 @@ fn commands_mean_what_they_meant() {
 
 /// A pool in which something of every kind is kept.
 fn eventful_pool() -> Pool {
-    let mut pool =
-        Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Npu, 20)], &[card(CardKind::Gpu, 10)], &[]]);
-    pool.run(Command::SetQueue { queue: samples::queue() });
-    let running = pool.submit(|spec| spec.name = "running".to_owned());
-    let failing = pool.submit(|spec| spec.name = "failing".to_owned());
-    let moving = pool.submit(|spec| spec.name = "moving".to_owned());
-    let victim = pool.submit(|spec| spec.priority = 10);
-    pool.grant(running, vec![slice(0, 0, 0, 4)]);
-    pool.grant(failing, vec![slice(0, 0, 4, 2)]);
-    pool.grant(moving, vec![slice(0, 1, 0, 5)]);
-    pool.grant(victim, vec![slice(1, 0, 0, 8)]);
-    for job in [running, failing, moving, victim] {
-        pool.report_all(job, &Observation::Running);
-    }
-    pool.report_all(failing, &pool::exited(3));
-    let urgent = pool.submit(|spec| spec.priority = 90);
-    pool.grant_over(urgent, vec![slice(1, 0, 2, 3)], vec![victim]);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 10, 5)] };
-    pool.accept(PlanPart::Move { job: moving, workers: vec![worker] });
-    pool.submit(|spec| *spec = tessera_ledger::JobSpec { gang: 1, ..samples_spec() });
-    let key = Some(RequestKey { id: RequestId(0xfeed), fingerprint: 7 });
-    let spec = Arc::new(pool::spec());
-    let submit = Command::SubmitJob { spec, traceparent: "00-aa-bb-01".to_owned() };
-    let outcomes = pool.apply(&[Request { key, actor: "ada".to_owned(), command: submit }]);
-    let tessera_ledger::Outcome::Submitted(cancelled) = outcomes[0] else { panic!("{outcomes:?}") };
-    pool.run(Command::CancelJob { job: cancelled });
-    let eligibility = Eligibility::Cordoned;
-    pool.run(Command::SetEligibility { node: NodeId(2), eligibility, reason: "new disk".to_owned() });
+    let mut pool = eventful::begin(State::at(Level::NEWEST));
+    eventful::happen(&mut pool);
     pool
-}
-
-/// The sample job, changed so that the eventful pool could run it.
-fn samples_spec() -> tessera_ledger::JobSpec {
-    let mut spec = samples::spec();
-    spec.virtual_card = pool::spec().virtual_card;
-    spec
 }
 
 fn snapshot(state: &State) -> Vec<u8> {
@@ -112,7 +79,7 @@ fn a_snapshot_means_what_it_meant() {
             (7, JobState::Cancelled, "CANCELLED"),
         ]
     );
-    assert_eq!(*state.job(JobId(6)).unwrap().spec, tessera_ledger::JobSpec { gang: 1, ..samples_spec() });
+    assert_eq!(*state.job(JobId(6)).unwrap().spec, eventful::held_spec());
     let failed = &state.job(JobId(2)).unwrap().history[0];
     assert_eq!((failed.exit_code, &failed.reason), (Some(3), &Some(Reason::NonZeroExit { code: 3 })));
     assert_eq!(state.job(JobId(7)).unwrap().traceparent, "00-aa-bb-01");
