@@ -1,22 +1,14 @@
-//! Golden explanations: one binding constraint, its numbers, and the smallest change that would start the job; and
-//! dry runs.
+//! Golden explanations: one binding constraint, its numbers, and the smallest change that would start the job.
 
 mod world;
 
 use std::time::Duration;
 
 use tessera_ledger::*;
-use tessera_placement::{Explanation, Limits, Loss, Pool, Preview, WaitCode};
-use world::{World, cards, job};
+use tessera_placement::{Limits, Pool, Preview, WaitCode};
+use world::{World, cards, explain, job, preview, two_cards};
 
 use CardKind::{Gpu, Npu};
-
-fn explain(world: &World, id: JobId) -> Explanation {
-    let mut pool = Pool::new(&world.state);
-    pool.decide(&world.state, LogTime(world.time), &Limits::default());
-    let job = world.state.job(id).expect("the job is known").clone();
-    pool.explain(&world.state, &job, LogTime(world.time))
-}
 
 /// What a list says of jobs after one decision.
 fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {
@@ -52,24 +44,6 @@ fn a_list_says_in_a_word_what_each_job_waits_for() {
     for (id, word) in ids.iter().zip(&words).filter(|(_, word)| !matches!(**word, "NO_ROOM")) {
         assert_eq!(explain(&world, *id).code.name(), *word, "job {id}");
     }
-}
-
-fn preview(world: &World, spec: &JobSpec) -> Preview {
-    Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time))
-}
-
-/// Two cards with 6 and 4 of 10 blocks free.
-fn two_cards() -> World {
-    let mut world = World::default();
-    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
-    for tflops in [6, 4] {
-        let id = world.submit(job(tflops, 10));
-        world.place();
-        world.start(id);
-    }
-    let used: Vec<u64> = world.state.cards().map(|(_, card)| card.memory_used.0).collect();
-    assert_eq!(used, [20, 0], "both jobs are on the first card");
-    world
 }
 
 #[test]
@@ -196,149 +170,6 @@ fn cards_kept_for_another_job_are_named() {
 }
 
 #[test]
-fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {
-    let world = two_cards();
-    let before = world.state.digest();
-    let Preview::Starts { workers } = preview(&world, &job(7, 10)) else { panic!("it fits on the second card") };
-    assert_eq!(workers[0].slices[0].card.index, 1);
-    let mut spec = job(7, 10);
-    spec.gang = 2;
-    assert!(matches!(preview(&world, &spec), Preview::Waits(_)));
-    spec.priority = 80;
-    let Preview::Preempts { victims, .. } = preview(&world, &spec) else { panic!("it would preempt") };
-    let lost: Vec<(u64, u64)> = victims.iter().map(|victim| (victim.job.0, victim.loss.compute.0)).collect();
-    assert_eq!(lost, [(2, 4000), (1, 6000)], "whoever loses least is named first");
-    assert_eq!(world.state.digest(), before);
-}
-
-#[test]
-fn a_dry_run_says_what_victims_would_lose() {
-    let mut world = World::default();
-    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
-    let saving = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
-    let first = world.submit(JobSpec { priority: 10, ..job(10, 10) });
-    let second = world.submit(JobSpec { priority: 10, checkpoint: saving, ..job(8, 10) });
-    world.settle(3);
-    world.pass(Duration::from_secs(100));
-    let urgent = JobSpec { gang: 2, priority: 90, ..job(10, 10) };
-    let Preview::Preempts { victims, .. } = preview(&world, &urgent) else { panic!("both would give way") };
-    let lost: Vec<_> = victims.iter().map(|victim| (victim.job, victim.loss, victim.loss.tflops_seconds())).collect();
-    let loss =
-        |mode, work, tflops| Loss { mode, work: Duration::from_secs(work), compute: MilliTflops::from_tflops(tflops) };
-    let expected =
-        [(second, loss(CheckpointMode::Cooperative, 0, 8), 0), (first, loss(CheckpointMode::Requeue, 100, 10), 1000)];
-    assert_eq!(lost, expected);
-}
-
-/// A pool of 20 TFLOPS of which `owner` is guaranteed 10.
-fn lent_out() -> World {
-    let mut world = World::default();
-    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
-    world.queue_of("owner", "", (10, 1000), None, 1);
-    world.queue_of("borrower", "", (0, 0), None, 2);
-    for _ in 0..4 {
-        world.submit(JobSpec { queue: "borrower".to_owned(), ..job(5, 10) });
-    }
-    world.settle(3);
-    world
-}
-
-#[test]
-fn a_job_beyond_the_guarantee_of_its_queue_is_told_so() {
-    let mut world = lent_out();
-    let id = world.submit(JobSpec { queue: "owner".to_owned(), gang: 3, ..job(5, 10) });
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::BeyondGuarantee);
-    assert_eq!(
-        explanation.sentence,
-        "queue \"owner\" holds 0 TFLOPS and 0 MiB of the 10 TFLOPS and 1000 MiB that it is guaranteed, and the job needs \
-         15 TFLOPS and 30 MiB: beyond its guarantee it cannot call back what others have borrowed"
-    );
-    assert_eq!(
-        explanation.change.as_deref(),
-        Some("guarantee queue \"owner\" 5 TFLOPS and 0 MiB more, or wait until something is free")
-    );
-}
-
-#[test]
-fn protected_jobs_are_named_with_the_time_that_is_left() {
-    let mut world = World::default();
-    world.node("a", cards(&[(Gpu, 10, 100)]));
-    world.submit(JobSpec { priority: 10, min_runtime: Duration::from_secs(300), ..job(10, 10) });
-    world.settle(3);
-    world.pass(Duration::from_secs(100));
-    let id = world.submit(JobSpec { priority: 90, ..job(10, 10) });
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::VictimsProtected);
-    assert_eq!(
-        explanation.sentence,
-        "jobs that would give way are left running for 200 s more: they were preempted too often within the last hour, or \
-         have not run as long as they asked to"
-    );
-    assert_eq!(explanation.numbers, [("milliseconds_left", 200_000)]);
-}
-
-/// The end of the protection would free one of the two cards that the job needs, and nobody gives way on the other.
-#[test]
-fn protected_jobs_are_not_named_where_they_would_not_be_enough() {
-    let mut world = World::default();
-    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
-    world.submit(JobSpec { priority: 10, min_runtime: Duration::from_secs(300), ..job(10, 10) });
-    world.submit(JobSpec { priority: 90, ..job(10, 10) });
-    world.settle(3);
-    let id = world.submit(JobSpec { priority: 90, gang: 2, ..job(10, 10) });
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::ComputeShort, "{explanation:?}");
-}
-
-/// Of three protected jobs two must give way: what is told is when the second may.
-/// Teams call back what their department is guaranteed: that is the guarantee that binds, not the team's own.
-#[test]
-fn a_team_beyond_the_guarantee_of_its_department_is_told_so() {
-    let mut world = lent_out();
-    world.queue_of("owner", "", (10, 1000), None, 1);
-    world.queue_of("team", "owner", (2, 1000), None, 1);
-    let id = world.submit(JobSpec { queue: "team".to_owned(), gang: 3, ..job(5, 10) });
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::BeyondGuarantee, "{explanation:?}");
-    let change = explanation.change.expect("there is one");
-    assert!(change.starts_with("guarantee queue \"owner\" 5 TFLOPS"), "{change}");
-}
-
-#[test]
-fn the_time_until_enough_jobs_are_not_protected_any_more_is_named() {
-    let mut world = World::default();
-    world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100), (Gpu, 10, 100)]));
-    for seconds in [100, 200, 300] {
-        world.submit(JobSpec { priority: 10, min_runtime: Duration::from_secs(seconds), ..job(10, 10) });
-    }
-    world.settle(3);
-    let id = world.submit(JobSpec { priority: 90, gang: 2, ..job(10, 10) });
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::VictimsProtected);
-    assert_eq!(explanation.numbers, [("milliseconds_left", 200_000)]);
-}
-
-/// What others have borrowed is of no use to the job: more of a guarantee would not start it.
-#[test]
-fn a_guarantee_is_not_named_where_it_would_not_help() {
-    let mut world = lent_out();
-    world.node("npu", cards(&[(Npu, 10, 100)]));
-    let of = |kind, gang| {
-        let mut spec = JobSpec { queue: "owner".to_owned(), gang, ..job(5, 10) };
-        spec.virtual_card.kinds.insert(kind);
-        spec
-    };
-    world.submit(of(Npu, 2));
-    world.settle(3);
-    let id = world.submit(of(Npu, 1));
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::ComputeShort, "{explanation:?}");
-    let id = world.submit(of(Gpu, 1));
-    assert_eq!(explain(&world, id).code, WaitCode::BeyondGuarantee);
-}
-
-#[test]
 fn a_backoff_is_over_at_its_time_though_nothing_was_written_since() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 10, 100)]));
@@ -355,40 +186,6 @@ fn a_backoff_is_over_at_its_time_though_nothing_was_written_since() {
     };
     assert_eq!((at(0), at(59)), (WaitCode::Backoff, WaitCode::Backoff));
     assert_eq!(at(60), WaitCode::Ready);
-}
-
-#[test]
-fn a_queue_that_waits_for_other_cards_is_not_in_the_way() {
-    let mut world = lent_out();
-    let of = |queue: &str, kind, tflops| {
-        let mut spec = JobSpec { queue: queue.to_owned(), ..job(tflops, 10) };
-        spec.virtual_card.kinds.insert(kind);
-        spec
-    };
-    world.node("npu", cards(&[(Npu, 3, 100)]));
-    world.submit(of("default", Npu, 2));
-    world.settle(3);
-    let npu = world.submit(of("default", Npu, 2));
-    let id = world.submit(of("borrower", Gpu, 5));
-    assert_eq!(explain(&world, id).code, WaitCode::ComputeShort);
-    world.apply(Command::CancelJob { job: npu });
-    world.submit(of("default", Gpu, 5));
-    assert_eq!(explain(&world, id).code, WaitCode::FairShareTurn);
-}
-
-#[test]
-fn another_queue_whose_turn_it_is_is_named_with_both_shares() {
-    let mut world = lent_out();
-    world.submit(JobSpec { queue: "borrower".to_owned(), ..job(5, 10) });
-    world.submit(JobSpec { queue: "default".to_owned(), ..job(5, 10) });
-    let id = world.state.waiting().find(|job| job.spec.queue == "borrower").expect("it waits").id;
-    let explanation = explain(&world, id);
-    assert_eq!(explanation.code, WaitCode::FairShareTurn);
-    assert_eq!(
-        explanation.sentence,
-        "too little is free, and what becomes free goes to queue \"default\" first: it has borrowed 0.00 % of the pool for \
-         its weight, or is within its guarantee, and queue \"borrower\" has borrowed 50.00 %"
-    );
 }
 
 /// Two nodes of three cards, whose hosts have eight processors each.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::*;
-use tessera_placement::{Decision, Limits, Pool};
+use tessera_placement::{Decision, Explanation, Limits, Pool, Preview};
 
 /// A ledger with what a test needs to drive it.
 pub struct World {
@@ -317,5 +317,32 @@ pub fn reference_pool() -> World {
         let number = number.to_string();
         world.labelled_node(&format!("n{number}"), cards(list), &[("number", &number)]);
     }
+    world
+}
+
+/// Why a job waits, after one decision.
+pub fn explain(world: &World, id: JobId) -> Explanation {
+    let mut pool = Pool::new(&world.state);
+    pool.decide(&world.state, LogTime(world.time), &Limits::default());
+    let job = world.state.job(id).expect("the job is known").clone();
+    pool.explain(&world.state, &job, LogTime(world.time))
+}
+
+/// What would become of a job if it were submitted now.
+pub fn preview(world: &World, spec: &JobSpec) -> Preview {
+    Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time))
+}
+
+/// Two cards with 6 and 4 of 10 blocks free.
+pub fn two_cards() -> World {
+    let mut world = World::default();
+    world.node("a", cards(&[(CardKind::Gpu, 10, 100), (CardKind::Gpu, 10, 100)]));
+    for tflops in [6, 4] {
+        let id = world.submit(job(tflops, 10));
+        world.place();
+        world.start(id);
+    }
+    let used: Vec<u64> = world.state.cards().map(|(_, card)| card.memory_used.0).collect();
+    assert_eq!(used, [20, 0], "both jobs are on the first card");
     world
 }
