@@ -54,19 +54,20 @@ pub struct InitArgs {
     pub leases: LeaseArgs,
 }
 
-/// For how long agents of a new pool may let work run without hearing from the leader.
+/// For how long agents may let work run without hearing from the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LeaseArgs {
-    /// How often agents send heartbeats [default: 2s]
+    /// How often agents send heartbeats; 2s in a new pool
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_heartbeat: Option<Duration>,
-    /// Age of a lease at which workers are told to stop; at least three heartbeats [default: 9s]
+    /// Age of a lease at which workers are told to stop; at least three heartbeats; 9s in a new pool
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_stop_after: Option<Duration>,
-    /// Age of a lease by which workers are killed; at least half a heartbeat later [default: 12s]
+    /// Age of a lease by which workers are killed; at least half a heartbeat later; 12s in a new pool
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_kill_after: Option<Duration>,
-    /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer [default: 20s]
+    /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer; 20s in a new
+    /// pool
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_regrant_after: Option<Duration>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Command, Id, Subcommand, ValueEnum};
 use tessera_api::v1::{NewPool, Precision};
 
 use super::client::ClientArgs;
@@ -102,12 +102,14 @@ pub enum ConfigVerb {
     /// Shows all settings
     Show,
     /// Changes the settings that are given, in one log entry
+    #[command(mut_group("settings", |settings| settings.args(options_of::<SetConfigArgs>())))]
     Set(Box<SetConfigArgs>),
 }
 
 /// `tessera pool config set`.
 #[derive(Debug, Default, Args)]
-#[group(required = true, multiple = true)]
+// Its members are named where it is used: those of flattened parts do not come into a group by themselves.
+#[group(id = "settings", required = true, multiple = true)]
 pub struct SetConfigArgs {
     /// Size of a block, such as `10GFLOPS` or `0.01` (TFLOPS); refused once a card is registered
     #[arg(long, value_name = "SIZE", value_parser = tflops)]
@@ -167,34 +169,18 @@ pub struct SetConfigArgs {
     /// Log entries that watches can go back
     #[arg(long, value_name = "N")]
     pub event_limit: Option<u64>,
-    /// How often agents send heartbeats
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub lease_heartbeat: Option<Duration>,
-    /// Age of a lease at which workers are told to stop; at least three heartbeats
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub lease_stop_after: Option<Duration>,
-    /// Age of a lease by which workers are killed; at least half a heartbeat later
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub lease_kill_after: Option<Duration>,
-    /// Silence after which a node is lost and its blocks are granted again; at least a quarter longer
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub lease_regrant_after: Option<Duration>,
+    /// For how long leases are granted.
+    #[command(flatten)]
+    pub leases: LeaseArgs,
     /// Whether the release level stays as it is although every member can apply a higher one, so that the release
     /// before can come back
     #[arg(long, value_name = "BOOL")]
     pub hold_level: Option<bool>,
 }
 
-impl SetConfigArgs {
-    /// What is said of leases.
-    pub const fn leases(&self) -> LeaseArgs {
-        LeaseArgs {
-            lease_heartbeat: self.lease_heartbeat,
-            lease_stop_after: self.lease_stop_after,
-            lease_kill_after: self.lease_kill_after,
-            lease_regrant_after: self.lease_regrant_after,
-        }
-    }
+/// The options of a command.
+fn options_of<T: Args>() -> Vec<Id> {
+    T::augment_args(Command::new("")).get_arguments().map(|option| option.get_id().clone()).collect()
 }
 
 /// `tessera pool map`.
@@ -305,4 +291,21 @@ pub enum CardVerb {
         /// The card, as NODE/INDEX
         card: CardRef,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::command;
+
+    #[test]
+    fn settings_are_changed_by_any_option_and_by_none_without() {
+        let set = |options: &[&str]| {
+            command().try_get_matches_from(["tessera", "pool", "config", "set"].iter().chain(options)).map(drop)
+        };
+        for options in [["--lease-heartbeat", "2s"], ["--job-limit", "7"], ["--hold-level", "true"]] {
+            assert!(set(&options).is_ok(), "{options:?}");
+        }
+        let refused = set(&[]).expect_err("nothing is to be set");
+        assert_eq!(refused.kind(), clap::error::ErrorKind::MissingRequiredArgument);
+    }
 }

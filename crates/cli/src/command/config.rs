@@ -90,7 +90,7 @@ fn merged(args: &SetConfigArgs, mut config: PoolConfig) -> PoolConfig {
     put(&mut config.ended_job_limit, args.ended_job_limit);
     put_time(&mut config.output_retention, args.output_retention);
     put(&mut config.event_limit, args.event_limit);
-    put_leases(args.leases(), config.leases.get_or_insert_default());
+    put_leases(args.leases, config.leases.get_or_insert_default());
     put(&mut config.hold_level, args.hold_level);
     config
 }
@@ -125,7 +125,7 @@ mod tests {
             packing: Some(PackingChoice::Spread),
             oversubscribe: vec![(KindChoice::Gpu, 150), (KindChoice::Gpu, 200)],
             automatic_compaction: Some(true),
-            lease_kill_after: Some(std::time::Duration::from_secs(15)),
+            leases: LeaseArgs { lease_kill_after: Some(std::time::Duration::from_secs(15)), ..LeaseArgs::default() },
             ..SetConfigArgs::default()
         };
         let changed = merged(&args, present.clone());
