@@ -1,0 +1,184 @@
+//! Connections from others.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+use tonic::transport::server::Connected;
+
+use crate::{BoxedIo, Peer, Transport};
+
+/// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and
+/// some must be closed first.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where connections come from.
+pub trait Listener: Send + Sync + 'static {
+    /// Waits for the next connection, and says where it comes from. While one server follows another on the same
+    /// listener, both may wait.
+    fn accept(&self) -> BoxFuture<'_, io::Result<(BoxedIo, SocketAddr)>>;
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the operating system does not say.
+    fn local_address(&self) -> io::Result<SocketAddr>;
+}
+
+impl Listener for TcpListener {
+    fn accept(&self) -> BoxFuture<'_, io::Result<(BoxedIo, SocketAddr)>> {
+        Box::pin(async {
+            let (stream, from) = Self::accept(self).await?;
+            // Without it only answers come later.
+            let _ = stream.set_nodelay(true);
+            Ok((Box::new(stream) as BoxedIo, from))
+        })
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+}
+
+/// Accepts connections. Clones accept from the same listener.
+#[derive(Clone)]
+pub struct Inbound {
+    listener: Arc<dyn Listener>,
+    transport: Transport,
+}
+
+impl Inbound {
+    /// Accepts what reaches `listener`.
+    #[must_use]
+    pub fn new(listener: Arc<dyn Listener>) -> Self {
+        Self { listener, transport: Transport::default() }
+    }
+
+    /// Listens on TCP.
+    ///
+    /// # Errors
+    /// When the address cannot be had, such as one that another process has.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self::new(Arc::new(TcpListener::bind(address).await?)))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the operating system does not say.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_address()
+    }
+
+    /// The next connection. What cannot be accepted is told in the log, and the next is waited for.
+    pub async fn next(&self) -> Accepted {
+        loop {
+            match self.listener.accept().await {
+                Ok((io, address)) => {
+                    let (io, peer) = self.transport.accepted(address, io);
+                    return Accepted { io, peer };
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// All connections, as a server takes them; they do not end.
+    pub fn incoming(self) -> impl Stream<Item = io::Result<Accepted>> {
+        futures::stream::unfold(self, |inbound| async { Some((Ok(inbound.next().await), inbound)) })
+    }
+}
+
+impl fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbound").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "pages")]
+impl axum::serve::Listener for Inbound {
+    type Io = Accepted;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Accepted, SocketAddr) {
+        let accepted = self.next().await;
+        let address = accepted.peer.address;
+        (accepted, address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local_address()
+    }
+}
+
+/// A connection that was accepted. Each request over it carries its [`Peer`].
+pub struct Accepted {
+    io: BoxedIo,
+    peer: Peer,
+}
+
+impl Accepted {
+    /// Who is at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepted").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Connected for Accepted {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bytes)
+    }
+}

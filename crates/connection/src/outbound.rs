@@ -1,0 +1,170 @@
+//! Connections to others.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::Service as _;
+
+use crate::{BoxedIo, Transport};
+
+/// Opens connections, in place of TCP.
+pub trait Dialer: Send + Sync + 'static {
+    /// Connects to `address` (`host:port`). Dropping the future gives up.
+    fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxedIo>>;
+}
+
+/// On which terms a connection is opened and kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Longest time for opening it; `None`: whatever the operating system takes.
+    pub connect_timeout: Option<Duration>,
+    /// How it is found out that the other end is gone; `None`: not at all.
+    pub keep_alive: Option<KeepAlive>,
+    /// Bytes that may be under way to this side, of one call and of all together; `None`: what HTTP/2 begins with.
+    pub window_bytes: Option<u32>,
+}
+
+/// How it is found out that the other end of a silent connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// How often it is asked.
+    pub interval: Duration,
+    /// How long its answer is waited for, before the connection is closed.
+    pub timeout: Duration,
+    /// Also while no call is open.
+    pub while_idle: bool,
+}
+
+/// An address that cannot be one.
+#[derive(Debug, thiserror::Error)]
+#[error("{address:?} is not an address of the form host:port")]
+pub struct BadAddress {
+    /// What was given.
+    pub address: String,
+    /// What is wrong with it.
+    #[source]
+    source: tonic::transport::Error,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There cannot be one.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// Nobody took it.
+    #[error(transparent)]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Opens connections to other processes: over TCP, or as a [`Dialer`] does. Clones do the same.
+#[derive(Clone, Default)]
+pub struct Outbound {
+    /// `None`: TCP.
+    dialer: Option<Arc<dyn Dialer>>,
+    transport: Transport,
+}
+
+impl Outbound {
+    /// Opens them with `dialer`.
+    #[must_use]
+    pub fn new(dialer: Arc<dyn Dialer>) -> Self {
+        Self { dialer: Some(dialer), transport: Transport::default() }
+    }
+
+    /// A channel to `address` (`host:port`) that opens its connection with the first call over it.
+    ///
+    /// # Errors
+    /// [`BadAddress`].
+    pub fn lazily(&self, address: &str, terms: &Terms) -> Result<Channel, BadAddress> {
+        Ok(self.endpoint(address, terms)?.connect_with_connector_lazy(self.connector(address, terms)))
+    }
+
+    /// A channel to `address` (`host:port`) with an open connection.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(&self, address: &str, terms: &Terms) -> Result<Channel, ConnectError> {
+        let endpoint = self.endpoint(address, terms)?;
+        Ok(endpoint.connect_with_connector(self.connector(address, terms)).await?)
+    }
+
+    fn endpoint(&self, address: &str, terms: &Terms) -> Result<Endpoint, BadAddress> {
+        let bad = |source| BadAddress { address: address.to_owned(), source };
+        let mut endpoint = Endpoint::from_shared(self.transport.uri(address)).map_err(bad)?;
+        if let Some(timeout) = terms.connect_timeout {
+            endpoint = endpoint.connect_timeout(timeout);
+        }
+        if let Some(KeepAlive { interval, timeout, while_idle }) = terms.keep_alive {
+            endpoint = endpoint
+                .http2_keep_alive_interval(interval)
+                .keep_alive_timeout(timeout)
+                .keep_alive_while_idle(while_idle);
+        }
+        Ok(endpoint.initial_stream_window_size(terms.window_bytes).initial_connection_window_size(terms.window_bytes))
+    }
+
+    fn connector(
+        &self,
+        address: &str,
+        terms: &Terms,
+    ) -> tower::util::ServiceFn<impl FnMut(Uri) -> BoxFuture<'static, io::Result<TokioIo<BoxedIo>>> + use<>> {
+        let (address, dialer, transport) = (Arc::<str>::from(address), self.dialer.clone(), self.transport);
+        let connect_timeout = terms.connect_timeout;
+        tower::service_fn(move |uri: Uri| -> BoxFuture<'static, io::Result<TokioIo<BoxedIo>>> {
+            let address = Arc::clone(&address);
+            let opening = match &dialer {
+                Some(dialer) => dialer.dial(&address),
+                None => over_tcp(uri, connect_timeout),
+            };
+            Box::pin(async move { transport.opened(&address, opening.await?).await.map(TokioIo::new) })
+        })
+    }
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbound").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+/// Connects over TCP, without delaying small packets: to whichever of the host's addresses answers first.
+fn over_tcp(uri: Uri, connect_timeout: Option<Duration>) -> BoxFuture<'static, io::Result<BoxedIo>> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(connect_timeout);
+    Box::pin(async move {
+        let stream = connector.call(uri).await.map_err(io::Error::other)?;
+        Ok(Box::new(stream.into_inner()) as BoxedIo)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_address_is_refused_before_anything_is_opened() {
+        for text in ["not an address", "", "a:b:c"] {
+            let refused = Outbound::default().lazily(text, &Terms::default());
+            assert!(refused.is_err_and(|refused| refused.to_string().contains("host:port")), "{text:?}");
+        }
+        assert!(Outbound::default().lazily("[::1]:7400", &Terms::default()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn why_nobody_took_a_connection_is_told() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let address = free.expect("a port").to_string();
+        let refused = Outbound::default().connect(&address, &Terms::default()).await.expect_err("nobody is there");
+        let mut causes = std::iter::successors(std::error::Error::source(&refused), |cause| cause.source());
+        assert!(causes.any(|cause| cause.to_string().contains("refused")), "{refused:?}");
+    }
+}
