@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tessera_connection::Inbound;
 use tessera_consensus::{Clock, ConsensusConfig, LogTime};
 use tessera_controller::config::{MassLoss, Timings};
 use tessera_controller::machine::Onlooker;
@@ -164,9 +165,9 @@ impl Member {
         self.shown = shown.subscribe();
         let ground = Ground {
             store,
-            dialer: Arc::new(self.plug.clone()),
+            outbound: self.plug.outbound(),
             clock: Arc::new(WallClock { drift: self.drift, jumped_ms: Arc::clone(&self.jumped_ms) }),
-            listener: Arc::new(self.plug.listen(PORT)),
+            inbound: Inbound::new(Arc::new(self.plug.listen(PORT))),
             http: None,
             shown,
             seed: mix(self.seed ^ self.starts),

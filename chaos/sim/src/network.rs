@@ -5,13 +5,13 @@
 //! the kernel of a killed process closes its connections. Delay, loss and partitions between machines are turmoil's.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tessera_client::{Dialer as ClientDialer, Settings};
-use tessera_consensus::{BoxedIo, Dialer};
-use tessera_controller::connections::{Listener, Outbound};
+use tessera_client::Settings;
+use tessera_connection::{BoxedIo, Dialer, Listener, Outbound};
 use tokio::io::{DuplexStream, copy_bidirectional, duplex};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use turmoil::net::{TcpListener, TcpStream};
@@ -21,10 +21,13 @@ pub const PORT: u16 = 7400;
 /// Bytes that a kernel buffers for a process that does not read.
 const SOCKET_BUFFER: usize = 256 << 10;
 
+/// A connection that reached a process, and where it comes from.
+type Arrived = (DuplexStream, SocketAddr);
+
 /// What a process asks of its machine.
 enum Call {
     Dial { address: String, answer: oneshot::Sender<io::Result<DuplexStream>> },
-    Listen { port: u16, accepted: mpsc::UnboundedSender<DuplexStream> },
+    Listen { port: u16, accepted: mpsc::UnboundedSender<Arrived> },
     Reset,
 }
 
@@ -83,7 +86,7 @@ async fn dial(address: String, mut answer: oneshot::Sender<io::Result<DuplexStre
     }
 }
 
-async fn listen(port: u16, accepted: mpsc::UnboundedSender<DuplexStream>, resets: watch::Receiver<u64>) {
+async fn listen(port: u16, accepted: mpsc::UnboundedSender<Arrived>, resets: watch::Receiver<u64>) {
     // A process that follows another one at once may find the port taken for a moment.
     let listener = loop {
         match TcpListener::bind(("0.0.0.0", port)).await {
@@ -96,9 +99,9 @@ async fn listen(port: u16, accepted: mpsc::UnboundedSender<DuplexStream>, resets
         tokio::select! {
             () = accepted.closed() => return,
             connection = listener.accept() => {
-                let Ok((stream, _)) = connection else { continue };
+                let Ok((stream, from)) = connection else { continue };
                 let (ours, theirs) = duplex(SOCKET_BUFFER);
-                if accepted.send(theirs).is_err() {
+                if accepted.send((theirs, from)).is_err() {
                     return;
                 }
                 tokio::task::spawn_local(carry(stream, ours, resets.clone()));
@@ -130,15 +133,23 @@ impl Dialer for Plug {
 }
 
 /// Connections that reached a process.
-pub struct Accepting(Mutex<mpsc::UnboundedReceiver<DuplexStream>>);
+pub struct Accepting {
+    port: u16,
+    connections: Mutex<mpsc::UnboundedReceiver<Arrived>>,
+}
 
 impl Listener for Accepting {
-    fn accept(&self) -> BoxFuture<'_, io::Result<BoxedIo>> {
+    fn accept(&self) -> BoxFuture<'_, io::Result<(BoxedIo, SocketAddr)>> {
         Box::pin(async {
-            let stream = self.0.lock().await.recv().await;
+            let arrived = self.connections.lock().await.recv().await;
             let closed = || io::Error::new(io::ErrorKind::NotConnected, "the machine has no network");
-            Ok(Box::new(stream.ok_or_else(closed)?) as BoxedIo)
+            let (stream, from) = arrived.ok_or_else(closed)?;
+            Ok((Box::new(stream) as BoxedIo, from))
         })
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok((Ipv4Addr::UNSPECIFIED, self.port).into())
     }
 }
 
@@ -148,7 +159,7 @@ impl Plug {
         let (accepted, connections) = mpsc::unbounded_channel();
         // A machine without a network accepts nothing.
         let _ = self.calls.send(Call::Listen { port, accepted });
-        Accepting(Mutex::new(connections))
+        Accepting { port, connections: Mutex::new(connections) }
     }
 
     /// Breaks all connections of the machine at once.
@@ -157,13 +168,13 @@ impl Plug {
         let _ = self.calls.send(Call::Reset);
     }
 
+    /// How processes on this machine open connections.
+    pub fn outbound(&self) -> Outbound {
+        Outbound::new(Arc::new(self.clone()))
+    }
+
     /// Settings of a client on this machine.
     pub fn client_settings(&self, seed: u64) -> Settings {
-        let outbound = Outbound::new(Arc::new(self.clone()));
-        Settings {
-            seed: Some(seed),
-            dialer: ClientDialer::new(move |endpoint| outbound.lazily(endpoint)),
-            ..Settings::default()
-        }
+        Settings { seed: Some(seed), outbound: self.outbound(), ..Settings::default() }
     }
 }

@@ -16,10 +16,10 @@ use rand::rngs::StdRng;
 use tessera_actor::{ActorMeters, Supervisor};
 use tessera_api::v1 as wire;
 use tessera_client::{BadAddress, ClientError, SessionConnector, Settings};
+use tessera_connection::Inbound;
 use tessera_devices::{DeviceError, HostRoot, NodeDevices};
 use tessera_ledger::wire::{capacity_to_wire, card_to_wire};
 use tessera_ledger::{CardKind, HostCapacity};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::boot_id;
@@ -99,8 +99,8 @@ pub struct Agent {
     devices: Arc<Mutex<NodeDevices>>,
     folders: WorkerFolders,
     connector: SessionConnector,
-    logs: TcpListener,
-    http: Option<TcpListener>,
+    logs: Inbound,
+    http: Option<Inbound>,
     boot_id: String,
     accounts: Accounts,
     containment: wire::Containment,
@@ -163,13 +163,13 @@ impl Agent {
     /// # Errors
     /// When the system does not say.
     pub fn logs_address(&self) -> io::Result<SocketAddr> {
-        self.logs.local_addr()
+        self.logs.local_address()
     }
 
     /// Where metrics are served, if they are.
     #[must_use]
     pub fn http_address(&self) -> Option<SocketAddr> {
-        self.http.as_ref().and_then(|listener| listener.local_addr().ok())
+        self.http.as_ref().and_then(|inbound| inbound.local_address().ok())
     }
 
     /// Runs until `shutdown` is cancelled. Workers go on then; the next agent on this data folder adopts them.
@@ -219,8 +219,8 @@ impl Agent {
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
         tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
-        if let Some(listener) = self.http {
-            tasks.once("http", serve_http(listener, address.clone(), meters, end.clone()));
+        if let Some(inbound) = self.http {
+            tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));
         }
         tasks.once("cleaning", remove_expired_output(self.folders, end.clone()));
         let conduct = Conduct { node, workers, connector: self.connector, random: StdRng::from_os_rng() };
@@ -317,8 +317,8 @@ async fn find_devices(config: &AgentConfig) -> Result<NodeDevices, AgentError> {
     Ok(joined?)
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, AgentError> {
-    TcpListener::bind(address).await.map_err(|source| AgentError::Listen { address, source })
+async fn listen(address: SocketAddr) -> Result<Inbound, AgentError> {
+    Inbound::bind(address).await.map_err(|source| AgentError::Listen { address, source })
 }
 
 /// The cards as they are declared to the leader.

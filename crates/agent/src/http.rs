@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tessera_actor::{ActorMeters, Address, exposition};
-use tokio::net::TcpListener;
+use tessera_connection::Inbound;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -25,13 +25,13 @@ struct Context {
 }
 
 /// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`.
-pub async fn serve_http(listener: TcpListener, node: Address<Input>, meters: ActorMeters, end: CancellationToken) {
+pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: ActorMeters, end: CancellationToken) {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(Context { node, meters });
-    let served = axum::serve(listener, router).with_graceful_shutdown(end.cancelled_owned()).await;
+    let served = axum::serve(inbound, router).with_graceful_shutdown(end.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(%error, "metrics cannot be served any more");
     }

@@ -10,10 +10,9 @@ use futures::stream::unfold;
 use tessera_api::Refusal;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
-use tokio::net::TcpListener;
+use tessera_connection::Inbound;
 use tokio::time::sleep;
 use tokio_stream::Stream;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status as Answer};
 
@@ -29,10 +28,10 @@ const PIECE: usize = 64 * 1024;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves workers' output until `end`.
-pub async fn serve_logs(listener: TcpListener, folders: WorkerFolders, end: CancellationToken) {
+pub async fn serve_logs(inbound: Inbound, folders: WorkerFolders, end: CancellationToken) {
     let service = WorkerServiceServer::new(LogService { folders, end: end.clone() });
-    let server = tonic::transport::Server::builder().tcp_nodelay(true).add_service(service);
-    let served = server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), end.cancelled_owned()).await;
+    let server = tonic::transport::Server::builder().add_service(service);
+    let served = server.serve_with_incoming_shutdown(inbound.incoming(), end.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(%error, "output cannot be served any more");
     }

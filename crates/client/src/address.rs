@@ -38,11 +38,6 @@ impl Address {
         // It was read when the address was.
         self.0.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default()
     }
-
-    /// The address as the URI that a channel is opened to.
-    pub(crate) fn uri(&self) -> String {
-        format!("http://{}", self.0)
-    }
 }
 
 impl FromStr for Address {
@@ -63,11 +58,10 @@ impl FromStr for Address {
         if !port.parse::<u16>().is_ok_and(|port| port > 0) {
             return Err(refuse("its port is not a number from 1 to 65535"));
         }
-        let address = Self(bare.into());
-        if address.uri().parse::<http::Uri>().is_err() {
+        if bare.parse::<http::uri::Authority>().is_err() {
             return Err(refuse("its host has characters that no host name has"));
         }
-        Ok(address)
+        Ok(Self(bare.into()))
     }
 }
 

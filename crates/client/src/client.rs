@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use tessera_connection::BadAddress;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
@@ -111,7 +112,7 @@ impl Client {
         &self.shared.entropy
     }
 
-    pub(crate) fn connect(&self, address: &Address) -> Result<Channel, tonic::transport::Error> {
+    pub(crate) fn connect(&self, address: &Address) -> Result<Channel, BadAddress> {
         connect(&self.settings, address)
     }
 
@@ -213,6 +214,6 @@ impl Client {
     }
 }
 
-fn connect(settings: &Settings, address: &Address) -> Result<Channel, tonic::transport::Error> {
-    Ok(settings.dialer.dial(&settings.endpoint(address.uri())?))
+fn connect(settings: &Settings, address: &Address) -> Result<Channel, BadAddress> {
+    settings.outbound.lazily(address.as_str(), &settings.terms())
 }

@@ -27,5 +27,5 @@ pub use client::Client;
 pub use error::{ApiError, ClientError, Connection, FieldViolation, Trouble, Unavailable};
 pub use logs::{LogChunk, LogReader};
 pub use session::{Session, SessionConnector, connect_session};
-pub use settings::{Dialer, Headers, Settings};
+pub use settings::{Headers, Settings};
 pub use watch::Watch;

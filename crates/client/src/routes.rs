@@ -139,15 +139,16 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
+    use tessera_connection::{Outbound, Terms};
+
     use super::*;
-    use tonic::transport::Endpoint;
 
     fn address(port: u16) -> Address {
         format!("127.0.0.1:{port}").parse().expect("a good address")
     }
 
     fn channel() -> Channel {
-        Endpoint::from_static("http://127.0.0.1:1").connect_lazy()
+        Outbound::default().lazily("127.0.0.1:1", &Terms::default()).expect("an address")
     }
 
     fn three() -> Routes {

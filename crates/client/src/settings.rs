@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_connection::{KeepAlive, Outbound, Terms};
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, Endpoint};
 
 /// Settings of a client. The defaults suit a LAN and a person who waits.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Settings {
     /// one seed make the same request ids.
     pub seed: Option<u64>,
     /// How connections are opened.
-    pub dialer: Dialer,
+    pub outbound: Outbound,
     /// Headers put on every call.
     pub headers: Headers,
 }
@@ -55,50 +55,18 @@ impl Default for Settings {
             watch_silence: Duration::from_secs(20),
             max_message_bytes: 32 << 20,
             seed: None,
-            dialer: Dialer::default(),
+            outbound: Outbound::default(),
             headers: Headers::default(),
         }
     }
 }
 
 impl Settings {
-    /// The endpoint that a channel is made from.
-    pub(crate) fn endpoint(&self, uri: String) -> Result<Endpoint, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(uri)?
-            .connect_timeout(self.connect_timeout)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(self.keepalive_interval)
-            .keep_alive_timeout(self.keepalive_timeout)
-            .keep_alive_while_idle(true);
-        Ok(endpoint)
-    }
-}
-
-/// How a channel to a member is made. By default over TCP; a simulation gives its own.
-#[derive(Clone)]
-pub struct Dialer(Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>);
-
-impl Dialer {
-    /// Makes channels by `dial`, which must not wait: `endpoint.connect_with_connector_lazy(..)` for a connector of
-    /// one's own.
-    pub fn new(dial: impl Fn(&Endpoint) -> Channel + Send + Sync + 'static) -> Self {
-        Self(Arc::new(dial))
-    }
-
-    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Channel {
-        (self.0)(endpoint)
-    }
-}
-
-impl Default for Dialer {
-    fn default() -> Self {
-        Self::new(Endpoint::connect_lazy)
-    }
-}
-
-impl fmt::Debug for Dialer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Dialer")
+    /// On which terms connections to members are kept.
+    pub(crate) const fn terms(&self) -> Terms {
+        let keep_alive =
+            KeepAlive { interval: self.keepalive_interval, timeout: self.keepalive_timeout, while_idle: true };
+        Terms { connect_timeout: Some(self.connect_timeout), keep_alive: Some(keep_alive), window_bytes: None }
     }
 }
 

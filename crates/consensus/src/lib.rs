@@ -69,7 +69,7 @@ pub use ids::{BadClusterId, ClusterId, Identity, Member, MemberId};
 pub use machine::{EntryPosition, Frozen, LogIndex, LogTime, Machine, Term, Unreadable};
 pub use start::Environment;
 pub use status::{FollowerStatus, Leadership, Role, Status};
-pub use transport::{BoxedIo, Dialer, Io, RaftServer, TcpDialer, raft_service};
+pub use transport::{RaftServer, raft_service};
 
 #[cfg(test)]
 mod conformance;

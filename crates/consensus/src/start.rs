@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use openraft::{Config, SnapshotPolicy, StepDownPolicy};
+use tessera_connection::Outbound;
 use tessera_store::Store;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,7 @@ use crate::propose::Proposer;
 use crate::reads::Rounds;
 use crate::shared::Shared;
 use crate::status::{Leadership, Status};
-use crate::transport::{Dialer, Links, Network};
+use crate::transport::{Links, Network};
 use crate::types::TypeConfig;
 
 /// What a member needs from its surroundings.
@@ -36,7 +37,7 @@ pub struct Environment {
     /// Its durable memory.
     pub store: Arc<dyn Store>,
     /// How it reaches other members.
-    pub dialer: Arc<dyn Dialer>,
+    pub outbound: Outbound,
     /// The clock a leader writes into entries.
     pub clock: Arc<dyn Clock>,
     /// Seed of everything random. Matters only under simulation; a real member draws it from the system.
@@ -125,7 +126,7 @@ impl<M: Machine> Consensus<M> {
         if let Some((_, record)) = shared.newest_snapshot().map_err(|error| failed(&shared, error.to_string()))? {
             shared.meters.snapshot_kept(record.bytes);
         }
-        let links = Arc::new(Links::new(Arc::clone(&shared), environment.dialer));
+        let links = Arc::new(Links::new(Arc::clone(&shared), environment.outbound));
         let applier = Applier::new(Arc::clone(&shared), machine);
         let raft = shared
             .entropy

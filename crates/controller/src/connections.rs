@@ -1,77 +1,47 @@
-//! Where a member's connections come from and how it opens its own: the only two doors to the network.
-//!
-//! Everything above them speaks gRPC over whatever bytes they carry. A real member uses TCP; a simulated one stands on
-//! [`Listener`] and [`Dialer`]s of another making.
+//! The connections that reach a member, each on a seat.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::Stream;
-use futures::future::BoxFuture;
-use hyper_util::rt::TokioIo;
-use tessera_consensus::{BoxedIo, Dialer, TcpDialer};
+use tessera_connection::{Accepted, Inbound, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
-use tonic::transport::{Channel, Endpoint, Error, Uri};
 
 use crate::seats::{Seat, Seats};
 
-/// Where connections come from.
-pub trait Listener: Send + Sync + 'static {
-    /// Waits for the next connection. While one server follows another on the same listener, both may wait.
-    fn accept(&self) -> BoxFuture<'_, io::Result<BoxedIo>>;
-}
-
-impl Listener for TcpListener {
-    fn accept(&self) -> BoxFuture<'_, io::Result<BoxedIo>> {
-        Box::pin(async {
-            let (stream, _) = TcpListener::accept(self).await?;
-            // Without it only answers come later.
-            let _ = stream.set_nodelay(true);
-            Ok(Box::new(stream) as BoxedIo)
-        })
-    }
-}
-
-/// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and
-/// some must be closed first.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The connections of a listener, as a server takes them, each on a seat. One that cannot be accepted does not end
-/// the server.
-pub(crate) fn incoming(listener: Arc<dyn Listener>, seats: Seats) -> impl Stream<Item = io::Result<Accepted>> {
-    futures::stream::unfold((listener, seats), |(listener, seats)| async {
-        loop {
-            match listener.accept().await {
-                Ok(io) => return Some((Ok(Accepted::new(io, seats.take().await)), (listener, seats))),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+/// The connections that come in, as a server takes them, each as soon as it has a seat.
+pub(crate) fn incoming(inbound: Inbound, seats: Seats) -> impl Stream<Item = io::Result<Seated>> {
+    futures::stream::unfold((inbound, seats), |(inbound, seats)| async {
+        let accepted = inbound.next().await;
+        Some((Ok(Seated::new(accepted, seats.take().await)), (inbound, seats)))
     })
 }
 
-/// A connection that was accepted.
-pub(crate) struct Accepted {
-    io: BoxedIo,
+/// Whose a connection is. Each request over it carries this.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    /// Who is at the other end.
+    pub peer: Peer,
+    /// The seat that the connection has here.
+    pub seat: Seat,
+}
+
+/// A connection on its seat.
+pub(crate) struct Seated {
+    io: Accepted,
     seat: Seat,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     /// When it must have said something.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl Accepted {
-    fn new(io: BoxedIo, seat: Seat) -> Self {
+impl Seated {
+    fn new(io: Accepted, seat: Seat) -> Self {
         let closing = Box::pin(seat.closing().cancelled_owned());
         let patience = Some(Box::pin(sleep(seat.silence())));
         Self { io, seat, closing, patience }
@@ -94,15 +64,15 @@ impl Accepted {
     }
 }
 
-impl Connected for Accepted {
-    type ConnectInfo = Seat;
+impl Connected for Seated {
+    type ConnectInfo = Arrival;
 
-    fn connect_info(&self) -> Seat {
-        self.seat.clone()
+    fn connect_info(&self) -> Arrival {
+        Arrival { peer: self.io.peer().clone(), seat: self.seat.clone() }
     }
 }
 
-impl AsyncRead for Accepted {
+impl AsyncRead for Seated {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Poll::Ready(error) = self.poll_closing(cx) {
             return Poll::Ready(Err(error));
@@ -111,7 +81,7 @@ impl AsyncRead for Accepted {
     }
 }
 
-impl AsyncWrite for Accepted {
+impl AsyncWrite for Seated {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
@@ -135,55 +105,4 @@ impl AsyncWrite for Accepted {
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write_vectored(cx, bytes)
     }
-}
-
-/// How a member opens connections of its own.
-#[derive(Clone)]
-pub struct Outbound(Arc<dyn Dialer>);
-
-impl Outbound {
-    /// Opens them with `dialer`.
-    #[must_use]
-    pub fn new(dialer: Arc<dyn Dialer>) -> Self {
-        Self(dialer)
-    }
-
-    /// A channel that opens its connection with the first call over it.
-    #[must_use]
-    pub fn lazily(&self, endpoint: &Endpoint) -> Channel {
-        let dialer = Arc::clone(&self.0);
-        endpoint.connect_with_connector_lazy(tower::service_fn(move |uri| dial(&*dialer, &uri)))
-    }
-
-    /// A channel with an open connection.
-    ///
-    /// # Errors
-    /// When there is nobody.
-    pub async fn connect(&self, endpoint: &Endpoint) -> Result<Channel, Error> {
-        let dialer = Arc::clone(&self.0);
-        endpoint.connect_with_connector(tower::service_fn(move |uri| dial(&*dialer, &uri))).await
-    }
-}
-
-impl Default for Outbound {
-    /// Over TCP.
-    fn default() -> Self {
-        Self::new(Arc::new(TcpDialer))
-    }
-}
-
-impl fmt::Debug for Outbound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Outbound")
-    }
-}
-
-fn dial(dialer: &dyn Dialer, uri: &Uri) -> BoxFuture<'static, io::Result<TokioIo<BoxedIo>>> {
-    let dialling = uri.authority().map(|authority| dialer.dial(authority.as_str()));
-    Box::pin(async move {
-        match dialling {
-            Some(dialling) => dialling.await.map(TokioIo::new),
-            None => Err(io::Error::new(io::ErrorKind::InvalidInput, "an address needs a host and a port")),
-        }
-    })
 }

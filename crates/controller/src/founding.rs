@@ -8,12 +8,12 @@
 mod founders;
 mod introduction;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::Refusal;
 use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tessera_api::v1::{self, ErrorReason};
+use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
 use tessera_ledger::Level;
 use tessera_ledger::wire::FieldError;
@@ -29,7 +29,7 @@ pub use introduction::{IntroduceError, introduce};
 pub(crate) use introduction::{highest_level_of, introduced_as};
 
 use self::founders::Founders;
-use crate::connections::{Listener, Outbound, incoming};
+use crate::connections::incoming;
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::machine::LedgerMachine;
 use crate::new_pool::NewPool;
@@ -86,10 +86,10 @@ pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Mem
     }
 }
 
-/// Waits on `listener` until this process is told who it is; `None` when `end` comes first. The member is served on the
-/// same listener afterwards.
+/// Waits on `inbound` until this process is told who it is; `None` when `end` comes first. The member is served on the same
+/// afterwards.
 pub(crate) async fn wait(
-    listener: Arc<dyn Listener>,
+    inbound: Inbound,
     advertise: &str,
     highest_level: Level,
     outbound: &Outbound,
@@ -105,7 +105,7 @@ pub(crate) async fn wait(
         .add_routes(Routes::from(
             Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
         ))
-        .serve_with_incoming_shutdown(incoming(listener, seats), closing.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming(inbound, seats), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
     let serving = tokio::spawn(serving);
     tokio::select! {
@@ -256,22 +256,25 @@ impl ClusterService for Nobody {
 mod tests {
     use tessera_api::error::reason_of;
     use tessera_api::v1::job_service_client::JobServiceClient;
-    use tokio::net::TcpListener;
-    use tonic::transport::Endpoint;
+    use tessera_connection::Terms;
 
     use super::*;
 
+    async fn nobody_listens() -> (Inbound, String) {
+        let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("loopback has a free port");
+        let address = inbound.local_address().expect("it is bound").to_string();
+        (inbound, address)
+    }
+
     #[tokio::test]
     async fn every_call_hears_that_there_is_no_member_yet() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
-        let address = listener.local_addr().expect("it is bound").to_string();
+        let (inbound, address) = nobody_listens().await;
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(Arc::new(listener), &address, Level::NEWEST, &Outbound::default(), &end).await }
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
         });
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-        let channel = endpoint.connect().await.expect("it listens");
+        let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let asked = JobServiceClient::new(channel).get_job(v1::GetJobRequest::default()).await;
         let status = asked.expect_err("nobody has jobs");
         assert_eq!(reason_of(&status), Some(ErrorReason::NotInitialized), "{status:?}");
@@ -282,12 +285,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_is_told_once_who_it_is() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
-        let address = listener.local_addr().expect("it is bound").to_string();
+        let (inbound, address) = nobody_listens().await;
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(Arc::new(listener), &address, Level::NEWEST, &Outbound::default(), &end).await }
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
         });
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };

@@ -12,7 +12,6 @@ pub mod methods;
 pub mod observe;
 pub mod reasons;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use admit::AdmitLayer;
@@ -26,13 +25,14 @@ use tessera_api::v1::job_service_server::JobServiceServer;
 use tessera_api::v1::pool_service_server::PoolServiceServer;
 use tessera_api::v1::queue_service_server::QueueServiceServer;
 use tessera_api::{FILE_DESCRIPTOR_SET, limits};
+use tessera_connection::Inbound;
 use tessera_consensus::raft_service;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use crate::connections::{Listener, incoming};
+use crate::connections::incoming;
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::pool::PoolHandle;
 use crate::seats::Seats;
@@ -87,12 +87,12 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Serves the member of `pool` on `listener` until `shutdown`, then lets open calls end for a bounded time.
+/// Serves the member of `pool` on what comes in by `inbound` until `shutdown`, then lets open calls end for a bounded time.
 ///
 /// # Errors
 /// [`ServeError`].
 pub async fn serve<A: AgentService>(
-    listener: Arc<dyn Listener>,
+    inbound: Inbound,
     pool: PoolHandle,
     agents: AgentServiceServer<A>,
     settings: GrpcSettings,
@@ -130,7 +130,7 @@ pub async fn serve<A: AgentService>(
         .layer(ReasonLayer)
         .layer(admit)
         .layer(LeaderLayer::new(methods, pool, channels))
-        .serve_with_incoming_shutdown(routes.prepare(), incoming(listener, seats), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(routes.prepare(), incoming(inbound, seats), shutdown.clone().cancelled_owned());
     let drained = async {
         shutdown.cancelled().await;
         tokio::time::sleep(settings.drain).await;

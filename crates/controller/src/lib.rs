@@ -23,7 +23,7 @@
 
 mod clock;
 pub mod config;
-pub mod connections;
+mod connections;
 pub mod disk;
 pub mod feed;
 #[cfg(test)]

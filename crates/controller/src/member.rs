@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{
-    Clock, ClusterId, Consensus, Dialer, Environment, Identity, Leadership, MemberId, StartError, StopReason,
+    Clock, ClusterId, Consensus, Environment, Identity, Leadership, MemberId, StartError, StopReason,
 };
 #[cfg(feature = "rocksdb")]
-use tessera_consensus::{SystemClock, TcpDialer, WrongClock};
+use tessera_consensus::{SystemClock, WrongClock};
 #[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::config::{InvalidConfig, ServerConfig};
-use crate::connections::{Listener, Outbound};
 use crate::disk::{self, Room};
 use crate::founding::{self, Named};
 use crate::grpc::{self, GrpcSettings, ServeError};
@@ -95,13 +94,13 @@ pub struct Ground {
     /// Durable memory.
     pub store: Arc<dyn Store>,
     /// How other members are reached.
-    pub dialer: Arc<dyn Dialer>,
+    pub outbound: Outbound,
     /// The machine's wall clock.
     pub clock: Arc<dyn Clock>,
     /// Where gRPC is served.
-    pub listener: Arc<dyn Listener>,
+    pub inbound: Inbound,
     /// Where metrics and health are served.
-    pub http: Option<TcpListener>,
+    pub http: Option<Inbound>,
     /// Where the member shows what its services and actors work with, once it runs.
     pub shown: watch::Sender<Option<PoolHandle>>,
     /// Seed of everything random in consensus.
@@ -132,7 +131,7 @@ async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Resul
     let options = RocksOptions::new(&config.data_dir);
     let opened = tokio::task::spawn_blocking(move || rocks::open(&options)).await;
     let store = opened.expect("opening a store does not panic and is not aborted")?;
-    let listener = listen(config.listen).await?;
+    let inbound = listen(config.listen).await?;
     let http = match config.http {
         Some(address) => Some(listen(address).await?),
         None => None,
@@ -146,9 +145,9 @@ async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Resul
     };
     let ground = Ground {
         store,
-        dialer: Arc::new(TcpDialer),
+        outbound: Outbound::default(),
         clock,
-        listener: Arc::new(listener),
+        inbound,
         http,
         shown: watch::Sender::new(None),
         seed: rand::random(),
@@ -158,8 +157,8 @@ async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Resul
 }
 
 #[cfg(feature = "rocksdb")]
-async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
-    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
+async fn listen(address: SocketAddr) -> Result<Inbound, RunError> {
+    Inbound::bind(address).await.map_err(|source| RunError::Listen { address, source })
 }
 
 /// Runs a member on the ground given.
@@ -176,23 +175,21 @@ pub fn run_on(
 
 async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, dialer, clock, listener, http, shown, seed, onlooker } = ground;
+    let Ground { store, outbound, clock, inbound, http, shown, seed, onlooker } = ground;
     let metrics = Metrics::new();
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
     let _end_all = end.clone().drop_guard();
     let mut pages =
-        http.map(|listener| tokio::spawn(http::serve(listener, shown.subscribe(), Arc::clone(&metrics), end.clone())));
+        http.map(|inbound| tokio::spawn(http::serve(inbound, shown.subscribe(), Arc::clone(&metrics), end.clone())));
 
     let pushing = tokio::spawn(http::push(Arc::clone(&metrics), end.clone()));
-    let outbound = Outbound::new(Arc::clone(&dialer));
-    let environment = Environment { store: Arc::clone(&store), dialer, clock, seed };
+    let environment = Environment { store: Arc::clone(&store), outbound: outbound.clone(), clock, seed };
     let named = match stored_identity(&config, &environment).await? {
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
-            match founding::wait(Arc::clone(&listener), &config.advertise, config.highest_level, &outbound, &shutdown)
-                .await?
+            match founding::wait(inbound.clone(), &config.advertise, config.highest_level, &outbound, &shutdown).await?
             {
                 Some(named) => named,
                 None => return Ok(()),
@@ -200,7 +197,7 @@ async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationTo
         }
     };
     let running =
-        Running::start(named, (environment, onlooker), Arc::new(config), metrics, listener, outbound, &end).await?;
+        Running::start(named, (environment, onlooker), Arc::new(config), metrics, inbound, outbound, &end).await?;
     shown.send_replace(Some(running.pool.clone()));
     let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
@@ -247,7 +244,7 @@ impl Running {
         (environment, onlooker): (Environment, Option<Arc<dyn Onlooker>>),
         config: Arc<ServerConfig>,
         metrics: Arc<Metrics>,
-        listener: Arc<dyn Listener>,
+        inbound: Inbound,
         outbound: Outbound,
         end: &CancellationToken,
     ) -> Result<Self, RunError> {
@@ -281,7 +278,7 @@ impl Running {
         let closing = CancellationToken::new();
         let sessions = NodeSessions::new(pool.clone(), reign_seen).into_server();
         let settings = GrpcSettings { limits, ..GrpcSettings::default() };
-        let serving = grpc::serve(listener, pool.clone(), sessions, settings, closing.clone());
+        let serving = grpc::serve(inbound, pool.clone(), sessions, settings, closing.clone());
         let mut tasks = vec![
             tokio::spawn(leader::lead(office, end.clone())),
             tokio::spawn(clock::watch(consensus.clone(), end.clone())),

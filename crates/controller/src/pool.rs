@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tessera_actor::{Address, AskError, TellError};
+use tessera_connection::Outbound;
 use tessera_consensus::{Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
@@ -14,7 +15,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::ServerConfig;
-use crate::connections::Outbound;
 use crate::disk::Room;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;

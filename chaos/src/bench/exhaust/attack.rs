@@ -13,12 +13,13 @@ use tessera_api::v1::{
     JobSpec, ListJobsRequest, SubmitJobRequest, VerifyPoolRequest, VirtualCardRequest, WatchJobsRequest,
     WatchJobsResponse, watch_jobs_request,
 };
+use tessera_connection::{Outbound, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::Options;
@@ -132,8 +133,8 @@ impl Target {
     }
 
     async fn connect(&self) -> Option<Channel> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).ok()?.connect_timeout(CALL);
-        endpoint.connect().await.ok()
+        let terms = Terms { connect_timeout: Some(CALL), ..Terms::default() };
+        Outbound::default().connect(&self.address, &terms).await.ok()
     }
 
     fn goes_on(&self) -> bool {

@@ -12,6 +12,7 @@ use tessera_agent::supervisor::status::Status;
 use tessera_agent::{Agent, AgentConfig, AgentError, CardSource, SupervisorCommand};
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_client::WorkerServiceClient;
+use tessera_connection::{Outbound, Terms};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -304,7 +305,8 @@ async fn a_data_folder_belongs_to_one_agent() {
 }
 
 async fn client(address: &str) -> WorkerServiceClient<tonic::transport::Channel> {
-    WorkerServiceClient::connect(format!("http://{address}")).await.expect("it listens")
+    let connected = Outbound::default().connect(address, &Terms::default()).await;
+    WorkerServiceClient::new(connected.expect("it listens"))
 }
 
 async fn read_all(

@@ -26,7 +26,7 @@ pub fn client(network: &Network, members: u16) -> Client {
 }
 
 pub fn settings(network: &Network) -> Settings {
-    Settings { dialer: network.dialer(), seed: Some(1), ..Settings::default() }
+    Settings { outbound: network.outbound(), seed: Some(1), ..Settings::default() }
 }
 
 pub fn submission() -> SubmitJobRequest {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hyper_util::rt::TokioIo;
-use tessera_client::{Address, Dialer};
+use futures::future::BoxFuture;
+use tessera_client::Address;
+use tessera_connection::{BoxedIo, Dialer, Outbound};
 use tokio::io::{DuplexStream, copy_bidirectional, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tonic::transport::Uri;
 
 const PIPE: usize = 64 << 10;
 
@@ -48,17 +48,11 @@ impl Network {
     }
 
     /// Opens connections on this network.
-    pub fn dialer(&self) -> Dialer {
-        let network = self.clone();
-        Dialer::new(move |endpoint| {
-            let network = network.clone();
-            let connector = tower::service_fn(move |uri: Uri| network.clone().connect(uri));
-            endpoint.connect_with_connector_lazy(connector)
-        })
+    pub fn outbound(&self) -> Outbound {
+        Outbound::new(Arc::new(self.clone()))
     }
 
-    async fn connect(self, uri: Uri) -> io::Result<TokioIo<DuplexStream>> {
-        let name = uri.authority().map(ToString::to_string).unwrap_or_default();
+    async fn connect(self, name: String) -> io::Result<BoxedIo> {
         let listener = match self.places().get_mut(&name) {
             None => return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused")),
             Some(Place::Silent) => None,
@@ -74,6 +68,12 @@ impl Network {
         };
         let Some((listener, ours, theirs)) = listener else { return std::future::pending().await };
         listener.send(theirs).await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
-        Ok(TokioIo::new(ours))
+        Ok(Box::new(ours) as BoxedIo)
+    }
+}
+
+impl Dialer for Network {
+    fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxedIo>> {
+        Box::pin(self.clone().connect(address.to_owned()))
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use tessera_connection::{KeepAlive, Outbound, Terms};
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::{Dialer, PROTOCOL_VERSION};
+use super::PROTOCOL_VERSION;
 use crate::codec::log_id_from_pb;
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::ids::{Member, MemberId};
@@ -73,7 +73,7 @@ struct Connection {
 /// Connections to all other members, dialled when first needed.
 pub(crate) struct Links {
     pub shared: Arc<Shared>,
-    dialer: Arc<dyn Dialer>,
+    outbound: Outbound,
     peers: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     made: std::sync::atomic::AtomicU64,
 }
@@ -126,8 +126,8 @@ impl Peer {
 }
 
 impl Links {
-    pub(crate) fn new(shared: Arc<Shared>, dialer: Arc<dyn Dialer>) -> Self {
-        Links { shared, dialer, peers: Mutex::default(), made: std::sync::atomic::AtomicU64::new(0) }
+    pub(crate) fn new(shared: Arc<Shared>, outbound: Outbound) -> Self {
+        Links { shared, outbound, peers: Mutex::default(), made: std::sync::atomic::AtomicU64::new(0) }
     }
 
     fn peer(&self, member: &Member) -> Arc<Peer> {
@@ -163,23 +163,13 @@ impl Links {
     }
 
     fn dial(&self, address: &str, lane: Lane) -> Result<Channel, CallError> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| CallError::Failed(format!("{address} is no address: {error}")))?;
         let patience = self.shared.config.append_timeout;
-        let window = if lane == Lane::Control { 1 << 16 } else { 4 << 20 };
-        let endpoint = endpoint
-            .connect_timeout(patience)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(patience)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(window)
-            .initial_connection_window_size(window);
-        let (dialer, address) = (Arc::clone(&self.dialer), address.to_owned());
-        let connector = tower::service_fn(move |_: Uri| {
-            let dialling = dialer.dial(&address);
-            async move { dialling.await.map(TokioIo::new) }
-        });
-        Ok(endpoint.connect_with_connector_lazy(connector))
+        let terms = Terms {
+            connect_timeout: Some(patience),
+            keep_alive: Some(KeepAlive { interval: KEEP_ALIVE, timeout: patience, while_idle: true }),
+            window_bytes: Some(if lane == Lane::Control { 1 << 16 } else { 4 << 20 }),
+        };
+        self.outbound.lazily(address, &terms).map_err(|error| CallError::Failed(error.to_string()))
     }
 
     /// Who talks to whom, at the head of every message.

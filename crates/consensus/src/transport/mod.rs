@@ -5,7 +5,6 @@
 //! a deadline; a connection that breaks or falls silent is dropped and dialled anew by the next call.
 
 mod client;
-mod dial;
 mod gathered;
 mod links;
 mod receive;
@@ -14,7 +13,6 @@ mod server;
 mod wire;
 
 pub(crate) use client::Network;
-pub use dial::{BoxedIo, Dialer, Io, TcpDialer};
 pub(crate) use links::{Admission, Lane, Links};
 pub use server::{RaftServer, raft_service};
 

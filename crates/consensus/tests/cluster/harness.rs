@@ -179,7 +179,7 @@ impl Cluster {
         let (view, faults) = (Arc::default(), Faults::default());
         let environment = Environment {
             store: seat.disk.open()?,
-            dialer: self.wires.dialer(id),
+            outbound: self.wires.outbound(id),
             clock: Arc::new(seat.wall.clone()),
             seed: id,
         };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
-use tessera_consensus::{BoxedIo, Dialer};
+use tessera_connection::{BoxedIo, Dialer, Outbound};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -61,9 +61,9 @@ impl Wires {
         self.state().written.get(&(from, to.to_owned())).copied().unwrap_or(0)
     }
 
-    /// The dialer of one member.
-    pub fn dialer(&self, from: u64) -> Arc<dyn Dialer> {
-        Arc::new(FromMember { from, wires: self.clone() })
+    /// How one member opens connections.
+    pub fn outbound(&self, from: u64) -> Outbound {
+        Outbound::new(Arc::new(FromMember { from, wires: self.clone() }))
     }
 
     /// Counts bytes; true when the fuse blows.

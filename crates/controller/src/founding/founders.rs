@@ -6,12 +6,12 @@ use tessera_api::Refusal;
 use tessera_api::v1::{self, ErrorReason};
 use tessera_client::Address;
 use tessera_client::reach::Scope;
+use tessera_connection::Outbound;
 use tessera_consensus::{ClusterId, Identity, Member, MemberId};
 use tessera_ledger::wire::FieldError;
 use tokio::time::Instant;
 
 use super::introduction::{IntroduceError, introduce, reach};
-use crate::connections::Outbound;
 use crate::new_pool::NewPool;
 
 /// Who is to found which cluster.

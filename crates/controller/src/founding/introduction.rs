@@ -2,12 +2,11 @@
 
 use tessera_api::v1;
 use tessera_api::v1::cluster_service_client::ClusterServiceClient;
+use tessera_connection::{ConnectError, Outbound, Terms};
 use tessera_consensus::{Identity, MemberId};
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::Endpoint;
+use tonic::transport::Channel;
 use tonic::{Request, Status};
-
-use crate::connections::Outbound;
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
 const MEMBER: &str = "tessera-member-id";
@@ -59,13 +58,8 @@ pub async fn introduce(
     deadline: Instant,
 ) -> Result<(), IntroduceError> {
     let named = || address.to_owned();
-    let endpoint =
-        Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
     let asked = async {
-        let channel = outbound
-            .connect(&endpoint)
-            .await
-            .map_err(|source| IntroduceError::Unreachable { address: named(), source })?;
+        let channel = connect(outbound, address).await?;
         let mut request = Request::new(v1::InitializeClusterRequest {
             request_id: String::new(),
             cluster_id: identity.cluster.as_str().to_owned(),
@@ -86,9 +80,8 @@ pub async fn introduce(
 
 /// The highest release level that the process at `address` can apply; `None` when it does not say.
 pub(crate) async fn highest_level_of(outbound: &Outbound, address: &str, deadline: Instant) -> Option<u32> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
     let asked = async {
-        let channel = outbound.connect(&endpoint).await.ok()?;
+        let channel = connect(outbound, address).await.ok()?;
         let status = ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await;
         Some(status.ok()?.into_inner().highest_level)
     };
@@ -97,14 +90,18 @@ pub(crate) async fn highest_level_of(outbound: &Outbound, address: &str, deadlin
 
 /// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
 pub(super) async fn reach(outbound: &Outbound, address: &str, deadline: Instant) -> Result<(), IntroduceError> {
-    let named = || address.to_owned();
-    let endpoint =
-        Endpoint::from_shared(format!("http://{address}")).map_err(|_| IntroduceError::Address { address: named() })?;
-    match timeout_at(deadline, outbound.connect(&endpoint)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(source)) => Err(IntroduceError::Unreachable { address: named(), source }),
-        Err(_) => Err(IntroduceError::TooLate { address: named() }),
+    match timeout_at(deadline, connect(outbound, address)).await {
+        Ok(connected) => connected.map(drop),
+        Err(_) => Err(IntroduceError::TooLate { address: address.to_owned() }),
     }
+}
+
+async fn connect(outbound: &Outbound, address: &str) -> Result<Channel, IntroduceError> {
+    let connected = outbound.connect(address, &Terms::default()).await;
+    connected.map_err(|error| match error {
+        ConnectError::Address(_) => IntroduceError::Address { address: address.to_owned() },
+        ConnectError::Transport(source) => IntroduceError::Unreachable { address: address.to_owned(), source },
+    })
 }
 
 /// The member id under which a request introduces this process, if it does.

@@ -25,8 +25,9 @@ use tonic::body::Body;
 use tower::{Layer, Service};
 
 use super::methods::Methods;
+use crate::connections::Arrival;
 use crate::limits::{LimitMeters, Limited, MemberLimits, Use};
-use crate::seats::{Guest, Seat};
+use crate::seats::Guest;
 use crate::services::refusal;
 
 /// Beginning of the paths of what members say to each other.
@@ -104,7 +105,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let guest = guest_of(&request);
-        let seated = request.extensions().get::<Seat>().is_none_or(|seat| seat.belongs_to(guest));
+        let seated = request.extensions().get::<Arrival>().is_none_or(|arrival| arrival.seat.belongs_to(guest));
         let path = request.uri().path();
         if path.starts_with(MEMBERS) || path.starts_with(AGENTS) {
             return Box::pin(self.inner.call(request));

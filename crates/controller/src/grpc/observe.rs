@@ -24,6 +24,7 @@ use tracing::Instrument;
 
 use super::meter::{CallMeters, MethodMeter};
 use super::methods::Methods;
+use crate::connections::Arrival;
 
 /// Adds spans and meters to a server.
 #[derive(Clone, Debug)]
@@ -77,7 +78,8 @@ where
         };
         let caller = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok());
         let span = Span::of_call(path, caller);
-        let logged = tracing::debug_span!("rpc", service = method.service, method = method.name);
+        let peer = request.extensions().get::<Arrival>().map(|arrival| tracing::field::display(&arrival.peer));
+        let logged = tracing::debug_span!("rpc", service = method.service, method = method.name, peer);
         let mut open = OpenCall { meter: Arc::clone(meter), began: Instant::now(), span, ended: false };
         let answer = {
             let _current = open.span.as_ref().map(Span::enter);

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use tessera_connection::Inbound;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -40,12 +40,12 @@ pub fn router(member: watch::Receiver<Option<PoolHandle>>, metrics: Arc<Metrics>
 /// # Errors
 /// When the listener fails.
 pub async fn serve(
-    listener: TcpListener,
+    inbound: Inbound,
     member: watch::Receiver<Option<PoolHandle>>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let server = axum::serve(listener, router(member, metrics)).with_graceful_shutdown(shutdown.cancelled_owned());
+    let server = axum::serve(inbound, router(member, metrics)).with_graceful_shutdown(shutdown.cancelled_owned());
     server.await
 }
 

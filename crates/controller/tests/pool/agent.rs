@@ -9,11 +9,11 @@ use tessera_api::v1::agent_service_client::AgentServiceClient;
 use tessera_api::v1::session_request::Message as Said;
 use tessera_api::v1::session_response::Message as Told;
 use tessera_api::v1::{self, SessionRequest, StopCause, WorkerDesire, WorkerPhase};
+use tessera_connection::{Outbound, Terms};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Endpoint;
 
 type Key = (u64, u64, u32);
 
@@ -152,8 +152,8 @@ impl Task {
 
     /// One session, until either side ends it.
     async fn talk_to(&self, member: &str) {
-        let endpoint = Endpoint::from_shared(format!("http://{member}")).expect("an address is a legal URI");
-        let Ok(Ok(channel)) = timeout(Duration::from_secs(1), endpoint.connect()).await else { return };
+        let (outbound, terms) = (Outbound::default(), Terms::default());
+        let Ok(Ok(channel)) = timeout(Duration::from_secs(1), outbound.connect(member, &terms)).await else { return };
         let (say, said) = mpsc::channel(64);
         say.try_send(self.hello()).expect("a new channel has room");
         let session = AgentServiceClient::new(channel).session(ReceiverStream::new(said)).await;

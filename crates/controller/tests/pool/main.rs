@@ -14,12 +14,12 @@ use tessera_api::v1::agent_service_client::AgentServiceClient;
 use tessera_api::v1::session_request::Message;
 use tessera_api::v1::session_response::Message as Told;
 use tessera_api::v1::{self, ErrorReason, JobState, NodeState, SessionRequest, StopCause};
+use tessera_connection::{Outbound, Terms};
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tessera_store::rocks::{self, RocksOptions};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
 use tonic_types::StatusExt as _;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,11 +181,9 @@ async fn members_that_do_not_lead_send_agents_to_the_leader() {
 async fn an_agent_that_does_not_read_what_it_is_told_is_cut() {
     let store = MemoryDisk::new(Flushing::AtOnce).open().expect("a new disk can be opened");
     let members = Members::alone(store, |_| {}).await;
-    let address = format!("http://{}", members.addresses()[0]);
-    let endpoint = Endpoint::from_shared(address).expect("an address is a legal URI");
     // A small window, so that not much is buffered on the way.
-    let endpoint = endpoint.initial_stream_window_size(1 << 16).initial_connection_window_size(1 << 16);
-    let channel = endpoint.connect().await.expect("the member listens");
+    let terms = Terms { window_bytes: Some(1 << 16), ..Terms::default() };
+    let channel = Outbound::default().connect(&members.addresses()[0], &terms).await.expect("the member listens");
     let (say, said) = mpsc::channel(16);
     say.send(first_hello("deaf")).await.expect("a new channel has room");
     let session = AgentServiceClient::new(channel).session(ReceiverStream::new(said)).await.expect("it leads");

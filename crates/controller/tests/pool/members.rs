@@ -10,7 +10,8 @@ use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_api::v1::job_service_client::JobServiceClient;
 use tessera_api::v1::pool_service_client::PoolServiceClient;
 use tessera_api::v1::{self, JobState, NodeState};
-use tessera_consensus::{SystemClock, TcpDialer};
+use tessera_connection::{Inbound, Outbound, Terms};
+use tessera_consensus::SystemClock;
 use tessera_controller::RunError;
 use tessera_controller::config::ServerConfig;
 use tessera_controller::member::{Ground, run_on};
@@ -19,12 +20,12 @@ use tessera_ledger::wire::{duration_from_wire, leases_to_wire};
 use tessera_store::Store;
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// How long anything may take before the test fails.
@@ -84,17 +85,18 @@ fn settings(listen: SocketAddr) -> ServerConfig {
 
 /// Starts a process on a store, at a port.
 async fn member(store: Arc<dyn Store>, port: u16, change: impl FnOnce(&mut ServerConfig)) -> Member {
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("loopback has a free port");
-    let listen: SocketAddr = listener.local_addr().expect("it is bound");
-    let http = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
-    let pages = http.local_addr().expect("it is bound");
+    let bind = |port| Inbound::bind(([127, 0, 0, 1], port).into());
+    let inbound = bind(port).await.expect("loopback has a free port");
+    let listen: SocketAddr = inbound.local_address().expect("it is bound");
+    let http = bind(0).await.expect("loopback has a free port");
+    let pages = http.local_address().expect("it is bound");
     let mut config = settings(listen);
     change(&mut config);
     let ground = Ground {
         store,
-        dialer: Arc::new(TcpDialer),
+        outbound: Outbound::default(),
         clock: Arc::new(SystemClock),
-        listener: Arc::new(listener),
+        inbound,
         http: Some(http),
         shown: watch::Sender::new(None),
         seed: u64::from(listen.port()),
@@ -175,8 +177,7 @@ impl Members {
 
     /// A connection to one of them.
     pub fn channel(&self, member: usize) -> Channel {
-        let address = format!("http://{}", self.members[member].address);
-        Endpoint::from_shared(address).expect("an address is a legal URI").connect_lazy()
+        Outbound::default().lazily(&self.members[member].address, &Terms::default()).expect("it is an address")
     }
 
     /// Calls one member after the other until one answers something that will not pass.

@@ -6,13 +6,12 @@ use tessera_api::error::reason_of;
 use tessera_api::v1::node_ref::Ref;
 use tessera_api::v1::{self, ErrorReason};
 use tonic::body::Body;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower::ServiceExt;
 
 use crate::support::fixture::{node, spec, submission};
-use crate::support::{Cluster, TestMember, assert_refused, id};
+use crate::support::{Cluster, TestMember, assert_refused, channel, id};
 
 /// What every refusal must leave as it was.
 fn fingerprint(member: &TestMember) -> (usize, usize, u64) {
@@ -135,8 +134,7 @@ async fn a_card_that_does_not_exist_and_settings_that_cannot_work_are_refused() 
 
 /// Sends a body to a method and answers the refusal.
 async fn send(member: &TestMember, method: &str, body: Bytes) -> Status {
-    let endpoint = Channel::from_shared(format!("http://{}", member.address)).expect("an address");
-    let channel = endpoint.connect().await.expect("the member listens");
+    let channel = channel(&member.address);
     let request = http::Request::post(format!("http://{}/{method}", member.address))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -217,8 +215,7 @@ async fn a_client_that_stalls_in_the_middle_of_a_request_is_let_go() {
     let cluster = Cluster::of(1).await;
     let member = &cluster.members[0];
     for method in ["tessera.v1.JobService/SubmitJob", "tessera.v1.JobService/GetJob"] {
-        let endpoint = Channel::from_shared(format!("http://{}", member.address)).expect("an address");
-        let channel = endpoint.connect().await.expect("the member listens");
+        let channel = channel(&member.address);
         let request = http::Request::post(format!("http://{}/{method}", member.address))
             .header("content-type", "application/grpc")
             .header("te", "trailers")

@@ -14,13 +14,12 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower::ServiceExt;
 
 use crate::support::fixture::{node, spec, submission, submit};
-use crate::support::{Clients, Cluster, TestMember, assert_refused, id, within};
+use crate::support::{Clients, Cluster, TestMember, assert_refused, channel, id, within};
 
 async fn limited(limits: MemberLimits) -> Cluster {
     Cluster::with(1, GrpcSettings { limits, ..GrpcSettings::default() }).await
@@ -52,8 +51,7 @@ async fn stalled(member: &TestMember, method: &str, timeout: &'static str) -> Jo
     let frames =
         futures::stream::iter([Ok::<_, Status>(http_body::Frame::data(Bytes::from_static(b"\0\0\0\0\x09\x0a")))]);
     let body = Body::new(StreamBody::new(frames.chain(futures::stream::pending())));
-    let endpoint = Channel::from_shared(format!("http://{}", member.address)).expect("an address");
-    let channel = endpoint.connect().await.expect("the member listens");
+    let channel = channel(&member.address);
     let request = http::Request::post(format!("http://{}/{method}", member.address))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -166,8 +164,7 @@ async fn clients_have_so_many_connections_and_agents_need_none_of_them() {
     read(&member.clients).await.expect("who is in stays in");
 
     // An agent is let through to the service, which takes none in this test.
-    let endpoint = Channel::from_shared(format!("http://{}", member.address)).expect("an address");
-    let mut agent = v1::agent_service_client::AgentServiceClient::new(endpoint.connect_lazy());
+    let mut agent = v1::agent_service_client::AgentServiceClient::new(channel(&member.address));
     let answer = agent.session(futures::stream::pending::<v1::SessionRequest>()).await.expect_err("it takes no agents");
     assert_eq!((answer.code(), answer.message()), (Code::Unavailable, "this member takes no agents"));
 }

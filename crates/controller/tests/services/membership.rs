@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tessera_api::v1::{self, ErrorReason, MemberRole};
-use tessera_consensus::{SystemClock, TcpDialer};
+use tessera_connection::{Inbound, Outbound};
+use tessera_consensus::SystemClock;
 use tessera_controller::config::ServerConfig;
 use tessera_controller::member::{Ground, run_on};
 use tessera_store::memory::{Flushing, MemoryDisk};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -64,13 +64,13 @@ async fn members_are_seen_and_leadership_moves() {
 
 /// Starts a process without identity; answers where it listens.
 async fn process(end: &CancellationToken) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("an address");
+    let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("a free port");
+    let address = inbound.local_address().expect("an address");
     let ground = Ground {
         store: MemoryDisk::new(Flushing::AtOnce).open().expect("an empty disk"),
-        dialer: Arc::new(TcpDialer),
+        outbound: Outbound::default(),
         clock: Arc::new(SystemClock),
-        listener: Arc::new(listener),
+        inbound,
         http: None,
         shown: watch::Sender::new(None),
         seed: 4,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::v1::{self, ErrorReason};
+use tessera_connection::Inbound;
 use tessera_controller::metrics::Metrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -20,19 +20,14 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::support::fixture::{node, submission, submit};
-use crate::support::{Cluster, TestMember, assert_refused, within};
-
-async fn channel(member: &TestMember) -> Channel {
-    let endpoint = Channel::from_shared(format!("http://{}", member.address)).expect("an address");
-    endpoint.connect().await.expect("it listens")
-}
+use crate::support::{Cluster, assert_refused, channel, within};
 
 #[tokio::test]
 async fn health_says_alive_and_ready() {
     let mut cluster = Cluster::of(3).await;
     let last = cluster.follower().await.id;
     let member = cluster.members.iter().find(|member| member.id == last).expect("it is there");
-    let mut health = HealthClient::new(channel(member).await);
+    let mut health = HealthClient::new(channel(&member.address));
     let mut becomes = async |service: &str, wanted: ServingStatus| {
         let request = HealthCheckRequest { service: service.to_owned() };
         let mut watch = health.watch(request).await.expect("it is watched").into_inner();
@@ -57,7 +52,7 @@ async fn health_says_alive_and_ready() {
 #[tokio::test]
 async fn the_services_can_be_asked_for_their_names() {
     let cluster = Cluster::of(1).await;
-    let mut client = ServerReflectionClient::new(channel(&cluster.members[0]).await);
+    let mut client = ServerReflectionClient::new(channel(&cluster.members[0].address));
     let request = ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),
@@ -89,12 +84,12 @@ async fn calls_are_counted_and_the_pages_tell() {
     let get = v1::GetJobRequest { job_id: 99, ..Default::default() };
     assert_refused(member.clients.jobs.clone().get_job(get).await, Code::NotFound, ErrorReason::JobUnknown);
 
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("an address");
+    let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("a free port");
+    let address = inbound.local_address().expect("an address");
     let (admit, admitted) = watch::channel(None);
     let metrics: Arc<Metrics> = Arc::clone(member.pool.metrics());
     let end = CancellationToken::new();
-    let server = tokio::spawn(tessera_controller::http::serve(listener, admitted, metrics, end.clone()));
+    let server = tokio::spawn(tessera_controller::http::serve(inbound, admitted, metrics, end.clone()));
     assert!(page(address, "/livez", "*/*").await.contains(" 200 "));
     let not_ready = page(address, "/readyz", "*/*").await;
     assert!(not_ready.contains(" 503 ") && not_ready.contains("not been admitted"), "{not_ready}");

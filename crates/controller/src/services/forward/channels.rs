@@ -5,18 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use tonic::transport::{Channel, Endpoint};
-
-use crate::connections::Outbound;
+use tessera_connection::{BadAddress, KeepAlive, Outbound, Terms};
+use tonic::transport::Channel;
 
 /// Connections to one member: one alone is bounded by the one task that serves it.
 const PER_MEMBER: usize = 2;
 
-/// How long a member may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A connection over which nothing comes for so long is asked whether it lives, and given up when it does not answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// How long a member may take to accept a connection; and for how long nothing may come over one before it is asked whether it
+/// lives, and given up when it does not answer.
+const TERMS: Terms = {
+    let asked_after = Duration::from_secs(2);
+    Terms {
+        connect_timeout: Some(Duration::from_secs(1)),
+        keep_alive: Some(KeepAlive { interval: asked_after, timeout: asked_after, while_idle: true }),
+        window_bytes: None,
+    }
+};
 
 /// Connections by address. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -29,17 +33,6 @@ pub struct Channels {
 struct Pooled {
     channels: [Channel; PER_MEMBER],
     next: AtomicUsize,
-}
-
-/// An address that cannot be one.
-#[derive(Debug, thiserror::Error)]
-#[error("{address:?} is not an address of the form host:port")]
-pub struct BadAddress {
-    /// What was given.
-    pub address: String,
-    /// What is wrong with it.
-    #[source]
-    source: tonic::transport::Error,
 }
 
 impl Channels {
@@ -69,14 +62,8 @@ impl Channels {
 
 impl Pooled {
     fn open(address: &str, outbound: &Outbound) -> Result<Self, BadAddress> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|source| BadAddress { address: address.to_owned(), source })?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .keep_alive_while_idle(true);
-        Ok(Self { channels: std::array::from_fn(|_| outbound.lazily(&endpoint)), next: AtomicUsize::new(0) })
+        let channel = || outbound.lazily(address, &TERMS);
+        Ok(Self { channels: [channel()?, channel()?], next: AtomicUsize::new(0) })
     }
 
     fn pick(&self) -> Channel {

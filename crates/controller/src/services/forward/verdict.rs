@@ -84,6 +84,8 @@ mod tests {
     use http_body::Frame;
     use http_body_util::StreamBody;
 
+    use tessera_connection::{Outbound, Terms};
+
     use super::*;
     use crate::services::refusal::because;
 
@@ -130,7 +132,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         drop(listener);
         let mut channel =
-            tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
+            Outbound::default().lazily(&address.to_string(), &Terms::default()).expect("it is an address");
         let call = tower::ServiceExt::ready(&mut channel).await.expect("lazy channels are ready");
         let error = tower::Service::call(call, http::Request::new(Body::empty())).await.expect_err("nobody listens");
         assert!(matches!(Verdict::of_failure(&error), Verdict::Again { perhaps_done: false }), "{error:?}");

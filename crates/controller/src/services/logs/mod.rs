@@ -47,6 +47,7 @@ pub(super) async fn open(
     drop(state);
     let (pieces, waiting) = mpsc::channel(BUFFER);
     let proxy = Proxy {
+        outbound: desk.pool.outbound().clone(),
         wanted,
         stream,
         offset: request.offset,

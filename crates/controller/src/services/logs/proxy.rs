@@ -6,20 +6,25 @@ use std::time::Duration;
 use tessera_api::error::reason_of;
 use tessera_api::v1::worker_service_client::WorkerServiceClient;
 use tessera_api::v1::{self, ErrorReason};
+use tessera_connection::{KeepAlive, Outbound, Terms};
 use tessera_ledger::State;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::locate::{Place, Wanted, locate};
 use crate::services::refusal;
 
-/// How long an agent may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// An agent that is silent for so long is asked whether it lives, and given up when it does not answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long an agent may take to accept a connection; and for how long it may be silent before it is asked whether it lives, and
+/// given up when it does not answer.
+const TERMS: Terms = {
+    let asked_after = Duration::from_secs(5);
+    Terms {
+        connect_timeout: Some(Duration::from_secs(2)),
+        keep_alive: Some(KeepAlive { interval: asked_after, timeout: asked_after, while_idle: false }),
+        window_bytes: None,
+    }
+};
 
 /// How long a follower is kept while the agent cannot be reached, before it is told.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +34,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Passes on the output of one worker.
 pub(super) struct Proxy {
+    pub outbound: Outbound,
     pub wanted: Wanted,
     pub stream: v1::LogStream,
     /// The byte that the reader lacks first.
@@ -98,9 +104,9 @@ impl Proxy {
     }
 
     async fn converse(&mut self, place: &Place) -> Ended {
-        let channel = match connect(&place.address).await {
+        let channel = match self.outbound.connect(&place.address, &TERMS).await {
             Ok(channel) => channel,
-            Err(status) => return Ended::Unreachable(status),
+            Err(error) => return Ended::Unreachable(Status::unavailable(error.to_string())),
         };
         let request = v1::ReadLogsRequest {
             worker: Some(place.worker),
@@ -126,16 +132,6 @@ impl Proxy {
             }
         }
     }
-}
-
-async fn connect(address: &str) -> Result<Channel, Status> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| Status::unavailable(format!("{address:?} is no address: {error}")))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE);
-    endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))
 }
 
 /// A refusal that names its reason comes from the agent; everything else from what lies between.

@@ -6,11 +6,9 @@ use std::time::Duration;
 use tessera_actor::{ActorMeters, Mailbox, WhenFull, mailbox};
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tessera_api::v1::{SessionRequest, SessionResponse};
-use tessera_consensus::{
-    ClusterId, Consensus, ConsensusConfig, Environment, Identity, MemberId, SystemClock, TcpDialer,
-};
+use tessera_connection::{Inbound, Outbound};
+use tessera_consensus::{ClusterId, Consensus, ConsensusConfig, Environment, Identity, MemberId, SystemClock};
 use tessera_controller::config::ServerConfig;
-use tessera_controller::connections::Outbound;
 use tessera_controller::disk::Room;
 use tessera_controller::grpc::{self, GrpcSettings};
 use tessera_controller::machine::LedgerMachine;
@@ -56,8 +54,9 @@ impl TestMember {
         runtime.spawn(async move {
             let pool = member(id, ServerConfig::new("unused", address), room_seen).await;
             let listener = TcpListener::from_std(listener).expect("a listener");
+            let inbound = Inbound::new(Arc::new(listener));
             answer.send(pool.clone()).expect("the test waits for it");
-            let served = grpc::serve(Arc::new(listener), pool, AgentServiceServer::new(NoAgents), settings, end).await;
+            let served = grpc::serve(inbound, pool, AgentServiceServer::new(NoAgents), settings, end).await;
             served.expect("the server runs");
         });
         let pool = started.recv_timeout(Duration::from_secs(30)).expect("the member starts");
@@ -104,7 +103,7 @@ async fn member(id: u64, config: ServerConfig, room: watch::Receiver<Room>) -> P
     let identity = Identity { cluster: ClusterId::new("test").expect("a short name"), member: MemberId(id) };
     let environment = Environment {
         store: MemoryDisk::new(Flushing::AtOnce).open().expect("an empty disk"),
-        dialer: Arc::new(TcpDialer),
+        outbound: Outbound::default(),
         clock: Arc::new(SystemClock),
         seed: id,
     };

@@ -13,6 +13,7 @@ use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_api::v1::job_service_client::JobServiceClient;
 use tessera_api::v1::pool_service_client::PoolServiceClient;
 use tessera_api::v1::queue_service_client::QueueServiceClient;
+use tessera_connection::{Outbound, Terms};
 use tessera_consensus::{Leadership, Member, MemberId};
 use tessera_controller::PoolHandle;
 use tessera_controller::grpc::GrpcSettings;
@@ -118,10 +119,14 @@ pub struct Clients {
     pub cluster: ClusterServiceClient<Channel>,
 }
 
+/// A connection to a member, opened with the first call over it.
+pub fn channel(address: &str) -> Channel {
+    Outbound::default().lazily(address, &Terms::default()).expect("an address")
+}
+
 impl Clients {
     pub fn of(address: &str) -> Self {
-        let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
-        let channel = endpoint.connect_lazy();
+        let channel = channel(address);
         Self {
             jobs: JobServiceClient::new(channel.clone()),
             pool: PoolServiceClient::new(channel.clone()),
