@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -28,10 +29,10 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after so many panics, counted from 1.
-    fn after(&self, panics: u32) -> Duration {
-        let doubled = self.first.saturating_mul(1u32.checked_shl(panics.saturating_sub(1)).unwrap_or(u32::MAX));
-        doubled.min(self.longest)
+    fn pauses(self) -> impl Iterator<Item = Duration> {
+        let doubled =
+            ExponentialBuilder::new().with_factor(2.0).with_min_delay(self.first).with_max_delay(self.longest);
+        doubled.without_max_times().build()
     }
 }
 
@@ -92,15 +93,15 @@ impl Supervisor {
     {
         let meters = self.meters.clone();
         self.tasks.spawn(async move {
-            let mut panics = 0u32;
-            while !end.is_cancelled() {
+            for (panics, pause) in (1u64..).zip(backoff.pauses()) {
+                if end.is_cancelled() {
+                    return;
+                }
                 match contained(actor, start()).await {
                     Err(error) if error.is_panic() => {}
                     Ok(()) | Err(_) => return,
                 }
-                panics = panics.saturating_add(1);
                 meters.panicked(actor);
-                let pause = backoff.after(panics);
                 tracing::error!(actor, panics, ?pause, "an actor panicked; it starts anew after a pause");
                 tokio::select! {
                     () = end.cancelled() => return,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tessera_actor::{Address, Reply};
@@ -39,7 +40,7 @@ pub async fn keep_session(
     mut random: StdRng,
     end: CancellationToken,
 ) {
-    let mut wait = WAIT.0;
+    let mut waits = growing();
     loop {
         let lasted = tokio::select! {
             () = end.cancelled() => return,
@@ -48,9 +49,11 @@ pub async fn keep_session(
         if node.tell(Input::Event(Event::SessionClosed), Instant::now() + ANSWER).await.is_err() {
             return;
         }
-        wait = match lasted {
-            Lasted::Welcomed => WAIT.0,
-            Lasted::NotFound => (wait * 2).min(WAIT.1),
+        if matches!(lasted, Lasted::Welcomed) {
+            waits = growing();
+        }
+        let wait = match lasted {
+            Lasted::Welcomed | Lasted::NotFound => waits.next().unwrap_or(WAIT.1),
             Lasted::Refused => WAIT_REFUSED,
         };
         // Agents that lost their leader together must not come back together.
@@ -60,6 +63,12 @@ pub async fn keep_session(
             () = sleep(jittered) => {}
         }
     }
+}
+
+/// Waits from the shortest to the longest, without end.
+fn growing() -> ExponentialBackoff {
+    let doubled = ExponentialBuilder::new().with_factor(2.0).with_min_delay(WAIT.0).with_max_delay(WAIT.1);
+    doubled.without_max_times().build()
 }
 
 /// How a session went.

@@ -5,6 +5,7 @@ use std::future::{Future, pending};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use tessera_api::request_id::new_request_id;
@@ -154,7 +155,8 @@ where
 {
     async fn carry(mut self, envelope: &Envelope) -> Result<Response<Body>, Status> {
         let mut perhaps_done = false;
-        let mut pause = PAUSES.0;
+        let doubled = ExponentialBuilder::new().with_factor(2.0).with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
+        let mut pauses = doubled.without_max_times().build();
         loop {
             let leader = Leader::of(&self.leadership.borrow_and_update());
             if envelope.is_forwarded() {
@@ -175,10 +177,10 @@ where
                 Verdict::Again { perhaps_done: doubt } => perhaps_done |= doubt,
             }
             let repeat = envelope.repeatable || !perhaps_done;
+            let pause = pauses.next().unwrap_or(PAUSES.1);
             if !repeat || !self.wait(&leader, pause, envelope.deadline).await {
                 return Err(refusal::gave_up(perhaps_done));
             }
-            pause = (pause * 2).min(PAUSES.1);
         }
     }
 
