@@ -61,21 +61,40 @@ impl Channels {
         Ok(self.by_address.entry(address.to_owned()).or_insert(pooled).pick())
     }
 
+    /// Opens a connection to a member for one stream of requests alone: a stream whose answers nobody reads holds up
+    /// whatever shares its connection.
+    ///
+    /// # Errors
+    /// `BadAddress`.
+    pub(super) fn alone(
+        &self,
+        address: &str,
+    ) -> Result<impl Future<Output = Result<Channel, tonic::transport::Error>>, BadAddress> {
+        let endpoint = endpoint(address)?;
+        let outbound = self.outbound.clone();
+        Ok(async move { outbound.connect(&endpoint).await })
+    }
+
     /// Drops the connections to a member that failed, so that the next call dials anew.
     pub fn forget(&self, address: &str) {
         self.by_address.remove(address);
     }
 }
 
+fn endpoint(address: &str) -> Result<Endpoint, BadAddress> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|source| BadAddress { address: address.to_owned(), source })?;
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true))
+}
+
 impl Pooled {
     fn open(address: &str, outbound: &Outbound) -> Result<Self, BadAddress> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|source| BadAddress { address: address.to_owned(), source })?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .keep_alive_while_idle(true);
+        let endpoint = endpoint(address)?;
         Ok(Self { channels: std::array::from_fn(|_| outbound.lazily(&endpoint)), next: AtomicUsize::new(0) })
     }
 
