@@ -62,6 +62,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// How long a member may be silent on a stream on which it owes an answer that takes a commit at most: much longer
+    /// than that takes.
+    pub(crate) fn silence(&self) -> Duration {
+        self.hedge_after.saturating_mul(25)
+    }
+
     /// The endpoint that a channel is made from.
     pub(crate) fn endpoint(&self, uri: String) -> Result<Endpoint, tonic::transport::Error> {
         let endpoint = Endpoint::from_shared(uri)?
