@@ -37,11 +37,14 @@ pub struct Throughput {
 }
 
 /// What one client saw.
-#[derive(Default)]
-struct Seen {
-    latencies: Vec<Duration>,
-    failed: usize,
-    failure: Option<String>,
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// From call to acknowledgement, of the writes that count.
+    pub latencies: Vec<Duration>,
+    /// Writes that failed, over all.
+    pub failed: usize,
+    /// Why the last of them did.
+    pub failure: Option<String>,
 }
 
 /// Loads. Clients take the writers in turn: each writer stands for one set of connections.
@@ -57,6 +60,14 @@ pub async fn run<W: Writer>(writers: &[W], plan: Plan) -> Result<Throughput> {
         clients.spawn(write_until(writers[client % writers.len()].clone(), client as u64, counts_from, end));
     }
     let seen = clients.join_all().await;
+    throughput(seen, plan)
+}
+
+/// What all clients saw together.
+///
+/// # Errors
+/// Not one write was acknowledged; the last failure says why.
+pub fn throughput(seen: Vec<Seen>, plan: Plan) -> Result<Throughput> {
     let failed = seen.iter().map(|one| one.failed).sum();
     let failure = seen.iter().find_map(|one| one.failure.clone()).unwrap_or_else(|| "none failed either".to_owned());
     let latencies: Vec<Duration> = seen.into_iter().flat_map(|one| one.latencies).collect();

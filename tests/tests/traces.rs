@@ -137,6 +137,31 @@ async fn one_trace_holds_the_life_of_a_job() -> Result<()> {
     Ok(())
 }
 
+/// The jobs of one message of a stream lie in one submission, and in the call that brought it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_message_share_a_submission() -> Result<()> {
+    let collector = Collector::start().await?;
+    let pool = start(&collector).await?;
+    let client = pool.client();
+    let request = || SubmitJobRequest { request_id: client.new_request_id(), spec: Some(shell("true")) };
+    let mut submissions = client.submit_jobs(futures::stream::iter([request(), request()]));
+    let mut jobs = Vec::new();
+    while let Some(submission) = submissions.next().await? {
+        jobs.push(get(&client, submission.outcome?.job_id).await?);
+    }
+    assert_eq!((jobs.len(), &jobs[0].traceparent), (2, &jobs[1].traceparent));
+    let (trace, submission) = context_of(&jobs[0]);
+    let spans = told(&collector, &jobs[0], &["propose", "commit"]).await?;
+    let submit = submission_of(&spans, &submission);
+    says(submit, "tessera.jobs.submitted", "2");
+    says(submit, "tessera.jobs.refused", "0");
+    within(&spans, &within(&spans, &submission, "propose").id, "commit");
+    let call = arrived(&collector, &trace, &submit.parent).await?;
+    assert_eq!(call.name, "tessera.v1.JobService/SubmitJobs");
+    says(&call, "rpc.response.status_code", "OK");
+    Ok(())
+}
+
 /// A member passes a submission on; then the leader dies, and the agent too; and the job is cancelled: it is one trace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_survives_the_leader_and_the_agent() -> Result<()> {

@@ -17,9 +17,8 @@ use crate::etcd::{Etcd, Put, Putter, Times, size_of_value};
 use crate::load::{Plan, Throughput, run as load};
 use crate::options::{Beside, Common, Waiting};
 use crate::report::{Report, cells};
-use crate::tessera::{Cards, Job, Pool, Submitter};
+use crate::tessera::{Cards, Job, Pool, Submitter, stream};
 use crate::trio::{MEMBERS, Seat, Trio};
-use crate::writer::Writer;
 
 /// Blocks of the pool: enough that one more job is never above its total.
 const BLOCKS: u32 = 16;
@@ -54,6 +53,12 @@ pub struct Options {
     /// How the submitted jobs wait
     #[arg(long, value_enum, default_value = "held")]
     pub waiting: Waiting,
+    /// Submit on streams of many jobs each, one stream for each client
+    #[arg(long)]
+    pub stream: bool,
+    /// Jobs of each stream that are unanswered at once
+    #[arg(long, default_value_t = 4_096)]
+    pub unanswered: usize,
     /// Which members are asked
     #[arg(long, value_enum, value_delimiter = ',', default_value = "leader")]
     pub ask: Vec<Ask>,
@@ -75,6 +80,8 @@ struct Which {
     system: &'static str,
     round: usize,
     ask: Ask,
+    /// Jobs of each client that were unanswered at once.
+    unanswered: usize,
     #[serde(skip)]
     leader: Seat,
 }
@@ -133,13 +140,19 @@ async fn tessera(
     for ask in options.ask.iter().copied() {
         for clients in options.clients.iter().copied() {
             let leader = pool.members.healthy().await?;
-            let order = orders(ask, leader, connections(clients)).map(|seats| {
+            let connections = if options.stream { clients } else { connections(clients) };
+            let order = orders(ask, leader, connections).map(|seats| {
                 let members: Vec<Address> = seats.map(|seat| pool.members.addresses()[seat.0].clone()).into();
                 Ok(Submitter::new(Client::new(&members, Settings::default())?, job(options)))
             });
             let submitters: Vec<Submitter> = order.collect::<Result<_>>()?;
-            let run = Which { system: "tessera", round, ask, leader };
-            runs.push(one(run, &pool.members, &submitters, clients, options, report).await?);
+            let unanswered = if options.stream { options.unanswered } else { 1 };
+            let run = Which { system: "tessera", round, ask, unanswered, leader };
+            let seen = async {
+                let plan = plan(clients, options);
+                if options.stream { stream(&submitters, plan, unanswered).await } else { load(&submitters, plan).await }
+            };
+            runs.push(one(run, &pool.members, seen, clients, options, report).await?);
         }
     }
     let there = Seat::ALL.map(|seat| pool.members.seats().resident_bytes(seat).map(crate::report::mib));
@@ -168,8 +181,9 @@ async fn etcd(
                 Putter::new(std::slice::from_ref(&members.addresses()[seats[0].0]), put.clone())
             };
             let putters: Vec<Putter> = order.map(endpoint).collect::<Result<_>>()?;
-            let run = Which { system: "etcd", round, ask, leader };
-            runs.push(one(run, &members, &putters, clients, options, report).await?);
+            let run = Which { system: "etcd", round, ask, unanswered: 1, leader };
+            let seen = load(&putters, plan(clients, options));
+            runs.push(one(run, &members, seen, clients, options, report).await?);
         }
     }
     members.stop().await?;
@@ -190,19 +204,22 @@ fn orders(ask: Ask, leader: Seat, connections: usize) -> impl Iterator<Item = [S
     })
 }
 
+fn plan(clients: usize, options: &Options) -> Plan {
+    Plan { clients, warm_up: options.warm_up, duration: options.duration }
+}
+
 /// The warm-up costs too: it is counted among the writes, as far as the rate that was seen tells.
-async fn one<W: Writer>(
+async fn one(
     which: Which,
     trio: &impl Trio,
-    writers: &[W],
+    seen: impl Future<Output = Result<Throughput>>,
     clients: usize,
     options: &Options,
     report: &mut Report,
 ) -> Result<Run> {
     let Which { system, ask, .. } = which;
-    let plan = Plan { clients, warm_up: options.warm_up, duration: options.duration };
     let before = Meter::read(trio, which.leader)?;
-    let seen = load(writers, plan).await.with_context(|| format!("{system}, {clients} clients"))?;
+    let seen = seen.await.with_context(|| format!("{system}, {clients} clients"))?;
     let writes = seen.per_second * (options.warm_up + options.duration).as_secs_f64();
     let effort = before.effort(Meter::read(trio, which.leader)?, writes as usize);
     let [p50, p99, max] = cells(Some(seen.latency));

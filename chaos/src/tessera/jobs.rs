@@ -109,6 +109,11 @@ impl Submitter {
         Self { client, job }
     }
 
+    /// The job, and through whom it is submitted.
+    pub(super) fn parts(&self) -> (&Client, &Job) {
+        (&self.client, &self.job)
+    }
+
     /// Submits once.
     ///
     /// # Errors

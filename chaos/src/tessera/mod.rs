@@ -7,6 +7,7 @@ mod members;
 mod nodes;
 mod pool;
 mod residents;
+mod streams;
 
 pub use agents::{Agents, Cards};
 pub use jobs::{Job, Submitter, read_back};
@@ -14,3 +15,4 @@ pub use members::Members;
 pub use nodes::{Nodes, Ordered};
 pub use pool::Pool;
 pub use residents::Residents;
+pub use streams::stream;

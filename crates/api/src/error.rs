@@ -300,6 +300,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::TooManyRequestBytes
         | R::TooManyWatches
         | R::TooManyLogStreams
+        | R::TooManySubmissionStreams
         | R::TooManyVerifications
         | R::Overloaded
         | R::StorageFull => Code::ResourceExhausted,
@@ -320,7 +321,8 @@ pub const fn retry_delay(reason: ErrorReason) -> Option<Duration> {
     let millis = match reason {
         R::NotLeader | R::MemberStopped => 20,
         R::NoQuorum | R::OutcomeUnknown | R::Overloaded | R::TooManyRequests | R::TooManyRequestBytes => 100,
-        R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManyVerifications => 1_000,
+        R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams => 1_000,
+        R::TooManySubmissionStreams | R::TooManyVerifications => 1_000,
         R::NodeUnreachable | R::NodeStillLeased => 1_000,
         R::StorageFull => 5_000,
         R::TooManyJobs | R::SpecBudgetExhausted | R::TooManyQueues | R::TooManyNodes | R::TooManyCards => 10_000,

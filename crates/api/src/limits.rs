@@ -9,6 +9,12 @@ pub const JOB_FILE: usize = 4 << 20;
 pub const SCRIPT: usize = 1 << 20;
 /// Largest request that a member reads, in bytes; everything smaller is judged field by field.
 pub const REQUEST: usize = 4 << 20;
+/// Most jobs of one message of a stream of submissions.
+pub const SUBMISSIONS: usize = 1_000;
+/// Jobs of one stream of submissions that may be unanswered; the member reads no further then.
+pub const UNANSWERED: usize = 8_192;
+/// Bytes of the messages of one stream of submissions that may be unanswered; the member reads no further then.
+pub const UNANSWERED_BYTES: usize = 4 << 20;
 /// How far in the future a request id may have been made: clients' clocks differ a little.
 pub const REQUEST_AHEAD: Duration = tessera_ledger::REQUEST_AHEAD;
 /// Most words of a command.

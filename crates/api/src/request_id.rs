@@ -1,7 +1,7 @@
 //! Request ids: the UUID under which a mutation is made once (law L3), and the hash by which the same id with another
 //! content is noticed.
 
-use prost::Message;
+use prost::{Message, length_delimiter_len};
 use tessera_ledger::{LogTime, RequestId, RequestKey};
 use uuid::{NoContext, Timestamp, Uuid};
 use xxhash_rust::xxh3::Xxh3;
@@ -16,9 +16,6 @@ pub trait Mutation: Message + Clone + Default {
 
     /// The caller's name for the mutation.
     fn request_id(&self) -> &str;
-
-    /// The place of that name.
-    fn request_id_mut(&mut self) -> &mut String;
 }
 
 macro_rules! mutations {
@@ -28,10 +25,6 @@ macro_rules! mutations {
 
             fn request_id(&self) -> &str {
                 &self.request_id
-            }
-
-            fn request_id_mut(&mut self) -> &mut String {
-                &mut self.request_id
             }
         })*
     };
@@ -127,18 +120,24 @@ pub fn request_id_text(id: RequestId) -> String {
     Uuid::from_u128(id.0).to_string()
 }
 
+/// What an encoded mutation says beside its id of so many bytes: the id is field 1 of every mutation, so it comes
+/// first.
+fn content_of(encoded: &[u8], id: usize) -> &[u8] {
+    let field = 1 + length_delimiter_len(id) + id;
+    encoded.get(field..).unwrap_or_default()
+}
+
 /// The name of a mutation with the hash of its content.
 ///
 /// # Errors
 /// A [`Refusal`] with REQUEST_ID_INVALID when the id is missing or no UUID of version 7.
 pub fn request_key<M: Mutation>(request: &M) -> Result<RequestKey, Refusal> {
     let id = request_id(request.request_id())?;
-    let mut content = request.clone();
-    content.request_id_mut().clear();
+    let encoded = request.encode_to_vec();
     let mut hasher = Xxh3::new();
     hasher.update(M::NAME.as_bytes());
     hasher.update(&[0]);
-    hasher.update(&content.encode_to_vec());
+    hasher.update(content_of(&encoded, request.request_id().len()));
     Ok(RequestKey { id, fingerprint: hasher.digest() })
 }
 
@@ -194,5 +193,7 @@ mod tests {
         assert_ne!(request_key(&hold).expect("a UUID").fingerprint, key.fingerprint, "another kind of request");
         let again = v1::CancelJobRequest { request_id: ID.replace(&ID[ID.len() - 1..], "f"), job_id: 1 };
         assert_eq!(request_key(&again).expect("a UUID").fingerprint, key.fingerprint, "the id is no content");
+        let without_id = v1::CancelJobRequest { request_id: String::new(), job_id: 1 }.encode_to_vec();
+        assert_eq!(content_of(&cancel(1).encode_to_vec(), ID.len()), without_id);
     }
 }

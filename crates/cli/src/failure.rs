@@ -119,7 +119,7 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
         }
         R::TooManyJobs | R::SpecBudgetExhausted => "wait until jobs end, or raise the limit: `tessera pool config set`",
         R::TooManyQueues | R::TooManyNodes | R::TooManyCards => "`tessera pool config set` raises the limit",
-        R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams => {
+        R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManySubmissionStreams => {
             "close some, ask another member, or raise the member's limit (docs/configuration.md)"
         }
         R::OutputExpired => "keep output longer with `output_retention` in the job file",

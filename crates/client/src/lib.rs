@@ -7,7 +7,8 @@
 //! dead member nor a dead leader costs more than that beyond the election itself. What remains is one typed error
 //! ([`ClientError`]): refused, with the reason, or unavailable, with whether a mutation may have been made.
 //!
-//! Streams go on by themselves: [`Watch`] by resume token, [`LogReader`] by offset. [`session`] is the agent's door.
+//! Streams go on by themselves: [`Watch`] by resume token, [`LogReader`] by offset, [`Submissions`] by request ids.
+//! [`session`] is the agent's door.
 
 mod address;
 mod calls;
@@ -20,6 +21,7 @@ mod retry;
 mod routes;
 pub mod session;
 mod settings;
+mod submissions;
 pub mod watch;
 
 pub use address::{Address, BadAddress};
@@ -28,4 +30,5 @@ pub use error::{ApiError, ClientError, Connection, FieldViolation, Trouble, Unav
 pub use logs::{LogChunk, LogReader};
 pub use session::{Session, SessionConnector, connect_session};
 pub use settings::{Headers, Settings};
+pub use submissions::{Submission, Submissions};
 pub use watch::Watch;

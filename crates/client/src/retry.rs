@@ -88,6 +88,11 @@ impl Tries {
         self.deadline
     }
 
+    /// What is left of its time.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
     /// The last try at `from` ended in `status`.
     pub(crate) fn failed(&mut self, client: &Client, from: &Address, status: &Status) -> Next {
         let now = Instant::now();
@@ -194,7 +199,9 @@ fn meaning(error: &ApiError) -> Meaning {
         Some(R::NotInitialized) => Meaning::Elsewhere,
         Some(R::Overloaded | R::StorageFull | R::NodeUnreachable | R::WatchTooSlow) => Meaning::Busy,
         // A limit of this member: another may have room.
-        Some(R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams) => Meaning::Elsewhere,
+        Some(R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManySubmissionStreams) => {
+            Meaning::Elsewhere
+        }
         Some(R::TooManyRequests | R::TooManyRequestBytes | R::TooManyVerifications) => Meaning::Busy,
         Some(_) => Meaning::Final,
         None if error.connection != Connection::Answered => Meaning::Elsewhere,

@@ -96,7 +96,7 @@ impl SessionConnector {
     /// A leader answers a hello after a commit at most; a member that is silent for much longer is given up
     /// for another.
     fn silence_limit(&self, tries: &Tries) -> Instant {
-        let limit = Instant::now() + self.client.settings().hedge_after.saturating_mul(25);
+        let limit = Instant::now() + self.client.settings().silence();
         limit.min(tries.deadline())
     }
 

@@ -68,6 +68,12 @@ impl Settings {
             KeepAlive { interval: self.keepalive_interval, timeout: self.keepalive_timeout, while_idle: true };
         Terms { connect_timeout: Some(self.connect_timeout), keep_alive: Some(keep_alive), window_bytes: None }
     }
+
+    /// How long a member may be silent on a stream on which it owes an answer that takes a commit at most: much longer
+    /// than that takes.
+    pub(crate) fn silence(&self) -> Duration {
+        self.hedge_after.saturating_mul(25)
+    }
 }
 
 /// What is added to the headers of every call, such as the trace context of the caller.

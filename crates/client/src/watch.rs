@@ -356,6 +356,6 @@ impl<K: Kind> Watch<K> {
 
 /// How long one opening may take: a fifth of what is left, so that several members get their turn.
 fn patience(tries: Option<&Tries>, all: Duration) -> Duration {
-    let left = tries.map(|tries| tries.deadline().saturating_duration_since(tokio::time::Instant::now()));
+    let left = tries.map(Tries::left);
     (left.unwrap_or(all) / 5).max(Duration::from_millis(200))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use crate::clock::ClockStatus;
 use crate::error::{ProposeError, ReadError, StopReason};
 use crate::ids::Identity;
 use crate::machine::{LogIndex, LogTime, Machine, Term};
-use crate::propose::{Proposal, Refusal, Ticket};
+use crate::propose::{Commands, Proposal, Refusal, Ticket};
 use crate::reads::{Confirmed, NotConfirmed, Question};
 use crate::shared::Shared;
 use crate::status::{Leadership, Role, Status};
@@ -115,13 +116,26 @@ impl<M: Machine> Consensus<M> {
     /// [`ProposeError`]; all but [`ProposeError::OutcomeUnknown`] promise that the command was not proposed and never
     /// will be.
     pub async fn propose(&self, command: Bytes, deadline: Instant) -> Result<Applied<M::Outcome>, ProposeError> {
+        let Applied { index, term, entered, outcome } = self.propose_together(smallvec![command], deadline).await?;
+        // As many outcomes come back as there are commands.
+        let outcome = outcome.into_iter().next().ok_or(ProposeError::OutcomeUnknown)?;
+        Ok(Applied { index, term, entered, outcome })
+    }
+
+    /// Proposes commands that go into one entry together, which must hold as many.
+    pub(crate) async fn propose_together(
+        &self,
+        commands: Commands,
+        deadline: Instant,
+    ) -> Result<Applied<SmallVec<[M::Outcome; 1]>>, ProposeError> {
         let limit = self.inner.shared.config.max_batch_bytes;
-        if command.len() > limit {
-            return Err(ProposeError::TooLarge { bytes: command.len(), limit });
+        let bytes = commands.iter().map(Bytes::len).sum();
+        if bytes > limit {
+            return Err(ProposeError::TooLarge { bytes, limit });
         }
         let began = Instant::now();
         loop {
-            match self.propose_once(command.clone(), deadline).await {
+            match self.propose_once(commands.clone(), bytes, deadline).await {
                 Ok(applied) => {
                     self.inner.shared.meters.proposed(began.elapsed());
                     return Ok(applied);
@@ -147,17 +161,22 @@ impl<M: Machine> Consensus<M> {
         }
     }
 
-    async fn propose_once(&self, command: Bytes, deadline: Instant) -> Result<Applied<M::Outcome>, ProposeError> {
+    async fn propose_once(
+        &self,
+        commands: Commands,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Applied<SmallVec<[M::Outcome; 1]>>, ProposeError> {
         if let Some(reason) = self.inner.shared.stopper.reason() {
             return Err(ProposeError::Stopped(reason));
         }
-        // A command is never larger than a batch, which is far below 4 GiB.
-        let bytes = u32::try_from(command.len()).map_err(|_| ProposeError::Overloaded)?;
+        // A proposal is never larger than a batch, which is far below 4 GiB.
+        let bytes = u32::try_from(bytes).map_err(|_| ProposeError::Overloaded)?;
         let room = Arc::clone(&self.inner.room).try_acquire_many_owned(bytes);
         let room = room.map_err(|_| ProposeError::Overloaded)?;
         let (answer, answered) = oneshot::channel();
         let ticket = Ticket::default();
-        let proposal = Proposal { command, deadline, ticket: ticket.clone(), answer, room };
+        let proposal = Proposal { commands, deadline, ticket: ticket.clone(), answer, room };
         self.inner.proposals.try_send(proposal).map_err(|full_or_closed| match full_or_closed {
             mpsc::error::TrySendError::Full(_) => ProposeError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped(self.why_stopped()),

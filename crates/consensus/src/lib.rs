@@ -36,6 +36,7 @@ mod ids;
 mod log;
 mod log_clock;
 pub mod machine;
+mod many;
 mod members;
 mod metrics;
 mod observe;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResponse;
+use smallvec::SmallVec;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -37,10 +38,20 @@ pub(crate) enum Refusal {
     Unknown,
 }
 
-pub(crate) type Answer<O> = Result<Applied<O>, Refusal>;
+/// Commands that go into one entry together; most often there is one.
+pub(crate) type Commands = SmallVec<[Bytes; 1]>;
+
+/// One outcome for each of the commands of a proposal, in their order.
+pub(crate) type Answer<O> = Result<Applied<SmallVec<[O; 1]>>, Refusal>;
+
+/// Who waits for commands of one entry, and for how many of them.
+struct Asker<O> {
+    commands: usize,
+    answer: oneshot::Sender<Answer<O>>,
+}
 
 /// Who waits for the commands of one entry, in their order.
-type Answers<O> = Vec<oneshot::Sender<Answer<O>>>;
+type Askers<O> = Vec<Asker<O>>;
 
 /// Whether a command went into an entry; decided once, by whoever is first.
 #[derive(Clone, Debug, Default)]
@@ -66,17 +77,23 @@ impl Ticket {
     }
 }
 
-/// One command that waits to be proposed.
+/// Commands that wait to be proposed, and are answered together.
 pub(crate) struct Proposal<O> {
-    pub command: Bytes,
+    /// No more, in number and bytes, than an entry may hold.
+    pub commands: Commands,
     pub deadline: Instant,
     pub ticket: Ticket,
     pub answer: oneshot::Sender<Answer<O>>,
-    /// Its share of the mailbox's bytes, given back when it goes into an entry or is refused.
+    /// Its share of the mailbox's bytes, as many as its commands have, given back when it goes into an entry or is
+    /// refused.
     pub room: OwnedSemaphorePermit,
 }
 
 impl<O> Proposal<O> {
+    fn bytes(&self) -> usize {
+        self.room.num_permits()
+    }
+
     fn refuse(self, refusal: Refusal) {
         // First, so that a caller that tries again finds its bytes free.
         drop(self.room);
@@ -112,9 +129,9 @@ impl<M: Machine> Proposer<M> {
                 continue;
             };
             self.top_up();
-            let (commands, answers) = self.pack();
+            let (commands, askers) = self.pack();
             if !commands.is_empty() {
-                self.hand_in(commands, answers, slot).await;
+                self.hand_in(commands, askers, slot).await;
             }
         }
     }
@@ -170,34 +187,35 @@ impl<M: Machine> Proposer<M> {
     }
 
     /// Takes from the front what fits into one entry.
-    fn pack(&mut self) -> (Vec<Bytes>, Answers<M::Outcome>) {
+    fn pack(&mut self) -> (Vec<Bytes>, Askers<M::Outcome>) {
         let limits = &self.shared.config;
         let now = Instant::now();
         let mut commands = Vec::new();
-        let mut answers = Vec::new();
+        let mut askers = Vec::new();
         let mut bytes = 0;
         while let Some(proposal) = self.waiting.pop_front() {
-            let fits = bytes + proposal.command.len() <= limits.max_batch_bytes;
-            if commands.len() == limits.max_batch_commands || !(fits || commands.is_empty()) {
+            let fits = bytes + proposal.bytes() <= limits.max_batch_bytes
+                && commands.len() + proposal.commands.len() <= limits.max_batch_commands;
+            if !(fits || commands.is_empty()) {
                 self.waiting.push_front(proposal);
                 break;
             }
             if proposal.deadline <= now {
                 proposal.refuse(Refusal::NoQuorum);
             } else if proposal.ticket.take() {
-                bytes += proposal.command.len();
-                commands.push(proposal.command);
-                answers.push(proposal.answer);
+                bytes += proposal.bytes();
+                askers.push(Asker { commands: proposal.commands.len(), answer: proposal.answer });
+                commands.extend(proposal.commands);
             }
         }
-        (commands, answers)
+        (commands, askers)
     }
 
-    async fn hand_in(&self, commands: Vec<Bytes>, answers: Answers<M::Outcome>, slot: OwnedSemaphorePermit) {
+    async fn hand_in(&self, commands: Vec<Bytes>, askers: Askers<M::Outcome>, slot: OwnedSemaphorePermit) {
         let batch = Batch { time: self.shared.time.stamp(), commands };
         let entered = Instant::now();
         let deliver = Deliver(Box::new(move |result| {
-            answer_all::<M::Outcome>(answers, entered, result);
+            answer_all::<M::Outcome>(askers, entered, result);
             drop(slot);
         }));
         // An error means that the core has ended: it dropped the responder, and with it told every caller so.
@@ -209,14 +227,16 @@ impl<M: Machine> Proposer<M> {
 
 type Written = Result<ClientWriteResponse<TypeConfig>, ClientWriteError<TypeConfig>>;
 
-fn answer_all<O: Send + 'static>(answers: Answers<O>, entered: Instant, written: Written) {
+fn answer_all<O: Send + 'static>(askers: Askers<O>, entered: Instant, written: Written) {
     let refusal = match written {
         Ok(response) => {
             let (term, index) = (term_of(&response.log_id), LogIndex(response.log_id.index));
             if let Some(outcomes) = response.data.into::<Vec<O>>() {
-                for (answer, outcome) in answers.into_iter().zip(outcomes) {
+                let mut outcomes = outcomes.into_iter();
+                for asker in askers {
+                    let outcome = outcomes.by_ref().take(asker.commands).collect();
                     // A caller that has gone does not care.
-                    let _ = answer.send(Ok(Applied { index, term, entered, outcome }));
+                    let _ = asker.answer.send(Ok(Applied { index, term, entered, outcome }));
                 }
                 return;
             }
@@ -228,9 +248,9 @@ fn answer_all<O: Send + 'static>(answers: Answers<O>, entered: Instant, written:
             Refusal::Unknown
         }
     };
-    for answer in answers {
+    for asker in askers {
         // As above.
-        let _ = answer.send(Err(refusal.clone()));
+        let _ = asker.answer.send(Err(refusal.clone()));
     }
 }
 

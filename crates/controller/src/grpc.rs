@@ -6,6 +6,7 @@
 //! sessions of agents and what the other members call.
 
 pub(crate) mod admit;
+pub(crate) mod arriving;
 pub mod deadline;
 pub mod meter;
 pub mod methods;

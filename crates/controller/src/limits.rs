@@ -31,6 +31,8 @@ pub struct MemberLimits {
     pub watch_bytes: usize,
     /// Streams of workers' output.
     pub log_streams: usize,
+    /// Streams of submissions, those that are passed on to the leader too.
+    pub submission_streams: usize,
     /// Callers that wait for the laws to be checked; one check at a time serves all that wait for it.
     pub verifications: usize,
 }
@@ -45,6 +47,7 @@ impl Default for MemberLimits {
             watches: 2_000,
             watch_bytes: 64 << 20,
             log_streams: 256,
+            submission_streams: 256,
             verifications: 64,
         }
     }
@@ -54,10 +57,11 @@ impl MemberLimits {
     /// What must hold, each with the sentence that says so.
     #[must_use]
     pub fn rules(&self) -> [(bool, &'static str); 4] {
-        let counts = [self.connections, self.requests, self.watches, self.log_streams, self.verifications];
+        let streams = [self.watches, self.log_streams, self.submission_streams];
+        let counts = [self.connections, self.requests, self.verifications].into_iter().chain(streams);
         let largest = 2 * tessera_api::limits::REQUEST;
         [
-            (counts.iter().all(|count| *count > 0), "limits must all be at least 1"),
+            (counts.into_iter().all(|count| count > 0), "limits must all be at least 1"),
             (self.request_bytes >= largest, "limits.request_bytes must be at least 8 MiB: two of the largest requests"),
             (self.watch_bytes >= largest, "limits.watch_bytes must be at least 8 MiB: two of the largest messages"),
             (self.silence >= Duration::from_secs(1), "limits.silence must be at least a second"),
@@ -74,17 +78,19 @@ pub(crate) enum Limited {
     Watches,
     WatchBytes,
     LogStreams,
+    SubmissionStreams,
     Verifications,
 }
 
 impl Limited {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Connections,
         Self::Requests,
         Self::RequestBytes,
         Self::Watches,
         Self::WatchBytes,
         Self::LogStreams,
+        Self::SubmissionStreams,
         Self::Verifications,
     ];
 
@@ -96,6 +102,7 @@ impl Limited {
             Self::Watches => "watches",
             Self::WatchBytes => "watch_bytes",
             Self::LogStreams => "log_streams",
+            Self::SubmissionStreams => "submission_streams",
             Self::Verifications => "verifications",
         }
     }
@@ -108,6 +115,7 @@ impl Limited {
             Self::Watches => limits.watches,
             Self::WatchBytes => limits.watch_bytes,
             Self::LogStreams => limits.log_streams,
+            Self::SubmissionStreams => limits.submission_streams,
             Self::Verifications => limits.verifications,
         }
     }
@@ -202,6 +210,12 @@ fn refusal(limited: Limited, most: usize) -> Status {
             ErrorReason::TooManyLogStreams,
             format!(
                 "{most} streams of output are open on this member, as many as it keeps; close some, or ask another"
+            ),
+        ),
+        Limited::SubmissionStreams => (
+            ErrorReason::TooManySubmissionStreams,
+            format!(
+                "{most} streams of submissions are open on this member, as many as it keeps; close some, or ask another"
             ),
         ),
         Limited::Verifications => (

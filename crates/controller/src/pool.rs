@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tessera_actor::{Address, AskError, TellError};
 use tessera_connection::Outbound;
-use tessera_consensus::{Consensus, Leadership, Status};
+use tessera_consensus::{Applied, Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
 use tessera_otlp::Span;
@@ -51,6 +51,13 @@ pub enum ProposeError {
         /// What must be free, in bytes.
         reserve_bytes: u64,
     },
+}
+
+impl ProposeError {
+    /// Whether it is the command itself that cannot be taken; else it says nothing about the command.
+    pub(crate) const fn is_of_the_command(&self) -> bool {
+        matches!(self, Self::Consensus(tessera_consensus::ProposeError::TooLarge { .. }))
+    }
 }
 
 /// How current a read must be.
@@ -108,6 +115,10 @@ pub struct Parts {
     pub room: watch::Receiver<Room>,
 }
 
+fn committed(applied: Applied<Outcome>) -> Committed {
+    Committed { revision: Revision(applied.index.0), outcome: applied.outcome }
+}
+
 impl PoolHandle {
     /// Puts a handle together.
     #[must_use]
@@ -150,20 +161,13 @@ impl PoolHandle {
     /// # Errors
     /// [`ProposeError`]; all but `OutcomeUnknown` promise that the command was not proposed and never will be.
     pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Committed, ProposeError> {
-        if let (Command::SubmitJob { .. }, Room::Short { free_bytes, reserve_bytes }) =
-            (&request.command, *self.inner.room.borrow())
-        {
-            return Err(ProposeError::StorageFull { free_bytes, reserve_bytes });
-        }
-        let state = self.inner.view.current();
-        // What is refused here would be refused by the ledger as well, if every member could read it.
-        let command = match encode_request(&request, state.level()) {
-            Ok(command) => Bytes::from(command),
-            Err(refusal) => return Ok(Committed { revision: state.revision(), outcome: Outcome::Rejected(refusal) }),
+        let command = match self.command_of(&request, &self.inner.view.current()) {
+            Ok(command) => command,
+            Err(answer) => return answer,
         };
         let span = Span::here("propose");
-        let applied = self.inner.consensus.propose(command, deadline).await;
-        trace::proposed(span, &applied);
+        let applied = self.inner.consensus.propose(command, deadline).await.map_err(ProposeError::from);
+        trace::proposed(span, std::slice::from_ref(&applied));
         let applied = applied?;
         tracing::debug!(
             index = applied.index.0,
@@ -171,7 +175,40 @@ impl PoolHandle {
             actor = request.actor,
             "a command is committed"
         );
-        Ok(Committed { revision: Revision(applied.index.0), outcome: applied.outcome })
+        Ok(committed(applied))
+    }
+
+    /// Proposes commands, each as [`propose`](Self::propose) does, and waits until all are applied and published here,
+    /// or never will be. Answers one result for each, in their order; they share entries of the log, and the cost of
+    /// waiting.
+    pub async fn propose_all(&self, requests: Vec<Request>, deadline: Instant) -> Vec<Result<Committed, ProposeError>> {
+        let state = self.inner.view.current();
+        let (mut answers, mut commands) = (Vec::with_capacity(requests.len()), Vec::with_capacity(requests.len()));
+        for request in &requests {
+            let command = self.command_of(request, &state).map(|command| commands.push(command));
+            answers.push(command.err());
+        }
+        // They are encoded: what they were made from need not wait with them.
+        drop((state, requests));
+        let span = Span::here("propose");
+        let applied = self.inner.consensus.propose_all(commands, deadline).await;
+        trace::proposed(span, &applied);
+        tracing::debug!(commands = applied.len(), "commands are committed, or refused");
+        let mut applied = applied.into_iter().map(|applied| Ok(committed(applied?)));
+        answers.into_iter().filter_map(|answer| answer.or_else(|| applied.next())).collect()
+    }
+
+    /// A request as the log keeps it, or the answer that it has without being proposed.
+    fn command_of(&self, request: &Request, state: &State) -> Result<Bytes, Result<Committed, ProposeError>> {
+        if let (Command::SubmitJob { .. }, Room::Short { free_bytes, reserve_bytes }) =
+            (&request.command, *self.inner.room.borrow())
+        {
+            return Err(Err(ProposeError::StorageFull { free_bytes, reserve_bytes }));
+        }
+        // What is refused here would be refused by the ledger as well, if every member could read it.
+        let encoded = encode_request(request, state.level());
+        let answer = |refusal| Ok(Committed { revision: state.revision(), outcome: Outcome::Rejected(refusal) });
+        encoded.map(Bytes::from).map_err(answer)
     }
 
     /// The ledger, as current as asked.

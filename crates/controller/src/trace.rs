@@ -3,7 +3,8 @@
 
 use std::fmt::Display;
 
-use tessera_api::v1::SubmitJobResponse;
+use tessera_api::v1::submit_jobs_result::Outcome as Submission;
+use tessera_api::v1::{SubmitJobResponse, SubmitJobsResponse};
 use tessera_consensus::Applied;
 use tessera_ledger::{AllocationId, EntryEvents, Event, Job, JobState, LogTime, Outcome, Reason, State};
 use tessera_otlp::span::{ago, at_millis, is_collected, number};
@@ -19,19 +20,41 @@ pub(crate) fn submitted(span: Option<Span>, answer: &Result<SubmitJobResponse, S
     }
 }
 
-/// Ends the span of a proposal, and tells of the part of it during which its entry was on its way through the log.
-pub(crate) fn proposed<E: Display>(span: Option<Span>, applied: &Result<Applied<Outcome>, E>) {
+/// Ends the span of a message of a stream of submissions.
+pub(crate) fn submitted_some(span: Option<Span>, answer: &Result<SubmitJobsResponse, Status>) {
     let Some(span) = span else { return };
-    match applied {
-        Ok(applied) => {
-            let commit = span.draft("commit").since(ago(applied.entered.elapsed()));
-            let commit = commit.with("tessera.raft.index", number(applied.index.0));
-            commit.with("tessera.raft.term", number(applied.term.0)).until(ago(std::time::Duration::ZERO));
-            if let Outcome::Rejected(refusal) = &applied.outcome {
-                span.fail(refusal.to_string());
-            }
+    match answer {
+        Ok(answer) => {
+            let refused = answer.results.iter().filter(|result| matches!(result.outcome, Some(Submission::Refused(_))));
+            let refused = refused.count();
+            span.set("tessera.jobs.submitted", number((answer.results.len() - refused) as u64));
+            span.set("tessera.jobs.refused", number(refused as u64));
         }
-        Err(error) => span.fail(error.to_string()),
+        Err(ended) => span.fail(ended.message().to_owned()),
+    }
+}
+
+/// Ends the span of a proposal, and tells of the part of it during which its entry, or each of its entries, was on its
+/// way through the log.
+pub(crate) fn proposed<E: Display>(span: Option<Span>, applied: &[Result<Applied<Outcome>, E>]) {
+    let Some(span) = span else { return };
+    let entry = |of: &Result<Applied<Outcome>, E>| of.as_ref().ok().map(|applied| applied.index);
+    for together in applied.chunk_by(|one, next| entry(one) == entry(next)) {
+        match &together[0] {
+            Ok(applied) => {
+                let commit = span.draft("commit").since(ago(applied.entered.elapsed()));
+                let commit = commit.with("tessera.raft.index", number(applied.index.0));
+                commit.with("tessera.raft.term", number(applied.term.0)).until(ago(std::time::Duration::ZERO));
+            }
+            Err(error) => span.fail(error.to_string()),
+        }
+    }
+    let refused = applied.iter().flatten().find_map(|applied| match &applied.outcome {
+        Outcome::Rejected(refusal) => Some(refusal),
+        _ => None,
+    });
+    if let Some(refusal) = refused {
+        span.fail(refusal.to_string());
     }
 }
 

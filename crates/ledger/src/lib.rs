@@ -74,7 +74,7 @@ pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
-pub use state::State;
+pub use state::{AnsweredRequest, State};
 pub use units::{
     BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision,
 };

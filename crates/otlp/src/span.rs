@@ -65,6 +65,16 @@ impl Span {
         Self::begin(SpanBuilder::from_name(name), &parent)
     }
 
+    /// A span within the one that a trace context names; `None` also when it names none, or one that is not kept.
+    #[must_use]
+    pub fn following(name: &'static str, context: &str) -> Option<Self> {
+        if !is_collected() {
+            return None;
+        }
+        let context = traceparent::parse(context).filter(SpanContext::is_sampled)?;
+        Self::begin(SpanBuilder::from_name(name), &remote(Some(context)))
+    }
+
     /// Says something about it.
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
         self.0.span().set_attribute(KeyValue::new(key, value));

@@ -117,6 +117,7 @@ struct MemberLimitsSection {
     watches: Option<usize>,
     watch_bytes: Option<Size>,
     log_streams: Option<usize>,
+    submission_streams: Option<usize>,
     verifications: Option<usize>,
 }
 
@@ -165,6 +166,7 @@ impl ServerFile {
         set(&mut config.limits.watches, limits.watches);
         set(&mut config.limits.watch_bytes, bytes(limits.watch_bytes));
         set(&mut config.limits.log_streams, limits.log_streams);
+        set(&mut config.limits.submission_streams, limits.submission_streams);
         set(&mut config.limits.verifications, limits.verifications);
     }
 }

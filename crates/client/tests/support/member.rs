@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use futures::{FutureExt, future::BoxFuture};
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tessera_api::v1::job_service_server::{JobService, JobServiceServer};
@@ -34,6 +34,7 @@ pub struct Member {
     watch: Script<WatchJobsRequest, (Messages<WatchJobsResponse>, Then)>,
     logs: Script<StreamLogsRequest, (Messages<StreamLogsResponse>, Then)>,
     session: Script<SessionRequest, Messages<SessionResponse>>,
+    submissions: Script<SubmitJobsRequest, Messages<SubmitJobsResponse>>,
     pub seen: Arc<Seen>,
 }
 
@@ -44,6 +45,8 @@ pub struct Seen {
     pub headers: Mutex<Vec<MetadataMap>>,
     pub watches: Mutex<Vec<WatchJobsRequest>>,
     pub logs: Mutex<Vec<StreamLogsRequest>>,
+    /// The messages of all streams of submissions.
+    pub streamed: Mutex<Vec<SubmitJobsRequest>>,
 }
 
 impl Seen {
@@ -61,6 +64,7 @@ impl Default for Member {
             watch: Arc::new(move |_| futures::future::ready((vec![Err(unknown())], Then::End)).boxed()),
             logs: Arc::new(move |_| futures::future::ready((vec![Err(unknown())], Then::End)).boxed()),
             session: Arc::new(move |_| futures::future::ready(vec![Err(unknown())]).boxed()),
+            submissions: Arc::new(move |_| futures::future::ready(vec![Err(unknown())]).boxed()),
             seen: Arc::default(),
         }
     }
@@ -99,6 +103,12 @@ impl Member {
         Self { logs, ..Self::default() }
     }
 
+    /// Answers each message of a stream of submissions; an error ends the stream.
+    pub fn takes(answer: impl Fn(SubmitJobsRequest) -> Messages<SubmitJobsResponse> + Send + Sync + 'static) -> Self {
+        let submissions: Script<_, _> = Arc::new(move |request| futures::future::ready(answer(request)).boxed());
+        Self { submissions, ..Self::default() }
+    }
+
     pub fn sessions(answer: impl Fn(SessionRequest) -> Messages<SessionResponse> + Send + Sync + 'static) -> Self {
         let session: Script<_, _> = Arc::new(move |request| futures::future::ready(answer(request)).boxed());
         Self { session, ..Self::default() }
@@ -133,6 +143,24 @@ impl JobService for Member {
         self.seen.submissions.lock().expect("no holder panics").push(request.clone());
         let job_id = (self.submit)(request).await?;
         Ok(Response::new(SubmitJobResponse { job_id, revision: 1 }))
+    }
+
+    type SubmitJobsStream = BoxStream<'static, Answer<SubmitJobsResponse>>;
+
+    async fn submit_jobs(
+        &self,
+        request: Request<Streaming<SubmitJobsRequest>>,
+    ) -> Answer<Response<Self::SubmitJobsStream>> {
+        let (script, seen) = (self.submissions.clone(), self.seen.clone());
+        let answers = request.into_inner().then(move |message| {
+            let (script, seen) = (script.clone(), seen.clone());
+            async move {
+                let message = message?;
+                seen.streamed.lock().expect("no holder panics").push(message.clone());
+                Ok::<_, Status>(futures::stream::iter(script(message).await))
+            }
+        });
+        Ok(Response::new(answers.try_flatten().boxed()))
     }
 
     type WatchJobsStream = BoxStream<'static, Answer<WatchJobsResponse>>;

@@ -183,3 +183,33 @@ async fn without_a_quorum_callers_learn_it_by_their_deadline_and_it_recovers() {
     assert!(serials.contains(&3) && !serials.contains(&2), "{serials:?}");
     cluster.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_commands_of_one_caller_share_entries_keep_their_order_and_have_an_answer_each() {
+    let cluster = Cluster::founded(3, ConsensusConfig { max_batch_commands: 100, ..config() }).await;
+    let leader = &cluster.nodes[&cluster.leader().await].consensus;
+    let mut commands: Vec<Bytes> = (0..250).map(|serial| command(serial, 0)).collect();
+    let limit = cluster.config.max_batch_bytes;
+    commands.insert(50, Bytes::from(vec![0; limit + 1]));
+    let mut answers = leader.propose_all(commands, soon()).await;
+    assert!(matches!(answers.remove(50), Err(ProposeError::TooLarge { .. })), "it is refused, and nothing else");
+    let applied: Vec<_> = answers.into_iter().map(|answer| answer.expect("must be applied")).collect();
+    assert_eq!(applied.iter().map(|applied| applied.outcome).collect::<Vec<_>>(), (1..=250).collect::<Vec<_>>());
+    let entries: BTreeSet<_> = applied.iter().map(|applied| applied.index).collect();
+    assert!(entries.len() <= 4, "{entries:?}");
+    assert_eq!(cluster.converged().await, (0..250).collect::<Vec<_>>());
+    assert!(leader.propose_all(Vec::new(), soon()).await.is_empty());
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_commands_are_all_refused_by_a_follower() {
+    let cluster = Cluster::founded(3, config()).await;
+    let follower = &cluster.nodes[&cluster.follower().await];
+    follower.until("following the leader", |status| status.leader.is_some()).await;
+    let answers = follower.consensus.propose_all((0..10).map(|serial| command(serial, 0)).collect(), soon()).await;
+    assert_eq!(answers.len(), 10);
+    assert!(answers.iter().all(|answer| matches!(answer, Err(ProposeError::NotLeader { leader: Some(_) }))));
+    assert!(cluster.converged().await.is_empty());
+    cluster.shutdown().await;
+}

@@ -3,12 +3,13 @@
 //!
 //! It looks at the path of a call only. What agents and other members say passes by and makes their connection theirs;
 //! what other members forward is counted as the client's that it comes from. A call is under way until its answer has
-//! been handed to the connection, a stream until it is open: streams have limits of their own.
+//! been handed to the connection, a stream of answers until it is open: those have limits of their own. A stream of
+//! requests takes no place among the calls, however long it lasts, but one among its kind, until both of its ways have
+//! ended.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,16 +20,15 @@ use http_body::{Frame, SizeHint};
 use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::metadata;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
+use super::arriving::Arriving;
 use super::methods::Methods;
 use crate::connections::Arrival;
 use crate::limits::{LimitMeters, Limited, MemberLimits, Use};
 use crate::seats::Guest;
-use crate::services::refusal;
 
 /// Beginning of the paths of what members say to each other.
 const MEMBERS: &str = "/tessera.raft.";
@@ -51,6 +51,7 @@ struct Gate {
     methods: Methods,
     meters: LimitMeters,
     requests: Arc<Semaphore>,
+    submission_streams: Arc<Semaphore>,
     probes: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     used: Gauge,
@@ -64,6 +65,7 @@ impl AdmitLayer {
         let gate = Gate {
             methods,
             requests: Arc::new(Semaphore::new(limits.requests)),
+            submission_streams: Arc::new(Semaphore::new(limits.submission_streams)),
             probes: Arc::new(Semaphore::new(PROBES)),
             bytes: Arc::new(Semaphore::new(units)),
             used: meters.used(Limited::RequestBytes),
@@ -120,18 +122,33 @@ where
             let answer = self.inner.call(request);
             return Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Leaving { body, _held: permit }))) });
         };
-        let streaming = method.streaming;
-        let Ok(permit) = Arc::clone(&self.gate.requests).try_acquire_owned() else {
-            return refused(self.gate.meters.refuse(Limited::Requests));
+        let (places, limited) = if method.takes_stream {
+            (&self.gate.submission_streams, Limited::SubmissionStreams)
+        } else {
+            (&self.gate.requests, Limited::Requests)
         };
-        let counted = self.gate.meters.one(Limited::Requests);
+        let Ok(permit) = Arc::clone(places).try_acquire_owned() else {
+            return refused(self.gate.meters.refuse(limited));
+        };
+        let counted = self.gate.meters.one(limited);
         let held = Arc::new(Held::new(Arc::clone(&self.gate), permit, counted));
-        let arrives = Box::pin(sleep(self.gate.patience));
-        let request = request.map(|body| Body::new(Arriving { body, held: Arc::clone(&held), arrives, over: false }));
+        let (patience, takes_stream) = (self.gate.patience, method.takes_stream);
+        let until_open = method.streaming && !takes_stream;
+        let mut request = request.map(|body| {
+            let held = Arc::clone(&held);
+            Body::new(if takes_stream {
+                Arriving::stream(body, held, patience)
+            } else {
+                Arriving::whole(body, held, patience)
+            })
+        });
+        if takes_stream {
+            request.extensions_mut().insert(Received(Arc::clone(&held)));
+        }
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            if streaming {
+            if until_open {
                 return Ok(response);
             }
             Ok(response.map(|body| Body::new(Leaving { body, _held: held })))
@@ -150,9 +167,21 @@ fn guest_of(request: &Request<Body>) -> Guest {
     if own || request.headers().contains_key(metadata::FORWARDED_BY) { Guest::Own } else { Guest::Client }
 }
 
+/// The bytes of a stream of requests that have come and count as held. Kept in the extensions of its request; whoever
+/// is done with some of them gives them back.
+#[derive(Clone, Debug)]
+pub(crate) struct Received(Arc<Held>);
+
+impl Received {
+    /// So many bytes are not held any more.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.0.give_back(bytes);
+    }
+}
+
 /// What one call holds of the limits, given back when nothing of it is left.
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     gate: Arc<Gate>,
     bytes: std::sync::Mutex<Units>,
     _permit: OwnedSemaphorePermit,
@@ -172,7 +201,7 @@ impl Held {
     }
 
     /// Takes room for so many more bytes.
-    fn take(&self, bytes: usize) -> Result<(), Status> {
+    pub(super) fn take(&self, bytes: usize) -> Result<(), Status> {
         let mut units = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         units.bytes += bytes;
         let more = units.bytes.div_ceil(UNIT) - units.taken;
@@ -184,6 +213,15 @@ impl Held {
         units.taken += more;
         self.gate.used.inc_by(as_bytes(more));
         Ok(())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let mut units = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        units.bytes = units.bytes.saturating_sub(bytes);
+        let less = units.taken - units.bytes.div_ceil(UNIT);
+        units.taken -= less;
+        self.gate.bytes.add_permits(less);
+        self.gate.used.dec_by(as_bytes(less));
     }
 }
 
@@ -197,50 +235,6 @@ impl Drop for Held {
 
 fn as_bytes(units: usize) -> i64 {
     i64::try_from(units.saturating_mul(UNIT)).unwrap_or(i64::MAX)
-}
-
-/// The body of a request on its way in.
-struct Arriving {
-    body: Body,
-    held: Arc<Held>,
-    arrives: Pin<Box<Sleep>>,
-    over: bool,
-}
-
-impl http_body::Body for Arriving {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.over {
-            return Poll::Ready(None);
-        }
-        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                ready!(self.arrives.as_mut().poll(cx));
-                Some(Err(refusal::request_came_too_slowly()))
-            }
-        };
-        let frame = match frame {
-            Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                Some(self.held.take(bytes).map(|()| frame))
-            }
-            other => other,
-        };
-        // Nothing follows a refusal.
-        self.over = !matches!(frame, Some(Ok(_)));
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.over || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// The body of an answer on its way out; the call is under way as long as it is there.

@@ -34,6 +34,8 @@ pub enum Answerer {
     AnyMember,
     /// The leader; it changes something, under a request id in field 1 of the request.
     LeaderMutates,
+    /// The leader; it changes many things, each under a request id in field 1 of a part of the stream's messages.
+    LeaderTakesStream,
     /// The leader; it changes nothing.
     LeaderReads,
 }
@@ -47,6 +49,8 @@ pub struct Method {
     pub name: String,
     /// Whether requests or responses are streams.
     pub streaming: bool,
+    /// Whether requests are.
+    pub takes_stream: bool,
     /// Who can answer it.
     pub answerer: Answerer,
 }
@@ -76,12 +80,19 @@ impl Methods {
                 for method in &service.method {
                     let full_name = format!("{PACKAGE}.{}", service.name());
                     let path = format!("/{full_name}/{}", method.name());
-                    let mutates = messages.get(method.input_type()).is_some_and(|input| carries_request_id(input));
-                    let answerer = answerer_of(&path, mutates);
+                    let carries = |message: &str| messages.get(message).is_some_and(|input| carries_request_id(input));
+                    let input = messages.get(method.input_type());
+                    let parts = input.into_iter().flat_map(|input| &input.field).map(|field| field.type_name());
+                    let answerer = if method.client_streaming() && parts.into_iter().any(carries) {
+                        Answerer::LeaderTakesStream
+                    } else {
+                        answerer_of(&path, carries(method.input_type()))
+                    };
                     let described = Method {
                         service: full_name,
                         name: method.name().to_owned(),
                         streaming: method.client_streaming() || method.server_streaming(),
+                        takes_stream: method.client_streaming(),
                         answerer,
                     };
                     by_path.insert(path, Arc::new(described));
@@ -135,6 +146,7 @@ mod tests {
         assert_eq!(answerer("/tessera.v1.JobService/Why"), Answerer::LeaderReads);
         assert_eq!(answerer("/tessera.v1.JobService/GetJob"), Answerer::AnyMember);
         assert_eq!(answerer("/tessera.v1.AgentService/Session"), Answerer::AnyMember);
+        assert_eq!(answerer("/tessera.v1.JobService/SubmitJobs"), Answerer::LeaderTakesStream);
     }
 
     #[test]

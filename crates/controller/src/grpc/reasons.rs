@@ -66,7 +66,8 @@ fn with_reason(response: Response<Body>) -> Response<Body> {
     reasoned.map_or(response, |refusal| Status::from(refusal).into_http())
 }
 
-fn reason_for(status: &Status) -> Option<Refusal> {
+/// The refusal that a status without a reason stands for.
+pub(crate) fn reason_for(status: &Status) -> Option<Refusal> {
     let said = status.message();
     match status.code() {
         Code::OutOfRange => Some(Refusal::new(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, StreamBody};
 use tessera_api::error::{LIMIT, USED, reason_of};
 use tessera_api::v1::{self, ErrorReason};
 use tessera_controller::grpc::GrpcSettings;
@@ -47,10 +47,19 @@ fn metric(member: &TestMember, line: &str) -> bool {
 }
 
 /// A call of which only the beginning ever comes, on a connection of its own.
-async fn stalled(member: &TestMember, method: &str, timeout: &'static str) -> JoinHandle<Status> {
-    let frames =
-        futures::stream::iter([Ok::<_, Status>(http_body::Frame::data(Bytes::from_static(b"\0\0\0\0\x09\x0a")))]);
-    let body = Body::new(StreamBody::new(frames.chain(futures::stream::pending())));
+pub(crate) async fn stalled(member: &TestMember, method: &str, timeout: &'static str) -> JoinHandle<Status> {
+    let frames = futures::stream::iter([Bytes::from_static(b"\0\0\0\0\x09\x0a")]);
+    raw(member, method, timeout, frames.chain(futures::stream::pending())).await
+}
+
+/// A call with these bytes for its body, on a connection of its own; answers how it is refused.
+pub(crate) async fn raw(
+    member: &TestMember,
+    method: &str,
+    timeout: &'static str,
+    bytes: impl futures::Stream<Item = Bytes> + Send + 'static,
+) -> JoinHandle<Status> {
+    let body = Body::new(StreamBody::new(bytes.map(|bytes| Ok::<_, Status>(http_body::Frame::data(bytes)))));
     let channel = channel(&member.address);
     let request = http::Request::post(format!("http://{}/{method}", member.address))
         .header("content-type", "application/grpc")
@@ -59,8 +68,10 @@ async fn stalled(member: &TestMember, method: &str, timeout: &'static str) -> Jo
         .body(body)
         .expect("a request");
     tokio::spawn(async move {
-        let response = channel.oneshot(request).await.expect("an answer");
-        Status::from_header_map(response.headers()).expect("a refusal")
+        let (head, body) = channel.oneshot(request).await.expect("an answer").into_parts();
+        let trailers = body.collect().await.expect("it ends in order").trailers().cloned();
+        let said = Status::from_header_map(&head.headers);
+        said.or_else(|| Status::from_header_map(&trailers?)).expect("a refusal")
     })
 }
 

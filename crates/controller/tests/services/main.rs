@@ -14,4 +14,5 @@ mod pages;
 mod pool;
 mod replay;
 mod server;
+mod streaming;
 mod watching;

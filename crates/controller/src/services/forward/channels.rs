@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use tessera_connection::{BadAddress, KeepAlive, Outbound, Terms};
+use tessera_connection::{BadAddress, ConnectError, KeepAlive, Outbound, Terms};
 use tonic::transport::Channel;
 
 /// Connections to one member: one alone is bounded by the one task that serves it.
@@ -52,6 +52,15 @@ impl Channels {
         }
         let pooled = Arc::new(Pooled::open(address, &self.outbound)?);
         Ok(self.by_address.entry(address.to_owned()).or_insert(pooled).pick())
+    }
+
+    /// Opens a connection to a member for one stream of requests alone: a stream whose answers nobody reads holds up
+    /// whatever shares its connection.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub(super) async fn alone(&self, address: &str) -> Result<Channel, ConnectError> {
+        self.outbound.connect(address, &TERMS).await
     }
 
     /// Drops the connections to a member that failed, so that the next call dials anew.

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::request::Parts;
-use http::{HeaderValue, Request, header};
+use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use prost::Message;
 use tessera_api::{limits, metadata};
@@ -12,14 +12,12 @@ use tokio::time::timeout_at;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::grpc::arriving::PREFIX;
 use crate::grpc::deadline::{Deadline, TIMEOUT_HEADER, timeout_value};
 use crate::services::refusal;
 
 /// The one call that does something else when it is carried a second time.
 const TRANSFER_LEADERSHIP: &str = "/tessera.v1.ClusterService/TransferLeadership";
-
-/// Length of a message's prefix: whether it is compressed, and how long it is.
-const PREFIX: usize = 5;
 
 /// What all mutations have in common.
 #[derive(Clone, PartialEq, Message)]
@@ -74,7 +72,7 @@ impl Envelope {
 
     /// Whether another member forwarded it.
     pub(super) fn is_forwarded(&self) -> bool {
-        self.parts.headers.contains_key(metadata::FORWARDED_BY)
+        is_forwarded(&self.parts.headers)
     }
 
     /// The call for the services of this member.
@@ -86,13 +84,23 @@ impl Envelope {
     pub(super) fn for_there(&self, by: MemberId) -> Request<Body> {
         let mut request = self.for_here();
         let headers = request.headers_mut();
-        headers.insert(metadata::FORWARDED_BY, HeaderValue::from(by.0));
+        mark(headers, by);
         headers.insert(TIMEOUT_HEADER, timeout_value(self.deadline.left()));
-        // What the leader does becomes part of what this member does for the caller.
-        if let Some(traceparent) = span::current().and_then(|text| HeaderValue::try_from(text).ok()) {
-            headers.insert(metadata::TRACEPARENT, traceparent);
-        }
         request
+    }
+}
+
+/// Whether another member forwarded a call.
+pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(metadata::FORWARDED_BY)
+}
+
+/// Marks a call as forwarded.
+pub(super) fn mark(headers: &mut HeaderMap, by: MemberId) {
+    headers.insert(metadata::FORWARDED_BY, HeaderValue::from(by.0));
+    // What the leader does becomes part of what this member does for the caller.
+    if let Some(traceparent) = span::current().and_then(|text| HeaderValue::try_from(text).ok()) {
+        headers.insert(metadata::TRACEPARENT, traceparent);
     }
 }
 

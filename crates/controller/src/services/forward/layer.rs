@@ -25,7 +25,7 @@ use crate::pool::PoolHandle;
 use crate::services::refusal;
 
 /// Pause before a call is carried again, when nothing is heard of a new leader: doubled from the first to the second.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(80));
+pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(80));
 
 /// How much longer than its deadline a read may take to say that it was not met.
 const MARGIN: Duration = Duration::from_millis(20);
@@ -62,6 +62,17 @@ pub struct LeaderRoute<S> {
     layer: LeaderLayer,
 }
 
+impl<S: Clone> LeaderRoute<S> {
+    fn carrier(&self) -> Carrier<S> {
+        Carrier {
+            inner: self.inner.clone(),
+            pool: self.layer.pool.clone(),
+            leadership: self.layer.leadership.clone(),
+            channels: self.layer.channels.clone(),
+        }
+    }
+}
+
 impl<S> Service<Request<Body>> for LeaderRoute<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
@@ -88,15 +99,16 @@ where
                 let answer = self.inner.call(request);
                 return if bounded { Box::pin(in_time(deadline, answer)) } else { Box::pin(answer) };
             }
+            Answerer::LeaderTakesStream => {
+                let carrier = self.carrier();
+                return Box::pin(async move {
+                    Ok(carrier.pass_on(request, deadline).await.unwrap_or_else(|status| status.into_http()))
+                });
+            }
             Answerer::LeaderMutates => true,
             Answerer::LeaderReads => false,
         };
-        let carrier = Carrier {
-            inner: self.inner.clone(),
-            pool: self.layer.pool.clone(),
-            leadership: self.layer.leadership.clone(),
-            channels: self.layer.channels.clone(),
-        };
+        let carrier = self.carrier();
         let pool = self.layer.pool.clone();
         Box::pin(async move {
             // By the clocks of the members, which may be right where this member's is not.
@@ -124,14 +136,14 @@ async fn in_time(
 
 /// Who leads, as far as this member knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Leader {
+pub(super) enum Leader {
     This,
     Other(Member),
     Unknown,
 }
 
 impl Leader {
-    fn of(leadership: &Leadership) -> Self {
+    pub(super) fn of(leadership: &Leadership) -> Self {
         match leadership {
             Leadership::Leading { .. } => Self::This,
             Leadership::Following { leader: Some(member) } => Self::Other(member.clone()),
@@ -141,11 +153,11 @@ impl Leader {
 }
 
 /// Carries one call.
-struct Carrier<S> {
-    inner: S,
-    pool: PoolHandle,
-    leadership: watch::Receiver<Leadership>,
-    channels: Channels,
+pub(super) struct Carrier<S> {
+    pub(super) inner: S,
+    pub(super) pool: PoolHandle,
+    pub(super) leadership: watch::Receiver<Leadership>,
+    pub(super) channels: Channels,
 }
 
 impl<S> Carrier<S>
@@ -186,13 +198,18 @@ where
 
     /// A call that another member sent here because it takes this one for the leader.
     async fn answer_forwarded(&self, envelope: &Envelope, leader: Leader) -> Result<Response<Body>, Status> {
+        if leader != Leader::This {
+            return Err(self.not_leader(&leader));
+        }
+        let Ok(response) = self.inner.clone().oneshot(envelope.for_here()).await;
+        Ok(response)
+    }
+
+    /// Refuses what another member sent here.
+    pub(super) fn not_leader(&self, leader: &Leader) -> Status {
         match leader {
-            Leader::This => {
-                let Ok(response) = self.inner.clone().oneshot(envelope.for_here()).await;
-                Ok(response)
-            }
-            Leader::Other(member) => Err(refusal::not_leader(&self.pool, Some(&member))),
-            Leader::Unknown => Err(refusal::not_leader(&self.pool, None)),
+            Leader::Other(member) => refusal::not_leader(&self.pool, Some(member)),
+            Leader::This | Leader::Unknown => refusal::not_leader(&self.pool, None),
         }
     }
 
@@ -204,13 +221,7 @@ where
     /// Asks the leader, and lets go of it when it is not the leader any more.
     async fn ask(&self, member: &Member, envelope: &Envelope) -> Result<Verdict, Status> {
         let channel = self.channels.to(&member.address).map_err(|error| refusal::leader_unreachable(&error))?;
-        let mut leadership = self.leadership.clone();
-        let replaced = async {
-            let still = |now: &Leadership| matches!(now, Leadership::Following { leader: Some(now) } if now == member);
-            if leadership.wait_for(|now| !still(now)).await.is_err() {
-                pending::<()>().await;
-            }
-        };
+        let replaced = replaced(self.leadership.clone(), member.clone());
         let answered = async {
             match channel.oneshot(envelope.for_there(self.pool.consensus().identity().member)).await {
                 Ok(response) => Verdict::of_remote(response).await,
@@ -232,7 +243,7 @@ where
     }
 
     /// Waits until somebody else leads, or a little; false when the deadline comes first.
-    async fn wait(&mut self, asked: &Leader, pause: Duration, deadline: Deadline) -> bool {
+    pub(super) async fn wait(&mut self, asked: &Leader, pause: Duration, deadline: Deadline) -> bool {
         let until = Instant::now() + pause;
         if until >= deadline.0 {
             return false;
@@ -247,5 +258,13 @@ where
             () = sleep_until(until) => {}
         }
         true
+    }
+}
+
+/// Waits until a member is not the leader any more.
+pub(super) async fn replaced(mut leadership: watch::Receiver<Leadership>, member: Member) {
+    let still = |now: &Leadership| matches!(now, Leadership::Following { leader: Some(now) } if *now == member);
+    if leadership.wait_for(|now| !still(now)).await.is_err() {
+        pending::<()>().await;
     }
 }

@@ -8,10 +8,14 @@
 //!
 //! A forwarded call is marked and never forwarded again: a member that does not lead refuses it with `NOT_LEADER`, and
 //! the member that forwarded it looks again who leads.
+//!
+//! A stream of requests cannot be carried again: what has passed is gone. It is passed on to the leader, and when that
+//! leader is lost, it ends, saying that what was not answered is unknown. Its sender goes on with another stream.
 
 mod channels;
 mod envelope;
 mod layer;
+mod passing;
 mod verdict;
 
 pub use channels::Channels;

@@ -3,23 +3,20 @@
 mod list;
 pub(super) mod moving;
 mod plan;
+mod stream;
+mod submit;
 mod when;
 pub(super) mod why;
 
-use tessera_api::job_spec::job_of_request;
 use tessera_api::request_id::Mutation;
 use tessera_api::v1::job_service_server::JobService;
 use tessera_api::{job_view, v1};
-use tessera_ledger::{Command, JobId, Outcome};
-use tessera_otlp::Span;
-use tessera_otlp::span::within;
-use tonic::{Request, Response, Status};
+use tessera_ledger::{Command, JobId};
+use tonic::{Request, Response, Status, Streaming};
 
-use super::caller::{Caller, context_of, deadline_of};
-use super::mutation::{self, Made};
+use super::caller::deadline_of;
 use super::watch::{JobTopic, WatchStream};
 use super::{Answers, Desk, logs, refusal};
-use crate::trace;
 
 /// Answers `tessera.v1.JobService`.
 #[derive(Clone, Debug)]
@@ -43,37 +40,26 @@ impl JobApi {
         let command = command(request.get_ref());
         Ok(self.desk.make(request, command).await?.revision.0)
     }
-
-    /// Takes a job in. Its trace goes on from the span that is current.
-    async fn submit(&self, request: Request<v1::SubmitJobRequest>) -> Result<v1::SubmitJobResponse, Status> {
-        let caller = Caller::of(&request);
-        let traceparent = context_of(&request);
-        let request = request.into_inner();
-        let key = mutation::key_of(&request)?;
-        let spec = job_of_request(request.spec)?;
-        let command = Command::SubmitJob { spec: spec.into(), traceparent };
-        match mutation::make(&self.desk.pool, caller, key, command).await? {
-            Made { revision, outcome: Outcome::Submitted(job) } => {
-                Ok(v1::SubmitJobResponse { job_id: job.0, revision: revision.0 })
-            }
-            Made { outcome, .. } => Err(refusal::unexpected(&outcome)),
-        }
-    }
 }
 
 #[tonic::async_trait]
 impl JobService for JobApi {
     type WatchJobsStream = WatchStream<v1::WatchJobsResponse>;
     type StreamLogsStream = Answers<v1::StreamLogsResponse>;
+    type SubmitJobsStream = Answers<v1::SubmitJobsResponse>;
 
     async fn submit_job(
         &self,
         request: Request<v1::SubmitJobRequest>,
     ) -> Result<Response<v1::SubmitJobResponse>, Status> {
-        let span = Span::here("submit");
-        let submitted = within(span.as_ref(), self.submit(request)).await;
-        trace::submitted(span, &submitted);
-        submitted.map(Response::new)
+        submit::one(&self.desk, request).await.map(Response::new)
+    }
+
+    async fn submit_jobs(
+        &self,
+        request: Request<Streaming<v1::SubmitJobsRequest>>,
+    ) -> Result<Response<Self::SubmitJobsStream>, Status> {
+        Ok(Response::new(stream::open(self.desk.clone(), request)))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
