@@ -97,9 +97,20 @@ impl Report {
         Ok(quietness)
     }
 
-    /// Prints a table.
-    pub fn table<const COLUMNS: usize>(&self, header: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) {
+    /// Prints a table, and writes it down as documents show it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn table<const COLUMNS: usize>(&mut self, header: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) -> Result<()> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            header: &'a [&'a str],
+            rows: Vec<&'a [String]>,
+        }
+        let shown = Shown { header: &header, rows: rows.iter().map(<[String; COLUMNS]>::as_slice).collect() };
+        self.line("table", &shown)?;
         println!("{}", table(header, rows));
+        Ok(())
     }
 }
 

@@ -146,7 +146,7 @@ pub async fn run(options: &Options) -> Result<()> {
         }
     }
     ensure!(!summaries.is_empty(), "neither --binary nor --etcd was given: there is nothing to measure");
-    print(&report, &summaries);
+    print(&mut report, &summaries)?;
     summaries.iter().try_for_each(Summary::unharmed)
 }
 
@@ -261,7 +261,7 @@ fn summarize(
     })
 }
 
-fn print(report: &Report, summaries: &[Summary]) {
+fn print(report: &mut Report, summaries: &[Summary]) -> Result<()> {
     let header = [
         "system",
         "loss",
@@ -296,10 +296,11 @@ fn print(report: &Report, summaries: &[Summary]) {
         ]
     });
     println!("\nfrom the loss of the leader to the acknowledgement of a write started after it:");
-    report.table(header, rows.collect());
+    report.table(header, rows.collect())?;
     for one in summaries {
         one.said.iter().take(SHOWN).for_each(|said| println!("{}, {:?}: given up: {said}", one.system, one.loss));
     }
+    Ok(())
 }
 
 /// `heartbeat/election`, in milliseconds.

@@ -93,8 +93,7 @@ pub async fn run(options: &Options) -> Result<()> {
         rows.push([clients.to_string(), format!("{:.0}", run.placements_per_second), p50, p99, max]);
     }
     println!("\njobs placed per second, and from submission to the order at the node:");
-    report.table(["clients", "placements/s", "p50", "p99", "max"], rows);
-    Ok(())
+    report.table(["clients", "placements/s", "p50", "p99", "max"], rows)
 }
 
 async fn one(options: &Options, clients: usize, folder: &std::path::Path, report: &mut Report) -> Result<Run> {

@@ -88,8 +88,7 @@ pub async fn run(options: &Options) -> Result<()> {
         }
     }
     pool.stop().await?;
-    print(&report, &all);
-    Ok(())
+    print(&mut report, &all)
 }
 
 async fn restart(pool: &mut Pool, who: Who, jobs: u64, report: &mut Report) -> Result<Restart> {
@@ -129,7 +128,7 @@ async fn serves(client: &Client, jobs: u64) -> Result<()> {
     Ok(())
 }
 
-fn print(report: &Report, all: &[Restart]) {
+fn print(report: &mut Report, all: &[Restart]) -> Result<()> {
     let rows = all.iter().map(|one| {
         [
             format!("{:?}", one.who),
@@ -139,5 +138,5 @@ fn print(report: &Report, all: &[Restart]) {
         ]
     });
     println!("\nfrom starting the process to a linearizable read, at the member that was killed:");
-    report.table(["killed", "serving after", "resident before", "resident after"], rows.collect());
+    report.table(["killed", "serving after", "resident before", "resident after"], rows.collect())
 }

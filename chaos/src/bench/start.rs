@@ -95,8 +95,7 @@ pub async fn run(options: &Options) -> Result<()> {
         row("  from the grant to the process", summary.grant_to_run),
     ];
     println!("\n{} jobs, one each {}:", summary.jobs, humantime::format_duration(options.every));
-    report.table(["", "p50", "p99", "max"], rows);
-    Ok(())
+    report.table(["", "p50", "p99", "max"], rows)
 }
 
 /// One submission at each tick, whatever became of those before.

@@ -26,6 +26,8 @@ const BLOCKS: u32 = 16;
 const PUT: Duration = Duration::from_secs(10);
 /// Keys that each client of etcd writes again and again: its database stays small.
 const KEYS: u64 = 1_000;
+/// Bytes of jobs that the pool may hold where streams submit them: more than come.
+const SPEC_BYTES: u64 = 8 << 30;
 /// Clients that share one connection, roughly.
 const CLIENTS_PER_CONNECTION: usize = 16;
 
@@ -117,8 +119,7 @@ pub async fn run(options: &Options) -> Result<()> {
         }
     }
     ensure!(!runs.is_empty(), "neither --binary nor --etcd was given: there is nothing to measure");
-    print(&report, &runs);
-    Ok(())
+    print(&mut report, &runs)
 }
 
 fn job(options: &Options) -> Job {
@@ -135,6 +136,9 @@ async fn tessera(
     let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS };
     let residents = u32::from(options.waiting == Waiting::Queued);
     let mut pool = Pool::start(binary, folder, cards, residents, BLOCKS, None).await?;
+    if options.stream {
+        pool.holds(SPEC_BYTES).await?;
+    }
     let mut runs = Vec::new();
     report.section(&format!("tessera, round {round}")).await?;
     for ask in options.ask.iter().copied() {
@@ -234,7 +238,7 @@ async fn one(
 }
 
 /// Medians over the rounds.
-fn print(report: &Report, runs: &[Run]) {
+fn print(report: &mut Report, runs: &[Run]) -> Result<()> {
     let mut groups: BTreeMap<(Ask, usize), [Vec<&Run>; 2]> = BTreeMap::new();
     for run in runs {
         let of = usize::from(run.which.system == "tessera");
@@ -261,7 +265,7 @@ fn print(report: &Report, runs: &[Run]) {
     });
     println!("\nacknowledged writes per second, latencies in ms, median of {} rounds:", rounds(runs));
     let header = ["clients", "etcd/s", "p50", "p99", "tessera/s", "p50", "p99", "max", "tessera : etcd"];
-    report.table(header, rows.collect());
+    report.table(header, rows.collect())
 }
 
 fn rounds(runs: &[Run]) -> usize {

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use tessera_api::v1::{GetPoolRequest, SetPoolConfigRequest};
 use tessera_client::Client;
 
 use super::agents::{Agents, Cards};
@@ -43,6 +44,20 @@ impl Pool {
         let stand = Stand::new(folder.join("stand"))?;
         let residents = Residents::start(members.client(), &stand, residents, blocks).await?;
         Ok(Self { members, agents, stand, residents })
+    }
+
+    /// Lets the pool hold this many bytes of jobs, in place of what it holds unless told.
+    ///
+    /// # Errors
+    /// Nobody answers, or it is refused.
+    pub async fn holds(&self, spec_bytes: u64) -> Result<()> {
+        let read = self.client().get_pool(GetPoolRequest::default()).await?;
+        let mut config = read.pool.and_then(|pool| pool.config).context("a pool without settings")?;
+        config.limits.get_or_insert_default().spec_bytes = spec_bytes;
+        let request_id = self.client().new_request_id();
+        let request = SetPoolConfigRequest { request_id, config: Some(config), expected: None };
+        self.client().set_pool_config(request).await?;
+        Ok(())
     }
 
     /// A client that knows all members.

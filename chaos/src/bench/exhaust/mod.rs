@@ -123,7 +123,7 @@ pub async fn run(options: &Options) -> Result<()> {
     report.section("attack").await?;
     let summary = attacked(&mut members, options).await?;
     report.line("summary", &summary)?;
-    print(&report, &summary);
+    print(&mut report, &summary)?;
     let judged = judge(&summary, options);
     drop(nodes);
     members.stop().await?;
@@ -279,7 +279,7 @@ fn judge(summary: &Summary, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn print(report: &Report, summary: &Summary) {
+fn print(report: &mut Report, summary: &Summary) -> Result<()> {
     println!(
         "leader: {} at its peak ({} before), term {} -> {}, {}",
         mib(summary.peak_bytes),
@@ -305,11 +305,12 @@ fn print(report: &Report, summary: &Summary) {
         let refused: Vec<String> = account.refused.iter().map(|(why, count)| format!("{why} {count}")).collect();
         [(*name).to_owned(), account.tried.to_string(), account.taken.to_string(), refused.join(", ")]
     });
-    report.table(["attack", "tried", "taken", "refused"], rows.collect());
+    report.table(["attack", "tried", "taken", "refused"], rows.collect())?;
     if summary.called_off {
         println!(
             "called off after {} ms: the leader is gone or beyond the ceiling",
             milliseconds(Duration::from_secs_f64(summary.seconds))
         );
     }
+    Ok(())
 }
