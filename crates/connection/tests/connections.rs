@@ -2,12 +2,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
-use tessera_connection::{BoxedIo, Dialer, Inbound, Listener, Outbound, Peer, Terms};
-use tokio::io::duplex;
+use tessera_connection::{BoxedIo, ConnectError, Dialer, Inbound, Listener, Outbound, Peer, Terms};
 use tokio::net::{TcpListener, TcpStream};
 
 #[tokio::test]
@@ -48,22 +47,25 @@ async fn a_connection_that_cannot_be_accepted_does_not_end_the_server() {
     assert_eq!(accepted.peer().address, caller.and_then(|caller| caller.local_addr()).expect("it is connected"));
 }
 
-/// A network whose addresses are names of its own.
-struct Names;
+/// A network on which nobody is, and who was asked for.
+#[derive(Default)]
+struct Deserted(Mutex<Vec<String>>);
 
-impl Dialer for Names {
+impl Dialer for Deserted {
     fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxedIo>> {
-        let known = address == "member-1:7400";
-        Box::pin(async move {
-            // Nothing is said over it here.
-            if known { Ok(Box::new(duplex(1024).0) as BoxedIo) } else { Err(io::ErrorKind::HostUnreachable.into()) }
-        })
+        self.0.lock().expect("nobody panics while holding it").push(address.to_owned());
+        Box::pin(async { Err(io::ErrorKind::HostUnreachable.into()) })
     }
 }
 
 #[tokio::test]
 async fn another_network_is_asked_for_the_address_as_it_was_given() {
-    let outbound = Outbound::new(Arc::new(Names));
-    assert!(outbound.connect("member-1:7400", &Terms::default()).await.is_ok());
-    assert!(outbound.connect("member-2:7400", &Terms::default()).await.is_err());
+    let network = Arc::new(Deserted::default());
+    let outbound = Outbound::new(Arc::clone(&network) as Arc<dyn Dialer>);
+    let refused = outbound.connect("member-1:7400", &Terms::default()).await.expect_err("nobody is there");
+    assert!(matches!(refused, ConnectError::Transport(_)), "{refused:?}");
+    assert!(
+        outbound.connect("no address", &Terms::default()).await.is_err_and(|bad| bad.to_string().contains("host:port"))
+    );
+    assert_eq!(*network.0.lock().expect("nobody panics while holding it"), ["member-1:7400"]);
 }
