@@ -116,9 +116,9 @@ mod tests {
         folder.create().expect("writable");
         let (spare, command) = (Spare::default(), parrot());
         spare.make(&command);
-        if let Some(waiting) = spare.0.lock().expect("nobody panicked").as_mut() {
-            waiting.child.kill().await.expect("it can be killed");
-        }
+        let mut waiting = spare.0.lock().expect("nobody panicked").take().expect("it waits");
+        waiting.child.kill().await.expect("it can be killed");
+        *spare.0.lock().expect("nobody panicked") = Some(waiting);
         let started = spare.take(&command, &folder).expect("it starts");
         assert!(said(started).starts_with("started for "));
     }
