@@ -21,7 +21,7 @@ measure() {
     shift
     [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return 0
     local raw=$here/$name.json
-    printf '{"bench":"%s","what":"run","commit":"%s","command":"tessera-chaos %s"}\n' \
+    printf '{"bench":"%s","what":"command","commit":"%s","command":"tessera-chaos %s"}\n' \
         "$name" "$(git rev-parse --short=12 HEAD)" "${*//$etcd/etcd}" >"$raw"
     "$built/tessera-chaos" "$@" --json "$raw"
 }

@@ -39,7 +39,7 @@ def shown(name):
     """What stands in the page of one raw file."""
     lines = [json.loads(text) for text in (HERE / f"{name}.json").read_text(encoding="utf-8").splitlines()]
     of = lambda what: [line for line in lines if line["what"] == what]
-    (run,) = of("run")
+    (run,) = of("command")
     parts = [
         f"`{run['command']}` at {run['commit']} ([raw](benchmarks/{name}.json)): {machine(of('machine')[0])}; {quiet(of('section'))}."
     ]
