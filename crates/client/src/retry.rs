@@ -224,3 +224,7 @@ pub(crate) fn may_have_been_made(error: &ApiError) -> bool {
         None => error.connection != Connection::NeverMade,
     }
 }
+/// How long one member may take to open a stream, of all the time there is without tries: several get their turn.
+pub(crate) fn turn(tries: Option<&Tries>, all: Duration) -> Duration {
+    (tries.map_or(all, Tries::left) / 5).max(Duration::from_millis(200))
+}

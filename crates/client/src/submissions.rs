@@ -14,7 +14,7 @@ use tessera_api::limits;
 use tessera_api::v1::submit_jobs_result::Outcome;
 use tessera_api::v1::{ErrorReason, SubmitJobRequest, SubmitJobResponse, SubmitJobsResponse, SubmitJobsResult};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status, Streaming};
@@ -23,7 +23,7 @@ use tonic_prost::ProstCodec;
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{ApiError, ClientError, Incomplete};
-use crate::retry::{Next, Tries};
+use crate::retry::{Next, Tries, turn};
 use window::{Parcel, Pending, Window, parcels};
 
 /// The call.
@@ -129,7 +129,8 @@ impl Submissions {
     async fn advance(&mut self, tries: Option<&Tries>) -> Result<bool, Broken> {
         if self.window.is_empty() && self.ended {
             if let Some(mut wire) = self.wire.take() {
-                // The member ends its half now: let go of before, the call would count as cancelled there. Nothing depends on it.
+                // The member ends its half now: let go of before, the call would count as cancelled there. Nothing
+                // depends on it.
                 let _ = timeout(self.client.settings().silence(), wire.incoming.message()).await;
             }
             return Ok(false);
@@ -245,9 +246,7 @@ impl Submissions {
 async fn open(client: &Client, most: usize, tries: Option<&Tries>) -> Result<Wire, Broken> {
     let target = client.routes().current();
     let settings = client.settings();
-    let left = tries.map_or(settings.deadline, Tries::left);
-    // Several members get their turn.
-    let patience = (left / 5).max(Duration::from_millis(200));
+    let patience = turn(tries, settings.deadline);
     let (outgoing, outbox) = mpsc::channel(most);
     let mut request = Request::new(ReceiverStream::new(outbox));
     request.set_timeout(patience);

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{ApiError, ClientError};
-use crate::retry::{Next, Tries};
+use crate::retry::{Next, Tries, turn};
 
 /// Where a watch begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -279,7 +279,7 @@ impl<K: Kind> Watch<K> {
     ) -> Result<Option<Update<K::Listed, K::Event>>, (Address, Status)> {
         let silence = self.client.settings().watch_silence;
         if self.stream.is_none() {
-            let opened = self.open(silence.min(patience(tries, silence))).await?;
+            let opened = self.open(silence.min(turn(tries, silence))).await?;
             self.stream = Some(opened);
             if std::mem::take(&mut self.interrupted) {
                 self.begin_listing(false);
@@ -352,10 +352,4 @@ impl<K: Kind> Watch<K> {
         self.last = None;
         self.pending.push_back(Update::Relisting { compacted });
     }
-}
-
-/// How long one opening may take: a fifth of what is left, so that several members get their turn.
-fn patience(tries: Option<&Tries>, all: Duration) -> Duration {
-    let left = tries.map(Tries::left);
-    (left.unwrap_or(all) / 5).max(Duration::from_millis(200))
 }
