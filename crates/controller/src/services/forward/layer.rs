@@ -25,7 +25,13 @@ use crate::pool::PoolHandle;
 use crate::services::refusal;
 
 /// Pause before a call is carried again, when nothing is heard of a new leader: doubled from the first to the second.
-pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(80));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(80));
+
+/// Pauses that double from the shortest to the longest, without end.
+pub(super) fn pauses() -> impl Iterator<Item = Duration> + Send {
+    let doubled = ExponentialBuilder::new().with_factor(2.0).with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
+    doubled.without_max_times().build().chain(std::iter::repeat(PAUSES.1))
+}
 
 /// How much longer than its deadline a read may take to say that it was not met.
 const MARGIN: Duration = Duration::from_millis(20);
@@ -167,8 +173,7 @@ where
 {
     async fn carry(mut self, envelope: &Envelope) -> Result<Response<Body>, Status> {
         let mut perhaps_done = false;
-        let doubled = ExponentialBuilder::new().with_factor(2.0).with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
-        let mut pauses = doubled.without_max_times().build();
+        let mut pauses = pauses();
         loop {
             let leader = Leader::of(&self.leadership.borrow_and_update());
             if envelope.is_forwarded() {
@@ -189,7 +194,7 @@ where
                 Verdict::Again { perhaps_done: doubt } => perhaps_done |= doubt,
             }
             let repeat = envelope.repeatable || !perhaps_done;
-            let pause = pauses.next().unwrap_or(PAUSES.1);
+            let pause = pauses.next().unwrap_or_default();
             if !repeat || !self.wait(&leader, pause, envelope.deadline).await {
                 return Err(refusal::gave_up(perhaps_done));
             }

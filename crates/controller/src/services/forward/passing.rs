@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tower::{Service, ServiceExt};
 
 use super::envelope::{is_forwarded, mark};
-use super::layer::{Carrier, Leader, PAUSES, replaced};
+use super::layer::{Carrier, Leader, pauses, replaced};
 use crate::grpc::admit::Received;
 use crate::grpc::deadline::Deadline;
 use crate::services::refusal;
@@ -35,7 +35,7 @@ where
         request: Request<Body>,
         deadline: Deadline,
     ) -> Result<Response<Body>, Status> {
-        let mut pause = PAUSES.0;
+        let mut pauses = pauses();
         loop {
             let leader = Leader::of(&self.leadership.borrow_and_update());
             if leader == Leader::This {
@@ -50,10 +50,10 @@ where
             {
                 return self.hand_over(member.clone(), channel, request, deadline).await;
             }
+            let pause = pauses.next().unwrap_or_default();
             if !self.wait(&leader, pause, deadline).await {
                 return Err(refusal::gave_up(false));
             }
-            pause = (pause * 2).min(PAUSES.1);
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
     use http_body_util::{BodyExt, StreamBody};
     use tessera_api::error::reason_of;
     use tessera_api::v1::ErrorReason;
-    use tonic::transport::Endpoint;
+    use tessera_connection::{Outbound, Terms};
 
     use super::*;
 
@@ -174,7 +174,7 @@ mod tests {
     async fn heard(pieces: Vec<Piece>, hangs: bool, lost: BoxFuture<'static, ()>) -> (Bytes, Option<Status>) {
         let rest = if hangs { stream::pending().boxed() } else { stream::empty().boxed() };
         let body = Body::new(StreamBody::new(stream::iter(pieces).chain(rest)));
-        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let channel = Outbound::default().lazily("127.0.0.1:1", &Terms::default()).expect("an address");
         let coming = Body::new(Coming { body, lost, over: false, _channel: channel });
         let whole = coming.collect().await.expect("it ends in order");
         let status = whole.trailers().and_then(Status::from_header_map);
