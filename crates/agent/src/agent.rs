@@ -206,10 +206,8 @@ impl Agent {
             addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
         };
-        tokio::spawn({
-            let launcher = launcher.clone();
-            async move { launcher.make_spare().await }
-        });
+        let ahead = launcher.clone();
+        tasks.once("spare", async move { ahead.make_spare().await });
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id };
         tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));

@@ -69,6 +69,7 @@ fn start(command: &SupervisorCommand, folder: Option<&WorkerFolder>, stderr: Std
 mod tests {
     use std::ffi::OsString;
     use std::io::Read;
+    use std::path::Path;
 
     use super::super::folder::WorkerFolders;
     use super::super::id::WorkerId;
@@ -80,6 +81,13 @@ mod tests {
         let script = "if [ $# -gt 0 ]; then echo \"started for $1\" >&0; else cat >&0; fi";
         let arguments = ["-c", script, "parrot"].map(OsString::from).to_vec();
         SupervisorCommand { program: "/bin/sh".into(), arguments }
+    }
+
+    fn folder_in(data: &Path) -> WorkerFolder {
+        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+        let folder = WorkerFolders::open(data).expect("writable").of(worker);
+        folder.create().expect("writable");
+        folder
     }
 
     fn said(prepared: Prepared) -> String {
@@ -94,10 +102,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_waits_is_told_its_folder_and_a_new_one_is_started_for_it() {
         let data = tempfile::tempdir().expect("a folder");
-        let folders = WorkerFolders::open(data.path()).expect("writable");
-        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
-        let folder = folders.of(worker);
-        folder.create().expect("writable");
+        let folder = folder_in(data.path());
         let path = folder.path().display().to_string();
         let (spare, command) = (Spare::default(), parrot());
         spare.make(&command);
@@ -110,10 +115,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_was_killed_while_it_waited_costs_nothing() {
         let data = tempfile::tempdir().expect("a folder");
-        let folders = WorkerFolders::open(data.path()).expect("writable");
-        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
-        let folder = folders.of(worker);
-        folder.create().expect("writable");
+        let folder = folder_in(data.path());
         let (spare, command) = (Spare::default(), parrot());
         spare.make(&command);
         let mut waiting = spare.0.lock().expect("nobody panicked").take().expect("it waits");

@@ -17,7 +17,7 @@ use tessera_agent::supervisor::message::{Inbox, Launch, Notice, Request, encode}
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::probe::whole_trees_end;
 use tessera_agent::supervisor::status::{Cause, Phase, Status};
-use tessera_agent::supervisor::{LAUNCH_FILE, SOCKET_FILE};
+use tessera_agent::supervisor::{LAUNCH_FILE, LOG_FILE, SOCKET_FILE};
 use tessera_agent::worker::{Fence, Lease, StopPolicy, StopSignal, Term, WorkerId};
 use tessera_ledger::{AllocationId, Epoch, Rank};
 
@@ -196,7 +196,7 @@ impl Drop for Supervised {
 /// Starts a supervisor in a folder, with one end of a socket pair as its standard input.
 pub fn spawn(folder: &Path) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-    let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("supervisor.log")).expect("a log");
+    let log = fs::OpenOptions::new().create(true).append(true).open(folder.join(LOG_FILE)).expect("a log");
     let child = Command::new(supervisor_program())
         .arg(folder)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
