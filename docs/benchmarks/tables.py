@@ -1,7 +1,7 @@
 """Writes the tables of docs/benchmarks.md from the raw figures beside this file: python3 docs/benchmarks/tables.py
 
 Between `<!-- raw: NAME -->` and `<!-- end -->` stands what NAME.json says: the command, the commit, the machine, how quiet
-it was, and the benchmark's own tables. With --check nothing is written; the exit code says whether the page is current.
+it was, and the benchmark's own tables; without that file, what was written there stays. With --check nothing is written; the exit code says whether the page is current.
 """
 
 import json
@@ -48,7 +48,8 @@ def shown(name):
 
 def main():
     page = PAGE.read_text(encoding="utf-8")
-    fill = lambda found: f"{found[1]}\n{shown(found[2])}\n{found[3]}"
+    raw = lambda found: (HERE / f"{found[2]}.json").exists()
+    fill = lambda found: f"{found[1]}\n{shown(found[2])}\n{found[3]}" if raw(found) else found[0]
     written = re.sub(r"(<!-- raw: ([\w-]+) -->)\n.*?(<!-- end -->)", fill, page, flags=re.S)
     if "--check" in sys.argv[1:]:
         sys.exit("docs/benchmarks.md is not what the raw figures say: run this without --check" if written != page else 0)
