@@ -13,10 +13,10 @@ use tracing::Instrument as _;
 
 use crate::meters::ActorMeters;
 
-/// Pauses between the starts of an actor that keeps panicking.
+/// Pauses between attempts at what keeps failing, such as an actor that panics again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Pause after the first panic; doubled after each further one.
+    /// The first pause; doubled for each further one.
     pub first: Duration,
     /// Longest pause.
     pub longest: Duration,
@@ -29,10 +29,11 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    fn pauses(self) -> impl Iterator<Item = Duration> {
+    /// From the first to the longest, and the longest without end.
+    pub fn pauses(self) -> impl Iterator<Item = Duration> + Send {
         let doubled =
             ExponentialBuilder::new().with_factor(2.0).with_min_delay(self.first).with_max_delay(self.longest);
-        doubled.without_max_times().build()
+        doubled.without_max_times().build().chain(std::iter::repeat(self.longest))
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use rand::Rng;
 use rand::rngs::StdRng;
-use tessera_actor::{Address, Reply};
+use tessera_actor::{Address, Backoff, Reply};
 use tessera_api::v1 as wire;
 use tessera_client::{ClientError, Session, SessionConnector};
 use tokio::sync::mpsc;
@@ -20,7 +19,7 @@ const SEARCH: Duration = Duration::from_secs(3);
 /// How long the node may take to answer; it is never busy for long.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Bounds of the wait before the next search, which is doubled while searches fail.
-const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+const WAIT: Backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(2) };
 /// Wait after the leader refused this node: only people can change that.
 const WAIT_REFUSED: Duration = Duration::from_secs(5);
 
@@ -40,7 +39,7 @@ pub async fn keep_session(
     mut random: StdRng,
     end: CancellationToken,
 ) {
-    let mut waits = growing();
+    let mut waits = WAIT.pauses();
     loop {
         let lasted = tokio::select! {
             () = end.cancelled() => return,
@@ -50,10 +49,10 @@ pub async fn keep_session(
             return;
         }
         if matches!(lasted, Lasted::Welcomed) {
-            waits = growing();
+            waits = WAIT.pauses();
         }
         let wait = match lasted {
-            Lasted::Welcomed | Lasted::NotFound => waits.next().unwrap_or(WAIT.1),
+            Lasted::Welcomed | Lasted::NotFound => waits.next().unwrap_or(WAIT.longest),
             Lasted::Refused => WAIT_REFUSED,
         };
         // Agents that lost their leader together must not come back together.
@@ -63,12 +62,6 @@ pub async fn keep_session(
             () = sleep(jittered) => {}
         }
     }
-}
-
-/// Waits from the shortest to the longest, without end.
-fn growing() -> ExponentialBackoff {
-    let doubled = ExponentialBuilder::new().with_factor(2.0).with_min_delay(WAIT.0).with_max_delay(WAIT.1);
-    doubled.without_max_times().build()
 }
 
 /// How a session went.

@@ -5,9 +5,9 @@ use std::future::{Future, pending};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use tessera_actor::Backoff;
 use tessera_api::request_id::new_request_id;
 use tessera_consensus::{Leadership, Member};
 use tokio::sync::watch;
@@ -24,14 +24,8 @@ use crate::grpc::methods::{Answerer, Methods};
 use crate::pool::PoolHandle;
 use crate::services::refusal;
 
-/// Pause before a call is carried again, when nothing is heard of a new leader: doubled from the first to the second.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(80));
-
-/// Pauses that double from the shortest to the longest, without end.
-pub(super) fn pauses() -> impl Iterator<Item = Duration> + Send {
-    let doubled = ExponentialBuilder::new().with_factor(2.0).with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
-    doubled.without_max_times().build().chain(std::iter::repeat(PAUSES.1))
-}
+/// Pauses before a call is carried again, when nothing is heard of a new leader.
+pub(super) const PAUSES: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(80) };
 
 /// How much longer than its deadline a read may take to say that it was not met.
 const MARGIN: Duration = Duration::from_millis(20);
@@ -173,7 +167,7 @@ where
 {
     async fn carry(mut self, envelope: &Envelope) -> Result<Response<Body>, Status> {
         let mut perhaps_done = false;
-        let mut pauses = pauses();
+        let mut pauses = PAUSES.pauses();
         loop {
             let leader = Leader::of(&self.leadership.borrow_and_update());
             if envelope.is_forwarded() {

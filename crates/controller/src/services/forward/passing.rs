@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tower::{Service, ServiceExt};
 
 use super::envelope::{is_forwarded, mark};
-use super::layer::{Carrier, Leader, pauses, replaced};
+use super::layer::{Carrier, Leader, PAUSES, replaced};
 use crate::grpc::admit::Received;
 use crate::grpc::deadline::Deadline;
 use crate::services::refusal;
@@ -35,7 +35,7 @@ where
         request: Request<Body>,
         deadline: Deadline,
     ) -> Result<Response<Body>, Status> {
-        let mut pauses = pauses();
+        let mut pauses = PAUSES.pauses();
         loop {
             let leader = Leader::of(&self.leadership.borrow_and_update());
             if leader == Leader::This {
