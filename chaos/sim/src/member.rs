@@ -169,6 +169,7 @@ impl Member {
             clock: Arc::new(WallClock { drift: self.drift, jumped_ms: Arc::clone(&self.jumped_ms) }),
             inbound: Inbound::new(Arc::new(self.plug.listen(PORT))),
             http: None,
+            consensus: None,
             shown,
             seed: mix(self.seed ^ self.starts),
             onlooker: Some(Arc::clone(&self.onlooker)),

@@ -25,7 +25,7 @@ const HANDOVER: Duration = Duration::from_secs(5);
 
 /// How much room there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum DiskSpace {
     /// At least the reserve, or the file system does not say.
     Ample,
     /// Less than the reserve.
@@ -41,7 +41,7 @@ pub enum Room {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// Tell everybody how much room there is.
-    Publish(Room),
+    Publish(DiskSpace),
     /// Hand leadership over to a member that may have more room.
     StepDown,
 }
@@ -50,14 +50,14 @@ enum Effect {
 #[derive(Debug)]
 struct DiskWatch {
     reserve_bytes: u64,
-    room: Room,
+    room: DiskSpace,
     /// Looks until leadership is handed over again.
     rest: u32,
 }
 
 impl DiskWatch {
     const fn new(reserve_bytes: u64) -> Self {
-        Self { reserve_bytes, room: Room::Ample, rest: 0 }
+        Self { reserve_bytes, room: DiskSpace::Ample, rest: 0 }
     }
 
     /// Nobody took leadership over: it is tried again at the next look.
@@ -71,22 +71,22 @@ impl DiskWatch {
         let reserve_bytes = self.reserve_bytes;
         // Once short, an eighth more than the reserve ends it, so that it does not flicker.
         let needed = match self.room {
-            Room::Ample => reserve_bytes,
-            Room::Short { .. } => reserve_bytes.saturating_add(reserve_bytes / 8),
+            DiskSpace::Ample => reserve_bytes,
+            DiskSpace::Short { .. } => reserve_bytes.saturating_add(reserve_bytes / 8),
         };
         let before = self.room;
-        self.room = if free_bytes < needed { Room::Short { free_bytes, reserve_bytes } } else { Room::Ample };
+        self.room = if free_bytes < needed { DiskSpace::Short { free_bytes, reserve_bytes } } else { DiskSpace::Ample };
         let mut effects = Vec::new();
         if self.room != before {
             effects.push(Effect::Publish(self.room));
         }
         match self.room {
-            Room::Ample => self.rest = 0,
-            Room::Short { .. } if leads && self.rest == 0 => {
+            DiskSpace::Ample => self.rest = 0,
+            DiskSpace::Short { .. } if leads && self.rest == 0 => {
                 self.rest = REST;
                 effects.push(Effect::StepDown);
             }
-            Room::Short { .. } => self.rest = self.rest.saturating_sub(1),
+            DiskSpace::Short { .. } => self.rest = self.rest.saturating_sub(1),
         }
         effects
     }
@@ -96,7 +96,7 @@ impl DiskWatch {
 pub(crate) async fn watch_room(
     store: Arc<dyn Store>,
     reserve_bytes: u64,
-    room: watch::Sender<Room>,
+    room: watch::Sender<DiskSpace>,
     consensus: Consensus<LedgerMachine>,
     metrics: Arc<Metrics>,
     end: CancellationToken,
@@ -110,9 +110,9 @@ pub(crate) async fn watch_room(
         let leads = matches!(*consensus.leadership().borrow(), Leadership::Leading { .. });
         for effect in state.on(status.free_bytes, leads) {
             match effect {
-                Effect::Publish(Room::Ample) => {
+                Effect::Publish(DiskSpace::Ample) => {
                     tracing::info!("the disk has room again");
-                    room.send_replace(Room::Ample);
+                    room.send_replace(DiskSpace::Ample);
                 }
                 Effect::Publish(short) => {
                     tracing::error!(?short, "the disk is nearly full: no more jobs are taken here; make room");
@@ -140,8 +140,8 @@ mod tests {
 
     const RESERVE: u64 = 800;
 
-    fn short(free_bytes: u64) -> Room {
-        Room::Short { free_bytes, reserve_bytes: RESERVE }
+    fn short(free_bytes: u64) -> DiskSpace {
+        DiskSpace::Short { free_bytes, reserve_bytes: RESERVE }
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             [Effect::Publish(short(850))],
             "it must be clearly more than the reserve"
         );
-        assert_eq!(watch.on(Some(900), true), [Effect::Publish(Room::Ample)]);
+        assert_eq!(watch.on(Some(900), true), [Effect::Publish(DiskSpace::Ample)]);
         assert_eq!(watch.on(Some(700), false), [Effect::Publish(short(700))], "a follower has nothing to hand over");
         assert_eq!(watch.on(Some(700), true), [Effect::StepDown]);
     }

@@ -24,6 +24,8 @@
 mod clock;
 pub mod config;
 mod connections;
+#[cfg(feature = "rocksdb")]
+mod consensus_runtime;
 pub mod disk;
 pub mod feed;
 #[cfg(test)]

@@ -8,13 +8,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{
-    Clock, ClusterId, Consensus, Environment, Identity, Leadership, MemberId, StartError, StopReason,
+    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError, StopReason,
 };
 #[cfg(feature = "rocksdb")]
 use tessera_consensus::{SystemClock, WrongClock};
 #[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -22,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::config::{InvalidConfig, ServerConfig};
-use crate::disk::{self, Room};
+#[cfg(feature = "rocksdb")]
+use crate::consensus_runtime::ConsensusRuntime;
+use crate::disk::{self, DiskSpace};
 use crate::founding::{self, Named};
 use crate::grpc::{self, GrpcSettings, ServeError};
 use crate::http;
@@ -58,6 +61,9 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// There is no thread to run consensus on.
+    #[error("no thread can be started for consensus; look at the limits of processes and of open files")]
+    NoThread(#[source] io::Error),
     /// Consensus cannot start.
     #[error("this member cannot start")]
     Start(#[from] StartError),
@@ -101,6 +107,8 @@ pub struct Ground {
     pub inbound: Inbound,
     /// Where metrics and health are served.
     pub http: Option<Inbound>,
+    /// The runtime that consensus runs on; `None`: that of all the rest.
+    pub consensus: Option<Handle>,
     /// Where the member shows what its services and actors work with, once it runs.
     pub shown: watch::Sender<Option<PoolHandle>>,
     /// Seed of everything random in consensus.
@@ -143,12 +151,14 @@ async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Resul
             Arc::new(WrongClock { ahead_ms })
         }
     };
+    let consensus = ConsensusRuntime::start().map_err(RunError::NoThread)?;
     let ground = Ground {
         store,
         outbound: Outbound::default(),
         clock,
         inbound,
         http,
+        consensus: consensus.handle(),
         shown: watch::Sender::new(None),
         seed: rand::random(),
         onlooker: None,
@@ -175,7 +185,7 @@ pub fn run_on(
 
 async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, outbound, clock, inbound, http, shown, seed, onlooker } = ground;
+    let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker } = ground;
     let metrics = Metrics::new();
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
@@ -185,7 +195,8 @@ async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationTo
 
     let pushing = tokio::spawn(http::push(Arc::clone(&metrics), end.clone()));
     let environment = Environment { store: Arc::clone(&store), outbound: outbound.clone(), clock, seed };
-    let named = match stored_identity(&config, &environment).await? {
+    let starter = Starter { runtime: consensus, config: config.consensus.clone(), environment };
+    let named = match stored_identity(&config, &starter).await? {
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
@@ -197,7 +208,7 @@ async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationTo
         }
     };
     let running =
-        Running::start(named, (environment, onlooker), Arc::new(config), metrics, inbound, outbound, &end).await?;
+        Running::start(named, (starter, onlooker), Arc::new(config), metrics, inbound, outbound, &end).await?;
     shown.send_replace(Some(running.pool.clone()));
     let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
@@ -208,16 +219,37 @@ async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationTo
     result
 }
 
+/// How consensus is started.
+struct Starter {
+    runtime: Option<Handle>,
+    config: ConsensusConfig,
+    environment: Environment,
+}
+
+impl Starter {
+    /// Starts it on its runtime, so that all its tasks are there.
+    async fn start(&self, identity: Identity, machine: LedgerMachine) -> Result<Consensus<LedgerMachine>, StartError> {
+        let starting = Consensus::start(self.config.clone(), identity, self.environment.clone(), machine);
+        match &self.runtime {
+            None => starting.await,
+            Some(runtime) => match runtime.spawn(starting).await {
+                Ok(started) => started,
+                Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+            },
+        }
+    }
+}
+
 /// Whose data folder this is. Consensus alone reads what is written there: asked to start as somebody that cannot be,
 /// it refuses and says who the folder belongs to.
-async fn stored_identity(config: &ServerConfig, environment: &Environment) -> Result<Option<Identity>, RunError> {
-    if environment.store.identity()?.is_none() {
+async fn stored_identity(config: &ServerConfig, starter: &Starter) -> Result<Option<Identity>, RunError> {
+    if starter.environment.store.identity()?.is_none() {
         return Ok(None);
     }
     let cluster = ClusterId::new("-").expect("one dash is a legal cluster id");
     let nobody = Identity { cluster, member: MemberId(0) };
     let (machine, _, _) = LedgerMachine::new(config.highest_level);
-    match Consensus::start(config.consensus.clone(), nobody, environment.clone(), machine).await {
+    match starter.start(nobody, machine).await {
         Err(StartError::OtherIdentity { found, .. }) => Ok(Some(found)),
         Err(error) => Err(error.into()),
         Ok(consensus) => {
@@ -241,7 +273,7 @@ struct Running {
 impl Running {
     async fn start(
         named: Named,
-        (environment, onlooker): (Environment, Option<Arc<dyn Onlooker>>),
+        (starter, onlooker): (Starter, Option<Arc<dyn Onlooker>>),
         config: Arc<ServerConfig>,
         metrics: Arc<Metrics>,
         inbound: Inbound,
@@ -251,12 +283,12 @@ impl Running {
         let Named { identity, pool: new_pool, founding } = named;
         let (machine, view, feed) = LedgerMachine::new(config.highest_level);
         let machine = machine.seen_by(onlooker);
-        let store = Arc::clone(&environment.store);
-        let consensus = Consensus::start(config.consensus.clone(), identity.clone(), environment, machine).await?;
+        let store = Arc::clone(&starter.environment.store);
+        let consensus = starter.start(identity.clone(), machine).await?;
         consensus.register_metrics(&mut metrics.registry());
         let telemetry = Telemetry::default();
         metrics.show(view.clone(), telemetry.clone());
-        let (room, room_seen) = watch::channel(Room::Ample);
+        let (room, room_seen) = watch::channel(DiskSpace::Ample);
         let (placement, placement_seen) = watch::channel(None);
         let (reign, reign_seen) = watch::channel(None);
         let (reserve_bytes, limits) = (config.disk_reserve_bytes, config.limits);

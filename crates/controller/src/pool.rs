@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::ServerConfig;
-use crate::disk::Room;
+use crate::disk::DiskSpace;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;
 use crate::new_pool::NewPool;
@@ -112,7 +112,7 @@ pub struct Parts {
     /// The placement actor, while this member leads.
     pub placement: watch::Receiver<Option<Address<Question>>>,
     /// How much room the disk has.
-    pub room: watch::Receiver<Room>,
+    pub room: watch::Receiver<DiskSpace>,
 }
 
 fn committed(applied: Applied<Outcome>) -> Committed {
@@ -200,7 +200,7 @@ impl PoolHandle {
 
     /// A request as the log keeps it, or the answer that it has without being proposed.
     fn command_of(&self, request: &Request, state: &State) -> Result<Bytes, Result<Committed, ProposeError>> {
-        if let (Command::SubmitJob { .. }, Room::Short { free_bytes, reserve_bytes }) =
+        if let (Command::SubmitJob { .. }, DiskSpace::Short { free_bytes, reserve_bytes }) =
             (&request.command, *self.inner.room.borrow())
         {
             return Err(Err(ProposeError::StorageFull { free_bytes, reserve_bytes }));
@@ -342,7 +342,7 @@ impl PoolHandle {
 
     /// How much room the disk has.
     #[must_use]
-    pub fn room(&self) -> watch::Receiver<Room> {
+    pub fn room(&self) -> watch::Receiver<DiskSpace> {
         self.inner.room.clone()
     }
 }

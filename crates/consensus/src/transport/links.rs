@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tessera_connection::{KeepAlive, Outbound, Terms};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -74,6 +75,8 @@ struct Connection {
 pub(crate) struct Links {
     pub shared: Arc<Shared>,
     outbound: Outbound,
+    /// Where consensus runs: what drives a connection belongs there, whoever dials first.
+    runtime: Handle,
     peers: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     made: std::sync::atomic::AtomicU64,
 }
@@ -126,8 +129,10 @@ impl Peer {
 }
 
 impl Links {
+    /// Inside the runtime that consensus runs on.
     pub(crate) fn new(shared: Arc<Shared>, outbound: Outbound) -> Self {
-        Links { shared, outbound, peers: Mutex::default(), made: std::sync::atomic::AtomicU64::new(0) }
+        let made = std::sync::atomic::AtomicU64::new(0);
+        Links { shared, outbound, runtime: Handle::current(), peers: Mutex::default(), made }
     }
 
     fn peer(&self, member: &Member) -> Arc<Peer> {
@@ -169,7 +174,13 @@ impl Links {
             keep_alive: Some(KeepAlive { interval: KEEP_ALIVE, timeout: patience, while_idle: true }),
             window_bytes: Some(if lane == Lane::Control { 1 << 16 } else { 4 << 20 }),
         };
+        let _driven_there = self.runtime.enter();
         self.outbound.lazily(address, &terms).map_err(|error| CallError::Failed(error.to_string()))
+    }
+
+    /// Where consensus runs.
+    pub(super) const fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Who talks to whom, at the head of every message.

@@ -244,7 +244,11 @@ impl<M: Machine> RaftService for Served<M> {
         let requests = requests(served, request.into_inner(), Arc::clone(&ended));
         let raft = self.inner.raft.clone();
         // Openraft starts a task here.
-        let started = async { raft.stream_append(requests).boxed() };
+        let runtime = self.inner.links.runtime().clone();
+        let started = async {
+            let _there = runtime.enter();
+            raft.stream_append(requests).boxed()
+        };
         let outcomes: BoxStream<'static, _> = self.inner.shared.entropy.scope(started).await;
         let answers = outcomes.map(|outcome| match outcome {
             Ok(outcome) => Ok(pb::AppendResponse { outcome: Some(wire::outcome_to_pb(outcome)) }),

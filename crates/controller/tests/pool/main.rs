@@ -2,6 +2,7 @@
 //! submission to the end of a job, over a change of leader, and over the loss of a node.
 
 mod agent;
+mod busy;
 mod members;
 mod past;
 

@@ -21,6 +21,7 @@ use tessera_store::Store;
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -84,7 +85,12 @@ fn settings(listen: SocketAddr) -> ServerConfig {
 }
 
 /// Starts a process on a store, at a port.
-async fn member(store: Arc<dyn Store>, port: u16, change: impl FnOnce(&mut ServerConfig)) -> Member {
+async fn member(
+    store: Arc<dyn Store>,
+    port: u16,
+    consensus: Option<Handle>,
+    change: impl FnOnce(&mut ServerConfig),
+) -> Member {
     let bind = |port| Inbound::bind(([127, 0, 0, 1], port).into());
     let inbound = bind(port).await.expect("loopback has a free port");
     let listen: SocketAddr = inbound.local_address().expect("it is bound");
@@ -98,6 +104,7 @@ async fn member(store: Arc<dyn Store>, port: u16, change: impl FnOnce(&mut Serve
         clock: Arc::new(SystemClock),
         inbound,
         http: Some(http),
+        consensus,
         shown: watch::Sender::new(None),
         seed: u64::from(listen.port()),
         onlooker: None,
@@ -113,20 +120,44 @@ impl Members {
         let disks = [(); 3].map(|()| MemoryDisk::new(Flushing::AtOnce));
         let mut members = Vec::new();
         for disk in disks {
-            members.push(member(disk.open().expect("a new disk can be opened"), 0, |_| {}).await);
+            members.push(member(disk.open().expect("a new disk can be opened"), 0, None, |_| {}).await);
         }
         Self::found(members).await
     }
 
+    /// Starts three as [`start`](Self::start) does, each on a runtime of its own, with another one for its consensus.
+    pub async fn on(runtimes: &[(Handle, Handle); 3]) -> Self {
+        let mut members = Vec::new();
+        for (rest, consensus) in runtimes {
+            let store = MemoryDisk::new(Flushing::AtOnce).open().expect("a new disk can be opened");
+            let starting = rest.spawn(member(store, 0, Some(consensus.clone()), |_| {}));
+            members.push(starting.await.expect("it starts"));
+        }
+        Self::found(members).await
+    }
+
+    /// Which of them leads, and in which term, as the one says that has heard of the latest.
+    pub async fn leader(&self) -> (usize, u64) {
+        let mut latest = v1::GetClusterStatusResponse::default();
+        for member in 0..self.members.len() {
+            let mut client = ClusterServiceClient::new(self.channel(member));
+            let status = client.get_cluster_status(v1::GetClusterStatusRequest {}).await.expect("it answers");
+            latest = std::cmp::max_by_key(latest, status.into_inner(), |status| status.term);
+        }
+        let leader = latest.leader.expect("somebody leads");
+        let index = self.members.iter().position(|member| member.address == leader.address);
+        (index.expect("it is one of them"), latest.term)
+    }
+
     /// Starts one process that is nobody on a store and founds a cluster of its own.
     pub async fn alone(store: Arc<dyn Store>, change: impl FnOnce(&mut ServerConfig)) -> Self {
-        Self::found(vec![member(store, 0, change).await]).await
+        Self::found(vec![member(store, 0, None, change).await]).await
     }
 
     /// Starts a process that was a member before, where it was.
     pub async fn again(store: Arc<dyn Store>, address: &str) -> Self {
         let address: SocketAddr = address.parse().expect("members listen on socket addresses");
-        Self { members: vec![member(store, address.port(), |_| {}).await] }
+        Self { members: vec![member(store, address.port(), None, |_| {}).await] }
     }
 
     async fn found(members: Vec<Member>) -> Self {

@@ -196,7 +196,7 @@ async fn a_full_disk_takes_no_more_jobs_and_says_so() {
     let cluster = Cluster::of(1).await;
     let member = &cluster.members[0];
     node(&cluster, "n0", &[10]).await;
-    let short = tessera_controller::disk::Room::Short { free_bytes: 10, reserve_bytes: 100 };
+    let short = tessera_controller::disk::DiskSpace::Short { free_bytes: 10, reserve_bytes: 100 };
     member.room.send_replace(short);
     let answer = member.clients.jobs.clone().submit_job(submission(1)).await;
     let status = assert_refused(answer, Code::ResourceExhausted, ErrorReason::StorageFull);

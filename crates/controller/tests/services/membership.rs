@@ -72,6 +72,7 @@ async fn process(end: &CancellationToken) -> String {
         clock: Arc::new(SystemClock),
         inbound,
         http: None,
+        consensus: None,
         shown: watch::Sender::new(None),
         seed: 4,
         onlooker: None,

@@ -9,7 +9,7 @@ use tessera_api::v1::{SessionRequest, SessionResponse};
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{ClusterId, Consensus, ConsensusConfig, Environment, Identity, MemberId, SystemClock};
 use tessera_controller::config::ServerConfig;
-use tessera_controller::disk::Room;
+use tessera_controller::disk::DiskSpace;
 use tessera_controller::grpc::{self, GrpcSettings};
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::metrics::Metrics;
@@ -34,7 +34,7 @@ pub struct TestMember {
     pub address: String,
     pub pool: PoolHandle,
     pub clients: Clients,
-    pub room: watch::Sender<Room>,
+    pub room: watch::Sender<DiskSpace>,
     pub shutdown: CancellationToken,
     runtime: Option<Runtime>,
 }
@@ -48,7 +48,7 @@ impl TestMember {
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();
-        let (room, room_seen) = watch::channel(Room::Ample);
+        let (room, room_seen) = watch::channel(DiskSpace::Ample);
         let (answer, started) = std::sync::mpsc::channel();
         let end = shutdown.clone();
         runtime.spawn(async move {
@@ -98,7 +98,7 @@ fn consensus_config() -> ConsensusConfig {
     }
 }
 
-async fn member(id: u64, config: ServerConfig, room: watch::Receiver<Room>) -> PoolHandle {
+async fn member(id: u64, config: ServerConfig, room: watch::Receiver<DiskSpace>) -> PoolHandle {
     let (machine, view, _feed) = LedgerMachine::new(tessera_ledger::Level::NEWEST);
     let identity = Identity { cluster: ClusterId::new("test").expect("a short name"), member: MemberId(id) };
     let environment = Environment {
