@@ -52,9 +52,9 @@ const REHEARSALS: usize = 2;
 /// Callers that wait for their rehearsal; each is one of the calls that a member answers at once.
 const REHEARSALS_WAITING: usize = 32;
 
-/// A place among streams, free again when it is dropped.
+/// Leave to keep a stream, free again when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StreamPermit {
     _permit: OwnedSemaphorePermit,
     _counted: Use,
 }
@@ -127,19 +127,19 @@ impl Desk {
         reading::read(&self.pool, consistency, deadline).await
     }
 
-    /// Room for one more watch, for as long as the place is kept.
-    fn watch_place(&self) -> Result<Place, Status> {
-        self.place(&self.watches, Limited::Watches)
+    /// Room for one more watch, for as long as the permit is kept.
+    fn watch_permit(&self) -> Result<StreamPermit, Status> {
+        self.permit(&self.watches, Limited::Watches)
     }
 
-    /// Room for one more stream of output, for as long as the place is kept.
-    fn log_place(&self) -> Result<Place, Status> {
-        self.place(&self.log_streams, Limited::LogStreams)
+    /// Room for one more stream of output, for as long as the permit is kept.
+    fn log_permit(&self) -> Result<StreamPermit, Status> {
+        self.permit(&self.log_streams, Limited::LogStreams)
     }
 
-    fn place(&self, places: &Arc<Semaphore>, limited: Limited) -> Result<Place, Status> {
-        let permit = Arc::clone(places).try_acquire_owned().map_err(|_| self.limits.refuse(limited))?;
-        Ok(Place { _permit: permit, _counted: self.limits.one(limited) })
+    fn permit(&self, permits: &Arc<Semaphore>, limited: Limited) -> Result<StreamPermit, Status> {
+        let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| self.limits.refuse(limited))?;
+        Ok(StreamPermit { _permit: permit, _counted: self.limits.one(limited) })
     }
 
     /// Makes the mutation that a request asks for.

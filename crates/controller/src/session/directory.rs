@@ -17,7 +17,7 @@ use crate::trace;
 
 /// A session as others reach it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Registration {
     /// Counts up; a later session of the same node replaces an earlier one.
     pub number: u64,
     /// The ledger changed for this node.
@@ -29,48 +29,48 @@ pub(crate) struct Seat {
 /// The sessions of a reign by node.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    seats: DashMap<NodeId, Seat>,
+    registrations: DashMap<NodeId, Registration>,
     sessions: AtomicU64,
 }
 
 impl Directory {
-    /// A seat for a new session, with the next number.
-    pub fn seat(&self) -> Seat {
-        Seat {
+    /// A registration of a new session, with the next number.
+    pub fn register(&self) -> Registration {
+        Registration {
             number: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
             wake: Arc::default(),
             replaced: CancellationToken::new(),
         }
     }
 
-    /// Takes the seat of a node; an older session that holds it is told to end. Answers false when a newer one
+    /// Speaks for a node from now on; an older session that holds it is told to end. Answers false when a newer one
     /// holds it.
-    pub fn take(&self, node: NodeId, seat: &Seat) -> bool {
-        let mut entry = self.seats.entry(node).or_insert_with(|| seat.clone());
-        if entry.number > seat.number {
+    pub fn take(&self, node: NodeId, registration: &Registration) -> bool {
+        let mut entry = self.registrations.entry(node).or_insert_with(|| registration.clone());
+        if entry.number > registration.number {
             return false;
         }
-        if entry.number < seat.number {
+        if entry.number < registration.number {
             entry.replaced.cancel();
-            *entry = seat.clone();
+            *entry = registration.clone();
         }
         true
     }
 
-    /// Gives the seat back, unless a newer session holds it.
+    /// Takes the registration back, unless a newer session holds it.
     pub fn leave(&self, node: NodeId, number: u64) {
-        self.seats.remove_if(&node, |_, seat| seat.number == number);
+        self.registrations.remove_if(&node, |_, registration| registration.number == number);
     }
 
     fn wake(&self, node: NodeId, concern: Concern) {
-        if let Some(seat) = self.seats.get(&node) {
-            seat.wake.add(concern);
+        if let Some(registration) = self.registrations.get(&node) {
+            registration.wake.add(concern);
         }
     }
 
     fn wake_all(&self) {
-        for seat in &self.seats {
-            seat.wake.add(Concern::Everything);
+        for registration in &self.registrations {
+            registration.wake.add(Concern::Everything);
         }
     }
 }
@@ -158,23 +158,23 @@ mod tests {
     use super::*;
     use crate::fixture::{Ledger, job, owner};
 
-    fn is_woken(seat: &Seat) -> bool {
-        seat.wake.concerned().now_or_never().is_some()
+    fn is_woken(registration: &Registration) -> bool {
+        registration.wake.concerned().now_or_never().is_some()
     }
 
     #[test]
     fn a_newer_session_takes_the_seat_and_an_older_one_never_does() {
         let directory = Directory::default();
-        let (older, newer) = (directory.seat(), directory.seat());
+        let (older, newer) = (directory.register(), directory.register());
         let node = NodeId(0);
         assert!(directory.take(node, &older));
         assert!(directory.take(node, &newer));
         assert!(older.replaced.is_cancelled());
         assert!(!directory.take(node, &older), "it was slow to register");
         directory.leave(node, older.number);
-        assert!(directory.seats.contains_key(&node));
+        assert!(directory.registrations.contains_key(&node));
         directory.leave(node, newer.number);
-        assert!(!directory.seats.contains_key(&node));
+        assert!(!directory.registrations.contains_key(&node));
     }
 
     #[test]
@@ -182,17 +182,17 @@ mod tests {
         let mut ledger = Ledger::default();
         let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[10]));
         let directory = Directory::default();
-        let seats = [a, b].map(|node| {
-            let seat = directory.seat();
-            directory.take(node, &seat);
-            seat
+        let registrations = [a, b].map(|node| {
+            let registration = directory.register();
+            directory.take(node, &registration);
+            registration
         });
         let metrics = Metrics::new();
         let mut known = ledger.state.clone();
         let mut look = |ledger: &Ledger| {
             step(&known, &ledger.state, &directory, &metrics);
             known = ledger.state.clone();
-            [is_woken(&seats[0]), is_woken(&seats[1])]
+            [is_woken(&registrations[0]), is_woken(&registrations[1])]
         };
         let id = ledger.submit(job(4));
         assert_eq!(look(&ledger), [false, false], "a submission concerns no node");

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 use tracing::Instrument as _;
 
 use super::concern::Concern;
-use super::directory::Seat;
+use super::directory::Registration;
 use super::messages::{self, Heard, Heartbeat};
 use super::not_leader;
 use super::state::{Effect, Event, Session, Step};
@@ -35,8 +35,9 @@ type Cause = &'static str;
 
 /// Runs a session until either side ends it.
 pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming<SessionRequest>, outbox: Outbox) {
-    let seat = reign.directory.seat();
-    let span = tracing::info_span!("session", number = seat.number, term = reign.term.0, node = tracing::field::Empty);
+    let registration = reign.directory.register();
+    let span =
+        tracing::info_span!("session", number = registration.number, term = reign.term.0, node = tracing::field::Empty);
     let identity = pool.consensus().identity().cluster.as_str().to_owned();
     let shell = Shell {
         core: Session::new(reign.term, &identity),
@@ -44,7 +45,7 @@ pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming
         pending: FuturesUnordered::new(),
         pool,
         reign,
-        seat,
+        registration,
         outbox,
     };
     shell.run(incoming).instrument(span).await;
@@ -54,7 +55,7 @@ struct Shell {
     core: Session,
     pool: PoolHandle,
     reign: Arc<Reign>,
-    seat: Seat,
+    registration: Registration,
     /// The node that the session speaks for, once known.
     node: Option<NodeId>,
     outbox: Outbox,
@@ -69,21 +70,21 @@ impl Shell {
         tracing::info!(cause, node = self.node.map(|node| node.0), "a session ended");
         self.pool.metrics().session_ended(cause);
         if let Some(node) = self.node {
-            self.reign.directory.leave(node, self.seat.number);
-            self.pool.telemetry().closed(node, self.seat.number);
+            self.reign.directory.leave(node, self.registration.number);
+            self.pool.telemetry().closed(node, self.registration.number);
         }
     }
 
     async fn serve(&mut self, mut incoming: Streaming<SessionRequest>) -> Cause {
         let mut silent_at = Instant::now() + HELLO;
-        let (seat, end) = (self.seat.clone(), self.reign.end.clone());
+        let (registration, end) = (self.registration.clone(), self.reign.end.clone());
         loop {
             let event = tokio::select! {
                 biased;
                 () = end.cancelled() => return self.refuse(not_leader(&self.pool), "leadership_lost"),
-                () = seat.replaced.cancelled() => return self.replaced(),
+                () = registration.replaced.cancelled() => return self.replaced(),
                 Some(event) = self.pending.next(), if !self.pending.is_empty() => event,
-                concern = seat.wake.concerned() => Event::Changed(concern),
+                concern = registration.wake.concerned() => Event::Changed(concern),
                 message = incoming.message() => match message {
                     Ok(Some(request)) => match messages::read(request) {
                         Ok(heard) => {
@@ -117,7 +118,7 @@ impl Shell {
     fn note_heard(&self, heard: &Heard) {
         let Some(node) = self.node else { return };
         let now = Instant::now();
-        self.pool.telemetry().heard(node, self.seat.number, now);
+        self.pool.telemetry().heard(node, self.registration.number, now);
         if matches!(heard, Heard::Heartbeat(..)) {
             self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner).heard(node, now);
         }
@@ -173,17 +174,17 @@ impl Shell {
     }
 
     fn meet(&mut self, node: NodeId) -> Option<Cause> {
-        if !self.reign.directory.take(node, &self.seat) {
+        if !self.reign.directory.take(node, &self.registration) {
             return Some(self.replaced());
         }
         self.node = Some(node);
         tracing::Span::current().record("node", tracing::field::display(node));
         let now = Instant::now();
         self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner).heard(node, now);
-        let session = SessionInfo { number: self.seat.number, since: now, heard_at: now };
+        let session = SessionInfo { number: self.registration.number, since: now, heard_at: now };
         self.pool.telemetry().opened(node, session);
-        // The ledger may have changed for this node before the seat was taken.
-        self.seat.wake.add(Concern::Everything);
+        // The ledger may have changed for this node before the session was registered.
+        self.registration.wake.add(Concern::Everything);
         None
     }
 

@@ -64,7 +64,7 @@ pub(crate) enum Effect {
     Propose(Step, Vec<Request>),
     /// The agent speaks from another boot than before: are all leases of the earlier one over?
     Outlive(NodeId),
-    /// The session speaks for this node from now on: take its seat.
+    /// The session speaks for this node from now on: take its place in the directory.
     Meet(NodeId),
     /// Have a quorum confirm this leader, and grant a lease to the node if it may have one.
     Confirm(NodeId, Heartbeat),

@@ -119,7 +119,7 @@ impl JobService for JobApi {
     ) -> Result<Response<Self::WatchJobsStream>, Status> {
         let deadline = deadline_of(&request);
         let (topic, start) = JobTopic::of(request.get_ref())?;
-        let permit = self.desk.watch_place()?;
+        let permit = self.desk.watch_permit()?;
         let begin = start.begin(&self.desk.pool, deadline).await?;
         Ok(Response::new(self.desk.watch.start(topic, begin, permit)))
     }

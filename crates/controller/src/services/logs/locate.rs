@@ -25,7 +25,7 @@ impl Wanted {
 
 /// Where it lies.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// The worker's name on its node.
     pub worker: v1::WorkerRef,
     /// Which try it is.
@@ -39,7 +39,7 @@ pub(super) struct Place {
 }
 
 /// Finds the output of a worker; `None` when the job has not been tried yet and the reader wants to wait for that.
-pub(super) fn locate(state: &State, wanted: &Wanted) -> Result<Option<Place>, Refusal> {
+pub(super) fn locate(state: &State, wanted: &Wanted) -> Result<Option<Location>, Refusal> {
     let job = state.job(wanted.job).ok_or(Rejection::UnknownJob(wanted.job))?;
     let attempt = match wanted.attempt {
         0 => job.history.last(),
@@ -52,7 +52,7 @@ pub(super) fn locate(state: &State, wanted: &Wanted) -> Result<Option<Place>, Re
     let node = usize::try_from(wanted.rank.0).ok().and_then(|rank| attempt.nodes.get(rank));
     let node = node.ok_or_else(|| no_rank(job, attempt, wanted.rank))?;
     let node = state.node(*node).ok_or(Rejection::UnknownNode(*node))?;
-    Ok(Some(Place {
+    Ok(Some(Location {
         worker: v1::WorkerRef { allocation_id: attempt.allocation.0, epoch: attempt.epoch.0, rank: wanted.rank.0 },
         attempt: attempt.number,
         node: node.description.name.clone(),

@@ -39,7 +39,7 @@ pub(super) async fn open(
         Refusal::from(FieldError::invalid("stream", problem))
     })?;
     let wanted = Wanted::of(&request);
-    let permit = desk.log_place()?;
+    let permit = desk.log_permit()?;
     let read = desk.pool.read(Consistency::Linearizable, deadline).await;
     let (state, _): (Arc<State>, _) = read.map_err(|error| refusal::of_read(&desk.pool, &error))?;
     // What can be refused at once is refused before the stream begins.

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
-use super::locate::{Place, Wanted, locate};
+use super::locate::{Location, Wanted, locate};
 use crate::services::refusal;
 
 /// How long an agent may take to accept a connection; and for how long it may be silent before it is asked whether it lives, and
@@ -62,40 +62,40 @@ impl Proxy {
     /// # Errors
     /// What the reader is told at the end of its stream.
     pub(super) async fn run(mut self) -> Result<(), Status> {
-        let mut place = self.wait_for_place().await?;
+        let mut location = self.wait_for_location().await?;
         // From the first try on, it is that one that is read.
-        self.wanted.attempt = place.attempt;
+        self.wanted.attempt = location.attempt;
         let mut silent_since = Instant::now();
         loop {
             let before = self.offset;
-            let status = match self.converse(&place).await {
+            let status = match self.converse(&location).await {
                 Ended::Done | Ended::Left => return Ok(()),
-                Ended::Refused(status) if self.may_come_yet(&status, &place) => status,
+                Ended::Refused(status) if self.may_come_yet(&status, &location) => status,
                 Ended::Refused(status) => return Err(status),
-                Ended::Unreachable(status) => unreachable(&place, &status),
+                Ended::Unreachable(status) => unreachable(&location, &status),
             };
             if self.offset != before {
                 silent_since = Instant::now();
             }
-            if !self.follow || (silent_since.elapsed() > PATIENCE && !place.perhaps_unknown) {
+            if !self.follow || (silent_since.elapsed() > PATIENCE && !location.perhaps_unknown) {
                 return Err(status);
             }
             sleep(PAUSE).await;
             // The agent may have come back at another address, and the worker may have started.
-            place = self.wait_for_place().await?;
+            location = self.wait_for_location().await?;
         }
     }
 
     /// A worker that was just granted is not known to its agent before the order has come.
-    fn may_come_yet(&self, status: &Status, place: &Place) -> bool {
-        self.follow && place.perhaps_unknown && reason_of(status) == Some(ErrorReason::WorkerUnknown)
+    fn may_come_yet(&self, status: &Status, location: &Location) -> bool {
+        self.follow && location.perhaps_unknown && reason_of(status) == Some(ErrorReason::WorkerUnknown)
     }
 
-    async fn wait_for_place(&mut self) -> Result<Place, Status> {
+    async fn wait_for_location(&mut self) -> Result<Location, Status> {
         loop {
             let located = locate(&self.states.borrow_and_update(), &self.wanted)?;
-            if let Some(place) = located {
-                return Ok(place);
+            if let Some(location) = located {
+                return Ok(location);
             }
             if self.states.changed().await.is_err() {
                 return Err(refusal::member_stopping());
@@ -103,13 +103,13 @@ impl Proxy {
         }
     }
 
-    async fn converse(&mut self, place: &Place) -> Ended {
-        let channel = match self.outbound.connect(&place.address, &TERMS).await {
+    async fn converse(&mut self, location: &Location) -> Ended {
+        let channel = match self.outbound.connect(&location.address, &TERMS).await {
             Ok(channel) => channel,
             Err(error) => return Ended::Unreachable(Status::unavailable(error.to_string())),
         };
         let request = v1::ReadLogsRequest {
-            worker: Some(place.worker),
+            worker: Some(location.worker),
             stream: self.stream.into(),
             offset: self.offset,
             follow: self.follow,
@@ -124,7 +124,7 @@ impl Proxy {
                 Err(status) => return judge(status),
                 Ok(Some(v1::ReadLogsResponse { offset, data })) => {
                     self.offset = offset.saturating_add(data.len() as u64);
-                    let piece = v1::StreamLogsResponse { offset, data, attempt: place.attempt };
+                    let piece = v1::StreamLogsResponse { offset, data, attempt: location.attempt };
                     if self.pieces.send(Ok(piece)).await.is_err() {
                         return Ended::Left;
                     }
@@ -143,11 +143,11 @@ fn judge(status: Status) -> Ended {
     }
 }
 
-fn unreachable(place: &Place, status: &Status) -> Status {
+fn unreachable(location: &Location, status: &Status) -> Status {
     let sentence = format!(
         "node {:?} at {} does not answer: {}; retry from the same offset, or look at the node",
-        place.node,
-        place.address,
+        location.node,
+        location.address,
         status.message()
     );
     refusal::because(ErrorReason::NodeUnreachable, sentence)

@@ -233,7 +233,7 @@ impl PoolService for PoolApi {
     ) -> Result<Response<Self::WatchPoolStream>, Status> {
         let deadline = deadline_of(&request);
         let (topic, start) = PoolTopic::of(request.get_ref())?;
-        let permit = self.desk.watch_place()?;
+        let permit = self.desk.watch_permit()?;
         let begin = start.begin(&self.desk.pool, deadline).await?;
         Ok(Response::new(self.desk.watch.start(topic, begin, permit)))
     }

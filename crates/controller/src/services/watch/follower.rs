@@ -13,7 +13,7 @@ use tonic::Status;
 use super::WatchSettings;
 use super::cursor::{Step, step};
 use super::meter::OpenWatch;
-use super::pace::{Pace, Room};
+use super::pace::{MessageRoom, Pace};
 use crate::services::refusal;
 use tessera_api::resume::WatchPlace;
 
@@ -57,7 +57,7 @@ pub(crate) enum Word<C> {
 #[derive(Debug)]
 pub(super) struct Waiting<M> {
     pub message: M,
-    pub room: Option<(Room, OwnedSemaphorePermit)>,
+    pub room: Option<(MessageRoom, OwnedSemaphorePermit)>,
 }
 
 /// Why a task ended.

@@ -46,24 +46,24 @@ impl Pace {
     }
 
     /// Waits for room for a large message.
-    pub(super) async fn room(&self, bytes: usize) -> Option<Room> {
+    pub(super) async fn room(&self, bytes: usize) -> Option<MessageRoom> {
         let units = bytes.div_ceil(UNIT).min(self.units);
         let permit = Arc::clone(&self.room).acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()?;
         let bytes = i64::try_from(units * UNIT).unwrap_or(i64::MAX);
         self.used.inc_by(bytes);
-        Some(Room { _permit: permit, used: self.used.clone(), bytes })
+        Some(MessageRoom { _permit: permit, used: self.used.clone(), bytes })
     }
 }
 
 /// Room that a large message takes until its watcher has read it.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MessageRoom {
     _permit: OwnedSemaphorePermit,
     used: Gauge,
     bytes: i64,
 }
 
-impl Drop for Room {
+impl Drop for MessageRoom {
     fn drop(&mut self) {
         self.used.dec_by(self.bytes);
     }

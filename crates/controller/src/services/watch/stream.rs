@@ -10,12 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::services::Place;
+use crate::services::StreamPermit;
 
 use super::WatchSettings;
 use super::follower::{End, Follower, Topic, Waiting};
 use super::meter::WatchMeters;
-use super::pace::{Pace, Room};
+use super::pace::{MessageRoom, Pace};
 use super::start::Begin;
 
 /// Starts watches. Clones start them for the same member.
@@ -30,7 +30,12 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Starts a watch and answers what its watcher reads. Its place is free again when the watch is over.
-    pub(crate) fn start<T: Topic>(&self, topic: T, begin: Begin, watch_place: Place) -> WatchStream<T::Message> {
+    pub(crate) fn start<T: Topic>(
+        &self,
+        topic: T,
+        begin: Begin,
+        watch_permit: StreamPermit,
+    ) -> WatchStream<T::Message> {
         let (messages, waiting) = mpsc::channel(self.settings.buffer);
         let (cut, end) = oneshot::channel();
         let follower = Follower {
@@ -46,7 +51,7 @@ impl Watch {
             open: self.meters.open(T::NAME),
         };
         tokio::spawn(async move {
-            let _open = watch_place;
+            let _open = watch_permit;
             if let End::Cut(status) = follower.run().await {
                 // Nobody hears it when the watcher has left in the meantime.
                 let _ = cut.send(status);
@@ -61,7 +66,7 @@ impl Watch {
 pub struct WatchStream<M> {
     waiting: mpsc::Receiver<Waiting<M>>,
     /// Of the message before: it is read when the next one is asked for.
-    room: Option<(Room, OwnedSemaphorePermit)>,
+    room: Option<(MessageRoom, OwnedSemaphorePermit)>,
     end: Option<oneshot::Receiver<Status>>,
 }
 
