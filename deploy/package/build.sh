@@ -3,7 +3,7 @@
 #
 #     deploy/package/build.sh BINARY FOLDER
 #
-# The binary is packaged as it is. cargo-deb must be on the path (`eval "$(deploy/setup.sh test)"`).
+# PACKAGE_COMPRESSION=gz makes it quicker, and larger. The binary is packaged as it is. cargo-deb must be on the path (`eval "$(deploy/setup.sh test)"`).
 set -euo pipefail
 binary=$(realpath "${1:?usage: deploy/package/build.sh BINARY FOLDER}")
 folder=${2:?usage: deploy/package/build.sh BINARY FOLDER}
@@ -23,5 +23,5 @@ strip -o "$stage/release/tessera" "$binary"
 
 cd "$root"
 CARGO_TARGET_DIR=$stage cargo deb --locked --quiet --no-build --no-strip --package tessera-cli --output "$folder" \
-    ${PACKAGE_COMPRESSION:+--compress-type "$PACKAGE_COMPRESSION" --compress-system} >/dev/null
+    ${PACKAGE_COMPRESSION:+--fast --compress-type "$PACKAGE_COMPRESSION" --compress-system} >/dev/null
 ls "$folder"/tessera_*.deb
