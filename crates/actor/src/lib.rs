@@ -11,9 +11,11 @@
 mod address;
 mod exposition;
 mod meters;
+mod pulse;
 mod supervise;
 
 pub use address::{Address, AskError, Delivery, Mailbox, Reply, TellError, WhenFull, mailbox};
 pub use exposition::exposition;
 pub use meters::ActorMeters;
+pub use pulse::Pulse;
 pub use supervise::{Backoff, Supervisor};

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use tessera_actor::Pulse;
 use tessera_agent::{AgentConfig, CardSource, SupervisorCommand};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ async fn main() -> ExitCode {
     config.cards = CardSource::None;
     config.cgroup_root = Some(format!("tessera-test/{node}"));
     config.supervisor = SupervisorCommand { program: supervise.into(), arguments: Vec::new() };
-    match tessera_agent::run(config, CancellationToken::new()).await {
+    match tessera_agent::run(config, Pulse::default(), CancellationToken::new()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

@@ -13,7 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tessera_actor::{ActorMeters, Supervisor};
+use tessera_actor::{ActorMeters, Pulse, Supervisor};
 use tessera_api::v1 as wire;
 use tessera_client::{BadAddress, ClientError, SessionConnector, Settings};
 use tessera_connection::Inbound;
@@ -28,7 +28,7 @@ use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
 use crate::data::{names_in, watch_data};
 use crate::host::ProcessHost;
-use crate::http::{push_metrics, serve_http};
+use crate::http::{push_metrics, serve_http, show_pulse};
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve_logs;
 use crate::node::{Node, NodeFacts, WorkerRecord};
@@ -104,6 +104,7 @@ pub struct Agent {
     boot_id: String,
     accounts: Accounts,
     containment: wire::Containment,
+    pulse: Pulse,
     _lock: Flock<File>,
 }
 
@@ -154,8 +155,15 @@ impl Agent {
             boot_id,
             accounts,
             containment,
+            pulse: Pulse::default(),
             _lock: lock,
         })
+    }
+
+    /// Gives `pulse` a beat as long as the node's loop answers.
+    #[must_use]
+    pub fn with_pulse(self, pulse: Pulse) -> Self {
+        Self { pulse, ..self }
     }
 
     /// Where members read logs.
@@ -216,6 +224,7 @@ impl Agent {
             let (folders, interval) = (self.config.data_dirs, self.config.data_scan);
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
+        tasks.critical("pulse", show_pulse(self.pulse, address.clone(), end.clone()));
         tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
         if let Some(inbound) = self.http {
             tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));

@@ -1,4 +1,4 @@
-//! Metrics and health over HTTP.
+//! Metrics and health over HTTP, and signs of life for whoever runs the process.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tessera_actor::{ActorMeters, Address, exposition};
+use tessera_actor::{ActorMeters, Address, AskError, Pulse, exposition};
 use tessera_connection::Inbound;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,9 +47,18 @@ pub async fn push_metrics(node: Address<Input>, meters: ActorMeters, end: Cancel
     tessera_otlp::push(shown, end).await;
 }
 
+/// Beats as long as the node's loop answers, until `end`.
+pub async fn show_pulse(pulse: Pulse, node: Address<Input>, end: CancellationToken) {
+    let alive = || async { look_at(&node).await.is_ok() };
+    pulse.keep(alive, end).await;
+}
+
+async fn look_at(node: &Address<Input>) -> Result<View, AskError> {
+    node.ask(Input::Look, Instant::now() + PATIENCE).await
+}
+
 async fn look(context: &Context) -> Result<View, (StatusCode, String)> {
-    let asked = context.node.ask(Input::Look, Instant::now() + PATIENCE).await;
-    asked.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
+    look_at(&context.node).await.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
 }
 
 async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Response {

@@ -40,6 +40,7 @@ mod trace;
 pub mod worker;
 
 use futures::future::BoxFuture;
+use tessera_actor::Pulse;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
@@ -49,10 +50,15 @@ pub use identity::IdentityError;
 pub use offer::HostOffer;
 
 /// Runs an agent until `shutdown` is cancelled: [`Agent::start`] and [`Agent::run`]. Workers go on afterwards.
+/// `pulse` beats as long as the agent listens and its node's loop answers.
 ///
 /// # Errors
 /// What cannot be had, and what to do about it.
-pub fn run(config: AgentConfig, shutdown: CancellationToken) -> BoxFuture<'static, Result<(), AgentError>> {
+pub fn run(
+    config: AgentConfig,
+    pulse: Pulse,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), AgentError>> {
     // In a box, so that all of an agent is compiled here, and not in the crate that runs it.
-    Box::pin(async move { Agent::start(config).await?.run(shutdown).await })
+    Box::pin(async move { Agent::start(config).await?.with_pulse(pulse).run(shutdown).await })
 }

@@ -322,6 +322,11 @@ impl<M: Machine> Consensus<M> {
         crate::metrics::register(&self.inner.shared, self.inner.status.clone(), registry);
     }
 
+    /// Whether the loop of this member's Raft answers by then. It answers on members without a quorum too.
+    pub async fn answers(&self, deadline: Instant) -> bool {
+        matches!(timeout_at(deadline, self.inner.raft.is_initialized()).await, Ok(Ok(_)))
+    }
+
     /// Takes a snapshot soon, whatever the thresholds say. The log before it is then compacted as configured.
     pub async fn take_snapshot(&self) {
         // An error means that the core has ended, which `stopped` says.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tessera_actor::Pulse;
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{
     Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError, StopReason,
@@ -42,6 +43,8 @@ const ADMISSION: Duration = Duration::from_secs(60);
 const HANDOVER: Duration = Duration::from_secs(2);
 /// How long the parts of a member may take to end.
 const ENDING: Duration = Duration::from_secs(10);
+/// How long the loop of consensus may take to give a sign of life.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Why a member ended.
 #[derive(Debug, thiserror::Error)]
@@ -124,17 +127,23 @@ impl std::fmt::Debug for Ground {
 }
 
 /// Runs a member until `shutdown`, or until it must stop. When it leads at the end, it hands leadership over first.
+/// `pulse` beats while it serves: as a member as long as the loop of its consensus answers, before that while it waits to
+/// be made one.
 ///
 /// # Errors
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.
 #[cfg(feature = "rocksdb")]
-pub fn run(config: ServerConfig, shutdown: CancellationToken) -> BoxFuture<'static, Result<(), RunError>> {
+pub fn run(
+    config: ServerConfig,
+    pulse: Pulse,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), RunError>> {
     // In a box, so that all of a member is compiled here, once, and not in every crate that runs one.
-    Box::pin(run_on_disk(config, shutdown))
+    Box::pin(run_on_disk(config, pulse, shutdown))
 }
 
 #[cfg(feature = "rocksdb")]
-async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+async fn run_on_disk(config: ServerConfig, pulse: Pulse, shutdown: CancellationToken) -> Result<(), RunError> {
     config.validate()?;
     let options = RocksOptions::new(&config.data_dir);
     let opened = tokio::task::spawn_blocking(move || rocks::open(&options)).await;
@@ -163,7 +172,7 @@ async fn run_on_disk(config: ServerConfig, shutdown: CancellationToken) -> Resul
         seed: rand::random(),
         onlooker: None,
     };
-    run_here(ground, config, shutdown).await
+    run_here(ground, config, pulse, shutdown).await
 }
 
 #[cfg(feature = "rocksdb")]
@@ -180,10 +189,15 @@ pub fn run_on(
     config: ServerConfig,
     shutdown: CancellationToken,
 ) -> BoxFuture<'static, Result<(), RunError>> {
-    Box::pin(run_here(ground, config, shutdown))
+    Box::pin(run_here(ground, config, Pulse::default(), shutdown))
 }
 
-async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+async fn run_here(
+    ground: Ground,
+    config: ServerConfig,
+    pulse: Pulse,
+    shutdown: CancellationToken,
+) -> Result<(), RunError> {
     config.validate()?;
     let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker } = ground;
     let metrics = Metrics::new();
@@ -200,6 +214,9 @@ async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationTo
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
+            let named = end.child_token();
+            let _named = named.clone().drop_guard();
+            tokio::spawn(pulse.clone().keep(|| std::future::ready(true), named));
             match founding::wait(inbound.clone(), &config.advertise, config.highest_level, &outbound, &shutdown).await?
             {
                 Some(named) => named,
@@ -210,12 +227,19 @@ async fn run_here(ground: Ground, config: ServerConfig, shutdown: CancellationTo
     let running =
         Running::start(named, (starter, onlooker), Arc::new(config), metrics, inbound, outbound, &end).await?;
     shown.send_replace(Some(running.pool.clone()));
+    let consensus = running.pool.consensus().clone();
+    let alive = move || {
+        let consensus = consensus.clone();
+        async move { consensus.answers(Instant::now() + SIGN_OF_LIFE).await }
+    };
+    let beating = tokio::spawn(pulse.keep(alive, end.clone()));
     let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
     if let Some(pages) = pages {
         drop(timeout(HANDOVER, pages).await);
     }
     drop(timeout(HANDOVER, pushing).await);
+    drop(timeout(HANDOVER, beating).await);
     result
 }
 

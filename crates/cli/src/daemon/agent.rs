@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use tessera_actor::Pulse;
 use tessera_agent::reach::{Reach, Wishes};
 use tessera_agent::worker::RunAs;
 use tessera_agent::{AgentConfig, AgentError, CardSource};
@@ -10,7 +11,7 @@ use tessera_client::reach::source_towards;
 use tessera_client::{Address, BadAddress};
 
 use super::config_file::{AgentFile, CardsWord, load};
-use super::{logging, shutdown};
+use super::{logging, notify, shutdown};
 use crate::args::{AgentArgs, RunAsWord};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -28,7 +29,9 @@ pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
         shutdown::with_stdin(&token);
     }
     tracing::info!(node = config.node_name, data_dir = %config.data_dir.display(), "an agent starts");
-    let ended = tessera_agent::run(config, token).await;
+    let pulse = Pulse::default();
+    let _told = notify::service_manager(&pulse, &token);
+    let ended = tessera_agent::run(config, pulse, token).await;
     told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)

@@ -4,6 +4,7 @@ mod agent;
 mod config_file;
 mod dev;
 mod logging;
+mod notify;
 mod server;
 mod shutdown;
 mod units;

@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tessera_actor::Pulse;
 use tessera_client::Address;
 use tessera_client::reach::{Scope, source_towards_strangers};
 use tessera_controller::{RunError, ServerConfig};
 use tessera_ledger::Level;
 
 use super::config_file::{ServerFile, load};
-use super::{logging, shutdown};
+use super::{logging, notify, shutdown};
 use crate::args::ServerArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,7 +34,9 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
         shutdown::with_stdin(&token);
     }
     tracing::info!(data_dir = %config.data_dir.display(), listen = %config.listen, advertise = config.advertise, "a member starts");
-    let ended = tessera_controller::run(config, token).await;
+    let pulse = Pulse::default();
+    let _told = notify::service_manager(&pulse, &token);
+    let ended = tessera_controller::run(config, pulse, token).await;
     if let Err(error) = &ended {
         tracing::error!(error = crate::failure::chain(error), "the member ended");
     }

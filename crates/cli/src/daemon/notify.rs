@@ -1,0 +1,82 @@
+//! What the service manager that started the process is told, if it asked to be (`NOTIFY_SOCKET`, as systemd sets it for
+//! units of `Type=notify`): that the process serves, that its main loops live, that it ends. A process whose loops hang
+//! goes silent, and is ended and started again by a unit with `WatchdogSec`.
+
+use std::io;
+
+use sd_notify::NotifyState;
+use tessera_actor::Pulse;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Passes the signs of life of `pulse` on until the process ends, and says so when `shutdown` is cancelled. What it
+/// returns is kept for as long as the manager is to be told.
+pub fn service_manager(pulse: &Pulse, shutdown: &CancellationToken) -> AbortOnDropHandle<()> {
+    let watched = sd_notify::watchdog_enabled().is_some();
+    let telling = tell(pulse.follow(), shutdown.clone(), watched, |state| sd_notify::notify(&[state]));
+    AbortOnDropHandle::new(tokio::spawn(telling))
+}
+
+async fn tell(
+    mut beats: watch::Receiver<u64>,
+    shutdown: CancellationToken,
+    watched: bool,
+    say: impl Fn(NotifyState<'static>) -> io::Result<()>,
+) {
+    let said = |state: NotifyState<'static>| {
+        if let Err(error) = say(state) {
+            tracing::warn!(%error, "the service manager cannot be told; it may end this process for being silent");
+        }
+    };
+    let mut ready = false;
+    while matches!(shutdown.run_until_cancelled(beats.changed()).await, Some(Ok(()))) {
+        if !ready {
+            said(NotifyState::Ready);
+            ready = true;
+        }
+        if watched {
+            said(NotifyState::Watchdog);
+        }
+    }
+    if shutdown.is_cancelled() {
+        said(NotifyState::Stopping);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn the_watchdog_is_fed_by_signs_of_life_alone() {
+        let (pulse, end) = (Pulse::default(), CancellationToken::new());
+        let (heard, mut hears) = mpsc::channel(8);
+        let telling = tokio::spawn(tell(pulse.follow(), end.clone(), true, move |state| {
+            heard.try_send(state.to_string()).map_err(io::Error::other)
+        }));
+        tokio::task::yield_now().await;
+        assert!(hears.try_recv().is_err(), "nothing is served yet");
+        for expected in [&["READY=1", "WATCHDOG=1"][..], &["WATCHDOG=1"], &["WATCHDOG=1"]] {
+            pulse.beat();
+            for expected in expected {
+                assert_eq!(hears.recv().await.as_deref(), Some(*expected));
+            }
+        }
+        assert!(hears.try_recv().is_err(), "no beat, no food");
+        end.cancel();
+        assert_eq!(hears.recv().await.as_deref(), Some("STOPPING=1"));
+        telling.await.expect("it ends");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_before_it_served_never_says_that_it_is_ready() {
+        let (pulse, end) = (Pulse::default(), CancellationToken::new());
+        let (heard, mut hears) = mpsc::channel(8);
+        end.cancel();
+        tell(pulse.follow(), end, true, move |state| heard.try_send(state.to_string()).map_err(io::Error::other)).await;
+        assert_eq!(hears.recv().await.as_deref(), Some("STOPPING=1"));
+        assert_eq!(hears.recv().await, None);
+    }
+}

@@ -1,0 +1,109 @@
+//! Members and agents as a service manager runs them: what they tell it on the socket that it names, and when.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long anything may take here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process with a service manager, which is this test.
+struct Service {
+    child: Child,
+    socket: UnixDatagram,
+}
+
+impl Service {
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let path = folder.join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let child = Command::new(env!("CARGO_BIN_EXE_tessera"))
+            .args(arguments)
+            .arg("--data-dir")
+            .arg(folder.join("data"))
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "30000000")
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        Self { child, socket }
+    }
+
+    /// The next thing that it says.
+    fn says(&self) -> String {
+        let mut buffer = [0; 256];
+        let length = self.socket.recv(&mut buffer).expect("it says something in time");
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().expect("a pid fits")), signal).expect("it is there");
+    }
+
+    /// Ends it in order; what it says last.
+    fn end(&mut self) -> Vec<String> {
+        self.signal(Signal::SIGTERM);
+        let said = std::iter::from_fn(|| Some(self.says())).take_while(|word| word != "STOPPING=1").collect();
+        assert!(self.child.wait().expect("it ends").success());
+        said
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // When the test has ended it, there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port of loopback where nobody listens.
+fn closed_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+#[test]
+fn a_member_is_ready_when_it_can_be_reached_and_feeds_the_watchdog_until_it_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let listen = format!("127.0.0.1:{}", closed_port());
+    let mut member = Service::start(folder.path(), &["server", "--listen", &listen]);
+    assert_eq!(member.says(), "READY=1");
+    TcpStream::connect(&listen).expect("a unit that is ready is reached: those after it depend on that");
+    for _ in 0..3 {
+        assert_eq!(member.says(), "WATCHDOG=1");
+    }
+    assert!(member.end().iter().all(|word| word == "WATCHDOG=1"));
+}
+
+#[test]
+fn an_agent_is_ready_before_any_member_is_and_silent_while_it_is_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nobody = format!("127.0.0.1:{}", closed_port());
+    let arguments = ["agent", "--name", "n", "--no-cards", "--run-as", "agent", "--server", &nobody];
+    let mut agent = Service::start(folder.path(), &arguments);
+    assert_eq!([agent.says(), agent.says(), agent.says()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+
+    agent.signal(Signal::SIGSTOP);
+    // What was sent before the signal took hold is read away; then nothing comes for longer than between two signs.
+    agent.socket.set_read_timeout(Some(Duration::from_secs(3))).expect("a timeout");
+    let mut buffer = [0; 256];
+    let stopped = Instant::now();
+    let silent = loop {
+        match agent.socket.recv(&mut buffer) {
+            Ok(_) => assert!(stopped.elapsed() < PATIENCE, "it is stopped and goes on feeding the watchdog"),
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(silent, io::ErrorKind::WouldBlock);
+    agent.signal(Signal::SIGCONT);
+    agent.socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    assert_eq!(agent.says(), "WATCHDOG=1");
+    agent.end();
+}
