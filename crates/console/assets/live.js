@@ -36,7 +36,7 @@ const shown = () => document.visibilityState === "visible" ? Promise.resolve() :
 export async function watch({ path, parameters, told, anew, signal }) {
   const self = { open: false, lost: false };
   watches.add(self);
-  let [last, begin, tries] = [null, parameters, 0];
+  let [last, begin, tries, since] = [null, parameters, 0, 0];
   tell();
   while (!signal.aborted) {
     await shown();
@@ -52,7 +52,7 @@ export async function watch({ path, parameters, told, anew, signal }) {
     document.addEventListener("visibilitychange", hide);
     try {
       const over = await stream(path, begin, last, cut.signal, () => {
-        [self.open, self.lost, tries] = [true, false, 0];
+        [self.open, self.lost, since] = [true, false, Date.now()];
         tell();
       }, (name, data, id) => {
         if (id) last = id;
@@ -79,6 +79,8 @@ export async function watch({ path, parameters, told, anew, signal }) {
     }
     if (signal.aborted) break;
     tell();
+    // What is cut as soon as it is opened is not asked for again and again.
+    if (self.open && Date.now() - since > 5000) tries = 0;
     await pause(Math.min(200 * 2 ** tries++, 5000));
   }
   watches.delete(self);

@@ -12,9 +12,8 @@ import { jobMark, nodeLink, queueLink, refusedNote } from "./widgets.js";
 const OUTPUT = 256 * 1024;
 
 export async function job({ main, signal, thing, query }) {
-  const head = h("div", {});
-  const events = h("div", {});
-  fill(main, head, h("div", { class: "panels" }), events);
+  const [head, said, events] = [h("div", {}), h("div", {}), h("div", {})];
+  fill(main, head, said, events);
   const output = outputPanel(thing, query, signal);
   const refresh = async () => {
     const { job: found } = await ask("jobs/" + encodeURIComponent(thing), STALE, signal);
@@ -25,7 +24,7 @@ export async function job({ main, signal, thing, query }) {
     output.of(found);
   };
   await refresh();
-  main.append(output.panel);
+  fill(said, output.panel);
   const seen = [];
   const soon = gathered(signal, 500, () => refresh().catch((error) => { if (!signal.aborted) fill(head, refusedNote(error)); }));
   const list = gathered(signal, 250, () => fill(events, panel("Events", "", table("Events of this job, newest first", [
@@ -131,7 +130,7 @@ function outputPanel(id, query, signal) {
     const mine = stop;
     const decoder = new TextDecoder();
     fill(text);
-    fill(state, "Reading …");
+    fill(state, "It has written nothing so far.");
     let came = 0;
     watch({
       path: `jobs/${encodeURIComponent(id)}/output`, signal: mine.signal,
@@ -146,8 +145,6 @@ function outputPanel(id, query, signal) {
         if (end) text.scrollTop = text.scrollHeight;
         fill(state, `${bytes(came)} so far.`);
       },
-    }).then(() => {
-      if (!mine.signal.aborted && state.textContent === "Reading …") fill(state, "It has written nothing.");
     });
   };
   rank.addEventListener("change", follow);
