@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build lint unit packages simulation bench
+.PHONY: demo test build lint unit packages console simulation bench
 
 ## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
 demo:
@@ -48,6 +48,12 @@ packages:
 	deploy/package/test.sh
 	deploy/systemd/test.sh
 	python deploy/hosts/rehearse.py --binary "$$TESSERA_BIN" --package "$$TESSERA_PACKAGE" --round-trip 10
+
+## The web console in a browser, on a real pool (docs/console.md). Screenshots lie in /tmp/tessera-console afterwards.
+console:
+	eval "$$(deploy/setup.sh console)"
+	cargo build --locked --workspace --bin tessera
+	exec python tests/console/check.py --binary "$$CARGO_TARGET_DIR/debug/tessera" --axe "$$TESSERA_AXE" $(CONSOLE)
 
 ## Whole pools under faults, decided by seeds (chaos/sim/README.md): a bounded number of them, those that once found something, and
 ## planted bugs, each of which must be seen. Built apart from the rest, in a folder of its own.

@@ -3,6 +3,7 @@
 #
 #     eval "$(deploy/setup.sh build)"     # compilers and RocksDB's static library
 #     eval "$(deploy/setup.sh test)"      # and the tools of the test suite
+#     eval "$(deploy/setup.sh console)"  # and a browser, for the check of the web console
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
 #     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, which is built apart: no RocksDB, another folder
 #
@@ -11,7 +12,7 @@
 # TESSERA_CACHE   where builds and tools are kept (default: ~/.cache/tessera); it outlives a checkout
 set -euo pipefail
 
-what=${1:?usage: deploy/setup.sh build|test|demo|simulation}
+what=${1:?usage: deploy/setup.sh build|test|demo|simulation|console}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${TESSERA_CACHE:-$HOME/.cache/tessera}
 mkdir -p "$cache"
@@ -63,6 +64,17 @@ cargo_deb() {
     rm -rf "$cache/cargo-deb-build"
 }
 
+# axe-core alone, which finds what some people cannot use on a page.
+axe() {
+    [ -f "$cache/axe.min.js" ] && return
+    say "unpacking axe-core"
+    local folder
+    folder=$(mktemp -d)
+    (cd "$folder" && npm pack --silent axe-core@4.14.1 >&2 && tar -xzf axe-core-4.14.1.tgz)
+    cp "$folder/package/axe.min.js" "$cache/axe.min.js"
+    rm -rf "$folder"
+}
+
 command -v cargo >/dev/null || {
     say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
     exit 1
@@ -86,12 +98,18 @@ case $what in
         promtool
         ;;
     demo) python numpy scikit-learn ;;
+    console)
+        debian chromium fonts-dejavu-core npm
+        python playwright==1.65.2
+        axe
+        ;;
     *)
-        say "unknown part $what; one of build, test, demo, simulation"
+        say "unknown part $what; one of build, test, demo, simulation, console"
         exit 2
         ;;
 esac
 
 echo "$variables"
 echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}"
+[ "$what" != console ] || echo "export TESSERA_AXE=$(printf %q "$cache/axe.min.js")"
 echo "export PATH=$(printf %q "$cache/bin"):$(printf %q "$cache/venv/bin"):\$PATH"

@@ -4,6 +4,8 @@
 //! which leaves no refusal without one; `admit`, which keeps clients within limits; [`deadline`] and [`LeaderLayer`],
 //! which brings calls to the leader; then the router with the API's services, the health service, reflection, the
 //! sessions of agents and what the other members call.
+//!
+//! The same port answers the API as JSON, at `/v1/...` (`tessera-gateway`).
 
 pub(crate) mod admit;
 pub(crate) mod arriving;
@@ -16,6 +18,8 @@ pub mod reasons;
 use std::time::Duration;
 
 use admit::AdmitLayer;
+use axum::extract::Request;
+use axum::routing::any;
 use meter::CallMeters;
 use methods::Methods;
 use observe::ObserveLayer;
@@ -28,10 +32,12 @@ use tessera_api::v1::queue_service_server::QueueServiceServer;
 use tessera_api::{FILE_DESCRIPTOR_SET, limits};
 use tessera_connection::Inbound;
 use tessera_consensus::raft_service;
+use tessera_gateway::{Gateway, GatewayError, Rights, Stack};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tower::Layer;
 
 use crate::connections::incoming;
 use crate::limits::{LimitMeters, MemberLimits};
@@ -83,6 +89,9 @@ pub enum ServeError {
     /// The descriptors cannot be served.
     #[error("reflection cannot be served; switch it off, and report this")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The API cannot be answered as JSON.
+    #[error(transparent)]
+    Json(#[from] GatewayError),
     /// The listener failed.
     #[error("the gRPC server failed")]
     Transport(#[from] tonic::transport::Error),
@@ -114,7 +123,7 @@ pub async fn serve<A: AgentService>(
     let seats = Seats::new(&settings.limits, &limits);
     let admit = AdmitLayer::new(methods.clone(), &settings.limits, limits.clone());
     let desk = Desk::new(pool.clone(), &settings, watches, limits, shutdown.clone());
-    let mut routes = routes(&desk, &pool).add_service(health).add_service(agents);
+    let mut routes = api(&desk).add_service(raft_service(pool.consensus())).add_service(health).add_service(agents);
     if settings.reflection {
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -122,15 +131,23 @@ pub async fn serve<A: AgentService>(
         routes = routes.add_service(reflection.build_v1()?);
     }
     let channels = Channels::new(pool.outbound().clone());
+    let (observe, leader) = (ObserveLayer::new(methods.clone(), calls), LeaderLayer::new(methods, pool.clone(), channels));
+    // What asks in JSON passes the same layers on its way to the services as what asks in gRPC.
+    let inner = leader.layer(api(&desk).prepare());
+    let gateway = Gateway::new(Stack::new(observe.layer(ReasonLayer.layer(admit.layer(inner)))))?;
+    let _answering = pool.answer_json_by(gateway.clone());
+    let json = move |request: Request| async move { gateway.answer(request, Rights::Change).await };
+    *routes.axum_router_mut() = std::mem::take(routes.axum_router_mut()).route("/v1/{*path}", any(json));
     let server = Server::builder()
         .concurrency_limit_per_connection(CALLS_PER_CONNECTION)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .layer(ObserveLayer::new(methods.clone(), calls))
+        .accept_http1(true)
+        .layer(observe)
         .layer(ReasonLayer)
         .layer(admit)
-        .layer(LeaderLayer::new(methods, pool, channels))
+        .layer(leader)
         .serve_with_incoming_shutdown(routes.prepare(), incoming(inbound, seats), shutdown.clone().cancelled_owned());
     let drained = async {
         shutdown.cancelled().await;
@@ -149,8 +166,8 @@ pub async fn serve<A: AgentService>(
     served
 }
 
-/// The services of the API and what the other members call.
-fn routes(desk: &Desk, pool: &PoolHandle) -> Routes {
+/// The services of the API.
+fn api(desk: &Desk) -> Routes {
     Routes::new(
         JobServiceServer::new(JobApi::new(desk.clone()))
             .max_decoding_message_size(limits::REQUEST)
@@ -167,5 +184,4 @@ fn routes(desk: &Desk, pool: &PoolHandle) -> Routes {
             .max_encoding_message_size(LARGEST_ANSWER),
     )
     .add_service(ClusterServiceServer::new(ClusterApi::new(desk.clone())).max_decoding_message_size(limits::REQUEST))
-    .add_service(raft_service(pool.consensus()))
 }

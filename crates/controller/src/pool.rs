@@ -1,11 +1,12 @@
 //! What services and actors hold of the pool: read the ledger, propose a command, ask placement.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tessera_actor::{Address, AskError, TellError};
 use tessera_connection::Outbound;
+use tessera_gateway::Gateway;
 use tessera_consensus::{Applied, Consensus, Leadership, Status};
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
@@ -92,6 +93,20 @@ pub struct PoolHandle {
     inner: Arc<Parts>,
     /// What this founder was told of the pool, if it is one.
     new_pool: Arc<OnceLock<NewPool>>,
+    /// The API as JSON, while the services run.
+    gateway: Arc<Mutex<Option<Gateway>>>,
+}
+
+/// While it is kept, the API is answered as JSON. The gateway holds the pool that it answers for: without an end, neither
+/// would ever be dropped.
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<Mutex<Option<Gateway>>>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let gateway = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(gateway);
+    }
 }
 
 /// What a [`PoolHandle`] is made of.
@@ -123,7 +138,7 @@ impl PoolHandle {
     /// Puts a handle together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(parts), new_pool: Arc::default() }
+        Self { inner: Arc::new(parts), new_pool: Arc::default(), gateway: Arc::default() }
     }
 
     /// The ledger as this member has applied it.
@@ -154,6 +169,17 @@ impl PoolHandle {
     #[must_use]
     pub fn outbound(&self) -> &Outbound {
         &self.inner.outbound
+    }
+
+    /// The API as JSON; `None` while the services do not run.
+    pub(crate) fn gateway(&self) -> Option<Gateway> {
+        self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the API answered as JSON by `gateway` for as long as the answer is kept.
+    pub(crate) fn answer_json_by(&self, gateway: Gateway) -> Answering {
+        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(gateway);
+        Answering(Arc::clone(&self.gateway))
     }
 
     /// Proposes a command and waits until it is applied and published here. This member must lead.

@@ -1,38 +1,80 @@
-//! The member's plain HTTP pages for machines that watch it: metrics, and whether it is alive and ready. They listen on
-//! a port of their own, so that they can be read without being able to submit.
+//! The member's plain HTTP pages: metrics, whether it is alive and ready, the web console, and the questions of the API
+//! as JSON. They listen on a port of their own, so that they can be read without being able to submit: what changes
+//! anything is answered in JSON where gRPC is served, and refused here.
 
+mod map;
 mod metrics;
 
 use std::io;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::response::Response;
+use axum::routing::{any, get};
+use tessera_api::Refusal;
+use tessera_api::v1::ErrorReason;
 use tessera_connection::Inbound;
-use tokio::sync::watch;
+use tessera_gateway::Rights;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 use crate::pool::PoolHandle;
 use crate::services::readiness::{NotReady, Readiness};
 
+/// Watchers of the map that this member keeps.
+const WATCHERS: usize = 256;
+
 /// What the pages show.
 #[derive(Clone)]
 struct Pages {
     member: watch::Receiver<Option<PoolHandle>>,
     metrics: Arc<Metrics>,
+    feed: map::Feed,
+    watchers: Arc<Semaphore>,
+    /// Ends the streams.
+    end: CancellationToken,
 }
 
-/// The pages: `/metrics`, `/livez` and `/readyz`. `member` is empty while the process has no identity: it is alive
-/// then, and not ready.
-pub fn router(member: watch::Receiver<Option<PoolHandle>>, metrics: Arc<Metrics>) -> Router {
+impl Pages {
+    fn pool(&self) -> Option<PoolHandle> {
+        self.member.borrow().clone()
+    }
+}
+
+/// The pages: `/metrics`, `/livez`, `/readyz`, `/console/` and `/v1/...`. `member` is empty while the process has no
+/// identity: it is alive then, and not ready. Streams end when `end` is cancelled.
+pub fn router(
+    member: watch::Receiver<Option<PoolHandle>>,
+    metrics: Arc<Metrics>,
+    end: CancellationToken,
+) -> Router {
+    let watchers = Arc::new(Semaphore::new(WATCHERS));
     Router::new()
         .route("/metrics", get(metrics::page))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
-        .with_state(Pages { member, metrics })
+        .route("/v1/map", get(map::whole))
+        .route("/v1/map:watch", get(map::watch))
+        .route("/v1/{*path}", any(json))
+        .merge(tessera_console::router())
+        .with_state(Pages { member, metrics, feed: map::Feed::default(), watchers, end })
+}
+
+/// The questions of the API.
+async fn json(State(pages): State<Pages>, request: Request) -> Response {
+    match pages.pool().and_then(|pool| pool.gateway()) {
+        Some(gateway) => gateway.answer(request, Rights::Ask).await,
+        None => not_admitted(),
+    }
+}
+
+/// There is no pool to ask yet.
+fn not_admitted() -> Response {
+    let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add it with tessera member add";
+    tessera_gateway::refuse(Refusal::new(ErrorReason::NotInitialized, sentence).into())
 }
 
 /// Serves the pages until `shutdown`.
@@ -45,7 +87,7 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let server = axum::serve(inbound, router(member, metrics)).with_graceful_shutdown(shutdown.cancelled_owned());
+    let server = axum::serve(inbound, router(member, metrics, shutdown.clone())).with_graceful_shutdown(shutdown.cancelled_owned());
     server.await
 }
 

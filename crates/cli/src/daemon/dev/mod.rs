@@ -187,6 +187,9 @@ async fn greet(client: &Client, layout: &Layout) -> Result<(), Failure> {
     println!("\nthen try:\n  tessera pool map");
     println!("  tessera job run --tflops {share} -- echo hello");
     println!("  tessera cluster status");
+    if let Some(member) = layout.members.first() {
+        println!("\nor see it in a browser:\n  http://{}/", member.http);
+    }
     println!("\nCtrl-C stops everything that was started here.");
     Ok(())
 }

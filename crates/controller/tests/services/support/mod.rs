@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod fixture;
+pub mod http;
 pub mod member;
 
 use std::future::Future;

@@ -1,0 +1,57 @@
+// Building the page: elements out of names, attributes and children. Text is always text, never markup.
+
+/** Makes an element. Attributes that are null or false are left out; `on` holds listeners, `css` properties of its style. */
+export function h(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (key === "css") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
+    else if (key === "value") element.value = value;
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** Puts new children where the old ones were. */
+export function fill(element, ...children) {
+  const made = document.createDocumentFragment();
+  append(made, children);
+  element.replaceChildren(made);
+}
+
+/**
+ * A table. `columns` are [heading, class, cell of a row]; the class `number` aligns to the right.
+ */
+export function table(caption, columns, rows, empty) {
+  if (!rows.length) return h("p", { class: "quiet-text" }, empty);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {},
+      h("caption", { class: "hidden-text" }, caption),
+      h("thead", {}, h("tr", {}, columns.map(([heading, kind]) => h("th", { scope: "col", class: kind }, heading)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, kind, cell]) => h("td", { class: kind }, cell(row))))))));
+}
+
+/** A list of facts: names and what is so. Facts that are null are left out. */
+export function facts(...pairs) {
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** A panel with a heading. */
+export function panel(heading, size, ...children) {
+  return h("section", { class: "panel " + size }, h("h2", {}, heading), children);
+}
+
+/** A link within the console. */
+export function link(to, text) {
+  return h("a", { href: "#" + to }, text);
+}

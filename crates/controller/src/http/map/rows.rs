@@ -1,0 +1,228 @@
+//! The rows of the map, and finding those that changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tessera_api::v1;
+use tessera_ledger::wire::WireEnum;
+use tessera_ledger::{AllocationId, Card, CardId, JobId, Node, NodeState, State};
+use tokio::task::JoinError;
+
+/// Names that are sent once and referred to by their place.
+#[derive(Debug, Default)]
+struct Names {
+    list: Vec<String>,
+    places: BTreeMap<String, usize>,
+}
+
+impl Names {
+    fn place(&mut self, name: &str) -> usize {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        let place = self.list.len();
+        self.list.push(name.to_owned());
+        self.places.insert(name.to_owned(), place);
+        place
+    }
+}
+
+/// What is shown of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shown {
+    model: usize,
+    /// Blocks that it offers, and how many are free, held, running, draining, lost and offline.
+    blocks: [u64; 7],
+    /// The job that holds most of it; 0: none.
+    job: u64,
+    /// The queue of that job, by its place among the names; meaningless without a job.
+    queue: usize,
+    /// Jobs that hold some of it.
+    jobs: usize,
+}
+
+#[derive(Debug)]
+struct CardRow {
+    id: CardId,
+    /// As it was shown last: another card in its place is another state of it.
+    card: Arc<Card>,
+    shown: Shown,
+}
+
+/// All rows.
+#[derive(Debug)]
+pub(super) struct Map {
+    revision: u64,
+    nodes: Vec<Arc<Node>>,
+    cards: Vec<CardRow>,
+    models: Names,
+    queues: Names,
+}
+
+/// What became of a map.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing that is shown.
+    Same,
+    /// These rows, as JSON.
+    Changed(String),
+    /// Nodes or cards have come or gone.
+    Anew,
+}
+
+/// The nodes that are shown.
+fn nodes_of(state: &State) -> impl Iterator<Item = &Arc<Node>> {
+    state.nodes().filter(|node| node.state != NodeState::Forgotten)
+}
+
+/// As the API writes it.
+fn state_of(node: &Node) -> &'static str {
+    v1::NodeState::try_from(node.state.to_wire()).unwrap_or_default().as_str_name()
+}
+
+/// As the API writes it.
+fn eligibility_of(node: &Node) -> &'static str {
+    v1::Eligibility::try_from(node.eligibility.to_wire()).unwrap_or_default().as_str_name()
+}
+
+impl Map {
+    /// Reads the map of a state, away from the threads that serve.
+    pub(super) async fn read(state: Arc<State>) -> Result<Self, JoinError> {
+        tessera_consensus::try_blocking(move || Self::of(&state)).await
+    }
+
+    pub(super) fn of(state: &State) -> Self {
+        let mut map = Self {
+            revision: state.revision().0,
+            nodes: nodes_of(state).cloned().collect(),
+            cards: Vec::new(),
+            models: Names::default(),
+            queues: Names::default(),
+        };
+        for node in nodes_of(state) {
+            for (id, card) in state.cards_of(node.id) {
+                let shown = map.shown(state, card);
+                map.cards.push(CardRow { id, card: Arc::clone(card), shown });
+            }
+        }
+        map
+    }
+
+    fn shown(&mut self, state: &State, card: &Card) -> Shown {
+        let counts = card.extents.counts();
+        let mut held: BTreeMap<AllocationId, u64> = BTreeMap::new();
+        for extent in card.extents.as_slice() {
+            if let Some(owner) = extent.state.owner() {
+                *held.entry(owner.allocation).or_default() += u64::from(extent.length.0);
+            }
+        }
+        let mut jobs: BTreeMap<JobId, u64> = BTreeMap::new();
+        for (allocation, blocks) in held {
+            if let Some(allocation) = state.allocation(allocation) {
+                *jobs.entry(allocation.job).or_default() += blocks;
+            }
+        }
+        let most = jobs.iter().max_by_key(|(job, blocks)| (**blocks, std::cmp::Reverse(**job))).map(|(job, _)| *job);
+        let queue = most.and_then(|job| state.job(job)).map_or(0, |job| self.queues.place(&job.spec.queue));
+        let c = counts;
+        Shown {
+            model: self.models.place(&card.description.model),
+            blocks: [u64::from(card.blocks.0), c.free, c.held, c.running, c.draining, c.lost, c.offline],
+            job: most.map_or(0, |job| job.0),
+            queue,
+            jobs: jobs.len(),
+        }
+    }
+
+    /// Goes on to another state.
+    pub(super) fn advance(&mut self, state: &State) -> Step {
+        let same_nodes = nodes_of(state).map(|node| node.id).eq(self.nodes.iter().map(|node| node.id));
+        let cards = || nodes_of(state).flat_map(|node| state.cards_of(node.id));
+        if !same_nodes || !cards().map(|(id, _)| id).eq(self.cards.iter().map(|row| row.id)) {
+            *self = Self::of(state);
+            return Step::Anew;
+        }
+        self.revision = state.revision().0;
+        let known = (self.models.list.len(), self.queues.list.len());
+        let mut nodes = Vec::new();
+        for (place, node) in nodes_of(state).enumerate() {
+            let before = &mut self.nodes[place];
+            if Arc::ptr_eq(before, node) {
+                continue;
+            }
+            if (before.state, before.eligibility) != (node.state, node.eligibility) {
+                nodes.push(json!([place, state_of(node), eligibility_of(node)]));
+            }
+            *before = Arc::clone(node);
+        }
+        let changed: Vec<(usize, &Arc<Card>)> =
+            cards().map(|(_, card)| card).enumerate().filter(|(place, card)| !Arc::ptr_eq(&self.cards[*place].card, card)).collect();
+        let mut rows = Vec::new();
+        for (place, card) in changed {
+            let shown = self.shown(state, card);
+            let row = &mut self.cards[place];
+            row.card = Arc::clone(card);
+            if row.shown != shown {
+                row.shown = shown;
+                rows.push(shown.row(place));
+            }
+        }
+        if nodes.is_empty() && rows.is_empty() {
+            return Step::Same;
+        }
+        let (models, queues) = (&self.models.list[known.0..], &self.queues.list[known.1..]);
+        let revision = self.revision.to_string();
+        let changed = json!({ "revision": revision, "nodes": nodes, "cards": rows, "models": models, "queues": queues });
+        Step::Changed(changed.to_string())
+    }
+
+    /// All of it as JSON, in columns.
+    pub(super) fn whole(&self) -> String {
+        let mut cards_of = BTreeMap::new();
+        for row in &self.cards {
+            *cards_of.entry(row.id.node).or_insert(0u32) += 1;
+        }
+        let nodes: Vec<Value> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let cards = cards_of.get(&node.id).copied().unwrap_or(0);
+                json!([node.description.name, state_of(node), eligibility_of(node), cards])
+            })
+            .collect();
+        let column = |pick: &dyn Fn(&CardRow) -> u64| self.cards.iter().map(pick).collect::<Vec<u64>>();
+        let [offered, free, held, running, draining, lost, offline] =
+            std::array::from_fn(|place| column(&|row| row.shown.blocks[place]));
+        let whole = json!({
+            "revision": self.revision.to_string(),
+            "nodes": nodes,
+            "models": self.models.list,
+            "queues": self.queues.list,
+            "cards": {
+                "index": column(&|row| u64::from(row.id.index)),
+                "model": column(&|row| row.shown.model as u64),
+                "offered": offered,
+                "free": free,
+                "held": held,
+                "running": running,
+                "draining": draining,
+                "lost": lost,
+                "offline": offline,
+                "job": column(&|row| row.shown.job),
+                "queue": column(&|row| row.shown.queue as u64),
+                "jobs": column(&|row| row.shown.jobs as u64),
+            },
+        });
+        whole.to_string()
+    }
+}
+
+impl Shown {
+    /// As a changed row: its place, then the columns behind `index`, in their order.
+    fn row(&self, place: usize) -> Value {
+        let [offered, free, held, running, draining, lost, offline] = self.blocks;
+        let (model, job, queue, jobs) = (self.model, self.job, self.queue, self.jobs);
+        json!([place, model, offered, free, held, running, draining, lost, offline, job, queue, jobs])
+    }
+}

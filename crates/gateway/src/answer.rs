@@ -1,0 +1,114 @@
+//! What goes back: messages as JSON, and refusals as the JSON of `google.rpc.Status`.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode};
+use prost_reflect::{DynamicMessage, SerializeOptions};
+use serde_json::{Value, json};
+use tessera_api::v1::ErrorReason;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetail, StatusExt};
+
+use crate::refusal_of;
+
+/// Beginning of the names under which details are known.
+const TYPE: &str = "type.googleapis.com/google.rpc.";
+
+/// What every answer says of itself: what it is, and that it is of this moment.
+const HEADERS: [(HeaderName, &str); 3] =
+    [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-content-type-options"), "nosniff")];
+
+/// A message as JSON. Fields that are 0 or empty are written too, so that readers need not know which there are.
+pub(crate) fn json_of(message: &DynamicMessage) -> Result<String, Status> {
+    let options = SerializeOptions::new().skip_default_fields(false);
+    let mut written = Vec::new();
+    message
+        .serialize_with_options(&mut serde_json::Serializer::new(&mut written), &options)
+        .map_err(|error| refusal_of(ErrorReason::Internal, format!("the answer cannot be written: {error}; report it")))?;
+    // What serde_json writes is UTF-8.
+    Ok(String::from_utf8(written).unwrap_or_default())
+}
+
+/// The answer that a message is.
+pub(crate) fn message(message: &DynamicMessage) -> Result<Response, Status> {
+    Ok((HEADERS, json_of(message)?).into_response())
+}
+
+/// The answer that some JSON is.
+pub(crate) fn text(json: &str) -> Response {
+    (HEADERS, json.to_owned()).into_response()
+}
+
+/// The answer that a refusal is, under the HTTP code that stands for its own.
+#[must_use]
+pub fn refuse(status: Status) -> Response {
+    refuse_as(http_code(status.code()), &status)
+}
+
+/// No such path.
+#[must_use]
+pub fn not_found(path: &str) -> Response {
+    let sentence = format!("nothing is at {path}; /v1/openapi.json lists what there is");
+    refuse_as(StatusCode::NOT_FOUND, &refusal_of(ErrorReason::NotSupported, sentence))
+}
+
+/// The path takes other HTTP methods.
+pub(crate) fn refuse_method(allowed: &[&'static str]) -> Response {
+    let allowed = allowed.join(", ");
+    let sentence = format!("this path takes {allowed}");
+    let mut response = refuse_as(StatusCode::METHOD_NOT_ALLOWED, &refusal_of(ErrorReason::NotSupported, sentence));
+    if let Ok(allowed) = HeaderValue::try_from(allowed) {
+        response.headers_mut().insert(ALLOW, allowed);
+    }
+    response
+}
+
+/// The answer that a refusal is, under an HTTP code.
+pub(crate) fn refuse_as(code: StatusCode, status: &Status) -> Response {
+    let mut response = (code, HEADERS, status_json(status).to_string()).into_response();
+    let delay = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    if let Some(delay) = delay {
+        // The header has whole seconds.
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));
+    }
+    response
+}
+
+/// A refusal as the JSON of `google.rpc.Status`.
+pub(crate) fn status_json(status: &Status) -> Value {
+    let details = status.get_error_details_vec().into_iter().filter_map(|detail| match detail {
+        ErrorDetail::ErrorInfo(info) => Some(json!({
+            "@type": format!("{TYPE}ErrorInfo"), "reason": info.reason, "domain": info.domain, "metadata": info.metadata,
+        })),
+        ErrorDetail::BadRequest(bad) => {
+            let fields = bad.field_violations.into_iter();
+            let fields: Vec<Value> =
+                fields.map(|field| json!({ "field": field.field, "description": field.description })).collect();
+            Some(json!({ "@type": format!("{TYPE}BadRequest"), "fieldViolations": fields }))
+        }
+        ErrorDetail::RetryInfo(retry) => {
+            let delay = retry.retry_delay.unwrap_or_default();
+            Some(json!({ "@type": format!("{TYPE}RetryInfo"), "retryDelay": format!("{}s", delay.as_secs_f64()) }))
+        }
+        // Members send no others.
+        _ => None,
+    });
+    json!({ "code": status.code() as i32, "message": status.message(), "details": details.collect::<Vec<_>>() })
+}
+
+/// The HTTP code that stands for a code of gRPC, as google.rpc.Code says.
+pub(crate) const fn http_code(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::Cancelled | Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

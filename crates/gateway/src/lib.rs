@@ -1,0 +1,187 @@
+//! The API as JSON over HTTP: `/v1/...` for curl, scripts, and the console.
+//!
+//! One table ([`routes`]) says which path stands for which gRPC method. Nothing here knows what a method does: a request
+//! is put together from path, query and body by the API's own descriptors (`question`), handed to the very stack of
+//! services that gRPC calls pass (`call`), and the answer is written by the rules that protocol buffers have for JSON
+//! (`answer`). So a call has the same limits, deadlines, way to the leader and refusals whichever face it comes in by.
+//! Watches and output come as server-sent events (`events`). [`openapi`] describes all of it, from the same table.
+
+mod answer;
+mod call;
+mod events;
+mod guard;
+pub mod openapi;
+mod paths;
+mod question;
+pub mod routes;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use prost_reflect::{DescriptorError, DescriptorPool, MethodDescriptor};
+use tessera_api::v1::ErrorReason;
+use tessera_api::{FILE_DESCRIPTOR_SET, Refusal, limits};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::body::Body;
+use tower::util::BoxCloneSyncService;
+
+pub use answer::{not_found, refuse};
+use answer::{refuse_as, refuse_method};
+pub use guard::Rights;
+use paths::{Found, find};
+use routes::{ROUTES, Route};
+
+/// What answers gRPC calls: the services with every layer that a call over the network passes.
+pub type Stack = BoxCloneSyncService<Request<Body>, http::Response<Body>, Infallible>;
+
+/// Beginning of all paths.
+pub const PREFIX: &str = "/v1/";
+
+/// Where all of it is described.
+const DESCRIPTION: &str = "/v1/openapi.json";
+
+/// Most bytes of a request's body. JSON is longer than what it stands for, at most about twice where it matters.
+const BODY: usize = 2 * limits::REQUEST;
+
+/// Bodies that are received at once; further ones wait.
+const BODIES: usize = 16;
+
+/// How long a body may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the API cannot be served as JSON.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The API's descriptors are damaged.
+    #[error("the descriptors of the API cannot be read; this build of Tessera is damaged, install it anew")]
+    Descriptors(#[from] DescriptorError),
+    /// The table names a method that there is not.
+    #[error("no service has the method {0}; this build of Tessera is damaged, install it anew")]
+    NoMethod(&'static str),
+}
+
+/// A route with what the descriptors say of its method.
+#[derive(Clone, Debug)]
+struct Described {
+    route: &'static Route,
+    method: MethodDescriptor,
+}
+
+/// Answers HTTP requests by calling a stack of services. Clones call the same.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    described: Arc<[Described]>,
+    bodies: Arc<Semaphore>,
+    stack: Stack,
+    description: Arc<str>,
+}
+
+impl Gateway {
+    /// A gateway to the services of `stack`.
+    ///
+    /// # Errors
+    /// [`GatewayError`], which a test rules out for the descriptors that are compiled in.
+    pub fn new(stack: Stack) -> Result<Self, GatewayError> {
+        let described = describe()?.into();
+        let description = openapi::text()?.into();
+        Ok(Self { described, bodies: Arc::new(Semaphore::new(BODIES)), stack, description })
+    }
+
+    /// Answers a request whose path begins with [`PREFIX`].
+    pub async fn answer<B>(&self, request: Request<B>, rights: Rights) -> Response
+    where
+        B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
+    {
+        let (parts, body) = request.into_parts();
+        if parts.uri.path() == DESCRIPTION {
+            return answer::text(&self.description);
+        }
+        // A question without a body is what HEAD asks for too; whoever serves leaves the body out.
+        let verb = if parts.method == Method::HEAD { Method::GET } else { parts.method };
+        let (described, bound) = match find(&self.described, &verb, parts.uri.path()) {
+            Found::Route(described, bound) => (described, bound),
+            Found::OtherVerbs(verbs) => return refuse_method(&verbs),
+            Found::Nothing => return not_found(parts.uri.path()),
+        };
+        if let Err(refused) = guard::check(described.route, &parts.headers, rights) {
+            return refused.into_response();
+        }
+        let body = match described.route.takes_body() {
+            true => match self.receive(body).await {
+                Ok(body) => Some(body),
+                Err(refusal) => return refuse(refusal.into()),
+            },
+            false => None,
+        };
+        let asked = question::Asked {
+            bound: &bound,
+            query: parts.uri.query().unwrap_or_default(),
+            body: body.as_deref(),
+            last_event: parts.headers.get("last-event-id").and_then(|value| value.to_str().ok()),
+        };
+        match question::message(described, &asked) {
+            Ok(message) => self.pass_on(described, message, &parts.headers).await,
+            Err(refusal) => refuse(refusal.into()),
+        }
+    }
+
+    async fn pass_on(&self, described: &Described, message: prost_reflect::DynamicMessage, from: &HeaderMap) -> Response {
+        let answered = if described.method.is_server_streaming() {
+            call::stream(self.stack.clone(), described, &message, from)
+                .await
+                .map(|messages| events::answer(described, messages))
+        } else {
+            call::unary(self.stack.clone(), described, &message, from).await.and_then(|message| answer::message(&message))
+        };
+        answered.unwrap_or_else(|status| refuse_as(answer::http_code(status.code()), &status))
+    }
+
+    /// The whole body, of a bounded size and in a bounded time.
+    async fn receive<B>(&self, body: B) -> Result<Vec<u8>, Refusal>
+    where
+        B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
+    {
+        let received = timeout(PATIENCE, async {
+            // Nobody closes the semaphore.
+            let _place = self.bodies.acquire().await;
+            Limited::new(body, BODY).collect().await
+        });
+        match received.await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes().to_vec()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                let sentence = format!("the body is larger than {BODY} bytes; ask for less at once");
+                Err(Refusal::new(ErrorReason::RequestTooLarge, sentence))
+            }
+            Ok(Err(error)) => {
+                Err(Refusal::new(ErrorReason::ProtocolViolation, format!("the body broke off: {error}; send it again")))
+            }
+            Err(_) => {
+                let sentence = format!("the body did not arrive within {} s; send it again", PATIENCE.as_secs());
+                Err(Refusal::new(ErrorReason::DeadlineExceeded, sentence))
+            }
+        }
+    }
+}
+
+/// The table with the descriptors of its methods.
+fn describe() -> Result<Vec<Described>, GatewayError> {
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
+    let with_method = |route: &'static Route| {
+        let (service, name) = route.method.split_once('/').ok_or(GatewayError::NoMethod(route.method))?;
+        let service = pool.get_service_by_name(&format!("tessera.v1.{service}"));
+        let method = service.and_then(|service| service.methods().find(|method| method.name() == name));
+        Ok(Described { route, method: method.ok_or(GatewayError::NoMethod(route.method))? })
+    };
+    ROUTES.iter().map(with_method).collect()
+}
+
+/// A refusal that is not the answer of a method.
+fn refusal_of(reason: ErrorReason, sentence: impl Into<String>) -> Status {
+    Refusal::new(reason, sentence).into()
+}
