@@ -27,6 +27,7 @@ lint:
 	buf breaking proto --against proto/released.binpb
 	python3 deploy/reasons.py --check
 	python3 deploy/metrics.py --check
+	python3 docs/benchmarks/tables.py --check
 
 unit:
 	eval "$$(deploy/setup.sh test)"
