@@ -116,8 +116,10 @@ where
         let json = path.starts_with(tessera_gateway::PREFIX);
         if !seated {
             let status = self.gate.meters.refuse(Limited::Connections);
-            let as_json = || Box::pin(std::future::ready(Ok(tessera_gateway::refuse(status.clone()).map(Body::new))));
-            return if json { as_json() } else { refused(status) };
+            if json {
+                return Box::pin(std::future::ready(Ok(tessera_gateway::refuse(status).map(Body::new))));
+            }
+            return refused(status);
         }
         if json {
             return Box::pin(self.inner.call(request));
