@@ -49,12 +49,19 @@ def templates(documents):
 
 
 def matching(documents, labels):
-    return [template for _, template in templates(documents) if labels.items() <= template["metadata"]["labels"].items()]
+    return [
+        template for _, template in templates(documents) if labels.items() <= template["metadata"]["labels"].items()
+    ]
 
 
 def ports_of(pods):
-    return {port[key] for pod in pods for container in pod["spec"]["containers"]
-            for port in container.get("ports", []) for key in ("name", "containerPort")}
+    return {
+        port[key]
+        for pod in pods
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+        for key in ("name", "containerPort")
+    }
 
 
 def check_pods(where, documents):
@@ -67,15 +74,22 @@ def check_pods(where, documents):
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 if got := container.get(probe):
                     expect(got["httpGet"]["path"] in PAGES, f"{name}: {probe} asks for a page that there is not")
-                    expect(got["httpGet"]["port"] in ports_of([template]), f"{name}: {probe} asks at a port that there is not")
+                    expect(
+                        got["httpGet"]["port"] in ports_of([template]),
+                        f"{name}: {probe} asks at a port that there is not",
+                    )
             volumes = {volume["name"] for volume in spec.get("volumes", [])}
             volumes |= {claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])}
             for mount in container.get("volumeMounts", []):
                 expect(mount["name"] in volumes, f"{name}: no volume {mount['name']}")
             if document["metadata"]["name"] != "agent":
                 safe = container["securityContext"]
-                expect(safe["capabilities"]["drop"] == ["ALL"] and not safe["allowPrivilegeEscalation"]
-                       and spec["securityContext"]["runAsNonRoot"], f"{name}: has more rights than it needs")
+                expect(
+                    safe["capabilities"]["drop"] == ["ALL"]
+                    and not safe["allowPrivilegeEscalation"]
+                    and spec["securityContext"]["runAsNonRoot"],
+                    f"{name}: has more rights than it needs",
+                )
 
 
 def check_references(where, documents):
@@ -89,18 +103,31 @@ def check_references(where, documents):
                 expect(port["targetPort"] in ports_of(pods), f"{name}: no pod has the port {port['targetPort']}")
         if document["kind"] == "StatefulSet":
             service = services.get(spec["serviceName"])
-            expect(service and service["spec"]["clusterIP"] == "None", f"{name}: {spec['serviceName']} is no headless service")
+            expect(
+                service and service["spec"]["clusterIP"] == "None",
+                f"{name}: {spec['serviceName']} is no headless service",
+            )
         if document["kind"] == "PodDisruptionBudget":
             expect(matching(documents, spec["selector"]["matchLabels"]), f"{name}: selects nothing")
         if document["kind"] == "NetworkPolicy":
             pods = matching(documents, spec["podSelector"]["matchLabels"])
             expect(pods, f"{name}: selects nothing")
             for rule in spec["ingress"]:
-                expect({port["port"] for port in rule["ports"]} <= ports_of(pods), f"{name}: lets in to a port that there is not")
+                expect(
+                    {port["port"] for port in rule["ports"]} <= ports_of(pods),
+                    f"{name}: lets in to a port that there is not",
+                )
         if document["kind"] == "ServiceMonitor":
-            found = [s for s in services.values() if spec["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()]
+            found = [
+                s
+                for s in services.values()
+                if spec["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()
+            ]
             ports = {port["name"] for service in found for port in service["spec"]["ports"]}
-            expect(spec["endpoints"] and {e["port"] for e in spec["endpoints"]} <= ports, f"{name}: no such port of a service")
+            expect(
+                spec["endpoints"] and {e["port"] for e in spec["endpoints"]} <= ports,
+                f"{name}: no such port of a service",
+            )
         if document["kind"] == "PodMonitor":
             pods = matching(documents, spec["selector"]["matchLabels"])
             wanted = {endpoint["port"] for endpoint in spec["podMetricsEndpoints"]}
@@ -116,7 +143,10 @@ def check_overlay(folder):
         yaml.safe_dump_all(own, file)
         file.flush()
         valid = run("kubernetes-validate", "--strict", "-k", "1.32", file.name)
-    expect(valid.returncode == 0 and "WARN" not in valid.stdout + valid.stderr, f"{folder.name}: {valid.stdout}{valid.stderr}")
+    expect(
+        valid.returncode == 0 and "WARN" not in valid.stdout + valid.stderr,
+        f"{folder.name}: {valid.stdout}{valid.stderr}",
+    )
     check_pods(folder.name, documents)
     check_references(folder.name, documents)
 
@@ -129,7 +159,11 @@ def check_compose():
     for name, service in services.items():
         if "entrypoint" not in service:
             understood(f"compose: {name}", service["command"])
-    stages = [line.split()[-1] for line in (HERE / "container" / "Containerfile").read_text().splitlines() if line.startswith("FROM")]
+    stages = [
+        line.split()[-1]
+        for line in (HERE / "container" / "Containerfile").read_text().splitlines()
+        if line.startswith("FROM")
+    ]
     for name, service in services.items():
         expect(service["build"]["target"] in stages, f"compose: {name}: the Containerfile has no such stage")
     for line in (HERE / "container" / "Containerfile").read_text().splitlines():

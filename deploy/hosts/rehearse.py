@@ -18,7 +18,6 @@ import pathlib
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -26,106 +25,11 @@ import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+from namespaces import HERE, PATIENCE_S, Host, call, check, say, until
+
 NAMES = ["host-1", "host-2", "host-3"]
-PATIENCE_S = 40
 # Shorter than a pool has by itself, so that the loss of a node is over sooner.
 LEASES = {"lease-heartbeat": "500ms", "lease-stop-after": "2s", "lease-kill-after": "3s", "lease-regrant-after": "5s"}
-
-
-def say(text):
-    print(f"rehearsal: {text}", flush=True)
-
-
-def call(*command, **more):
-    done = subprocess.run(command, check=False, capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        raise SystemExit(f"rehearsal: FAILED: {' '.join(command)}: {done.stderr}")
-    return done.stdout
-
-
-def until(what, condition, describe=lambda: ""):
-    """Waits for a condition; what it found."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise SystemExit(f"rehearsal: FAILED: {what}: not within {PATIENCE_S} s {describe()}")
-
-
-def check(what, holds):
-    if not holds:
-        raise SystemExit(f"rehearsal: FAILED: {what}")
-    say(f"ok   {what}")
-
-
-class Host:
-    """A host made of namespaces. Its file system outlives it, as a disk would."""
-
-    def __init__(self, place, name, work, round_trip_ms):
-        self.place, self.name, self.round_trip_ms = place, name, round_trip_ms
-        self.address = f"10.77.0.{place}"
-        self.root, self.disk = work / name / "root", work / "disks" / name
-        self.pid_file = work / name / "pid"
-        for folder in (self.root, self.disk / "upper", self.disk / "work", self.disk / "data"):
-            folder.mkdir(parents=True)
-
-    def start(self):
-        """Switches it on."""
-        script = f"""
-            set -e
-            mount -t overlay overlay -o lowerdir=/,upperdir={self.disk}/upper,workdir={self.disk}/work {self.root}
-            # An agent knows its folder again by the file system that it lies on, which an overlay is not twice.
-            mkdir -p {self.root}/var/lib/tessera
-            mount --bind {self.disk}/data {self.root}/var/lib/tessera
-            mount -t proc proc {self.root}/proc
-            mount --rbind /sys {self.root}/sys
-            mount --rbind /dev {self.root}/dev
-            for folder in run tmp; do mount -t tmpfs tmpfs {self.root}/$folder; done
-            hostname {self.name}
-            install -m 755 {HERE}/systemctl {self.root}/usr/local/bin/systemctl
-            ip link set lo up
-            echo up
-            while :; do sleep 1000 & wait -n; done
-        """
-        spaces = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child"]
-        with open(self.pid_file.with_name("log"), "w") as log:
-            self.holder = subprocess.Popen([*spaces, "bash", "-c", script], stdout=subprocess.PIPE, stderr=log, text=True)
-        if self.holder.stdout.readline() != "up\n":
-            raise SystemExit(f"rehearsal: {self.name} cannot be made: {self.pid_file.with_name('log').read_text()}")
-        self.pid = int(pathlib.Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children").read_text().split()[0])
-        self.pid_file.write_text(str(self.pid))
-        call("ip", "link", "add", f"port{self.place}", "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
-        call("ip", "link", "set", f"port{self.place}", "master", "switch", "up")
-        self.run(f"ip address add {self.address}/24 dev eth0 && ip link set eth0 up")
-        if self.round_trip_ms:
-            self.delay()
-
-    def delay(self):
-        """What comes from other hosts takes half the round trip, and so does what goes back."""
-        ways = [f"1{port}:{self.address}:{port}" for port in (7400, 7410)]
-        rules = "; ".join(f'add rule ip d pre iifname "eth0" tcp dport {port} redirect to :1{port}' for port in (7400, 7410))
-        chain = "add chain ip d pre { type nat hook prerouting priority dstnat; }"
-        self.run(f"nft 'add table ip d; {chain}; {rules}'")
-        command = ["python3", str(HERE / "delay.py"), str(self.round_trip_ms), *ways]
-        subprocess.Popen([*self.enter(chroot=False), *command], stderr=subprocess.DEVNULL)
-
-    def enter(self, chroot=True):
-        inside = ["chroot", str(self.root)] if chroot else []
-        return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", "--pid", *inside]
-
-    def run(self, command):
-        return call(*self.enter(), "sh", "-c", command)
-
-    def lose(self):
-        """Ends everything on it at once, without a word."""
-        os.kill(self.pid, signal.SIGKILL)
-        self.holder.wait()
-        self.pid_file.unlink()
-        # Its end of the cable is gone with it.
-        until("the cable is gone", lambda: not pathlib.Path(f"/sys/class/net/port{self.place}").exists()
-              or subprocess.run(["ip", "link", "delete", f"port{self.place}"], check=False, capture_output=True))
 
 
 class Stream:
@@ -205,12 +109,18 @@ class Rehearsal:
             f'exec nsenter --target "$(cat {work}/$1/pid)" --net --uts --mount --pid chroot {work}/$1/root sh -c "$2"\n'
         )
         (work / "enter").chmod(0o755)
-        (work / "cards.toml").write_text("".join(
-            f'[[node]]\nname = "{name}"\n[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G"\ncount = 4\n'
-            "memory_gib = 16\ntflops = { fp16 = 25 }\n" for name in NAMES))
+        (work / "cards.toml").write_text(
+            "".join(
+                f'[[node]]\nname = "{name}"\n[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G"\ncount = 4\n'
+                "memory_gib = 16\ntflops = { fp16 = 25 }\n"
+                for name in NAMES
+            )
+        )
         for host in self.hosts:
-            host.run("mkdir -p /etc/tessera && cat >/etc/tessera/cards.toml <<'END'\n"
-                     f"{(work / 'cards.toml').read_text()}END\n")
+            host.run(
+                "mkdir -p /etc/tessera && cat >/etc/tessera/cards.toml <<'END'\n"
+                f"{(work / 'cards.toml').read_text()}END\n"
+            )
 
     def inventory(self, log):
         """Writes the inventory, with what members are to log."""
@@ -226,13 +136,22 @@ class Rehearsal:
         ]
         for host in self.hosts:
             group = f"tessera/{self.work.name}/{host.name}"
-            lines += ["[[host]]", f'name = "{host.name}"', f'address = "{host.address}"', 'roles = ["member", "agent"]',
-                      f'agent = {{ cgroup_root = "{group}" }}']
+            lines += [
+                "[[host]]",
+                f'name = "{host.name}"',
+                f'address = "{host.address}"',
+                'roles = ["member", "agent"]',
+                f'agent = {{ cgroup_root = "{group}" }}',
+            ]
         (self.work / "hosts.toml").write_text("\n".join(lines))
 
     def rollout(self, what="apply"):
-        done = subprocess.run([str(HERE / "rollout.py"), what, "--inventory", str(self.work / "hosts.toml")],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(HERE / "rollout.py"), what, "--inventory", str(self.work / "hosts.toml")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise SystemExit(f"rehearsal: FAILED: {done.stdout}{done.stderr}{self.logs()}")
         return done.stdout
@@ -248,8 +167,11 @@ class Rehearsal:
 
     def leader(self):
         status = self.ask("cluster", "status")
-        return status and status["leader"] and next(
-            host for host in self.hosts if status["leader"]["address"].startswith(f"{host.address}:"))
+        return (
+            status
+            and status["leader"]
+            and next(host for host in self.hosts if status["leader"]["address"].startswith(f"{host.address}:"))
+        )
 
     def pids(self):
         return [host.run("cat /run/tessera-controller.pid /run/tessera-agent.pid").split() for host in self.hosts]
@@ -275,13 +197,19 @@ class Rehearsal:
         stream = Stream(self.tessera, job)
         stream.more(5)
         apart_ms = min(round_trip_ms(host.address) for host in self.hosts)
-        check(f"hosts are as far apart as they are to be: {apart_ms:.1f} ms to and fro", apart_ms >= self.hosts[0].round_trip_ms)
+        check(
+            f"hosts are as far apart as they are to be: {apart_ms:.1f} ms to and fro",
+            apart_ms >= self.hosts[0].round_trip_ms,
+        )
         stream.taken()
         self.inventory("info,openraft=error")
         said = self.rollout()
         restarted = re.findall(r"(host-\d): restarted the member", said)
         check("a change of the inventory restarted every member, one after the other", sorted(restarted) == NAMES)
-        check("every process is another one", all(a != b for old, new in zip(before, self.pids()) for a, b in zip(old, new)))
+        check(
+            "every process is another one",
+            all(a != b for old, new in zip(before, self.pids()) for a, b in zip(old, new)),
+        )
         stream.more(5)
         say(f"longest wait for an acknowledgement during the rolling restart: {stream.taken()}")
 
@@ -289,14 +217,24 @@ class Rehearsal:
         lost.lose()
         stream.more(10)
         say(f"longest wait for an acknowledgement around the loss of {lost.name}, which led: {stream.taken()}")
-        node = until("its node is lost", lambda: next(
-            (n for n in self.ask("node", "list") or [] if n["name"] == lost.name and n["state"] == "lost"), None))
+        node = until(
+            "its node is lost",
+            lambda: next(
+                (n for n in self.ask("node", "list") or [] if n["name"] == lost.name and n["state"] == "lost"), None
+            ),
+        )
         check(f"{node['name']} is declared lost, and its work is done elsewhere", True)
         lost.start()
         self.rollout()
         until("every node is ready again", lambda: self.all_nodes("ready"))
-        status = until("the member that was away is current", lambda: (s := self.ask("cluster", "status")) and all(
-            not m["error"] and m["applied_index"] >= s["members"][0]["applied_index"] - 50 for m in s["members"]) and s)
+        status = until(
+            "the member that was away is current",
+            lambda: (s := self.ask("cluster", "status"))
+            and all(
+                not m["error"] and m["applied_index"] >= s["members"][0]["applied_index"] - 50 for m in s["members"]
+            )
+            and s,
+        )
         check("the host that was lost is a member again", len(status["members"]) == 3)
 
         stream.more(5)
@@ -307,7 +245,10 @@ class Rehearsal:
     def judge(self, stream):
         """What must hold at the end."""
         numbers = stream.acknowledged
-        check(f"{len(numbers)} submissions were acknowledged, each with a number of its own", len(set(numbers)) == len(numbers))
+        check(
+            f"{len(numbers)} submissions were acknowledged, each with a number of its own",
+            len(set(numbers)) == len(numbers),
+        )
         until("all of them are over", lambda: not self.open_jobs(), self.open_jobs)
         jobs = {job["id"] for job in self.jobs()}
         # The first job was that of `job run`.
@@ -325,7 +266,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, required=True)
     parser.add_argument("--package", type=pathlib.Path, help="the Debian package of the binary; built when not given")
-    parser.add_argument("--round-trip", type=float, default=0, metavar="MS", help="between hosts, on top of what there is")
+    parser.add_argument(
+        "--round-trip", type=float, default=0, metavar="MS", help="between hosts, on top of what there is"
+    )
     parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
@@ -338,8 +281,18 @@ def main():
             arguments.package = call(*build, env={**os.environ, "PACKAGE_COMPRESSION": "gz"}).strip()
         # Everything ends with this namespace of processes, however the rehearsal ends.
         spaces = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        again = [sys.executable, __file__, "--binary", str(arguments.binary), "--package", str(arguments.package),
-                 "--round-trip", str(arguments.round_trip), "--inside", work]
+        again = [
+            sys.executable,
+            __file__,
+            "--binary",
+            str(arguments.binary),
+            "--package",
+            str(arguments.package),
+            "--round-trip",
+            str(arguments.round_trip),
+            "--inside",
+            work,
+        ]
         try:
             code = subprocess.run([*spaces, *again], check=False, timeout=280).returncode
         finally:

@@ -194,13 +194,17 @@ class Pool:
         """Makes the cluster, unless there is one."""
         if self.status() is not None:
             return
-        options = " ".join(f"--{key} {shlex.quote(str(value))}" for key, value in self.inventory.get("cluster", {}).items())
+        options = " ".join(
+            f"--{key} {shlex.quote(str(value))}" for key, value in self.inventory.get("cluster", {}).items()
+        )
         names = " ".join(f"--member {host.name}={host.address}:{PORTS['member'][0]}" for host in self.members)
         code, said = self.tessera(f"cluster init {options} {names}", accept="any")
         if code == 0:
             say("the cluster is made")
         elif self.status() is None:
-            raise Refused(f"there is no cluster, and none could be made: {said}; look at `journalctl -u tessera-controller`")
+            raise Refused(
+                f"there is no cluster, and none could be made: {said}; look at `journalctl -u tessera-controller`"
+            )
 
     def roll(self, parts):
         """Restarts members one after the other, then agents."""

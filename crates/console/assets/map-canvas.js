@@ -45,7 +45,9 @@ export class MapCanvas {
   lay() {
     const { data, window } = this;
     if (!data) return;
-    const [width, height] = [window.clientWidth, window.clientHeight];
+    // As tall as its content, and never taller than the style allows.
+    const width = window.clientWidth;
+    const tallest = Math.min(0.64 * innerHeight, 720);
     const most = data.nodes.reduce((largest, node) => Math.max(largest, node.cards), 1);
     this.breadth = Math.min(BREADTH, most);
     this.depth = Math.ceil(most / this.breadth);
@@ -54,10 +56,12 @@ export class MapCanvas {
       return [columns, Math.ceil(data.nodes.length / columns)];
     };
     let cell = 3;
-    while (cell < 32 && rows(cell + 1)[1] * (this.depth * (cell + 1) + this.gap(cell + 1)) <= height) cell++;
+    while (cell < 32 && rows(cell + 1)[1] * (this.depth * (cell + 1) + this.gap(cell + 1)) <= tallest) cell++;
     this.cell = Math.min(48, cell * 2 ** this.zoom | 0);
     [this.columns, this.rows] = rows(this.cell);
     this.step = [this.breadth * this.cell + this.gap(this.cell), this.depth * this.cell + this.gap(this.cell)];
+    window.style.setProperty("--content", this.rows * this.step[1] + 2 + "px");
+    const height = window.clientHeight;
     // What a browser can show sharply, it is given.
     this.scale = Math.min(globalThis.devicePixelRatio || 1, 2) | 0 || 1;
     this.canvas.width = width * this.scale;
@@ -116,43 +120,72 @@ export class MapCanvas {
     const last = Math.min(data.nodes.length, (Math.floor((top + this.window.clientHeight) / step[1]) + 1) * columns);
     // Cells that touch are told apart by a line, where there is room for one.
     const size = (cell > 4 ? cell - 1 : cell) * scale;
+    const wide = this.canvas.width;
     for (let place = first; place < last; place++) {
       const node = data.nodes[place];
-      for (let card = node.first; card < node.first + node.cards; card++) {
-        const [x, y] = this.place(card);
-        this.fillCell(card, x * scale, (y - top) * scale, size);
+      const [left, above] = [place % columns * step[0], Math.floor(place / columns) * step[1] - top];
+      for (let within = 0; within < node.cards; within++) {
+        const x = (left + within % this.breadth * cell) * scale;
+        const y = (above + (within / this.breadth | 0) * cell) * scale;
+        if (size >= 6) {
+          this.fillCell(node.first + within, x, y, size);
+          continue;
+        }
+        // Most cells by far: one colour each, straight into the pixels.
+        const colour = this.colourOf(node.first + within);
+        for (let down = Math.max(0, y); down < y + size; down++) {
+          for (let at = down * wide + x; at < down * wide + x + size; at++) words[at] = colour;
+        }
       }
     }
     this.context.putImageData(this.pixels, 0, 0);
     this.outline(top);
   }
 
+  used(card) {
+    const { data } = this;
+    return data.running[card] + data.held[card] + data.draining[card] + data.lost[card];
+  }
+
+  /** The colour of the job, or of the queue, that a card is used by. */
+  owner(card) {
+    const { data, shades } = this;
+    const key = this.colour === "job" ? data.job[card] : data.queue[card] * 3;
+    return data.job[card] ? shades[key % shades.length] : this.colours.free;
+  }
+
+  /** The one colour of a card whose cell is small. */
+  colourOf(card) {
+    const { data, colours } = this;
+    if (this.lit && !this.lit.has(card)) return mixed(colours.free, colours.surface, 0.5);
+    const used = this.used(card);
+    const all = used + data.free[card] + data.offline[card];
+    if (this.colour === "use") return all ? mixed(colours.free, colours.running, used / all) : colours.offline;
+    const word = all ? data.word(card) : "offline";
+    if (this.colour !== "state") return used ? this.owner(card) : colours[word];
+    return word === "running" ? mixed(colours.free, colours.running, 0.35 + 0.65 * used / all) : colours[word];
+  }
+
+  /** Fills a cell that has room for more than a colour. */
   fillCell(card, x, y, size) {
     const { data, colours } = this;
-    const parts = [];
-    const all = data.free[card] + data.held[card] + data.running[card] + data.draining[card] + data.lost[card] + data.offline[card];
-    if (this.lit && !this.lit.has(card)) return this.rectangle(x, y, size, size, mixed(colours.free, colours.surface, 0.5), "");
-    const used = data.running[card] + data.held[card] + data.draining[card] + data.lost[card];
-    if (this.colour === "use") {
-      return this.rectangle(x, y, size, size, all ? mixed(colours.free, colours.running, used / all) : colours.offline, "");
+    const used = this.used(card);
+    const all = used + data.free[card] + data.offline[card];
+    if (this.colour === "use" || !all || (this.lit && !this.lit.has(card))) {
+      return this.rectangle(x, y, size, size, this.colourOf(card), all ? "" : "offline");
     }
+    const parts = [];
     if (this.colour !== "state") {
-      const key = this.colour === "job" ? data.job[card] : data.queue[card] * 3;
-      const own = data.job[card] ? this.shades[key % this.shades.length] : colours.free;
-      parts.push([used, own, ""], [data.offline[card], colours.offline, "offline"], [data.free[card], colours.free, ""]);
-    } else if (size < 6) {
-      const word = data.word(card);
-      const colour = word === "running" && all ? mixed(colours.free, colours.running, 0.35 + 0.65 * used / all) : colours[word];
-      return this.rectangle(x, y, size, size, colour, "");
+      parts.push([used, this.owner(card), ""], [data.offline[card], colours.offline, "offline"], [data.free[card], colours.free, ""]);
     } else {
       for (const state of ["running", "held", "draining", "lost", "offline", "free"]) parts.push([data[state][card], colours[state], state]);
     }
     // From below, as a glass is filled; the last part takes what rounding leaves.
     let bottom = size;
-    parts.forEach(([blocks, colour, state], place) => {
-      const height = place === parts.length - 1 || !all ? bottom : Math.min(bottom, Math.ceil(size * blocks / all));
-      if (blocks || (!all && place === parts.length - 1)) this.rectangle(x, y + bottom - height, size, height, all ? colour : colours.offline, state);
-      if (blocks) bottom -= height;
+    parts.filter(([blocks]) => blocks).forEach(([blocks, colour, state], place, some) => {
+      const height = place === some.length - 1 ? bottom : Math.min(bottom, Math.ceil(size * blocks / all));
+      this.rectangle(x, y + bottom - height, size, height, colour, state);
+      bottom -= height;
     });
   }
 

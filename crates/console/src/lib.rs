@@ -22,7 +22,8 @@ const HOME: &str = "/console/";
 const INDEX: &str = "index.html";
 
 /// What a browser may load and run: what comes from here. Nobody may show the console in a frame of theirs.
-const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
+const POLICY: &str =
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
 /// A file of the console.
 struct Asset {
@@ -69,7 +70,10 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/", get(|| async { Redirect::temporary(HOME) }))
         .route("/console", get(|| async { Redirect::temporary(HOME) }))
         .route(HOME, get(|headers: HeaderMap| async move { file(INDEX, &headers) }))
-        .route("/console/{name}", get(|Path(name): Path<String>, headers: HeaderMap| async move { file(&name, &headers) }))
+        .route(
+            "/console/{name}",
+            get(|Path(name): Path<String>, headers: HeaderMap| async move { file(&name, &headers) }),
+        )
 }
 
 fn file(name: &str, headers: &HeaderMap) -> Response {

@@ -131,7 +131,8 @@ pub async fn serve<A: AgentService>(
         routes = routes.add_service(reflection.build_v1()?);
     }
     let channels = Channels::new(pool.outbound().clone());
-    let (observe, leader) = (ObserveLayer::new(methods.clone(), calls), LeaderLayer::new(methods, pool.clone(), channels));
+    let (observe, leader) =
+        (ObserveLayer::new(methods.clone(), calls), LeaderLayer::new(methods, pool.clone(), channels));
     // What asks in JSON passes the same layers on its way to the services as what asks in gRPC.
     let inner = leader.layer(api(&desk).prepare());
     let gateway = Gateway::new(Stack::new(observe.layer(ReasonLayer.layer(admit.layer(inner)))))?;

@@ -15,16 +15,19 @@ use crate::refusal_of;
 const TYPE: &str = "type.googleapis.com/google.rpc.";
 
 /// What every answer says of itself: what it is, and that it is of this moment.
-const HEADERS: [(HeaderName, &str); 3] =
-    [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-content-type-options"), "nosniff")];
+const HEADERS: [(HeaderName, &str); 3] = [
+    (CONTENT_TYPE, "application/json"),
+    (CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("x-content-type-options"), "nosniff"),
+];
 
 /// A message as JSON. Fields that are 0 or empty are written too, so that readers need not know which there are.
 pub(crate) fn json_of(message: &DynamicMessage) -> Result<String, Status> {
     let options = SerializeOptions::new().skip_default_fields(false);
     let mut written = Vec::new();
-    message
-        .serialize_with_options(&mut serde_json::Serializer::new(&mut written), &options)
-        .map_err(|error| refusal_of(ErrorReason::Internal, format!("the answer cannot be written: {error}; report it")))?;
+    message.serialize_with_options(&mut serde_json::Serializer::new(&mut written), &options).map_err(|error| {
+        refusal_of(ErrorReason::Internal, format!("the answer cannot be written: {error}; report it"))
+    })?;
     // What serde_json writes is UTF-8.
     Ok(String::from_utf8(written).unwrap_or_default())
 }
@@ -78,7 +81,10 @@ pub(crate) fn refuse_as(code: StatusCode, status: &Status) -> Response {
 pub(crate) fn status_json(status: &Status) -> Value {
     let details = status.get_error_details_vec().into_iter().filter_map(|detail| match detail {
         ErrorDetail::ErrorInfo(info) => Some(json!({
-            "@type": format!("{TYPE}ErrorInfo"), "reason": info.reason, "domain": info.domain, "metadata": info.metadata,
+            "@type": format!("{TYPE}ErrorInfo"),
+            "reason": info.reason,
+            "domain": info.domain,
+            "metadata": info.metadata,
         })),
         ErrorDetail::BadRequest(bad) => {
             let fields = bad.field_violations.into_iter();

@@ -2,8 +2,8 @@
 //! page asks for.
 //!
 //! Members do not know yet who asks, so whoever reaches the port may do what gRPC lets everybody do. A browser reaches
-//! it too, and any page that a person opens can have it ask. Such requests are told by what browsers always add, and by a
-//! media type that a page can only send after asking for permission, which is never given.
+//! it too, and any page that a person opens can have it ask. Such requests are told by what browsers always add, and by
+//! a media type that a page can only send after asking for permission, which is never given.
 
 use axum::response::Response;
 use http::header::{CONTENT_TYPE, ORIGIN};
@@ -41,11 +41,13 @@ impl Refused {
 pub(crate) fn check(route: &Route, headers: &HeaderMap, rights: Rights) -> Result<(), Refused> {
     let refused = |code, reason, sentence: String| Err(Refused { code, reason, sentence });
     if route.changes && rights == Rights::Ask {
-        let sentence = "this address answers questions and changes nothing; ask at the address where the member serves gRPC";
+        let sentence =
+            "this address answers questions and changes nothing; ask at the address where the member serves gRPC";
         return refused(StatusCode::FORBIDDEN, ErrorReason::ReadOnlyAddress, sentence.to_owned());
     }
     if route.changes && (headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site")) {
-        let sentence = "a web page asked for this; members do not know who looks at it, so use tessera or a program of your own";
+        let sentence =
+            "a web page asked for this; members do not know who looks at it, so use tessera or a program of your own";
         return refused(StatusCode::FORBIDDEN, ErrorReason::AskedByWebPage, sentence.to_owned());
     }
     if route.takes_body() && !is_json(headers) {
@@ -69,9 +71,8 @@ mod tests {
 
     fn answer(method: &str, given: &[(&'static str, &'static str)], rights: Rights) -> Option<ErrorReason> {
         let route = ROUTES.iter().find(|route| route.method == method).expect("it has a route");
-        let headers = given.iter().map(|(name, value)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        });
+        let headers =
+            given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         check(route, &headers.collect(), rights).err().map(|refused| refused.reason)
     }
 

@@ -1,7 +1,7 @@
 //! The API as JSON over HTTP: `/v1/...` for curl, scripts, and the console.
 //!
-//! One table ([`routes`]) says which path stands for which gRPC method. Nothing here knows what a method does: a request
-//! is put together from path, query and body by the API's own descriptors (`question`), handed to the very stack of
+//! One table ([`routes`]) says which path stands for which gRPC method. Nothing here knows what a method does: a
+//! request is put together from path, query and body by the API's own descriptors (`question`), handed to the very stack of
 //! services that gRPC calls pass (`call`), and the answer is written by the rules that protocol buffers have for JSON
 //! (`answer`). So a call has the same limits, deadlines, way to the leader and refusals whichever face it comes in by.
 //! Watches and output come as server-sent events (`events`). [`openapi`] describes all of it, from the same table.
@@ -131,13 +131,20 @@ impl Gateway {
         }
     }
 
-    async fn pass_on(&self, described: &Described, message: prost_reflect::DynamicMessage, from: &HeaderMap) -> Response {
+    async fn pass_on(
+        &self,
+        described: &Described,
+        message: prost_reflect::DynamicMessage,
+        from: &HeaderMap,
+    ) -> Response {
         let answered = if described.method.is_server_streaming() {
             call::stream(self.stack.clone(), described, &message, from)
                 .await
                 .map(|messages| events::answer(described, messages))
         } else {
-            call::unary(self.stack.clone(), described, &message, from).await.and_then(|message| answer::message(&message))
+            call::unary(self.stack.clone(), described, &message, from)
+                .await
+                .and_then(|message| answer::message(&message))
         };
         answered.unwrap_or_else(|status| refuse_as(answer::http_code(status.code()), &status))
     }

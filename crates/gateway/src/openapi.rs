@@ -34,8 +34,8 @@ pub fn document() -> Result<Value, GatewayError> {
             "title": "Tessera",
             "version": "v1",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "Pools of accelerators. Fields, units and reasons are those of the protocol files; docs/json.md says how they \
-                            are written as JSON.",
+            "description": "Pools of accelerators. Fields, units and reasons are those of the protocol files; docs/json.md says how \
+                            they are written as JSON.",
         },
         "servers": [{ "url": "/" }],
         "paths": paths,
@@ -55,8 +55,7 @@ fn operation(described: &Described, schemas: &mut Schemas) -> Value {
     let (route, method) = (described.route, &described.method);
     let input = method.input();
     let bound: Vec<&str> = route.path.split(['{', '}']).skip(1).step_by(2).collect();
-    let mut parameters: Vec<Value> =
-        bound.iter().filter_map(|name| parameter(&input, name, "path", schemas)).collect();
+    let mut parameters: Vec<Value> = bound.iter().filter_map(|name| parameter(&input, name, "path", schemas)).collect();
     let mut operation = json!({
         "operationId": method.name(),
         "tags": [method.parent_service().name()],
@@ -94,7 +93,8 @@ fn answer(described: &Described, schemas: &mut Schemas) -> Value {
     let schema = schemas.reference(&described.method.output());
     if described.method.is_server_streaming() {
         json!({
-            "description": "Server-sent events; the data of each is a message. `refused` says why the stream was cut, `end` that it is over.",
+            "description": "Server-sent events; the data of each is a message. `refused` says why the stream was cut, \
+                            `end` that it is over.",
             "content": { "text/event-stream": { "itemSchema": schema, "schema": { "type": "string" } } },
         })
     } else {
@@ -140,7 +140,8 @@ fn parameter(message: &MessageDescriptor, name: &str, place: &str, schemas: &mut
         parameter["required"] = Value::Bool(true);
     }
     if field.is_map() {
-        parameter["description"] = json!(format!("{} Written as {name}.KEY=VALUE.", parameter["description"].as_str()?));
+        parameter["description"] =
+            json!(format!("{} Written as {name}.KEY=VALUE.", parameter["description"].as_str()?));
     }
     Some(parameter)
 }
@@ -230,8 +231,13 @@ fn status() -> Value {
             "message": { "type": "string", "description": "A sentence for people." },
             "details": {
                 "type": "array",
-                "description": "google.rpc.ErrorInfo always; BadRequest and RetryInfo where they help. Reasons: docs/reasons.md.",
-                "items": { "type": "object", "properties": { "@type": { "type": "string" } }, "additionalProperties": true },
+                "description": "google.rpc.ErrorInfo always; BadRequest and RetryInfo where they help. Reasons: \
+                                docs/reasons.md.",
+                "items": {
+                    "type": "object",
+                    "properties": { "@type": { "type": "string" } },
+                    "additionalProperties": true,
+                },
             },
         },
     })

@@ -1,7 +1,7 @@
 //! Putting a request together out of path, query and body, by the descriptor of its message.
 //!
-//! Everything becomes one tree of JSON first and is read by the rules that protocol buffers have for JSON: so a number in
-//! a path, a word in a query and a field of a body are judged alike.
+//! Everything becomes one tree of JSON first and is read by the rules that protocol buffers have for JSON: so a number
+//! in a path, a word in a query and a field of a body are judged alike.
 
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};

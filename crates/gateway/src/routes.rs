@@ -1,7 +1,7 @@
 //! The table: which path stands for which method.
 //!
-//! Paths follow the resources: `GET` asks, `PUT` makes or changes, `DELETE` removes, `POST` does what its last word says.
-//! `{job_id}` in a path is a field of the request; `{node.name}` one of a message in it.
+//! Paths follow the resources: `GET` asks, `PUT` makes or changes, `DELETE` removes, `POST` does what its last word
+//! says. `{job_id}` in a path is a field of the request; `{node.name}` one of a message in it.
 
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,8 @@
 //! their requests.
 //!
 //! It looks at the path of a call only. What agents and other members say passes by and makes their connection theirs;
-//! what other members forward is counted as the client's that it comes from. A call is under way until its answer has
+//! what other members forward is counted as the client's that it comes from. What asks in JSON comes by twice, and is
+//! counted when it comes as the call that it stands for. A call is under way until its answer has
 //! been handed to the connection, a stream of answers until it is open: those have limits of their own. A stream of
 //! requests takes no place among the calls, however long it lasts, but one among its kind, until both of its ways have
 //! ended.
@@ -112,8 +113,16 @@ where
         if path.starts_with(MEMBERS) || path.starts_with(AGENTS) {
             return Box::pin(self.inner.call(request));
         }
+        let json = path.starts_with(tessera_gateway::PREFIX);
         if !seated {
-            return refused(self.gate.meters.refuse(Limited::Connections));
+            let status = self.gate.meters.refuse(Limited::Connections);
+            if json {
+                return Box::pin(std::future::ready(Ok(tessera_gateway::refuse(status).map(Body::new))));
+            }
+            return refused(status);
+        }
+        if json {
+            return Box::pin(self.inner.call(request));
         }
         let Some(method) = self.gate.methods.get(path) else {
             let Ok(permit) = Arc::clone(&self.gate.probes).try_acquire_owned() else {

@@ -46,11 +46,7 @@ impl Pages {
 
 /// The pages: `/metrics`, `/livez`, `/readyz`, `/console/` and `/v1/...`. `member` is empty while the process has no
 /// identity: it is alive then, and not ready. Streams end when `end` is cancelled.
-pub fn router(
-    member: watch::Receiver<Option<PoolHandle>>,
-    metrics: Arc<Metrics>,
-    end: CancellationToken,
-) -> Router {
+pub fn router(member: watch::Receiver<Option<PoolHandle>>, metrics: Arc<Metrics>, end: CancellationToken) -> Router {
     let watchers = Arc::new(Semaphore::new(WATCHERS));
     Router::new()
         .route("/metrics", get(metrics::page))
@@ -73,7 +69,8 @@ async fn json(State(pages): State<Pages>, request: Request) -> Response {
 
 /// There is no pool to ask yet.
 fn not_admitted() -> Response {
-    let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add it with tessera member add";
+    let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add the process to it \
+                    with tessera cluster member add";
     tessera_gateway::refuse(Refusal::new(ErrorReason::NotInitialized, sentence).into())
 }
 
@@ -87,7 +84,8 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let server = axum::serve(inbound, router(member, metrics, shutdown.clone())).with_graceful_shutdown(shutdown.cancelled_owned());
+    let server = axum::serve(inbound, router(member, metrics, shutdown.clone()))
+        .with_graceful_shutdown(shutdown.cancelled_owned());
     server.await
 }
 

@@ -3,6 +3,8 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 use tessera_api::v1;
+use tessera_controller::grpc::GrpcSettings;
+use tessera_controller::limits::MemberLimits;
 use tessera_gateway::routes::{ROUTES, Route, Verb};
 
 use crate::support::fixture::{node, submit};
@@ -46,7 +48,10 @@ async fn every_route_reaches_its_method_through_the_layers_that_grpc_calls_pass(
             let answer = ask(&member.address, verb, &path, &[("content-type", "application/json")], body).await;
             if answer.code != StatusCode::OK {
                 let (code, reason) = (answer.code.as_u16(), answer.reason());
-                assert!(![404, 405, 415, 500, 501].contains(&code) || reason.ends_with("_UNKNOWN"), "{path}: {answer:?}");
+                assert!(
+                    ![404, 405, 415, 500, 501].contains(&code) || reason.ends_with("_UNKNOWN"),
+                    "{path}: {answer:?}"
+                );
             }
         }
         let (_, method) = route.method.split_once('/').expect("a service");
@@ -162,7 +167,8 @@ async fn what_a_web_page_asks_for_is_not_done() {
     let job = submitted(&member.address).await;
     let path = format!("/v1/jobs/{job}:cancel");
     let kind = ("content-type", "application/json");
-    for page in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-origin")] {
+    for page in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-origin")]
+    {
         let refused = ask(&member.address, "POST", &path, &[kind, page], "{}".to_owned()).await;
         assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::FORBIDDEN, "ASKED_BY_WEB_PAGE"), "{page:?}");
     }
@@ -184,15 +190,30 @@ async fn the_port_of_the_pages_answers_questions_and_changes_nothing() {
     assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::FORBIDDEN, "READ_ONLY_ADDRESS"));
     for route in ROUTES.iter().filter(|route| route.changes && route.verb != Verb::Get) {
         let path = route.path.replace(['{', '}'], "1");
-        let answer = ask(&pages.address, route.verb.name(), &path, &[("content-type", "application/json")], "{}".to_owned());
+        let answer =
+            ask(&pages.address, route.verb.name(), &path, &[("content-type", "application/json")], "{}".to_owned());
         assert_eq!(answer.await.code, StatusCode::FORBIDDEN, "{path}");
     }
     let home = get(&pages.address, "/").await;
-    assert_eq!((home.code, home.headers["location"].to_str().ok()), (StatusCode::TEMPORARY_REDIRECT, Some("/console/")));
+    assert_eq!(
+        (home.code, home.headers["location"].to_str().ok()),
+        (StatusCode::TEMPORARY_REDIRECT, Some("/console/"))
+    );
     let console = get(&pages.address, "/console/").await;
     assert!(console.text.contains("<main") && console.headers.contains_key("content-security-policy"));
     let described = get(&pages.address, "/v1/openapi.json").await.json();
     assert!(described["paths"]["/v1/jobs/{job_id}"]["get"].is_object());
+}
+
+#[tokio::test]
+async fn limits_are_those_of_grpc_and_told_in_json() {
+    let limits = MemberLimits { connections: 1, ..MemberLimits::default() };
+    let cluster = Cluster::with(1, GrpcSettings { limits, ..GrpcSettings::default() }).await;
+    let member = &cluster.members[0];
+    member.clients.pool.clone().get_pool(v1::GetPoolRequest::default()).await.expect("the one that there may be");
+    let refused = get(&member.address, "/v1/pool").await;
+    assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_CONNECTIONS"));
+    assert!(refused.headers.contains_key("retry-after"));
 }
 
 #[tokio::test]

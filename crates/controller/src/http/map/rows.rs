@@ -156,8 +156,11 @@ impl Map {
             }
             *before = Arc::clone(node);
         }
-        let changed: Vec<(usize, &Arc<Card>)> =
-            cards().map(|(_, card)| card).enumerate().filter(|(place, card)| !Arc::ptr_eq(&self.cards[*place].card, card)).collect();
+        let changed: Vec<(usize, &Arc<Card>)> = cards()
+            .map(|(_, card)| card)
+            .enumerate()
+            .filter(|(place, card)| !Arc::ptr_eq(&self.cards[*place].card, card))
+            .collect();
         let mut rows = Vec::new();
         for (place, card) in changed {
             let shown = self.shown(state, card);
@@ -173,7 +176,8 @@ impl Map {
         }
         let (models, queues) = (&self.models.list[known.0..], &self.queues.list[known.1..]);
         let revision = self.revision.to_string();
-        let changed = json!({ "revision": revision, "nodes": nodes, "cards": rows, "models": models, "queues": queues });
+        let changed =
+            json!({ "revision": revision, "nodes": nodes, "cards": rows, "models": models, "queues": queues });
         Step::Changed(changed.to_string())
     }
 

@@ -37,10 +37,10 @@ impl Answer {
     pub fn reason(&self) -> String {
         let status = self.json();
         let info = status["details"].as_array().and_then(|details| details.first()).expect("it is a refusal");
-        assert_eq!((&info["@type"], &info["domain"]), (
-            &Value::from("type.googleapis.com/google.rpc.ErrorInfo"),
-            &Value::from("tessera.v1")
-        ));
+        assert_eq!(
+            (&info["@type"], &info["domain"]),
+            (&Value::from("type.googleapis.com/google.rpc.ErrorInfo"), &Value::from("tessera.v1"))
+        );
         info["reason"].as_str().expect("a reason").to_owned()
     }
 }
