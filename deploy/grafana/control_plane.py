@@ -331,15 +331,19 @@ INSIDE = [
         (Query(quantile(0.99, "tessera_actor_handle_seconds", "actor", where=MEMBERS), "{{actor}}"),),
     ),
     Panel(
-        "Refused and panicked",
-        "Messages that found a mailbox full, and panics; each panic is a bug.",
+        "Messages refused",
+        "Messages that found a mailbox full: a part of the member gets more to do than it can.",
         "ops",
-        (
-            Query(per_second("tessera_actor_refused_total", "actor", where=MEMBERS), "refused: {{actor}}"),
-            Query(per_second("tessera_actor_panics_total", "actor", where=MEMBERS), "panicked: {{actor}}"),
-        ),
-        width=24,
-        height=6,
+        (Query(per_second("tessera_actor_refused_total", "actor", where=MEMBERS), "{{actor}}"),),
+        width=12,
+    ),
+    Panel(
+        "Panics",
+        "Panics of the parts of a member; each is a bug.",
+        "ops",
+        (Query(per_second("tessera_actor_panics_total", "actor", where=MEMBERS), "{{actor}}"),),
+        width=12,
+        empty_while="nothing ever panicked",
         runbook="TesseraActorPanicked",
     ),
 ]

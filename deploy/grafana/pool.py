@@ -184,28 +184,32 @@ NODES = [
     ),
     Panel(
         "Leases",
-        "Leases granted, nodes declared lost, and heartbeats that were not answered by a lease.",
+        "Leases granted, and nodes declared lost.",
         "ops",
         (
             Query(per_second("tessera_leases_granted_total"), "granted"),
             Query(per_second("tessera_leases_expired_total"), "expired"),
-            Query(per_second("tessera_leases_withheld_total", "cause"), "withheld: {{cause}}"),
         ),
         runbook="TesseraMassLossSuspected",
+    ),
+    Panel(
+        "Leases withheld",
+        "Heartbeats that were not answered by a lease, by cause.",
+        "ops",
+        (Query(per_second("tessera_leases_withheld_total", "cause"), "{{cause}}"),),
+        empty_while="no lease was withheld since the leader came to power",
     ),
     Panel(
         "Allocations on nodes that are drained",
         "What is still to leave before the drain is done.",
         "short",
         (Query(of_leader("tessera_drain_remaining_allocations"), "remaining"),),
-        width=12,
     ),
     Panel(
         "Moves in progress",
         "Jobs that are between two places; until they have arrived they hold both.",
         "short",
         (Query(of_leader("tessera_moves_in_progress"), "moves"),),
-        width=12,
     ),
 ]
 BOARD = board(
