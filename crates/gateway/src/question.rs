@@ -167,7 +167,7 @@ fn put(
             Some(other) if given == Given::Query => {
                 return Err(invalid(name, &format!("is given twice, as {} and {text:?}", other)));
             }
-            Some(other) if other != value && other.to_string() != text => {
+            Some(other) if other != value && format!("{other}") != text => {
                 return Err(invalid(name, &format!("is {text:?} in the path and {other} elsewhere")));
             }
             _ => value,
