@@ -79,7 +79,8 @@ ATTENTION = [
         "short",
         (
             Query(
-                f'sum by (alertname, severity, node, member, queue) (ALERTS{{alertstate="firing", alertname=~"Tessera.*", {IN}}})',
+                "sum by (alertname, severity, node, member, queue) "
+                f'(ALERTS{{alertstate="firing", alertname=~"Tessera.*", {IN}}})',
                 "firing",
             ),
         ),
