@@ -80,7 +80,8 @@ ATTENTION = [
         (
             Query(
                 "sum by (alertname, severity, node, member, queue) "
-                f'(ALERTS{{alertstate="firing", alertname=~"Tessera.*", {IN}}})',
+                # Those of Prometheus having no targets at all belong to no pool.
+                '(ALERTS{alertstate="firing", alertname=~"Tessera.*", cluster=~"$cluster|"})',
                 "firing",
             ),
         ),
