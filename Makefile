@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build lint unit packages console simulation bench
+.PHONY: demo test build lint unit packages operating console simulation bench
 
 ## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
 demo:
@@ -10,8 +10,9 @@ demo:
 	cargo build --release --locked -p tessera-cli
 	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
 
-## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end, whole pools under seeded faults.
-test: lint unit packages simulation
+## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end, what is deployed,
+## dashboards, alerts and runbooks, whole pools under seeded faults.
+test: lint unit packages operating simulation
 
 build:
 	eval "$$(deploy/setup.sh build)"
@@ -64,3 +65,11 @@ simulation:
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	cargo test --locked --no-fail-fast
+
+## What operators see and are told (docs/observability.md): dashboards, rules and runbooks, against a real pool, Prometheus and
+## Alertmanager.
+operating:
+	eval "$$(deploy/setup.sh test)"
+	cargo build --locked --workspace --bin tessera
+	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
+	timeout --signal=INT --kill-after=30 300 python -m unittest discover -s tests/operating

@@ -51,13 +51,22 @@ unpacked() {
     [ ${#missing[@]} -eq 0 ] && return
     say "unpacking ${missing[*]}"
     folder=$(mktemp -d)
-    (cd "$folder" && { apt-get download -qq "$package" >&2 || { apt-get update -qq >&2 && apt-get download -qq "$package" >&2; }; } && dpkg -x "$package"_*.deb .)
+    (
+        cd "$folder"
+        apt-get download -qq "$package" >&2 || { apt-get update -qq >&2 && apt-get download -qq "$package" >&2; }
+        dpkg -x "$package"_*.deb .
+    )
     mkdir -p "$cache/bin"
     for program in "${missing[@]}"; do
         # Under its own name in one step: another run may be about to start it.
         cp "$folder/usr/bin/$program" "$cache/bin/$program.$$"
         mv "$cache/bin/$program.$$" "$cache/bin/$program"
     done
+    # Alertmanager looks for a template there, and does not start without it.
+    if [ -d "$folder/usr/share/prometheus" ]; then
+        mkdir -p "$cache/share"
+        cp -r "$folder/usr/share/prometheus" "$cache/share/"
+    fi
     rm -rf "$folder"
 }
 

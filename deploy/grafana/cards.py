@@ -1,6 +1,7 @@
 """Cards and nodes as their agents see them, and beside that what the exporters of vendors say of the same cards.
 
-The exporters know cards by UUID, as `tessera_card_info` does: a join gives their series the node and the number that Tessera uses.
+The exporters know cards by UUID, as `tessera_card_info` does: a join gives their series the node and the number
+that Tessera uses.
 """
 
 from panels import AGENTS, GREEN, IN, NODE, RED, YELLOW, Panel, Query, Shape, board, of_leader
@@ -77,7 +78,8 @@ CARDS = [
         "short",
         (
             Query(
-                f"tessera_card_utilization_ratio{{{AGENTS}}} * on (instance, card) group_left (uuid, vendor, model, kind, simulated) "
+                f"tessera_card_utilization_ratio{{{AGENTS}}} * on (instance, card) "
+                "group_left (uuid, vendor, model, kind, simulated) "
                 f"tessera_card_info{{{AGENTS}}}",
                 "busy",
             ),

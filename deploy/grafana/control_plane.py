@@ -143,7 +143,8 @@ RAFT = [
         "short",
         (
             Query(
-                f'tessera_raft_log_index{{{MEMBERS}, kind="applied"}} - ignoring (kind) tessera_raft_log_index{{{MEMBERS}, kind="snapshot"}}',
+                f'tessera_raft_log_index{{{MEMBERS}, kind="applied"}} - ignoring (kind) '
+                f'tessera_raft_log_index{{{MEMBERS}, kind="snapshot"}}',
                 "{{member}}",
             ),
         ),

@@ -1,6 +1,7 @@
 """Writes the dashboards from the programs beside this one: python deploy/grafana/generate.py
 
-With --check nothing is written; the exit code says whether the files are current. Needs the package `grafana-foundation-sdk`.
+With --check nothing is written; the exit code says whether the files are current. Needs the package `grafana-
+foundation-sdk`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""One job: what Prometheus can know of it, which is the nodes and the queue it is in, and where the rest is to be had."""
+"""One job: what Prometheus can know of it, which is the nodes and the queue it is in, and where the rest is."""
 
 from grafana_foundation_sdk.builders import dashboard
 from panels import AGENTS, IN, NODE, Panel, QUEUE, Query, Shape, board, note, per_second, quantile
@@ -6,8 +6,8 @@ from panels import AGENTS, IN, NODE, Panel, QUEUE, Query, Shape, board, note, pe
 JOB = dashboard.TextBoxVariable("job").label("Job").description("Number of the job").default_value("1")
 CHOSEN = f'{IN}, queue=~"$queue"'
 CARD = "{{node}}/{{card}}"
-WORDS = """**No series of Tessera carries the number of a job**: a pool runs through thousands an hour, and each would stay in Prometheus as
-series of its own for weeks. Who asks about one job asks the pool itself:
+WORDS = """**No series of Tessera carries the number of a job**: a pool runs through thousands an hour, and each would
+stay in Prometheus as series of its own for weeks. Who asks about one job asks the pool itself:
 
 | question | command |
 |---|---|
@@ -17,7 +17,8 @@ series of its own for weeks. Who asks about one job asks the pool itself:
 | what does it print | `tessera job logs $job` |
 | where did its time go | its trace, whose id `job show` prints: [traces](${docs}/traces.md) |
 
-Take its nodes and its queue from `tessera job show $job` and choose them above: below is what agents and the leader tell of these."""
+Take its nodes and its queue from `tessera job show $job` and choose them above: below is what agents and the leader
+tell of these."""
 NOTES = [note("Where a job is to be seen", WORDS, height=8)]
 PLACES = [
     Panel(

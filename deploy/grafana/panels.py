@@ -1,7 +1,8 @@
 """Panels as this project wants them, in types: no panel without a unit, a description and queries with names.
 
-A panel says what it shows (`Panel`), a `board` puts rows of them together. What must hold for every panel is made here or refused
-here: the data source is a variable, descriptions end with where to read on, and a panel that may be without data says when.
+A panel says what it shows (`Panel`), a `board` puts rows of them together. What must hold for every panel is made
+here or refused here: the data source is a variable, descriptions end with where to read on, and a panel that may be
+without data says when.
 """
 
 import dataclasses
@@ -70,7 +71,8 @@ def per_second(counter, *by, where=IN):
 
 
 def quantile(share, histogram, *by, where=IN, window="$__rate_interval"):
-    return f"histogram_quantile({share}, sum by ({', '.join((*by, 'le'))}) (rate({histogram}_bucket{{{where}}}[{window}])))"
+    grouped = ", ".join((*by, "le"))
+    return f"histogram_quantile({share}, sum by ({grouped}) (rate({histogram}_bucket{{{where}}}[{window}])))"
 
 
 def quantiles(histogram, where=IN, window="$__rate_interval"):

@@ -79,7 +79,9 @@ ATTENTION = [
         "short",
         (
             Query(
-                f'sum by (alertname, severity, node, member, queue) (ALERTS{{alertstate="firing", alertname=~"Tessera.*", {IN}}})',
+                "sum by (alertname, severity, node, member, queue) "
+                # Those of Prometheus having no targets at all belong to no pool.
+                '(ALERTS{alertstate="firing", alertname=~"Tessera.*", cluster=~"$cluster|"})',
                 "firing",
             ),
         ),

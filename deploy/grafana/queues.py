@@ -1,4 +1,6 @@
-"""Who uses how much, who is owed how much, and how long their jobs wait. A tenant is a queue, or a queue with queues below it."""
+"""Who uses how much, who is owed how much, and how long their jobs wait. A tenant is a queue, or a queue with queues
+below it.
+"""
 
 from panels import GREEN, IN, QUEUE, YELLOW, Panel, Query, Shape, board, of_leader, per_second, quantile
 

@@ -38,8 +38,12 @@ def panels(board):
 
 def queries():
     """Every query of every panel."""
-    return [Asked(name, panel["title"], target["expr"], MAY_BE_EMPTY in panel["description"])
-            for name, board in load().items() for panel in panels(board) for target in panel.get("targets") or []]
+    return [
+        Asked(name, panel["title"], target["expr"], MAY_BE_EMPTY in panel["description"])
+        for name, board in load().items()
+        for panel in panels(board)
+        for target in panel.get("targets") or []
+    ]
 
 
 def query(board, panel, number=0):

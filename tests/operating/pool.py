@@ -1,9 +1,11 @@
-"""A real pool on loopback for the tests of dashboards, rules and runbooks: three members and four agents that serve metrics.
+"""A real pool on loopback for the tests of dashboards, rules and runbooks: three members and four agents that serve
+metrics.
 
-The nodes and the way they are started are those of the demo; what is added is work in several queues, of which a part waits.
+The nodes and the way they are started are those of the demo; what is added is work in several queues, of which a
+part waits.
 """
 
-import json
+import atexit
 import pathlib
 import sys
 
@@ -14,7 +16,16 @@ from demo import HERE, NODES, Pool, free_port, job_file, wait  # noqa: E402  (th
 
 CLUSTER = "loopback"
 # Short leases, so that a silent node is declared lost within seconds.
-LEASES = ["--lease-heartbeat", "500ms", "--lease-stop-after", "2s", "--lease-kill-after", "3s", "--lease-regrant-after", "5s"]
+LEASES = [
+    "--lease-heartbeat",
+    "500ms",
+    "--lease-stop-after",
+    "2s",
+    "--lease-kill-after",
+    "3s",
+    "--lease-regrant-after",
+    "5s",
+]
 # Queue, number of jobs, TFLOPS of each. The pool has 200 blocks of 1 TFLOPS: the last ones cannot all start.
 WORK = [("vision", 4, 10), ("speech", 3, 12), ("default", 2, 6), ("vision", 2, 150), ("batch", 12, 10)]
 
@@ -24,17 +35,44 @@ class Operated(Pool):
 
     def __init__(self, binary, folder):
         super().__init__(binary, folder)
+        # Also when the tests are interrupted: nothing stays behind.
+        atexit.register(self.stop)
         self.member_pages = [f"127.0.0.1:{free_port()}" for _ in self.members]
         self.agent_pages = {node: f"127.0.0.1:{free_port()}" for node in NODES}
 
-    def start_member(self, number):
+    def start_member(self, number, *more):
         address = self.members[number]
-        self.start(f"m{number}", "server", "--name", f"m{number}", "--listen", address, "--data-dir",
-                   str(self.folder / f"m{number}"), "--http", self.member_pages[number])
+        self.start(
+            f"m{number}",
+            "server",
+            "--name",
+            f"m{number}",
+            "--listen",
+            address,
+            "--data-dir",
+            str(self.folder / f"m{number}"),
+            "--http",
+            self.member_pages[number],
+            *more,
+        )
 
     def start_agent(self, node):
-        self.start(node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server",
-                   ",".join(self.members), "--inventory", str(HERE / "reference-pool.toml"), "--http", self.agent_pages[node])
+        self.start(
+            node,
+            "agent",
+            "--run-as",
+            "agent",
+            "--name",
+            node,
+            "--data-dir",
+            str(self.folder / node),
+            "--server",
+            ",".join(self.members),
+            "--inventory",
+            str(HERE / "reference-pool.toml"),
+            "--http",
+            self.agent_pages[node],
+        )
 
     def bring_up(self):
         """Everything runs, and all nodes are ready."""
@@ -46,10 +84,19 @@ class Operated(Pool):
         wait("four nodes to be ready", lambda: len(self.ask("node", "list")) == len(NODES))
 
     def put_to_work(self):
-        """Jobs in several queues, some of which ended, some run, and some wait for ever; returns when nothing changes any more."""
+        """Jobs in several queues, of which some ended, some run and some wait for ever; returns when it rests."""
         for queue, guaranteed in (("vision", 60), ("speech", 40), ("batch", 1)):
-            self.tessera("queue", "set", queue, "--guaranteed-tflops", str(guaranteed), "--max-tflops", "500",
-                         "--max-memory", "1TiB")
+            self.tessera(
+                "queue",
+                "set",
+                queue,
+                "--guaranteed-tflops",
+                str(guaranteed),
+                "--max-tflops",
+                "500",
+                "--max-memory",
+                "1TiB",
+            )
         for _ in range(3):
             self.tessera("job", "run", "--queue", "speech", "--tflops", "1", "--", "true")
         self.tessera("job", "run", "--queue", "vision", "--tflops", "1", "--", "false", check=False)
@@ -73,11 +120,11 @@ class Operated(Pool):
 
     def targets(self):
         """What Prometheus scrapes, in the form of its file_sd."""
-        members = [{"targets": [page], "labels": {"cluster": CLUSTER, "member": f"m{number}"}}
-                   for number, page in enumerate(self.member_pages)]
-        agents = [{"targets": [page], "labels": {"cluster": CLUSTER, "node": node}} for node, page in self.agent_pages.items()]
+        members = [
+            {"targets": [page], "labels": {"cluster": CLUSTER, "member": f"m{number}"}}
+            for number, page in enumerate(self.member_pages)
+        ]
+        agents = [
+            {"targets": [page], "labels": {"cluster": CLUSTER, "node": node}} for node, page in self.agent_pages.items()
+        ]
         return {"members": members, "agents": agents}
-
-    def write_targets(self):
-        for name, targets in self.targets().items():
-            (self.folder / f"{name}.json").write_text(json.dumps(targets))

@@ -8,11 +8,14 @@ FOLDER = ROOT / "docs" / "runbooks"
 # What changes nothing, and can be run against any pool at any time.
 LOOKING = re.compile(
     r"tessera (cluster (status|member list)|pool (show|map|verify|config show|compact$|compact --status|what-if)"
-    r"|node (list|show)|card (list|show)|queue (list|show)|job (list|show|why|events( |$)))")
+    r"|node (list|show)|card (list|show)|queue (list|show)|job (list|show|why|events( |$)))"
+)
 
 
 def runbooks():
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")) if path.stem != "README"}
+    return {
+        path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")) if path.stem != "README"
+    }
 
 
 def blocks(text, language):

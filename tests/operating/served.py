@@ -1,9 +1,13 @@
-"""Real Prometheus and Alertmanager on loopback for the tests, from the configuration that is shipped, with shorter times."""
+"""Real Prometheus and Alertmanager on loopback for the tests, from the configuration that is shipped, with shorter
+times.
+"""
 
+import atexit
 import contextlib
 import http.server
 import json
 import pathlib
+import shutil
 import subprocess
 import threading
 import urllib.error
@@ -68,14 +72,19 @@ def dcgm(cards):
     metrics = {"GPU_UTIL": 80, "FB_USED": 1024, "POWER_USAGE": 300, "GPU_TEMP": 60, "SM_CLOCK": 1410, "XID_ERRORS": 0}
     return "".join(
         f'DCGM_FI_DEV_{name}{{gpu="{gpu}",UUID="{uuid}",device="nvidia{gpu}",modelName="M",Hostname="h"}} {value}\n'
-        for name, value in metrics.items() for gpu, uuid in enumerate(cards))
+        for name, value in metrics.items()
+        for gpu, uuid in enumerate(cards)
+    )
 
 
 def rocm(cards):
     """What AMD's device metrics exporter would say of cards with these UUIDs."""
     metrics = {"gpu_gfx_activity": 70, "gpu_used_vram": 2048, "gpu_power_usage": 500, "gpu_junction_temperature": 65}
-    return "".join(f'{name}{{gpu_id="{gpu}",gpu_uuid="{uuid}",hostname="h"}} {value}\n'
-                   for name, value in metrics.items() for gpu, uuid in enumerate(cards))
+    return "".join(
+        f'{name}{{gpu_id="{gpu}",gpu_uuid="{uuid}",hostname="h"}} {value}\n'
+        for name, value in metrics.items()
+        for gpu, uuid in enumerate(cards)
+    )
 
 
 class Served:
@@ -83,10 +92,12 @@ class Served:
 
     def __init__(self, folder):
         self.folder, self.processes, self.pages = pathlib.Path(folder), [], []
+        atexit.register(self.stop)
 
-    def start(self, name, *arguments):
+    def start(self, name, *arguments, before=()):
         with open(self.folder / f"{name}.log", "ab") as log:
-            self.processes.append(subprocess.Popen([name, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            command = [*before, name, *arguments]
+            self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def page(self, text=""):
         self.pages.append(Page(text))
@@ -96,8 +107,8 @@ class Served:
         for process in self.processes:
             process.kill()
             process.wait()
-        for page in self.pages:
-            page.stop()
+        while self.pages:
+            self.pages.pop().stop()
 
     def alertmanager(self, receiver):
         """Starts Alertmanager with the shipped routes, which tells a page on loopback at once."""
@@ -110,12 +121,30 @@ class Served:
         file = self.folder / "alertmanager.yml"
         file.write_text(yaml.safe_dump(wanted))
         address = f"127.0.0.1:{free_port()}"
-        self.start("prometheus-alertmanager", f"--config.file={file}", f"--storage.path={self.folder}/alertmanager",
-                   f"--web.listen-address={address}", "--cluster.listen-address=")
+        # Debian's reads a template from /usr/share, where nothing was installed: it gets a /usr/share of its own.
+        share = pathlib.Path(shutil.which("prometheus-alertmanager")).resolve().parents[1] / "share"
+        mount = [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            'mount --bind "$0" /usr/share && exec "$@"',
+            share,
+        ]
+        self.start(
+            "prometheus-alertmanager",
+            f"--config.file={file}",
+            f"--storage.path={self.folder}/alertmanager",
+            f"--web.listen-address={address}",
+            "--cluster.listen-address=",
+            before=mount,
+        )
         return address
 
     def prometheus(self, pool, alertmanager=None, patience=None):
-        """Starts Prometheus with the shipped scrape configuration and rules; with `patience` alerts wait only so long."""
+        """Starts Prometheus with what is shipped; with `patience` alerts wait only so long."""
         wanted = yaml.safe_load((SHIPPED / "prometheus.yml").read_text())
         wanted["global"] |= {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
         rules = []
@@ -126,7 +155,9 @@ class Served:
             rules.append(self.folder / f"rules-{path.name}")
             rules[-1].write_text(yaml.safe_dump(text))
         wanted["rule_files"] = [str(path) for path in rules]
-        wanted["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
+        wanted["alerting"]["alertmanagers"] = (
+            [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
+        )
         targets = pool.targets()
         uuids = {node: [f"sim-{node}-{card}" for card in range(8)] for node in (NVIDIA, AMD)}
         labels = {"cluster": targets["members"][0]["labels"]["cluster"]}
@@ -139,8 +170,13 @@ class Served:
         file = self.folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(wanted))
         self.address = f"127.0.0.1:{free_port()}"
-        self.start("prometheus", f"--config.file={file}", f"--storage.tsdb.path={self.folder}/prometheus",
-                   f"--web.listen-address={self.address}", "--log.level=warn")
+        self.start(
+            "prometheus",
+            f"--config.file={file}",
+            f"--storage.tsdb.path={self.folder}/prometheus",
+            f"--web.listen-address={self.address}",
+            "--log.level=warn",
+        )
 
     def ready(self):
         return answers(f"http://{self.address}/-/ready")

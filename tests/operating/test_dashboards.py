@@ -28,7 +28,9 @@ def metrics(expr):
     """The metrics that an expression names, with the labels it selects by."""
     bare = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expr)
     bare = re.sub(r"\b(?:by|on|ignoring|group_left|group_right|without)\s*\([^)]*\)", " ", bare)
-    for name, selector in re.findall(r"\b([A-Za-z_:][\w:]*)\b(?!\s*\()(?:\{([^}]*)\})?", re.sub(r"\[[^\]]*\]", "", bare)):
+    for name, selector in re.findall(
+        r"\b([A-Za-z_:][\w:]*)\b(?!\s*\()(?:\{([^}]*)\})?", re.sub(r"\[[^\]]*\]", "", bare)
+    ):
         if name not in {"and", "or", "unless", "bool", "offset", "label_replace"}:
             yield name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector))
 
@@ -106,8 +108,12 @@ class Dashboards(unittest.TestCase):
             shown |= set(re.findall(r"\b(?:tessera|grpc)_\w+", path.read_text(encoding="utf-8")))
         families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
         # Told by agents for looking at one node; sums over nodes say nothing.
-        by_hand = {"tessera_agent_term", "tessera_sessions_opened_total", "tessera_quarantines_total",
-                   "tessera_request_floor_timestamp_seconds"}
+        by_hand = {
+            "tessera_agent_term",
+            "tessera_sessions_opened_total",
+            "tessera_quarantines_total",
+            "tessera_request_floor_timestamp_seconds",
+        }
         wanted = {re.sub(r"_(bucket|sum|count)$", "", name) for name in documented()}
         self.assertEqual(wanted - families - by_hand, set())
         self.assertEqual(by_hand & families, set(), "no longer looked at by hand only")

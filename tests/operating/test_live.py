@@ -1,4 +1,6 @@
-"""Dashboards, rules and runbooks against a real pool: what they ask for is there, and the numbers are those of the pool itself."""
+"""Dashboards, rules and runbooks against a real pool: what they ask for is there, and the numbers are those of the
+pool itself.
+"""
 
 import collections
 import math
@@ -47,7 +49,9 @@ class Live(unittest.TestCase):
             if "tessera_card_info" in asked.expr and ("DCGM" in asked.expr or "gpu_uuid" in asked.expr):
                 with self.subTest(query=str(asked)):
                     found = wait(str(asked), lambda asked=asked: self.served.ask(asked.filled_in), 20)
-                    self.assertEqual({labels["node"] for labels, _ in found}, {"node-0" if "DCGM" in asked.expr else "node-1"})
+                    self.assertEqual(
+                        {labels["node"] for labels, _ in found}, {"node-0" if "DCGM" in asked.expr else "node-1"}
+                    )
                     self.assertTrue(all(labels["card"] and labels["model"] for labels, _ in found))
 
     def becomes(self, board, panel, label, expected, number=0):
@@ -70,8 +74,15 @@ class Live(unittest.TestCase):
         shown = self.pool.ask("pool", "show")
         states = {state: blocks for state, blocks in shown["blocks"].items() if state != "total"}
         self.becomes("pool", "Blocks", "state", states)
-        self.becomes("pool", "Blocks in use", "kind", {
-            kind["kind"]: (kind["blocks"]["held"] + kind["blocks"]["running"]) / kind["blocks"]["total"] for kind in shown["kinds"]})
+        self.becomes(
+            "pool",
+            "Blocks in use",
+            "kind",
+            {
+                kind["kind"]: (kind["blocks"]["held"] + kind["blocks"]["running"]) / kind["blocks"]["total"]
+                for kind in shown["kinds"]
+            },
+        )
         models = collections.Counter()
         for card in self.pool.ask("card", "list"):
             models[card["model"]] += card["blocks"]["total"]
@@ -80,7 +91,9 @@ class Live(unittest.TestCase):
     def test_jobs_and_nodes_are_those_that_the_pool_shows(self):
         shown = self.pool.ask("pool", "show")
         over = {"completed", "failed", "cancelled", "timeout"}
-        self.becomes("pool", "Jobs that are not over", "state", {s: n for s, n in shown["jobs"].items() if s not in over})
+        self.becomes(
+            "pool", "Jobs that are not over", "state", {s: n for s, n in shown["jobs"].items() if s not in over}
+        )
         self.becomes("pool", "Nodes ready", "", {"": shown["nodes"]["ready"]})
         status = self.pool.ask("cluster", "status")
         self.becomes("pool", "Leaders", "", {"": 1})
@@ -90,15 +103,26 @@ class Live(unittest.TestCase):
     def test_queues_are_those_that_the_pool_shows(self):
         queues = self.pool.ask("queue", "list")
         self.assertGreater(len(queues), 3)
-        for number, of in enumerate((lambda q: q["jobs"], lambda q: q["used"]["tflops"], lambda q: q["guaranteed"]["tflops"],
-                                     lambda q: (q["maximum"] or {}).get("tflops"))):
+        for number, of in enumerate(
+            (
+                lambda q: q["jobs"],
+                lambda q: q["used"]["tflops"],
+                lambda q: q["guaranteed"]["tflops"],
+                lambda q: (q["maximum"] or {}).get("tflops"),
+            )
+        ):
             self.becomes("queues", "Queues now", "queue", {queue["name"]: of(queue) for queue in queues}, number)
         self.becomes("queues", "Jobs that are not over", "queue", {queue["name"]: queue["jobs"] for queue in queues})
 
     def test_pages_follow_the_conventions_of_prometheus(self):
         for page in (*self.pool.member_pages, *self.pool.agent_pages.values()):
-            done = subprocess.run(["promtool", "check", "metrics"], input=get(f"http://{page}/metrics"), text=True,
-                                  capture_output=True, check=False)
+            done = subprocess.run(
+                ["promtool", "check", "metrics"],
+                input=get(f"http://{page}/metrics"),
+                text=True,
+                capture_output=True,
+                check=False,
+            )
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), page)
 
     def test_rules_evaluate_and_a_pool_at_work_is_no_reason_to_wake_anybody(self):
@@ -108,8 +132,13 @@ class Live(unittest.TestCase):
 
     def test_commands_of_runbooks_that_only_look_do_work(self):
         jobs = self.pool.ask("job", "list")
-        words = {"NODE": "node-0", "QUEUE": "vision", "CARD": "node-0/0", "ADDRESS": self.pool.members[0],
-                 "JOB": str(next(job["id"] for job in jobs if job["state"] == "pending"))}
+        words = {
+            "NODE": "node-0",
+            "QUEUE": "vision",
+            "CARD": "node-0/0",
+            "ADDRESS": self.pool.members[0],
+            "JOB": str(next(job["id"] for job in jobs if job["state"] == "pending")),
+        }
         commands = {command for _, command in runbooks.commands() if runbooks.only_looks(command)}
         self.assertGreater(len(commands), 10)
         for command in sorted(commands):
