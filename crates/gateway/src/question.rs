@@ -6,7 +6,7 @@
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 use tessera_api::Refusal;
-use tessera_api::v1::ErrorReason;
+use tessera_ledger::wire::FieldError;
 
 use crate::Described;
 use crate::paths::Bound;
@@ -46,8 +46,15 @@ pub(crate) fn message(described: &Described, asked: &Asked<'_>) -> Result<Dynami
     if let Some(last) = asked.last_event.filter(|last| !last.is_empty()) {
         take_up(&mut tree, &input, described.route.resume, last);
     }
-    DynamicMessage::deserialize(input, Value::Object(tree))
-        .map_err(|error| invalid(if asked.body.is_some() { "body" } else { "query" }, &error.to_string()))
+    let mut track = serde_path_to_error::Track::new();
+    let tree = serde_path_to_error::Deserializer::new(Value::Object(tree), &mut track);
+    DynamicMessage::deserialize(input, tree).map_err(|error| {
+        let whole = if asked.body.is_some() { "body" } else { "query" };
+        match track.path().to_string() {
+            path if path == "." => invalid(whole, &error.to_string()),
+            path => invalid(&path, &error.to_string()),
+        }
+    })
 }
 
 fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
@@ -62,7 +69,7 @@ fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
 }
 
 fn invalid(field: &str, problem: &str) -> Refusal {
-    Refusal::new(ErrorReason::InvalidField, format!("{field}: {problem}"))
+    FieldError::invalid(field, problem).into()
 }
 
 /// Has a stream go on after an event, wherever else it was to begin.

@@ -9,7 +9,7 @@ use tessera_gateway::routes::{ROUTES, Route, Verb};
 
 use crate::support::fixture::{node, submit};
 use crate::support::http::{Events, PlainPages, ask, get, post};
-use crate::support::{Cluster, id};
+use crate::support::{Cluster, id, within};
 
 fn spec() -> Value {
     json!({ "name": "train", "command": ["python", "train.py"], "virtualCard": { "milliTflops": "2000" } })
@@ -55,9 +55,15 @@ async fn every_route_reaches_its_method_through_the_layers_that_grpc_calls_pass(
             }
         }
         let (_, method) = route.method.split_once('/').expect("a service");
-        let metrics = member.pool.metrics().encode().expect("metrics");
-        let counted = format!("grpc_method=\"{method}\"");
-        assert!(metrics.lines().any(|line| line.contains(&counted)), "{method} was not observed");
+        let label = format!("grpc_method=\"{method}\"");
+        let counted = |line: &str| line.starts_with("grpc_server_handled_total") && line.contains(&label);
+        // A stream is counted when it is over: when the server has seen that nobody reads it any more.
+        within(method, async {
+            while !member.pool.metrics().encode().expect("metrics").lines().any(counted) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
 
@@ -128,17 +134,17 @@ async fn refusals_name_what_is_wrong() {
     assert_eq!((unknown.code, unknown.reason().as_str()), (StatusCode::NOT_FOUND, "JOB_UNKNOWN"));
     assert_eq!(unknown.json()["code"], 5);
     for (path, named) in [
-        ("/v1/jobs/seven", "seven"),
+        ("/v1/jobs/seven", "jobId"),
         ("/v1/jobs?colour=red", "colour"),
         ("/v1/jobs?page_size=1&page_size=2", "page_size"),
-        ("/v1/jobs?states=sleeping", "sleeping"),
+        ("/v1/jobs?states=sleeping", "states"),
         ("/v1/cards?node=n0", "node"),
     ] {
         let refused = get(&member.address, path).await;
         assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::BAD_REQUEST, "INVALID_FIELD"), "{path}");
         assert!(refused.text.contains(named), "{path}: {}", refused.text);
     }
-    for (body, named) in [(json!({ "spek": {} }), "spek"), (json!([1]), "object"), (json!({ "spec": 7 }), "body")] {
+    for (body, named) in [(json!({ "spek": {} }), "spek"), (json!([1]), "object"), (json!({ "spec": 7 }), "spec")] {
         let refused = post(&member.address, "/v1/jobs", &body).await;
         assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::BAD_REQUEST, "INVALID_FIELD"), "{body}");
         assert!(refused.text.contains(named), "{body}: {}", refused.text);

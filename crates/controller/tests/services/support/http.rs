@@ -36,11 +36,10 @@ impl Answer {
     #[track_caller]
     pub fn reason(&self) -> String {
         let status = self.json();
-        let info = status["details"].as_array().and_then(|details| details.first()).expect("it is a refusal");
-        assert_eq!(
-            (&info["@type"], &info["domain"]),
-            (&Value::from("type.googleapis.com/google.rpc.ErrorInfo"), &Value::from("tessera.v1"))
-        );
+        let kind = "type.googleapis.com/google.rpc.ErrorInfo";
+        let details = status["details"].as_array().into_iter().flatten();
+        let info = details.into_iter().find(|detail| detail["@type"] == kind).expect("every refusal has a reason");
+        assert_eq!(info["domain"], "tessera.v1");
         info["reason"].as_str().expect("a reason").to_owned()
     }
 }
