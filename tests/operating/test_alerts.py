@@ -73,7 +73,7 @@ class Alerts(unittest.TestCase):
             self.kill(leader)
             alert = self.arrives("team", alertname="TesseraMemberDown", member=f"m{leader}")
             self.assertTrue(alert["annotations"]["runbook_url"].endswith("/docs/runbooks/TesseraMemberDown.md"))
-            self.assertNotIn("tessera_docs", alert["labels"])
+            self.assertNotIn("docs_url", alert["labels"])
             wait("another leader", lambda: self.pool.leader() != leader)
 
         with self.subTest("the disk of a member is full"):
