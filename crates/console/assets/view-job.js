@@ -3,7 +3,7 @@
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table, facts, link } from "./dom.js";
 import { gathered, watch } from "./live.js";
-import { between, bytes, count, duration, kind, memory, time, word } from "./text.js";
+import { between, bytes, count, duration, kind, memory, tflops, time, word } from "./text.js";
 import { demand } from "./view-jobs.js";
 import { jobChange } from "./view-events.js";
 import { jobMark, nodeLink, queueLink, refusedNote } from "./widgets.js";
@@ -31,7 +31,7 @@ export async function job({ main, signal, thing, query }) {
     ["Time", "short", (event) => time(event.time)],
     ["Revision", "number", (event) => count(event.revision)],
     ["What happened", "name", jobChange],
-  ], [...seen].reverse(), "Its events are older than what the pool remembers."))));
+  ], [...seen].reverse(), "No event of it is remembered."))));
   list();
   const parameters = { job_ids: thing, oldest: "true" };
   watch({
@@ -88,6 +88,12 @@ function draw(found, why) {
   ];
 }
 
+/** A number of an explanation, in the units of the other views. */
+function amount({ value, unit }) {
+  if (unit === "milli TFLOPS") return tflops(value);
+  return unit === "MiB" ? memory(value) : `${count(value)} ${unit}`.trim();
+}
+
 function explanation(why) {
   if (why.error) return refusedNote(why.error);
   if (!why.explanation) return h("p", { class: "quiet-text" }, (why.reason || {}).sentence || "It is about to start.");
@@ -95,7 +101,7 @@ function explanation(why) {
   return [h("p", {}, h("b", { "data-constraint": constraint }, word(constraint, "")), ": " + sentence), facts(
     ["What would help", smallestChange],
     ["May start by itself", time(estimatedStart)],
-    ...numbers.map((number) => [word(number.name, ""), `${count(number.value)} ${number.unit}`.trim()]))];
+    ...numbers.map((number) => [word(number.name, ""), amount(number)]))];
 }
 
 function workers(allocation, found) {
