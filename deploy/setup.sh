@@ -116,7 +116,8 @@ case $what in
         ;;
     demo) python numpy scikit-learn ;;
     console)
-        debian chromium fonts-dejavu-core npm
+        debian chromium fonts-dejavu-core
+        command -v npm >/dev/null || debian npm
         python playwright==1.65.2
         axe
         ;;
