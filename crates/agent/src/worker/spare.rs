@@ -30,10 +30,9 @@ impl Spare {
     pub fn take(&self, command: &SupervisorCommand, folder: &WorkerFolder) -> io::Result<Prepared> {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut waiting) = waiting {
-            let word = encode(&folder.path()).map_err(io::Error::other)?;
-            match waiting.stream.write_all(&word) {
+            // Somebody may have killed it: then a new one is started, as if none had waited.
+            match tell(&mut waiting, folder) {
                 Ok(()) => return Ok(waiting),
-                // Somebody killed it: so a new one is started, as if none had waited.
                 Err(error) => tracing::debug!(%error, "the supervisor that waited is gone"),
             }
         }
@@ -49,6 +48,18 @@ impl Spare {
             *waiting = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
         }
     }
+}
+
+/// Tells the supervisor that waits which folder is its worker's.
+///
+/// Whether it lives is asked first: its end of the socket outlives it for as long as a process that is being started
+/// elsewhere in this program has not become another program yet, and takes the word for nobody.
+fn tell(waiting: &mut Prepared, folder: &WorkerFolder) -> io::Result<()> {
+    if let Some(status) = waiting.child.try_wait()? {
+        return Err(io::Error::other(format!("it ended: {status}")));
+    }
+    let word = encode(&folder.path()).map_err(io::Error::other)?;
+    waiting.stream.write_all(&word)
 }
 
 /// Starts a supervisor, for a folder or to be told which.
