@@ -6,6 +6,7 @@
 //!   [`pool_view`] (settings), [`agent`] (sessions), [`request_id`], [`page`] and [`resume`] (tokens). [`limits`]
 //!   says what is too much.
 //! * Out: [`job_view`], [`pool_view`], [`queue_view`], [`event_view`].
+//! * As JSON: [`json`], every message by the standard mapping.
 //! * Errors: [`error`], all of them.
 //!
 //! Conversions of what the log and the API have in common (job specs, cards, slices, the words of enumerations) live in
@@ -18,6 +19,7 @@ pub mod job_file;
 pub mod job_filter;
 pub mod job_spec;
 pub mod job_view;
+pub mod json;
 pub mod limits;
 pub mod metadata;
 pub mod page;
