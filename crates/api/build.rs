@@ -30,7 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             builder = builder.extern_path(format!(".tessera.v1.{name}"), format!("::tessera_ledger::wire::v1::{name}"));
         }
     }
-    builder.compile_fds(descriptors)?;
+    let mut messages = prost_build::Config::new();
+    messages.enable_type_names();
+    builder.compile_fds_with_config(descriptors, messages)?;
 
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.binpb"), compiler.encode_file_descriptor_set())?;

@@ -16,6 +16,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo:rerun-if-changed={PROTO_ROOT}/{file}");
     }
     let descriptors = protox::compile(PROTO_FILES, [PROTO_ROOT])?;
-    prost_build::Config::new().btree_map(["."]).compile_fds(descriptors)?;
+    prost_build::Config::new().btree_map(["."]).enable_type_names().compile_fds(descriptors)?;
     Ok(())
 }

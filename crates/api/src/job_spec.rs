@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_ledger::wire::{FieldError, spec_from_wire};
-use tessera_ledger::{Affinity, CheckpointMode, HostRequest, JobSpec, MilliTflops, RetryPolicy, VirtualCardRequest};
+use tessera_ledger::{
+    Affinity, CheckpointMode, CheckpointPolicy, HostRequest, JobSpec, MilliTflops, RetryPolicy, VirtualCardRequest,
+};
 
 use crate::error::Refusal;
 use crate::{limits, v1};
@@ -24,66 +26,86 @@ pub fn job_of_request(spec: Option<v1::JobSpec>) -> Result<JobSpec, Refusal> {
 /// Every field of a job that is not acceptable; paths are those of the message `JobSpec`.
 #[must_use]
 pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
+    // What is not checked may have any value: booleans, and words that were known when they were read.
+    let JobSpec {
+        name,
+        queue,
+        command,
+        environment,
+        working_directory,
+        script,
+        gang,
+        virtual_card,
+        priority,
+        preemptible: _,
+        checkpoint,
+        on_disconnect: _,
+        time_limit,
+        retry,
+        labels,
+        node_labels,
+        output_retention,
+        held: _,
+        host,
+        gang_min,
+        min_runtime,
+        affinity,
+        packing: _,
+    } = job;
     let mut check = Check::default();
-    check.text("name", &job.name, limits::NAME);
-    check.name("queue", &job.queue);
-    check_program(&mut check, job);
-    check_environment(&mut check, &job.environment);
-    check.that((1..=limits::GANG).contains(&job.gang), "gang", || {
-        format!("must be 1 to {}, is {}", limits::GANG, job.gang)
+    check.text("name", name, limits::NAME);
+    check.name("queue", queue);
+    check_program(&mut check, command, script);
+    check_folder(&mut check, working_directory);
+    check_environment(&mut check, environment);
+    check.that((1..=limits::GANG).contains(gang), "gang", || format!("must be 1 to {}, is {gang}", limits::GANG));
+    check.that(gang_min.is_none_or(|least| (1..=*gang).contains(&least)), "gang_min", || {
+        format!("must be 1 to {gang}, the gang; leave it out for a gang that starts whole")
     });
-    check.that(job.gang_min.is_none_or(|least| (1..=job.gang).contains(&least)), "gang_min", || {
-        format!("must be 1 to {}, the gang; leave it out for a gang that starts whole", job.gang)
+    check_virtual_card(&mut check, virtual_card);
+    check_host(&mut check, *host);
+    check_affinity(&mut check, affinity);
+    check.time("min_runtime", *min_runtime, limits::TIME);
+    check.that(*priority <= limits::PRIORITY, "priority", || {
+        format!("must be 0 to {}, is {priority}", limits::PRIORITY)
     });
-    check_virtual_card(&mut check, &job.virtual_card);
-    check_host(&mut check, job.host);
-    check_affinity(&mut check, &job.affinity);
-    check.time("min_runtime", job.min_runtime, limits::TIME);
-    check.that(job.priority <= limits::PRIORITY, "priority", || {
-        format!("must be 0 to {}, is {}", limits::PRIORITY, job.priority)
-    });
-    check.that(limits::SIGNALS.contains(&job.checkpoint.signal.as_str()), "checkpoint.signal", || {
-        format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(&job.checkpoint.signal))
-    });
-    check.time("checkpoint.grace", job.checkpoint.grace, limits::GRACE);
-    let waits = job.checkpoint.mode != CheckpointMode::Cooperative || !job.checkpoint.grace.is_zero();
-    check.that(waits, "checkpoint.grace", || {
-        "must be more than zero when mode is cooperative: the program writes its checkpoint in this time".to_owned()
-    });
-    if let Some(limit) = job.time_limit {
+    check_checkpoint(&mut check, checkpoint);
+    if let Some(limit) = *time_limit {
         check.time("time_limit", limit, limits::TIME);
         check.that(!limit.is_zero(), "time_limit", || "must be more than zero; leave it out for no limit".to_owned());
     }
-    check_retry(&mut check, &job.retry);
-    check.labels("labels", &job.labels);
-    check.labels("node_labels", &job.node_labels);
-    check.time("output_retention", job.output_retention.unwrap_or_default(), limits::TIME);
+    check_retry(&mut check, retry);
+    check.labels("labels", labels);
+    check.labels("node_labels", node_labels);
+    check.time("output_retention", output_retention.unwrap_or_default(), limits::TIME);
     check.problems
 }
 
-fn check_program(check: &mut Check, job: &JobSpec) {
-    let program = job.command.first();
-    let says_what = if job.script.is_empty() { program.is_some() } else { true };
+fn check_program(check: &mut Check, command: &[String], script: &str) {
+    let program = command.first();
+    let says_what = if script.is_empty() { program.is_some() } else { true };
     check.that(says_what, "command", || {
         "must name a program; or give a script, which is run when there is no command".to_owned()
     });
     check.that(program.is_none_or(|program| !program.trim().is_empty()), "command[0]", || {
         "must name a program, and is empty".to_owned()
     });
-    check.that(job.command.len() <= limits::COMMAND_WORDS, "command", || {
-        format!("must have at most {} words, has {}", limits::COMMAND_WORDS, job.command.len())
+    check.that(command.len() <= limits::COMMAND_WORDS, "command", || {
+        format!("must have at most {} words, has {}", limits::COMMAND_WORDS, command.len())
     });
-    let length: usize = job.command.iter().map(String::len).sum();
+    let length: usize = command.iter().map(String::len).sum();
     check.that(length <= limits::COMMAND, "command", || {
         format!("must have at most {} bytes, has {length}; put long input into a file or a script", limits::COMMAND)
     });
-    for (place, word) in job.command.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
+    for (place, word) in command.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
         check.refuse(format!("command[{place}]"), format!("must not contain a NUL byte, is {}", quoted(word)));
     }
-    check.that(job.script.len() <= limits::SCRIPT, "script", || {
-        format!("must have at most {} bytes, has {}", limits::SCRIPT, job.script.len())
+    check.that(script.len() <= limits::SCRIPT, "script", || {
+        format!("must have at most {} bytes, has {}", limits::SCRIPT, script.len())
     });
-    let path = &job.working_directory;
+}
+
+fn check_folder(check: &mut Check, path: &str) {
     check.that(path.len() <= limits::PATH && !path.contains('\0'), "working_directory", || {
         format!("must have at most {} bytes and no NUL byte", limits::PATH)
     });
@@ -113,18 +135,42 @@ fn check_environment(check: &mut Check, environment: &BTreeMap<String, String>) 
     }
 }
 
+fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
+    let CheckpointPolicy { mode, signal, grace } = policy;
+    check.that(limits::SIGNALS.contains(&signal.as_str()), "checkpoint.signal", || {
+        format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(signal))
+    });
+    check.time("checkpoint.grace", *grace, limits::GRACE);
+    check.that(*mode != CheckpointMode::Cooperative || !grace.is_zero(), "checkpoint.grace", || {
+        "must be more than zero when mode is cooperative: the program writes its checkpoint in this time".to_owned()
+    });
+}
+
 fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
-    check.that(card.compute > MilliTflops::ZERO, "virtual_card.milli_tflops", || {
+    let VirtualCardRequest {
+        compute,
+        memory,
+        precision: _,
+        span: _,
+        kinds: _,
+        mixed: _,
+        isolation: _,
+        vendors,
+        models,
+        whole_cards: _,
+        slice_memory: _,
+    } = card;
+    check.that(*compute > MilliTflops::ZERO, "virtual_card.milli_tflops", || {
         "must be more than zero: it is what the job is given a share of".to_owned()
     });
-    check.that(card.compute.0 <= limits::MILLI_TFLOPS, "virtual_card.milli_tflops", || {
-        format!("must be at most {}, is {}", MilliTflops(limits::MILLI_TFLOPS), card.compute)
+    check.that(compute.0 <= limits::MILLI_TFLOPS, "virtual_card.milli_tflops", || {
+        format!("must be at most {}, is {compute}", MilliTflops(limits::MILLI_TFLOPS))
     });
-    check.that(card.memory.0 <= limits::MEMORY_MIB, "virtual_card.memory_mib", || {
-        format!("must be at most {} MiB, is {}", limits::MEMORY_MIB, card.memory)
+    check.that(memory.0 <= limits::MEMORY_MIB, "virtual_card.memory_mib", || {
+        format!("must be at most {} MiB, is {memory}", limits::MEMORY_MIB)
     });
-    check.names("virtual_card.vendors", &card.vendors);
-    check.names("virtual_card.models", &card.models);
+    check.names("virtual_card.vendors", vendors);
+    check.names("virtual_card.models", models);
 }
 
 fn check_host(check: &mut Check, host: HostRequest) {
@@ -137,10 +183,11 @@ fn check_host(check: &mut Check, host: HostRequest) {
 }
 
 fn check_affinity(check: &mut Check, affinity: &Affinity) {
-    check.that(affinity.preferred.len() <= limits::LABELS, "affinity.preferred", || {
+    let Affinity { preferred, together, spread, avoid, data } = affinity;
+    check.that(preferred.len() <= limits::LABELS, "affinity.preferred", || {
         format!("must be at most {}", limits::LABELS)
     });
-    for (place, label) in affinity.preferred.iter().enumerate() {
+    for (place, label) in preferred.iter().enumerate() {
         let field = |name: &str| format!("affinity.preferred[{place}].{name}");
         check.name(&field("key"), &label.key);
         check.text(&field("value"), &label.value, limits::NAME);
@@ -148,26 +195,25 @@ fn check_affinity(check: &mut Check, affinity: &Affinity) {
             format!("must be 1 to {}, is {}", limits::WEIGHT, label.weight)
         });
     }
-    for (field, key) in [("affinity.together", &affinity.together), ("affinity.spread", &affinity.spread)] {
+    for (field, key) in [("affinity.together", together), ("affinity.spread", spread)] {
         if !key.is_empty() {
             check.name(field, key);
         }
     }
-    check.that(affinity.together.is_empty() || affinity.together != affinity.spread, "affinity.spread", || {
-        format!("must be another label than affinity.together, is {}", quoted(&affinity.spread))
+    check.that(together.is_empty() || together != spread, "affinity.spread", || {
+        format!("must be another label than affinity.together, is {}", quoted(spread))
     });
-    check.labels("affinity.avoid", &affinity.avoid);
-    check.names("affinity.data", &affinity.data);
+    check.labels("affinity.avoid", avoid);
+    check.names("affinity.data", data);
 }
 
 fn check_retry(check: &mut Check, retry: &RetryPolicy) {
-    check.that(retry.max_retries <= limits::RETRIES, "retry.max_retries", || {
-        format!("must be at most {}, is {}", limits::RETRIES, retry.max_retries)
+    let RetryPolicy { max_retries, backoff, max_backoff } = retry;
+    check.that(*max_retries <= limits::RETRIES, "retry.max_retries", || {
+        format!("must be at most {}, is {max_retries}", limits::RETRIES)
     });
-    check.time("retry.max_backoff", retry.max_backoff, limits::TIME);
-    check.that(retry.backoff <= retry.max_backoff, "retry.backoff", || {
-        "must not be longer than retry.max_backoff".to_owned()
-    });
+    check.time("retry.max_backoff", *max_backoff, limits::TIME);
+    check.that(backoff <= max_backoff, "retry.backoff", || "must not be longer than retry.max_backoff".to_owned());
 }
 
 /// Collects what is wrong.

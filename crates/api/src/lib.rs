@@ -6,6 +6,7 @@
 //!   [`pool_view`] (settings), [`agent`] (sessions), [`request_id`], [`page`] and [`resume`] (tokens). [`limits`]
 //!   says what is too much.
 //! * Out: [`job_view`], [`pool_view`], [`queue_view`], [`event_view`].
+//! * By its descriptors: [`reflect`], for whoever shows messages without naming each field.
 //! * Errors: [`error`], all of them.
 //!
 //! Conversions of what the log and the API have in common (job specs, cards, slices, the words of enumerations) live in
@@ -23,6 +24,7 @@ pub mod metadata;
 pub mod page;
 pub mod pool_view;
 pub mod queue_view;
+pub mod reflect;
 pub mod request_id;
 pub mod resume;
 pub mod time;

@@ -1,14 +1,12 @@
 //! A small pool for tests of actors: made, like any other, by commands.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
-    CheckpointPolicy, Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops,
-    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Owner, Plan, PlanPart, PlannedWorker, Precision, Rank,
-    Request, RetryPolicy, Revision, Slice, Span, State, VirtualCardRequest, WorkerReport,
+    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition,
+    Isolation, JobId, JobSpec, LogTime, Mebibytes, NodeDescription, NodeId, Observation, Outcome, Owner, Plan,
+    PlanPart, PlannedWorker, Rank, Request, Revision, Slice, Span, State, WorkerReport,
 };
 
 /// A ledger with a clock that moves a second per entry.
@@ -110,77 +108,22 @@ pub(crate) fn owner(allocation: &Allocation, rank: u32) -> Owner {
 }
 
 pub(crate) fn node(name: &str) -> NodeDescription {
-    NodeDescription {
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        incarnation: 1,
-        agent_version: "0.1.0".to_owned(),
-        address: format!("{name}:7100"),
-        worker_host: format!("{name}.workers"),
-        labels: BTreeMap::new(),
-        host: None,
-        cached: BTreeSet::new(),
-        start: tessera_ledger::AgentStart::default(),
-        containment: tessera_ledger::Containment::Whole,
-    }
+    let (address, worker_host) = (format!("{name}:7100"), format!("{name}.workers"));
+    NodeDescription { address, worker_host, ..tessera_testkit::node(name) }
 }
 
 pub(crate) fn card(node: &str, index: u32, tflops: u64) -> CardDescription {
+    let (uuid, model) = (format!("{node}-{index}"), "a1".to_owned());
     CardDescription {
         index,
-        kind: CardKind::Gpu,
-        vendor: "acme".to_owned(),
-        model: "a1".to_owned(),
-        uuid: format!("{node}-{index}"),
-        memory: Mebibytes(16_384),
-        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
-        measured: BTreeMap::new(),
-        links: Vec::new(),
+        uuid,
+        model,
         isolation: Isolation::Hard,
-        simulated: true,
-        pci_address: String::new(),
-        max_slices: 0,
-        health: CardHealth::Healthy,
+        ..tessera_testkit::card(CardKind::Gpu, tflops, 16_384)
     }
 }
 
 /// A job that asks for one virtual card of so many TFLOPS.
 pub(crate) fn job(tflops: u64) -> JobSpec {
-    JobSpec {
-        name: "train".to_owned(),
-        queue: "default".to_owned(),
-        command: vec!["true".to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: String::new(),
-        script: String::new(),
-        gang: 1,
-        virtual_card: VirtualCardRequest {
-            compute: MilliTflops::from_tflops(tflops),
-            memory: Mebibytes(0),
-            precision: None,
-            span: Span::Card,
-            kinds: BTreeSet::new(),
-            mixed: false,
-            isolation: Isolation::Shared,
-            vendors: BTreeSet::new(),
-            models: BTreeSet::new(),
-            whole_cards: false,
-            slice_memory: Mebibytes(0),
-        },
-        priority: 50,
-        preemptible: true,
-        checkpoint: CheckpointPolicy::default(),
-        on_disconnect: OnDisconnect::Stop,
-        time_limit: None,
-        retry: RetryPolicy::default(),
-        labels: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        output_retention: None,
-        held: false,
-        host: HostRequest::ZERO,
-        gang_min: None,
-        min_runtime: Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
-    }
+    JobSpec { name: "train".to_owned(), ..tessera_testkit::job(tflops, 0) }
 }

@@ -22,9 +22,9 @@ use std::time::Duration;
 use axum::response::Response;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use prost_reflect::{DescriptorError, DescriptorPool, MethodDescriptor};
+use prost_reflect::{DescriptorError, MethodDescriptor};
 use tessera_api::v1::ErrorReason;
-use tessera_api::{FILE_DESCRIPTOR_SET, Refusal, limits};
+use tessera_api::{Refusal, limits, reflect};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::Status;
@@ -60,7 +60,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum GatewayError {
     /// The API's descriptors are damaged.
     #[error("the descriptors of the API cannot be read; this build of Tessera is damaged, install it anew")]
-    Descriptors(#[from] DescriptorError),
+    Descriptors(#[from] &'static DescriptorError),
     /// The table names a method that there is not.
     #[error("no service has the method {0}; this build of Tessera is damaged, install it anew")]
     NoMethod(&'static str),
@@ -178,7 +178,7 @@ impl Gateway {
 
 /// The table with the descriptors of its methods.
 fn describe() -> Result<Vec<Described>, GatewayError> {
-    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
+    let pool = reflect::descriptors()?;
     let with_method = |route: &'static Route| {
         let (service, name) = route.method.split_once('/').ok_or(GatewayError::NoMethod(route.method))?;
         let service = pool.get_service_by_name(&format!("tessera.v1.{service}"));

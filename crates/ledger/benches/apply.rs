@@ -3,15 +3,12 @@
 //! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read
 //! from the process' resident set.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy, Command,
-    EntryPosition, HostRequest, Isolation, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, NodeId,
-    Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Request, RequestId, RequestKey,
-    RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId, JobSpec,
+    LogTime, Mebibytes, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Request, RequestId, RequestKey,
+    Revision, Slice, State, StopCause, WorkerExit, WorkerReport,
 };
 
 const NODES: u32 = 10_000;
@@ -72,19 +69,7 @@ impl Bench {
     fn register_nodes(&mut self) {
         let cards: Vec<CardDescription> = (0..CARDS_PER_NODE).map(card).collect();
         for number in 0..NODES {
-            let node = NodeDescription {
-                name: format!("node-{number}"),
-                uid: format!("uid-{number}"),
-                incarnation: 1,
-                agent_version: String::new(),
-                address: "127.0.0.1:7000".to_owned(),
-                worker_host: "127.0.0.1".to_owned(),
-                labels: BTreeMap::new(),
-                host: None,
-                cached: BTreeSet::new(),
-                start: tessera_ledger::AgentStart::default(),
-                containment: tessera_ledger::Containment::Whole,
-            };
+            let node = tessera_testkit::node(&format!("node-{number}"));
             self.apply(vec![Command::RegisterNode { node, cards: cards.clone() }]);
         }
     }
@@ -100,60 +85,15 @@ impl Bench {
 fn card(index: u32) -> CardDescription {
     CardDescription {
         index,
-        kind: CardKind::Gpu,
         vendor: "NVIDIA".to_owned(),
         model: "H100 SXM5 80GB".to_owned(),
         uuid: format!("GPU-{index}"),
-        memory: Mebibytes(80 * 1024),
-        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(989))]),
-        measured: BTreeMap::new(),
-        links: vec![],
-        isolation: Isolation::Soft,
-        simulated: true,
-        pci_address: String::new(),
-        max_slices: 0,
-        health: CardHealth::Healthy,
+        ..tessera_testkit::card(CardKind::Gpu, 989, 80 * 1024)
     }
 }
 
 fn submission() -> Command {
-    let spec = JobSpec {
-        name: "bench".to_owned(),
-        queue: "default".to_owned(),
-        command: vec!["/bin/true".to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: String::new(),
-        script: String::new(),
-        gang: 1,
-        virtual_card: VirtualCardRequest {
-            compute: MilliTflops::from_tflops(10),
-            memory: Mebibytes(1024),
-            precision: None,
-            span: Span::Card,
-            kinds: Default::default(),
-            mixed: false,
-            isolation: Isolation::Shared,
-            vendors: Default::default(),
-            models: Default::default(),
-            whole_cards: false,
-            slice_memory: Mebibytes(0),
-        },
-        priority: 50,
-        preemptible: true,
-        checkpoint: CheckpointPolicy::default(),
-        on_disconnect: OnDisconnect::Stop,
-        time_limit: None,
-        retry: RetryPolicy::default(),
-        labels: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        output_retention: None,
-        held: false,
-        host: HostRequest::ZERO,
-        gang_min: None,
-        min_runtime: Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
-    };
+    let spec = JobSpec { name: "bench".to_owned(), ..tessera_testkit::job(10, 1024) };
     Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }
 }
 

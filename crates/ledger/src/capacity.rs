@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::host::{HostCapacity, HostRequest};
-use crate::job::{JobSpec, Span, VirtualCardRequest};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
+use crate::spec::{JobSpec, Span, VirtualCardRequest};
 use crate::units::{Mebibytes, MilliTflops, Percent};
 
 /// Cards that a request cannot tell apart.

@@ -7,10 +7,10 @@ use crate::allocation::{MovePhase, PlannedWorker, StopCause, WorkerExit};
 use crate::card::CardDescription;
 use crate::config::PoolConfig;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, RequestKey};
-use crate::job::JobSpec;
 use crate::level::Level;
 use crate::node::{Eligibility, NodeDescription};
 use crate::queue::QueueSettings;
+use crate::spec::JobSpec;
 use crate::units::{Epoch, Revision};
 
 /// One command with the name under which it is not applied twice.

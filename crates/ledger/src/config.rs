@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::affinity::Packing;
 use crate::card::{CardKind, Precision};
-use crate::job::Packing;
 use crate::lease::LeaseTimings;
 use crate::units::{MilliTflops, Percent};
 

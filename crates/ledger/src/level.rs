@@ -19,15 +19,16 @@
 
 use std::fmt;
 
+use crate::affinity::Affinity;
 use crate::allocation::{PlannedWorker, Slice, WorkerExit};
 use crate::card::CardDescription;
 use crate::command::{Command, Observation, Plan, PlanPart, WorkerReport};
 use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
-use crate::job::{Affinity, JobSpec, VirtualCardRequest};
 use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
+use crate::spec::{JobSpec, VirtualCardRequest};
 use crate::state::State;
 
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.

@@ -24,10 +24,12 @@
 //! Start reading at [`job::JobState::successors`] (the table of transitions), then [`command::Command`], then the
 //! modules under `apply`.
 
+pub mod affinity;
 pub mod allocation;
 mod apply;
 pub mod capacity;
 pub mod card;
+mod checks;
 pub mod command;
 pub mod config;
 mod digest;
@@ -46,12 +48,13 @@ mod ports;
 pub mod queue;
 pub mod reason;
 pub mod rejection;
-mod spec;
+pub mod spec;
 pub mod standing;
 pub mod state;
 pub mod units;
 pub mod wire;
 
+pub use affinity::{Affinity, Packing, PreferredLabel};
 pub use allocation::{
     Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, Slice, StopCause, Worker, WorkerExit, WorkerState,
 };
@@ -63,10 +66,7 @@ pub use event::{EntryEvents, Event, Touched};
 pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};
 pub use host::{HostCapacity, HostRequest, HostUse};
 pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, REQUEST_AHEAD, Rank, RequestId, RequestKey};
-pub use job::{
-    Affinity, Attempt, CheckpointMode, CheckpointPolicy, Ending, Job, JobSpec, JobState, OnDisconnect, Packing,
-    PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
-};
+pub use job::{Attempt, Ending, Job, JobState};
 pub use lease::{LeaseCeiling, LeaseTimings};
 pub use level::{Level, Rule};
 pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
@@ -74,6 +74,9 @@ pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
+pub use spec::{
+    CheckpointMode, CheckpointPolicy, DEFAULT_PRIORITY, JobSpec, OnDisconnect, RetryPolicy, Span, VirtualCardRequest,
+};
 pub use state::{AnsweredRequest, State};
 pub use units::{
     BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision,

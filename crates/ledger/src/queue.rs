@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::affinity::Packing;
 use crate::config::PoolConfig;
-use crate::job::Packing;
 use crate::past_use::PastUse;
 use crate::state::State;
 use crate::units::{LogTime, Mebibytes, MilliTflops};

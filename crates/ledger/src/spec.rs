@@ -1,47 +1,205 @@
-//! What the ledger accepts: the last line of checks, independent of whoever built the command. Services check the same
-//! and more beforehand, with the names of their own fields.
+//! Jobs as they are submitted: what can be asked for, what it counts for, and what no ledger may hold. Services check
+//! the same and more beforehand, with the names of their own fields.
+//!
+//! A field is declared here, given its default in [`JobSpec::new`], counted in [`JobSpec::bytes`] and checked in
+//! [`JobSpec::check`]. Whoever reads a whole job takes it apart field by field, here and elsewhere, so that one that is
+//! forgotten does not compile.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::card::{CardDescription, CardKind, Isolation};
-use crate::config::{PoolConfig, PoolLimits};
-use crate::host::{HostCapacity, HostRequest};
-use crate::job::{Affinity, JobSpec, VirtualCardRequest};
-use crate::node::NodeDescription;
+use crate::affinity::{Affinity, Packing};
+use crate::card::{CardKind, Isolation, Precision};
+use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name};
+use crate::host::HostRequest;
+use crate::queue::DEFAULT_QUEUE;
 use crate::rejection::Rejection;
-use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
+use crate::units::{Mebibytes, MilliTflops};
 
-/// Most virtual cards in a gang.
-pub const GANG_LIMIT: u32 = 4096;
-/// Highest priority.
-pub const PRIORITY_LIMIT: u32 = 100;
-/// Longest name in bytes.
-pub const NAME_LIMIT: usize = 253;
-/// Most cards of one node.
-pub const CARD_LIMIT: usize = 1024;
-/// Most blocks of one card.
-pub const BLOCK_LIMIT: u32 = 1_000_000;
-/// Most processor time of one host: a million processors.
-pub const CPU_LIMIT: MilliCpus = MilliCpus(1_000_000_000);
-/// Most memory of one host or card, in MiB: 4 PiB.
-pub const MEMORY_LIMIT: u64 = 1 << 32;
-/// Most labels that a job names, and most data that it will read.
-pub const LABEL_LIMIT: usize = 64;
-/// Most data on a node's disks.
-pub const CACHED_LIMIT: usize = 10_000;
-/// Highest weight of a preferred label.
-pub const WEIGHT_LIMIT: u32 = 100;
-/// Most that cards may be oversubscribed.
-pub const OVERSUBSCRIPTION_LIMIT: Percent = Percent(1000);
+/// Priority of a job that names none.
+pub const DEFAULT_PRIORITY: u32 = 50;
 /// What a job costs beside what its submitter wrote: its record, its history and its places in the indexes of members,
 /// in bytes. Part of what replays of a log must agree on, so that it never changes (law L8).
 const JOB_BYTES: u64 = 2048;
 /// What one entry of a list or map costs beside its text, in bytes. It never changes either.
 const ENTRY_BYTES: u64 = 48;
-/// Longest time that any setting can hold.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+/// How far one virtual card may spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Span {
+    /// All slices on one card.
+    #[default]
+    Card,
+    /// Over the cards of one node.
+    Node,
+    /// Over the nodes of the pool.
+    Pool,
+}
+
+/// What one virtual card must offer (P1, P5a).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VirtualCardRequest {
+    /// Compute at `precision`.
+    pub compute: MilliTflops,
+    /// Memory.
+    pub memory: Mebibytes,
+    /// Precision of `compute`; `None`: the pool's reference.
+    pub precision: Option<Precision>,
+    /// How far it may spread.
+    pub span: Span,
+    /// Kinds that may back it; empty: any.
+    pub kinds: BTreeSet<CardKind>,
+    /// Whether several kinds may back one virtual card at once (P1).
+    pub mixed: bool,
+    /// The weakest isolation that is acceptable.
+    pub isolation: Isolation,
+    /// Vendors that may back it; empty: any.
+    pub vendors: BTreeSet<String>,
+    /// Models that may back it; empty: any.
+    pub models: BTreeSet<String>,
+    /// Whether its slices take whole cards: nobody else computes on them.
+    pub whole_cards: bool,
+    /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over
+    /// more cards.
+    pub slice_memory: Mebibytes,
+}
+
+/// Three honest ways to suspend (architecture section 6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CheckpointMode {
+    /// A signal and a grace time; the program writes its checkpoint and exits.
+    Cooperative,
+    /// The process image is dumped.
+    Transparent,
+    /// Stopped, and started again from the beginning.
+    #[default]
+    Requeue,
+}
+
+/// How a job is suspended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CheckpointPolicy {
+    /// The mode.
+    pub mode: CheckpointMode,
+    /// Signal that asks the program to stop.
+    pub signal: String,
+    /// Time until it is killed.
+    pub grace: Duration,
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> Self {
+        Self { mode: CheckpointMode::Requeue, signal: "SIGTERM".to_owned(), grace: Duration::from_secs(10) }
+    }
+}
+
+/// What happens to the work when its node is cut off for longer than its lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnDisconnect {
+    /// It is stopped and tried elsewhere.
+    #[default]
+    Stop,
+    /// It goes on; its blocks are not granted again until the node is back or forgotten.
+    Keep,
+}
+
+/// What happens after a failed attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RetryPolicy {
+    /// Retries after the first attempt.
+    pub max_retries: u32,
+    /// Wait before the first one; doubled for each further one.
+    pub backoff: Duration,
+    /// Longest wait.
+    pub max_backoff: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { max_retries: 0, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(300) }
+    }
+}
+
+impl RetryPolicy {
+    /// The wait before retry number `retry`, counted from 1.
+    #[must_use]
+    pub fn wait_before(&self, retry: u32) -> Duration {
+        let doubled = self.backoff.saturating_mul(1u32.checked_shl(retry.saturating_sub(1)).unwrap_or(u32::MAX));
+        doubled.min(self.max_backoff)
+    }
+}
+
+/// A job as an engineer submitted it; it never changes afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobSpec {
+    /// A name for people.
+    pub name: String,
+    /// Name of the queue.
+    pub queue: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment beside what Tessera sets.
+    pub environment: BTreeMap<String, String>,
+    /// Where the program starts; empty: a fresh folder.
+    pub working_directory: String,
+    /// A script that travels with the job; empty: none.
+    pub script: String,
+    /// Number of virtual cards that start together or not at all.
+    pub gang: u32,
+    /// What each of them must offer.
+    pub virtual_card: VirtualCardRequest,
+    /// 0 to 100; a higher one goes first.
+    pub priority: u32,
+    /// Whether it may be preempted.
+    pub preemptible: bool,
+    /// How it is suspended.
+    pub checkpoint: CheckpointPolicy,
+    /// What happens when its node is cut off.
+    pub on_disconnect: OnDisconnect,
+    /// Longest run of one attempt.
+    pub time_limit: Option<Duration>,
+    /// What happens after a failure.
+    pub retry: RetryPolicy,
+    /// Labels for people and queries.
+    pub labels: BTreeMap<String, String>,
+    /// Labels that a node must carry.
+    pub node_labels: BTreeMap<String, String>,
+    /// How long output is kept; `None`: the pool's setting.
+    pub output_retention: Option<Duration>,
+    /// Submitted on hold.
+    pub held: bool,
+    /// What each worker needs of its host beside its slices.
+    pub host: HostRequest,
+    /// Least number of virtual cards that it starts with; `None`: `gang`.
+    pub gang_min: Option<u32>,
+    /// It is not preempted before it has run so long.
+    pub min_runtime: Duration,
+    /// Where its workers would rather be, and must not be.
+    pub affinity: Affinity,
+    /// How its virtual cards are laid over the pool; `None`: as its queue or the pool says.
+    pub packing: Option<Packing>,
+}
 
 impl VirtualCardRequest {
+    /// So much compute at the pool's reference precision and so much memory of one card of any kind, and nothing more.
+    #[must_use]
+    pub fn new(compute: MilliTflops, memory: Mebibytes) -> Self {
+        Self {
+            compute,
+            memory,
+            precision: None,
+            span: Span::Card,
+            kinds: BTreeSet::new(),
+            mixed: false,
+            isolation: Isolation::Shared,
+            vendors: BTreeSet::new(),
+            models: BTreeSet::new(),
+            whole_cards: false,
+            slice_memory: Mebibytes::ZERO,
+        }
+    }
+
     /// The memory that it needs of a card that backs it alone.
     #[must_use]
     pub fn memory_on_one_card(&self) -> Mebibytes {
@@ -59,17 +217,91 @@ impl VirtualCardRequest {
 }
 
 impl JobSpec {
+    /// A job that runs a program on one virtual card. Everything else is as for a job whose submitter says no more: this
+    /// is where each field has its default.
+    #[must_use]
+    pub fn new(command: Vec<String>, virtual_card: VirtualCardRequest) -> Self {
+        Self {
+            name: String::new(),
+            queue: DEFAULT_QUEUE.to_owned(),
+            command,
+            environment: BTreeMap::new(),
+            working_directory: String::new(),
+            script: String::new(),
+            gang: 1,
+            virtual_card,
+            priority: DEFAULT_PRIORITY,
+            preemptible: true,
+            checkpoint: CheckpointPolicy::default(),
+            on_disconnect: OnDisconnect::default(),
+            time_limit: None,
+            retry: RetryPolicy::default(),
+            labels: BTreeMap::new(),
+            node_labels: BTreeMap::new(),
+            output_retention: None,
+            held: false,
+            host: HostRequest::ZERO,
+            gang_min: None,
+            min_runtime: Duration::ZERO,
+            affinity: Affinity::default(),
+            packing: None,
+        }
+    }
+
+    /// Numbers of virtual cards with which it may start: `gang_min..=gang`.
+    #[must_use]
+    pub fn gang_sizes(&self) -> RangeInclusive<u32> {
+        self.gang_min.unwrap_or(self.gang)..=self.gang
+    }
+
     /// What the job costs in the memory of a member, in bytes, as budgets count it: its text, something for each entry
     /// of its lists, and a fixed amount for being there.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let (card, affinity) = (&self.virtual_card, &self.affinity);
-        let single =
-            [&self.name, &self.queue, &self.working_directory, &self.script, &affinity.together, &affinity.spread];
-        let lists = self.command.iter().chain(&card.vendors).chain(&card.models).chain(&affinity.data);
-        let maps = [&self.environment, &self.labels, &self.node_labels, &affinity.avoid];
+        // Not counted is what takes no memory of its own, and the name of a signal, which is never long.
+        let Self {
+            name,
+            queue,
+            command,
+            environment,
+            working_directory,
+            script,
+            gang: _,
+            virtual_card,
+            priority: _,
+            preemptible: _,
+            checkpoint: _,
+            on_disconnect: _,
+            time_limit: _,
+            retry: _,
+            labels,
+            node_labels,
+            output_retention: _,
+            held: _,
+            host: _,
+            gang_min: _,
+            min_runtime: _,
+            affinity: Affinity { preferred, together, spread, avoid, data },
+            packing: _,
+        } = self;
+        let VirtualCardRequest {
+            compute: _,
+            memory: _,
+            precision: _,
+            span: _,
+            kinds: _,
+            mixed: _,
+            isolation: _,
+            vendors,
+            models,
+            whole_cards: _,
+            slice_memory: _,
+        } = virtual_card;
+        let single = [name, queue, working_directory, script, together, spread];
+        let lists = command.iter().chain(vendors).chain(models).chain(data);
+        let maps = [environment, labels, node_labels, avoid];
         let pairs = maps.into_iter().flatten().map(|(key, value)| key.len() + value.len());
-        let preferred = affinity.preferred.iter().map(|label| label.key.len() + label.value.len());
+        let preferred = preferred.iter().map(|label| label.key.len() + label.value.len());
         let entries = lists.map(String::len).chain(pairs).chain(preferred);
         let text: usize = single.into_iter().map(String::len).sum();
         entries.fold(JOB_BYTES + text as u64, |sum, length| sum + ENTRY_BYTES + length as u64)
@@ -80,194 +312,78 @@ impl JobSpec {
     /// # Errors
     /// [`Rejection::Invalid`] with the path of the first field that is not acceptable.
     pub fn check(&self) -> Result<(), Rejection> {
-        check_name("spec.queue", &self.queue)?;
-        if self.name.len() > NAME_LIMIT {
+        // What is not checked here is acceptable whatever it is: texts are bounded by the budget for jobs.
+        let Self {
+            name,
+            queue,
+            command,
+            environment: _,
+            working_directory: _,
+            script,
+            gang,
+            virtual_card,
+            priority,
+            preemptible: _,
+            checkpoint: CheckpointPolicy { mode: _, signal: _, grace },
+            on_disconnect: _,
+            time_limit,
+            retry: RetryPolicy { max_retries: _, backoff, max_backoff },
+            labels: _,
+            node_labels: _,
+            output_retention,
+            held: _,
+            host,
+            gang_min,
+            min_runtime,
+            affinity,
+            packing: _,
+        } = self;
+        check_name("spec.queue", queue)?;
+        if name.len() > NAME_LIMIT {
             return Err(Rejection::invalid("spec.name", format!("must have at most {NAME_LIMIT} bytes")));
         }
-        if self.command.first().is_none_or(String::is_empty) && self.script.is_empty() {
+        if command.first().is_none_or(String::is_empty) && script.is_empty() {
             return Err(Rejection::invalid("spec.command", "must name a program, or a script must be given"));
         }
-        if self.gang == 0 || self.gang > GANG_LIMIT {
+        if *gang == 0 || *gang > GANG_LIMIT {
             return Err(Rejection::invalid("spec.gang", format!("must be 1 to {GANG_LIMIT}")));
         }
-        if self.priority > PRIORITY_LIMIT {
+        if *priority > PRIORITY_LIMIT {
             return Err(Rejection::invalid("spec.priority", format!("must be 0 to {PRIORITY_LIMIT}")));
         }
-        if self.virtual_card.compute == MilliTflops::ZERO {
+        if virtual_card.compute == MilliTflops::ZERO {
             return Err(Rejection::invalid("spec.virtual_card.tflops", "must be more than zero"));
         }
         let times = [
-            ("spec.checkpoint.grace", self.checkpoint.grace),
-            ("spec.time_limit", self.time_limit.unwrap_or_default()),
-            ("spec.retry.backoff", self.retry.backoff),
-            ("spec.retry.max_backoff", self.retry.max_backoff),
-            ("spec.output_retention", self.output_retention.unwrap_or_default()),
-            ("spec.min_runtime", self.min_runtime),
+            ("spec.checkpoint.grace", *grace),
+            ("spec.time_limit", time_limit.unwrap_or_default()),
+            ("spec.retry.backoff", *backoff),
+            ("spec.retry.max_backoff", *max_backoff),
+            ("spec.output_retention", output_retention.unwrap_or_default()),
+            ("spec.min_runtime", *min_runtime),
         ];
         for (field, time) in times {
             if time > LONGEST {
                 return Err(Rejection::invalid(field, "must be at most ten years"));
             }
         }
-        if self.gang_min.is_some_and(|least| least == 0 || least > self.gang) {
-            return Err(Rejection::invalid("spec.gang_min", format!("must be 1 to {}, the gang", self.gang)));
+        if gang_min.is_some_and(|least| least == 0 || least > *gang) {
+            return Err(Rejection::invalid("spec.gang_min", format!("must be 1 to {gang}, the gang")));
         }
-        check_host("spec.host", self.host)?;
-        self.affinity.check()
+        check_host("spec.host", *host)?;
+        affinity.check()
     }
 }
 
-impl Affinity {
-    fn check(&self) -> Result<(), Rejection> {
-        let counts = [
-            ("spec.affinity.preferred", self.preferred.len()),
-            ("spec.affinity.avoid", self.avoid.len()),
-            ("spec.affinity.data", self.data.len()),
-        ];
-        for (field, count) in counts {
-            if count > LABEL_LIMIT {
-                return Err(Rejection::invalid(field, format!("must be at most {LABEL_LIMIT}")));
-            }
-        }
-        for (place, label) in self.preferred.iter().enumerate() {
-            check_name(&format!("spec.affinity.preferred[{place}].key"), &label.key)?;
-            if label.weight == 0 || label.weight > WEIGHT_LIMIT {
-                let field = format!("spec.affinity.preferred[{place}].weight");
-                return Err(Rejection::invalid(field, format!("must be 1 to {WEIGHT_LIMIT}")));
-            }
-        }
-        for (field, key) in [("spec.affinity.together", &self.together), ("spec.affinity.spread", &self.spread)] {
-            if !key.is_empty() {
-                check_name(field, key)?;
-            }
-        }
-        if !self.together.is_empty() && self.together == self.spread {
-            return Err(Rejection::invalid("spec.affinity.spread", "must be another key than spec.affinity.together"));
-        }
-        self.avoid.keys().try_for_each(|key| check_name("spec.affinity.avoid", key))?;
-        self.data.iter().try_for_each(|name| check_data_name("spec.affinity.data", name))
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Refuses amounts that no host could have.
-fn check_host(field: &str, host: HostRequest) -> Result<(), Rejection> {
-    if host.cpu > CPU_LIMIT {
-        return Err(Rejection::invalid(format!("{field}.milli_cpus"), format!("must be at most {}", CPU_LIMIT.0)));
+    #[test]
+    fn backoff_doubles_up_to_its_cap() {
+        let policy = RetryPolicy { max_retries: 9, ..RetryPolicy::default() };
+        assert_eq!(policy.wait_before(1), Duration::from_secs(1));
+        assert_eq!(policy.wait_before(4), Duration::from_secs(8));
+        assert_eq!(policy.wait_before(200), Duration::from_secs(300));
     }
-    if host.memory.0 > MEMORY_LIMIT {
-        return Err(Rejection::invalid(format!("{field}.memory_mib"), "must be at most 4 PiB"));
-    }
-    Ok(())
-}
-
-/// Refuses names of data that could not be a file's name on one line.
-fn check_data_name(field: &str, name: &str) -> Result<(), Rejection> {
-    if name.is_empty() || name.len() > NAME_LIMIT || name.contains(char::is_control) {
-        return Err(Rejection::invalid(field, format!("must be 1 to {NAME_LIMIT} bytes on one line, not {name:?}")));
-    }
-    Ok(())
-}
-
-/// Refuses what an agent says of the data on its disks when it is absurd.
-pub(crate) fn check_cached(cached: &std::collections::BTreeSet<String>) -> Result<(), Rejection> {
-    if cached.len() > CACHED_LIMIT {
-        return Err(Rejection::invalid("node.cached", format!("must be at most {CACHED_LIMIT} names")));
-    }
-    cached.iter().try_for_each(|name| check_data_name("node.cached", name))
-}
-
-/// Refuses names that could not be written in a path, a label or a command line.
-pub(crate) fn check_name(field: &str, name: &str) -> Result<(), Rejection> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    if name.is_empty() || name.len() > NAME_LIMIT || !name.chars().all(allowed) {
-        let problem = format!("must be 1 to {NAME_LIMIT} letters, digits, '-', '_', '.' or '/', not {name:?}");
-        return Err(Rejection::invalid(field, problem));
-    }
-    Ok(())
-}
-
-/// Refuses a node that cannot be named or told apart.
-pub(crate) fn check_node(node: &NodeDescription) -> Result<(), Rejection> {
-    check_name("node.name", &node.name)?;
-    if node.uid.is_empty() || node.uid.len() > NAME_LIMIT {
-        return Err(Rejection::invalid("node.uid", format!("must have 1 to {NAME_LIMIT} bytes")));
-    }
-    if let Some(HostCapacity { cpu, memory }) = node.host {
-        check_host("node.host", HostRequest { cpu, memory })?;
-    }
-    check_cached(&node.cached)
-}
-
-/// Refuses cards that are not numbered from 0 in the order of kinds (P2), or whose sizes are absurd.
-pub(crate) fn check_cards(cards: &[CardDescription]) -> Result<(), Rejection> {
-    if cards.len() > CARD_LIMIT {
-        return Err(Rejection::invalid("node.cards", format!("must be at most {CARD_LIMIT}")));
-    }
-    for (place, card) in cards.iter().enumerate() {
-        let field = |name: &str| format!("node.cards[{place}].{name}");
-        if card.index as usize != place {
-            return Err(Rejection::invalid(field("index"), "must count up from 0"));
-        }
-        if place > 0 && cards[place - 1].kind > card.kind {
-            return Err(Rejection::invalid(field("kind"), "must be in the order gpu, npu, fpga, cpu"));
-        }
-        let limit = MilliTflops::from_tflops(u64::from(BLOCK_LIMIT));
-        if card.rated.values().chain(card.measured.values()).any(|rate| *rate > limit) {
-            return Err(Rejection::invalid(field("rated"), format!("must be at most {limit}")));
-        }
-        if card.memory.0 > MEMORY_LIMIT {
-            return Err(Rejection::invalid(field("memory_mib"), "must be at most 4 PiB"));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses settings with which a pool could not work.
-pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
-    if config.block_size == MilliTflops::ZERO {
-        return Err(Rejection::invalid("config.block_size", "must be more than zero"));
-    }
-    if config.event_limit == 0 || config.job_limit == 0 || config.request_limit == 0 {
-        return Err(Rejection::invalid("config.limits", "must be at least 1"));
-    }
-    let PoolLimits { spec_bytes, queues, nodes, cards, events } = config.limits;
-    let limits = [
-        ("config.limits.spec_bytes", spec_bytes),
-        ("config.limits.queues", queues),
-        ("config.limits.nodes", nodes),
-        ("config.limits.cards", cards),
-        ("config.limits.events", events),
-    ];
-    if let Some((field, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
-        return Err(Rejection::invalid(*field, "must be at least 1"));
-    }
-    if config.master_ports == 0 || config.first_master_port.checked_add(config.master_ports - 1).is_none() {
-        return Err(Rejection::invalid("config.master_ports", "must be a range of ports below 65536"));
-    }
-    if config.first_master_port < 1024 {
-        return Err(Rejection::invalid("config.first_master_port", "must be at least 1024"));
-    }
-    for (field, time) in [
-        ("config.request_retention", config.request_retention),
-        ("config.job_retention", config.job_retention),
-        ("config.output_retention", config.output_retention),
-        ("config.fair_share_half_life", config.fair_share_half_life),
-    ] {
-        if time > LONGEST {
-            return Err(Rejection::invalid(field, "must be at most ten years"));
-        }
-    }
-    if config.fair_share_half_life.is_zero() {
-        return Err(Rejection::invalid("config.fair_share_half_life", "must be more than zero"));
-    }
-    for (kind, percent) in &config.oversubscription {
-        if *percent < Percent::WHOLE || *percent > OVERSUBSCRIPTION_LIMIT {
-            let field = format!("config.oversubscription[{}]", kind.name());
-            return Err(Rejection::invalid(field, format!("must be 100 to {OVERSUBSCRIPTION_LIMIT}, is {percent}")));
-        }
-    }
-    if config.compaction.threshold > Percent::WHOLE {
-        return Err(Rejection::invalid("config.compaction.threshold", "must be at most 100 %"));
-    }
-    config.leases.check()
 }

@@ -36,7 +36,7 @@ pub use request::{decode_request, encode_request};
 pub use restore::decode_snapshot;
 pub(crate) use snapshot::header_to_digest;
 pub use snapshot::{SnapshotChunks, encode_snapshot};
-pub use spec::{DEFAULT_PRIORITY, host_from_wire, host_to_wire, spec_from_wire, spec_to_wire};
+pub use spec::{host_from_wire, host_to_wire, spec_from_wire, spec_to_wire};
 
 /// Code made from `proto/`, in the shape of its packages.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

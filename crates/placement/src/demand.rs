@@ -143,13 +143,32 @@ impl Demand {
     }
 
     fn column_of(&self) -> Arc<ColumnKey> {
+        // What is let go of decides over several virtual cards or several cards, or is in what the offers need.
+        let Self {
+            gang: _,
+            gang_min: _,
+            compute: _,
+            memory,
+            slice_memory: _,
+            precision: _,
+            span,
+            mixed: _,
+            isolation: _,
+            labels,
+            host,
+            whole,
+            offers,
+            wishes: _,
+            within: _,
+            column: _,
+        } = self;
         Arc::new(ColumnKey {
-            host: self.host,
-            memory: self.memory,
-            needs: self.offers.iter().map(|offer| (offer.class, offer.need)).collect(),
-            whole: self.whole,
-            on_one_card: self.span == Span::Card,
-            labels: self.labels.clone(),
+            host: *host,
+            memory: *memory,
+            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
+            whole: *whole,
+            on_one_card: *span == Span::Card,
+            labels: labels.clone(),
         })
     }
 

@@ -4,7 +4,7 @@
 //! answered with the nearest one. The JSON Schema of the format ([`schema`]) is published as
 //! `docs/job-file.schema.json`, for editors.
 //!
-//! [`model`] is the format; [`units`] are its human quantities; [`syntax`](self) knows the three notations.
+//! [`model`] is the format; [`units`] and [`values`] are what may be written in it; [`syntax`](self) knows the three notations.
 
 mod complaint;
 mod locate;
@@ -12,6 +12,7 @@ pub mod model;
 mod spelling;
 mod syntax;
 pub mod units;
+pub mod values;
 
 use tessera_ledger::wire::{FieldError, spec_from_wire};
 

@@ -1,12 +1,11 @@
 //! A job as it is shown.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use tessera_api::v1;
 
-use super::time::{Clock, seconds, text};
-use super::{AffinityView, HostView, ReasonView, words};
+use super::spec::SpecView;
+use super::time::{Clock, text};
+use super::{ReasonView, words};
 use crate::print::{Column, Tabular};
 
 /// A job.
@@ -14,10 +13,6 @@ use crate::print::{Column, Tabular};
 pub struct JobView {
     /// Its number.
     pub id: u64,
-    /// Its name.
-    pub name: String,
-    /// Its queue.
-    pub queue: String,
     /// Who submitted it.
     pub submitter: String,
     /// Where it stands.
@@ -30,40 +25,9 @@ pub struct JobView {
     pub held: bool,
     /// Suspended by a person.
     pub parked: bool,
-    /// 0 to 100.
-    pub priority: u32,
-    /// Whether it may be preempted.
-    pub preemptible: bool,
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// Virtual cards that start together.
-    pub gang: u32,
-    /// Least number of them that it starts with.
-    pub gang_min: u32,
-    /// What each must offer.
-    pub virtual_card: VirtualCardView,
-    /// What each worker needs of its host.
-    pub host: HostView,
-    /// Where its workers would rather be, and must not be.
-    pub affinity: AffinityView,
-    /// How its virtual cards are laid over the pool; absent: as its queue or the pool says.
-    pub packing: Option<String>,
-    /// It is not preempted before it has run so long.
-    pub min_runtime_seconds: Option<f64>,
-    /// What suspending does to its work.
-    pub checkpoint_mode: String,
-    /// What happens when its node is cut off.
-    pub on_disconnect: String,
-    /// Longest run of an attempt.
-    pub time_limit_seconds: Option<f64>,
-    /// Retries allowed after failures.
-    pub max_retries: u32,
-    /// Environment variables it set.
-    pub environment: BTreeMap<String, String>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Labels its nodes must carry.
-    pub node_labels: BTreeMap<String, String>,
+    /// What was submitted.
+    #[serde(flatten)]
+    pub spec: SpecView,
     /// When it was submitted.
     pub submitted_at: Option<String>,
     /// When its state changed last.
@@ -96,33 +60,6 @@ pub struct JobView {
     pub traceparent: String,
     /// Revision of its last change.
     pub revision: u64,
-}
-
-/// What one virtual card must offer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct VirtualCardView {
-    /// Compute.
-    pub tflops: f64,
-    /// In this precision.
-    pub precision: String,
-    /// Memory.
-    pub memory_mib: u64,
-    /// How far it may spread.
-    pub span: String,
-    /// Kinds that may back it; empty: any.
-    pub kinds: Vec<String>,
-    /// Whether kinds may mix.
-    pub mixed: bool,
-    /// Weakest isolation.
-    pub isolation: String,
-    /// Vendors that may back it; empty: any.
-    pub vendors: Vec<String>,
-    /// Models that may back it; empty: any.
-    pub models: Vec<String>,
-    /// Whether nobody else computes on its cards.
-    pub whole_cards: bool,
-    /// Least memory on each card.
-    pub slice_memory_mib: u64,
 }
 
 /// One try.
@@ -227,36 +164,17 @@ pub struct MoveView {
 
 impl From<v1::Job> for JobView {
     fn from(job: v1::Job) -> Self {
-        let spec = job.spec.unwrap_or_default();
         let last = job.history.last();
         let (exit_code, signal) = last.map_or((None, None), |attempt| (attempt.exit_code, attempt.signal));
         Self {
             id: job.id,
-            name: spec.name,
-            queue: spec.queue,
             submitter: job.submitter,
             state: words::job_state(job.state),
             reason: job.reason.map(Into::into).unwrap_or_default(),
             waits_for: None,
             held: job.held,
             parked: job.parked,
-            priority: spec.priority.unwrap_or(50),
-            preemptible: spec.preemptible.unwrap_or(true),
-            command: spec.command,
-            gang: spec.gang.max(1),
-            gang_min: spec.gang_min.unwrap_or(spec.gang).max(1),
-            host: spec.host.map(Into::into).unwrap_or_default(),
-            affinity: spec.affinity.map(Into::into).unwrap_or_default(),
-            packing: (spec.packing != 0).then(|| words::packing(spec.packing)),
-            min_runtime_seconds: seconds(spec.min_runtime.as_ref()),
-            virtual_card: spec.virtual_card.unwrap_or_default().into(),
-            checkpoint_mode: words::checkpoint_mode(spec.checkpoint.map_or(0, |policy| policy.mode)),
-            on_disconnect: words::on_disconnect(spec.on_disconnect),
-            time_limit_seconds: seconds(spec.time_limit.as_ref()),
-            max_retries: spec.retry.map_or(0, |retry| retry.max_retries),
-            environment: spec.environment,
-            labels: spec.labels,
-            node_labels: spec.node_labels,
+            spec: job.spec.unwrap_or_default().into(),
             submitted_at: text(job.submitted_at.as_ref()),
             changed_at: text(job.changed_at.as_ref()),
             started_at: text(job.started_at.as_ref()),
@@ -277,24 +195,6 @@ impl From<v1::Job> for JobView {
             request_id: job.request_id,
             traceparent: job.traceparent,
             revision: job.revision,
-        }
-    }
-}
-
-impl From<v1::VirtualCardRequest> for VirtualCardView {
-    fn from(card: v1::VirtualCardRequest) -> Self {
-        Self {
-            tflops: tflops(card.milli_tflops),
-            precision: words::precision(card.precision),
-            memory_mib: card.memory_mib,
-            span: words::span(card.span),
-            kinds: card.kinds.into_iter().map(words::kind).collect(),
-            mixed: card.mixed,
-            isolation: words::isolation(card.isolation),
-            vendors: card.vendors,
-            models: card.models,
-            whole_cards: card.whole_cards,
-            slice_memory_mib: card.slice_memory_mib,
         }
     }
 }
@@ -379,6 +279,11 @@ impl JobView {
         matches!(self.state.as_str(), "pending" | "suspended")
     }
 
+    /// What one virtual card must offer.
+    pub(super) fn card(&self) -> v1::VirtualCardRequest {
+        self.spec.virtual_card.clone().unwrap_or_default()
+    }
+
     fn nodes(&self) -> String {
         let workers = self.allocation.iter().flat_map(|allocation| &allocation.workers);
         let mut nodes: Vec<&str> = workers.map(|worker| worker.node.as_str()).collect();
@@ -387,8 +292,8 @@ impl JobView {
     }
 
     fn demand(&self) -> String {
-        let each = self.virtual_card.tflops;
-        if self.gang > 1 { format!("{}x{each}", self.gang) } else { each.to_string() }
+        let each = tflops(self.card().milli_tflops);
+        if self.spec.gang > 1 { format!("{}x{each}", self.spec.gang) } else { each.to_string() }
     }
 }
 
@@ -417,17 +322,17 @@ impl Tabular for JobView {
     fn cells(&self, clock: &Clock) -> Vec<String> {
         vec![
             self.id.to_string(),
-            self.name.clone(),
-            self.queue.clone(),
+            self.spec.name.clone(),
+            self.spec.queue.clone(),
             self.state.clone(),
             self.waits_for.clone().unwrap_or_else(|| self.reason.code.clone()),
             self.demand(),
-            self.priority.to_string(),
+            self.spec.priority().to_string(),
             clock.ago(self.submitted_at.as_deref()),
             clock.between(self.started_at.as_deref(), self.ended_at.as_deref()),
             self.nodes(),
-            self.virtual_card.span.clone(),
-            format!("{} MiB", self.virtual_card.memory_mib),
+            words::span(self.card().span),
+            format!("{} MiB", self.card().memory_mib),
             self.attempts.to_string(),
             self.submitter.clone(),
             exit_text(self.exit_code, self.signal),

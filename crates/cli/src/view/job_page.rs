@@ -1,30 +1,41 @@
 //! A job as a page for people.
 
-use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text};
+use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text, tflops};
 use super::time::Clock;
+use super::wishes::affinity_text;
+use super::{HostView, words};
 use crate::print::{Detail, Page};
 
 impl Detail for JobView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(format!("job {}", self.id));
-        out.line("name", &self.name);
+        out.line("name", &self.spec.name);
         out.state("state", &self.state);
         out.line("reason", format!("{} ({})", self.reason.sentence, self.reason.code));
-        out.line("queue", &self.queue);
+        out.line("queue", &self.spec.queue);
         out.line("submitter", &self.submitter);
-        out.line("priority", format!("{}{}", self.priority, if self.preemptible { "" } else { ", not preemptible" }));
-        out.line("command", self.command.join(" "));
+        out.line(
+            "priority",
+            format!("{}{}", self.spec.priority(), if self.spec.preemptible() { "" } else { ", not preemptible" }),
+        );
+        out.line("command", self.spec.command.join(" "));
         out.line("gang", self.gang_text());
         out.line("virtual card", self.card_text());
-        out.line("host", self.host.text());
-        out.line("affinity", self.affinity.text());
-        out.line("packing", self.packing.as_deref().unwrap_or_default());
-        out.line("suspension", &self.checkpoint_mode);
+        out.line("host", self.spec.host.map(HostView::from).unwrap_or_default().text());
+        out.line("affinity", self.spec.affinity.as_ref().map(affinity_text).unwrap_or_default());
+        if self.spec.packing != 0 {
+            out.line("packing", words::packing(self.spec.packing));
+        }
+        let mode = self.spec.checkpoint.as_ref().map_or(0, |policy| policy.mode);
+        out.line("suspension", words::checkpoint_mode(mode));
+        for (name, value) in self.spec.other_lines() {
+            out.line(&name, value);
+        }
         out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_deref())));
         out.line("ran", clock.between(self.started_at.as_deref(), self.ended_at.as_deref()));
         out.line("exit", exit_text(self.exit_code, self.signal));
         out.line("trace", self.trace_id());
-        for (key, value) in &self.labels {
+        for (key, value) in &self.spec.labels {
             out.line("label", format!("{key}={value}"));
         }
         if let Some(of) = &self.r#move {
@@ -50,24 +61,26 @@ impl JobView {
     }
 
     fn gang_text(&self) -> String {
-        let (least, most) = (self.gang_min, self.gang);
+        let (least, most) = (self.spec.gang_min(), self.spec.gang);
         if least < most { format!("{least} to {most}") } else { most.to_string() }
     }
 
     fn card_text(&self) -> String {
-        let card = &self.virtual_card;
+        let card = self.card();
         let mix = if card.mixed { ", kinds may mix" } else { "" };
         let whole = if card.whole_cards { ", whole cards" } else { "" };
         let least = match card.slice_memory_mib {
             0 => String::new(),
             least => format!(", at least {least} MiB on each card"),
         };
-        let kinds = if card.kinds.is_empty() { "any kind".to_owned() } else { card.kinds.join(", ") };
-        let precision = if card.precision == "unspecified" { String::new() } else { format!(" {}", card.precision) };
-        format!(
-            "{} TFLOPS{precision}, {} MiB, span {}, {kinds}{mix}{whole}{least}",
-            card.tflops, card.memory_mib, card.span
-        )
+        let kinds: Vec<String> = card.kinds.iter().map(|kind| words::kind(*kind)).collect();
+        let kinds = if kinds.is_empty() { "any kind".to_owned() } else { kinds.join(", ") };
+        let precision = match card.precision {
+            0 => String::new(),
+            said => format!(" {}", words::precision(said)),
+        };
+        let (compute, memory, span) = (tflops(card.milli_tflops), card.memory_mib, words::span(card.span));
+        format!("{compute} TFLOPS{precision}, {memory} MiB, span {span}, {kinds}{mix}{whole}{least}")
     }
 }
 

@@ -15,6 +15,8 @@ mod job_page;
 mod node;
 mod pool;
 mod queue;
+mod shown;
+mod spec;
 mod time;
 mod what_if;
 mod wishes;
@@ -31,9 +33,10 @@ pub use job::{AttemptView, JobView, WorkerView};
 pub use node::{NodeDetailView, NodeView};
 pub use pool::{BlocksView, MemberVerdictView, PoolView, VerifyView};
 pub use queue::QueueView;
+pub use spec::SpecView;
 pub use time::Clock;
 pub use what_if::WhatIfView;
-pub use wishes::{AffinityView, HostView, PreferredLabelView};
+pub use wishes::HostView;
 pub use words::{job_state, kind};
 
 /// A reason as it is shown.

@@ -1,7 +1,5 @@
 //! What a job wants beside its virtual cards: a share of its hosts, and places.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use tessera_api::v1;
 
@@ -46,83 +44,41 @@ fn cpus(milli: u64) -> f64 {
     milli as f64 / 1000.0
 }
 
-/// Where a job's workers would rather be, and must not be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct AffinityView {
-    /// Node labels that are better to have.
-    pub preferred: Vec<PreferredLabelView>,
-    /// Label of which all workers have the same value; empty: none.
-    pub together: String,
-    /// Label over whose values workers are spread; empty: none.
-    pub spread: String,
-    /// Labels of jobs that must not be beside it.
-    pub avoid: BTreeMap<String, String>,
-    /// Data that it will read.
-    pub data: Vec<String>,
-}
-
-/// A node label that is better to have than not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PreferredLabelView {
-    /// Its key.
-    pub key: String,
-    /// Its value.
-    pub value: String,
-    /// How much it counts.
-    pub weight: u32,
-}
-
-impl From<v1::Affinity> for AffinityView {
-    fn from(affinity: v1::Affinity) -> Self {
-        let preferred = affinity.preferred.into_iter().map(|label| PreferredLabelView {
-            key: label.key,
-            value: label.value,
-            weight: label.weight,
-        });
-        Self {
-            preferred: preferred.collect(),
-            together: affinity.together,
-            spread: affinity.spread,
-            avoid: affinity.avoid,
-            data: affinity.data,
-        }
+/// Where a job's workers would rather be, and must not be: one clause per wish.
+#[must_use]
+pub fn affinity_text(affinity: &v1::Affinity) -> String {
+    let v1::Affinity { preferred, together, spread, avoid, data } = affinity;
+    let mut clauses: Vec<String> = Vec::new();
+    let labels = preferred.iter().map(|label| format!("{}={} ({})", label.key, label.value, label.weight));
+    let preferred: Vec<String> = labels.collect();
+    if !preferred.is_empty() {
+        clauses.push(format!("preferred {}", preferred.join(" ")));
     }
-}
-
-impl AffinityView {
-    /// One clause per wish.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut clauses: Vec<String> = Vec::new();
-        let labels = self.preferred.iter().map(|label| format!("{}={} ({})", label.key, label.value, label.weight));
-        let preferred: Vec<String> = labels.collect();
-        if !preferred.is_empty() {
-            clauses.push(format!("preferred {}", preferred.join(" ")));
-        }
-        if !self.together.is_empty() {
-            clauses.push(format!("together by {}", self.together));
-        }
-        if !self.spread.is_empty() {
-            clauses.push(format!("spread over {}", self.spread));
-        }
-        if !self.avoid.is_empty() {
-            let pairs: Vec<String> = self.avoid.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            clauses.push(format!("not beside {}", pairs.join(" ")));
-        }
-        if !self.data.is_empty() {
-            clauses.push(format!("reads {}", self.data.join(" ")));
-        }
-        clauses.join("; ")
+    if !together.is_empty() {
+        clauses.push(format!("together by {together}"));
     }
+    if !spread.is_empty() {
+        clauses.push(format!("spread over {spread}"));
+    }
+    if !avoid.is_empty() {
+        let pairs: Vec<String> = avoid.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        clauses.push(format!("not beside {}", pairs.join(" ")));
+    }
+    if !data.is_empty() {
+        clauses.push(format!("reads {}", data.join(" ")));
+    }
+    clauses.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn wishes_are_said_in_a_line_and_nothing_is_said_of_none() {
-        assert_eq!(AffinityView::default().text(), "");
+        assert_eq!(affinity_text(&v1::Affinity::default()), "");
         assert_eq!(HostView::default().text(), "");
         assert_eq!(HostView { cpus: 1.5, memory_mib: 2048 }.text(), "1.5 CPUs, 2048 MiB");
         let label = v1::PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 };
@@ -134,7 +90,7 @@ mod tests {
             data: vec!["imagenet".to_owned()],
         };
         assert_eq!(
-            AffinityView::from(affinity).text(),
+            affinity_text(&affinity),
             "preferred rack=r1 (40); together by zone; spread over node; not beside service=web; reads imagenet"
         );
     }

@@ -43,8 +43,6 @@ words! {
     packing: Packing, "PACKING_";
     /// Checkpoint mode.
     checkpoint_mode: CheckpointMode, "CHECKPOINT_MODE_";
-    /// What happens on disconnection.
-    on_disconnect: OnDisconnect, "ON_DISCONNECT_";
     /// Health of a card.
     health: CardHealth, "CARD_HEALTH_";
     /// Verdict of a plan.
@@ -56,7 +54,7 @@ words! {
 }
 
 /// A value that this release does not know is shown by its number.
-fn spelled(name: Option<&str>, prefix: &str, value: i32) -> String {
+pub(super) fn spelled(name: Option<&str>, prefix: &str, value: i32) -> String {
     match name {
         Some(name) => name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase(),
         None => format!("unknown_{value}"),

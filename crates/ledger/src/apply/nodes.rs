@@ -8,15 +8,16 @@ use planted::Bug;
 use super::Applied;
 use crate::allocation::{AllocationPhase, StopCause, WorkerExit, WorkerState};
 use crate::card::{Card, CardDescription, CardHealth};
+use crate::checks::{check_cached, check_cards, check_node};
 use crate::command::Outcome;
 use crate::event::{Event, Touched};
 use crate::extent::{BlockState, ExtentMap};
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Rank};
-use crate::job::{JobState, OnDisconnect};
+use crate::job::JobState;
 use crate::node::{Containment, Eligibility, FAULTS_UNTIL_CORDON, Node, NodeDescription, NodeState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::spec::{check_cached, check_cards, check_node};
+use crate::spec::OnDisconnect;
 use crate::state::State;
 use crate::units::{BlockNumber, Epoch, Mebibytes};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Applied;
 use crate::allocation::{Allocation, AllocationPhase, MovePhase};
+use crate::checks::{check_config, check_name};
 use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
@@ -12,7 +13,6 @@ use crate::ids::JobId;
 use crate::level::{DRILL_QUEUE, Rule};
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings, half_life};
 use crate::rejection::Rejection;
-use crate::spec::{check_config, check_name};
 use crate::state::State;
 
 /// Most queues above one another.

@@ -7,9 +7,10 @@ use crate::allocation::{PlannedWorker, Slice};
 use crate::card::CardHealth;
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId};
-use crate::job::{Job, Span};
+use crate::job::Job;
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
+use crate::spec::Span;
 use crate::state::State;
 use crate::units::{Mebibytes, MilliTflops};
 

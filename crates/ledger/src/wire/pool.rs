@@ -7,10 +7,10 @@ use super::field::{
     FieldError, WireEnum, duration_from_wire, duration_to_wire, enum_from_wire, required, required_enum,
 };
 use super::{stored, v1};
+use crate::affinity::Packing;
 use crate::card::CardKind;
 use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
 use crate::host::HostCapacity;
-use crate::job::Packing;
 use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::{QueueAmount, QueueSettings};

@@ -15,10 +15,11 @@ use crate::allocation::{Allocation, Move};
 use crate::card::Card;
 use crate::event::EntryEvents;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
-use crate::job::{Job, JobSpec};
+use crate::job::Job;
 use crate::kept::Recorded;
 use crate::node::Node;
 use crate::queue::Queue;
+use crate::spec::JobSpec;
 use crate::state::AnsweredRequest;
 use crate::units::Revision;
 

@@ -1,4 +1,4 @@
-//! Jobs as they are submitted. What is absent gets its default here, and nowhere else.
+//! Jobs as they are submitted. What is absent gets the default that [`JobSpec::new`] gives it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,13 +7,10 @@ use super::field::{
     FieldError, WireEnum, duration_from_wire, duration_to_wire, each, enum_from_wire, required, required_enum,
 };
 use super::v1;
+use crate::affinity::{Affinity, PreferredLabel};
 use crate::host::HostRequest;
-use crate::job::{Affinity, CheckpointPolicy, JobSpec, PreferredLabel, RetryPolicy, VirtualCardRequest};
-use crate::queue::DEFAULT_QUEUE;
+use crate::spec::{CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops};
-
-/// Priority of a job that names none.
-pub const DEFAULT_PRIORITY: u32 = 50;
 
 /// A job as it was submitted, with the defaults of `types.proto` filled in. Limits are not checked here.
 ///
@@ -22,29 +19,31 @@ pub const DEFAULT_PRIORITY: u32 = 50;
 /// is negative.
 pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
     let virtual_card = required("virtual_card", spec.virtual_card)?;
+    let virtual_card = request_from_wire(virtual_card).map_err(|error| error.under("virtual_card"))?;
+    let default = JobSpec::new(spec.command, virtual_card);
     Ok(JobSpec {
         name: spec.name,
-        queue: if spec.queue.is_empty() { DEFAULT_QUEUE.to_owned() } else { spec.queue },
-        command: spec.command,
+        queue: if spec.queue.is_empty() { default.queue } else { spec.queue },
+        command: default.command,
         environment: spec.environment,
         working_directory: spec.working_directory,
         script: spec.script,
-        gang: spec.gang.max(1),
-        virtual_card: request_from_wire(virtual_card).map_err(|error| error.under("virtual_card"))?,
-        priority: spec.priority.unwrap_or(DEFAULT_PRIORITY),
-        preemptible: spec.preemptible.unwrap_or(true),
+        gang: spec.gang.max(default.gang),
+        virtual_card: default.virtual_card,
+        priority: spec.priority.unwrap_or(default.priority),
+        preemptible: spec.preemptible.unwrap_or(default.preemptible),
         checkpoint: checkpoint_from_wire(spec.checkpoint).map_err(|error| error.under("checkpoint"))?,
-        on_disconnect: enum_from_wire("on_disconnect", spec.on_disconnect)?.unwrap_or_default(),
+        on_disconnect: enum_from_wire("on_disconnect", spec.on_disconnect)?.unwrap_or(default.on_disconnect),
         time_limit: optional_duration("time_limit", spec.time_limit)?,
         retry: retry_from_wire(spec.retry).map_err(|error| error.under("retry"))?,
         labels: spec.labels,
         node_labels: spec.node_labels,
         output_retention: optional_duration("output_retention", spec.output_retention)?,
         held: spec.held,
-        host: spec.host.map_or(HostRequest::ZERO, host_from_wire),
+        host: spec.host.map_or(default.host, host_from_wire),
         gang_min: spec.gang_min,
-        min_runtime: optional_duration("min_runtime", spec.min_runtime)?.unwrap_or_default(),
-        affinity: spec.affinity.map(affinity_from_wire).unwrap_or_default(),
+        min_runtime: optional_duration("min_runtime", spec.min_runtime)?.unwrap_or(default.min_runtime),
+        affinity: spec.affinity.map_or(default.affinity, affinity_from_wire),
         packing: enum_from_wire("packing", spec.packing)?,
     })
 }

@@ -2,10 +2,12 @@
 
 use super::field::WireEnum;
 use super::{stored, v1};
+use crate::affinity::Packing;
 use crate::allocation::{AllocationPhase, MovePhase, StopCause, WorkerState};
 use crate::card::{CardHealth, CardKind, Isolation, LinkKind, Precision};
-use crate::job::{CheckpointMode, Ending, JobState, OnDisconnect, Packing, Span};
+use crate::job::{Ending, JobState};
 use crate::node::{Eligibility, NodeState};
+use crate::spec::{CheckpointMode, OnDisconnect, Span};
 
 macro_rules! words {
     ($domain:ident = $wire:path { $($word:ident),* $(,)? }) => {

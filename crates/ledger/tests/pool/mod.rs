@@ -1,16 +1,15 @@
 //! A pool for tests: commands in, state out, with every law checked after each entry.
 #![allow(dead_code, missing_docs)] // each test file uses its part
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, Allocation, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointPolicy,
-    Command, EntryPosition, HostRequest, Isolation, JobId, JobSpec, Level, LogTime, Mebibytes, MilliTflops,
-    NodeDescription, NodeId, Observation, OnDisconnect, Outcome, Plan, PlanPart, PlannedWorker, Precision, Rejection,
-    Request, RetryPolicy, Revision, Slice, Span, State, StopCause, VirtualCardRequest, WorkerExit, WorkerReport, laws,
+    Allocation, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId,
+    JobSpec, Level, LogTime, Mebibytes, MilliTflops, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker,
+    Rejection, Request, RetryPolicy, Revision, Slice, State, StopCause, WorkerExit, WorkerReport, laws,
 };
+pub use tessera_testkit::node;
 
 pub struct Pool {
     pub state: State,
@@ -20,38 +19,7 @@ pub struct Pool {
 }
 
 pub fn card(kind: CardKind, tflops: u64) -> CardDescription {
-    CardDescription {
-        index: 0,
-        kind,
-        vendor: "acme".to_owned(),
-        model: format!("{}-{tflops}", kind.name()),
-        uuid: String::new(),
-        memory: Mebibytes(64 * 1024),
-        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
-        measured: BTreeMap::new(),
-        links: vec![],
-        isolation: Isolation::Soft,
-        simulated: true,
-        pci_address: String::new(),
-        max_slices: 0,
-        health: CardHealth::Healthy,
-    }
-}
-
-pub fn node(name: &str) -> NodeDescription {
-    NodeDescription {
-        name: name.to_owned(),
-        uid: format!("uid-of-{name}"),
-        incarnation: 1,
-        agent_version: "0.1.0".to_owned(),
-        address: "127.0.0.1:7000".to_owned(),
-        worker_host: "127.0.0.1".to_owned(),
-        labels: BTreeMap::new(),
-        host: None,
-        cached: BTreeSet::new(),
-        start: tessera_ledger::AgentStart::default(),
-        containment: tessera_ledger::Containment::Whole,
-    }
+    tessera_testkit::card(kind, tflops, 64 * 1024)
 }
 
 pub fn numbered(cards: &[CardDescription]) -> Vec<CardDescription> {
@@ -72,43 +40,8 @@ pub fn slice(node: u32, card: u32, start: u32, blocks: u32) -> Slice {
 }
 
 pub fn spec() -> JobSpec {
-    JobSpec {
-        name: "job".to_owned(),
-        queue: "default".to_owned(),
-        command: vec!["true".to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: String::new(),
-        script: String::new(),
-        gang: 1,
-        virtual_card: VirtualCardRequest {
-            compute: MilliTflops::from_tflops(1),
-            memory: Mebibytes(512),
-            precision: None,
-            span: Span::Card,
-            kinds: Default::default(),
-            mixed: false,
-            isolation: Isolation::Shared,
-            vendors: Default::default(),
-            models: Default::default(),
-            whole_cards: false,
-            slice_memory: Mebibytes(0),
-        },
-        priority: 50,
-        preemptible: true,
-        checkpoint: CheckpointPolicy::default(),
-        on_disconnect: OnDisconnect::Stop,
-        time_limit: None,
-        retry: RetryPolicy { max_retries: 1, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) },
-        labels: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        output_retention: None,
-        held: false,
-        host: HostRequest::ZERO,
-        gang_min: None,
-        min_runtime: Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
-    }
+    let retry = RetryPolicy { max_retries: 1, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) };
+    JobSpec { name: "job".to_owned(), retry, ..tessera_testkit::job(1, 512) }
 }
 
 pub fn exited(code: i32) -> Observation {

@@ -165,17 +165,13 @@ fn words<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
 
 pub fn node_description() -> NodeDescription {
     NodeDescription {
-        name: "rack1-n3".to_owned(),
         uid: "8c6f".to_owned(),
         incarnation: 5,
-        agent_version: "0.1.0".to_owned(),
         address: "10.0.0.3:7201".to_owned(),
         worker_host: "10.0.0.3".to_owned(),
         labels: words([("rack", "r1"), ("zone", "a")]),
-        host: None,
-        cached: BTreeSet::new(),
-        start: tessera_ledger::AgentStart::default(),
         containment: tessera_ledger::Containment::Partial { missing: String::new() },
+        ..tessera_testkit::node("rack1-n3")
     }
 }
 
@@ -198,28 +194,25 @@ pub fn card() -> CardDescription {
     }
 }
 
+/// A job with what the first files say.
 pub fn spec() -> JobSpec {
+    let virtual_card = VirtualCardRequest {
+        precision: Some(Precision::Bf16),
+        span: Span::Pool,
+        kinds: BTreeSet::from([CardKind::Gpu, CardKind::Fpga]),
+        mixed: true,
+        isolation: Isolation::Soft,
+        vendors: BTreeSet::from(["acme".to_owned()]),
+        models: BTreeSet::from(["Axon 9".to_owned()]),
+        ..VirtualCardRequest::new(MilliTflops(12_500), Mebibytes(16_384))
+    };
     JobSpec {
         name: "train".to_owned(),
         queue: "vision".to_owned(),
-        command: vec!["python3".to_owned(), "train.py".to_owned()],
         environment: words([("EPOCHS", "3")]),
         working_directory: "/data".to_owned(),
         script: "#!/bin/sh\ntrue\n".to_owned(),
         gang: 3,
-        virtual_card: VirtualCardRequest {
-            compute: MilliTflops(12_500),
-            memory: Mebibytes(16_384),
-            precision: Some(Precision::Bf16),
-            span: Span::Pool,
-            kinds: BTreeSet::from([CardKind::Gpu, CardKind::Fpga]),
-            mixed: true,
-            isolation: Isolation::Soft,
-            vendors: BTreeSet::from(["acme".to_owned()]),
-            models: BTreeSet::from(["Axon 9".to_owned()]),
-            whole_cards: false,
-            slice_memory: Mebibytes(0),
-        },
         priority: 70,
         preemptible: false,
         checkpoint: CheckpointPolicy {
@@ -234,11 +227,7 @@ pub fn spec() -> JobSpec {
         node_labels: words([("zone", "a")]),
         output_retention: Some(Duration::from_secs(86_400)),
         held: true,
-        host: HostRequest::ZERO,
-        gang_min: None,
-        min_runtime: Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
+        ..JobSpec::new(vec!["python3".to_owned(), "train.py".to_owned()], virtual_card)
     }
 }
 

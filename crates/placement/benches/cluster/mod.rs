@@ -2,9 +2,7 @@
 
 pub mod openb;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tessera_ledger::*;
 
@@ -40,22 +38,8 @@ const MODELS: [(CardKind, &str, &str, u64, u64); 6] = [
 
 fn card(index: u32, model: usize) -> CardDescription {
     let (kind, vendor, name, tflops, memory) = MODELS[model];
-    CardDescription {
-        index,
-        kind,
-        vendor: vendor.to_owned(),
-        model: name.to_owned(),
-        uuid: String::new(),
-        memory: Mebibytes(memory),
-        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
-        measured: BTreeMap::new(),
-        links: Vec::new(),
-        isolation: Isolation::Soft,
-        simulated: true,
-        pci_address: String::new(),
-        max_slices: 0,
-        health: CardHealth::Healthy,
-    }
+    let (vendor, model) = (vendor.to_owned(), name.to_owned());
+    CardDescription { index, vendor, model, ..tessera_testkit::card(kind, tflops, memory) }
 }
 
 /// Nodes of one rack.
@@ -65,19 +49,8 @@ const RACK: usize = 16;
 fn node(number: usize) -> NodeDescription {
     let name = format!("node-{number}");
     let labels = [("host", name.clone()), ("rack", (number / RACK).to_string())];
-    NodeDescription {
-        name: name.clone(),
-        uid: name,
-        incarnation: 1,
-        agent_version: String::new(),
-        address: String::new(),
-        worker_host: String::new(),
-        labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
-        host: None,
-        cached: BTreeSet::new(),
-        start: tessera_ledger::AgentStart::default(),
-        containment: tessera_ledger::Containment::Whole,
-    }
+    let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
+    NodeDescription { labels, ..tessera_testkit::node(&name) }
 }
 
 /// A ledger that entries are applied to.
@@ -176,41 +149,7 @@ pub fn queue(name: &str) -> QueueSettings {
 
 /// A job of one virtual card on one card.
 pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
-    JobSpec {
-        name: String::new(),
-        queue: DEFAULT_QUEUE.to_owned(),
-        command: vec!["true".to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: String::new(),
-        script: String::new(),
-        gang: 1,
-        virtual_card: VirtualCardRequest {
-            compute: MilliTflops::from_tflops(tflops),
-            memory: Mebibytes(memory),
-            precision: None,
-            span: Span::Card,
-            kinds: kinds.iter().copied().collect(),
-            mixed: false,
-            isolation: Isolation::Shared,
-            vendors: BTreeSet::new(),
-            models: BTreeSet::new(),
-            whole_cards: false,
-            slice_memory: Mebibytes(0),
-        },
-        priority: 50,
-        preemptible: true,
-        checkpoint: CheckpointPolicy::default(),
-        on_disconnect: OnDisconnect::Stop,
-        time_limit: None,
-        retry: RetryPolicy::default(),
-        labels: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        output_retention: None,
-        held: false,
-        host: HostRequest::ZERO,
-        gang_min: None,
-        min_runtime: Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
-    }
+    let spec = tessera_testkit::job(tflops, memory);
+    let kinds = kinds.iter().copied().collect();
+    JobSpec { virtual_card: VirtualCardRequest { kinds, ..spec.virtual_card }, ..spec }
 }

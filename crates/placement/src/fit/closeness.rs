@@ -59,48 +59,23 @@ pub(crate) fn closest(index: &Index, cards: &[CardId], count: usize) -> Vec<Card
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
     use tessera_ledger::*;
 
     use super::*;
 
     fn node(name: &str, rack: Option<&str>) -> NodeDescription {
-        NodeDescription {
-            name: name.to_owned(),
-            uid: name.to_owned(),
-            incarnation: 1,
-            agent_version: String::new(),
-            address: String::new(),
-            worker_host: String::new(),
-            labels: rack.map(|rack| (RACK_KEY.to_owned(), rack.to_owned())).into_iter().collect(),
-            host: None,
-            cached: BTreeSet::new(),
-            start: tessera_ledger::AgentStart::default(),
-            containment: tessera_ledger::Containment::Whole,
-        }
+        let labels = rack.map(|rack| (RACK_KEY.to_owned(), rack.to_owned())).into_iter().collect();
+        NodeDescription { labels, ..tessera_testkit::node(name) }
     }
 
     fn card(index: u32, links: &[(u32, LinkKind)]) -> CardDescription {
-        CardDescription {
-            index,
-            kind: CardKind::Gpu,
-            vendor: String::new(),
-            model: String::new(),
-            uuid: String::new(),
-            memory: Mebibytes(1),
-            rated: BTreeMap::from([(Precision::Fp16, MilliTflops(1000))]),
-            measured: BTreeMap::new(),
-            links: links
-                .iter()
-                .map(|(peer_index, kind)| Link { peer_index: *peer_index, kind: *kind, megabytes_per_second: 0 })
-                .collect(),
-            isolation: Isolation::Soft,
-            simulated: true,
-            pci_address: String::new(),
-            max_slices: 0,
-            health: CardHealth::Healthy,
-        }
+        let link = |(peer_index, kind): &(u32, LinkKind)| Link {
+            peer_index: *peer_index,
+            kind: *kind,
+            megabytes_per_second: 0,
+        };
+        let links = links.iter().map(link).collect();
+        CardDescription { index, links, ..tessera_testkit::card(CardKind::Gpu, 1, 1) }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{
-    Affinity, CardKind, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Packing, Precision, QueueAmount, Span,
+    Affinity, CardKind, CheckpointPolicy, HostRequest, Isolation, JobSpec, LogTime, MilliTflops, Packing, Precision,
+    QueueAmount, Span, VirtualCardRequest,
 };
 
 use crate::demand::Demand;
@@ -64,29 +65,68 @@ impl ShapeKey {
     }
 
     pub(crate) fn of(spec: &JobSpec, gave_way: bool) -> Self {
-        let request = &spec.virtual_card;
+        // Every field is named: what makes no difference to where the job fits, or whom it may preempt for that, is
+        // let go of here and nowhere else.
+        let JobSpec {
+            name: _,
+            queue,
+            command: _,
+            environment: _,
+            working_directory: _,
+            script: _,
+            gang,
+            virtual_card,
+            priority,
+            preemptible: _,
+            checkpoint: CheckpointPolicy { mode: _, signal: _, grace },
+            on_disconnect: _,
+            time_limit,
+            retry: _,
+            labels: _,
+            node_labels,
+            output_retention: _,
+            held: _,
+            host,
+            gang_min,
+            min_runtime: _,
+            affinity,
+            packing,
+        } = spec;
+        let VirtualCardRequest {
+            compute,
+            memory,
+            precision,
+            span,
+            kinds,
+            mixed,
+            isolation,
+            vendors,
+            models,
+            whole_cards,
+            slice_memory,
+        } = virtual_card;
         Self {
-            compute: request.compute.0,
-            memory: request.memory.0,
-            host: spec.host,
-            gang: spec.gang,
-            gang_min: spec.gang_min,
-            span: request.span,
-            mixed: request.mixed,
-            precision: request.precision,
-            isolation: request.isolation,
-            kinds: request.kinds.clone(),
-            vendors: request.vendors.clone(),
-            models: request.models.clone(),
-            node_labels: spec.node_labels.clone(),
-            whole_cards: request.whole_cards,
-            slice_memory: request.slice_memory.0,
-            affinity: spec.affinity.clone(),
-            packing: spec.packing,
-            queue: spec.queue.clone(),
-            priority: spec.priority,
+            compute: compute.0,
+            memory: memory.0,
+            host: *host,
+            gang: *gang,
+            gang_min: *gang_min,
+            span: *span,
+            mixed: *mixed,
+            precision: *precision,
+            isolation: *isolation,
+            kinds: kinds.clone(),
+            vendors: vendors.clone(),
+            models: models.clone(),
+            node_labels: node_labels.clone(),
+            whole_cards: *whole_cards,
+            slice_memory: slice_memory.0,
+            affinity: affinity.clone(),
+            packing: *packing,
+            queue: queue.clone(),
+            priority: *priority,
             // Told to stop at its limit, it still has its grace time.
-            limit: limit_class(spec.time_limit.map(|limit| limit.saturating_add(spec.checkpoint.grace))),
+            limit: limit_class(time_limit.map(|limit| limit.saturating_add(*grace))),
             gave_way,
         }
     }

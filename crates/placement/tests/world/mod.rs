@@ -7,12 +7,12 @@ pub mod company;
 pub mod history;
 pub mod stream;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::*;
 use tessera_placement::{Decision, Explanation, Limits, Pool, Preview};
+pub use tessera_testkit::job;
 
 /// A ledger with what a test needs to drive it.
 pub struct World {
@@ -40,68 +40,12 @@ pub fn spanning(span: Span, spec: JobSpec) -> JobSpec {
 
 /// A healthy simulated card.
 pub fn card(index: u32, kind: CardKind, tflops: u64, memory: u64) -> CardDescription {
-    CardDescription {
-        index,
-        kind,
-        vendor: "sim".to_owned(),
-        model: format!("{}-{tflops}", kind.name()),
-        uuid: String::new(),
-        memory: Mebibytes(memory),
-        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
-        measured: BTreeMap::new(),
-        links: Vec::new(),
-        isolation: Isolation::Soft,
-        simulated: true,
-        pci_address: String::new(),
-        max_slices: 0,
-        health: CardHealth::Healthy,
-    }
+    CardDescription { index, ..tessera_testkit::card(kind, tflops, memory) }
 }
 
 /// Cards in order of their index.
 pub fn cards(list: &[(CardKind, u64, u64)]) -> Vec<CardDescription> {
     (0u32..).zip(list).map(|(index, (kind, tflops, memory))| card(index, *kind, *tflops, *memory)).collect()
-}
-
-/// A job of one virtual card on one card.
-pub fn job(tflops: u64, memory: u64) -> JobSpec {
-    JobSpec {
-        name: String::new(),
-        queue: DEFAULT_QUEUE.to_owned(),
-        command: vec!["true".to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: String::new(),
-        script: String::new(),
-        gang: 1,
-        virtual_card: VirtualCardRequest {
-            compute: MilliTflops::from_tflops(tflops),
-            memory: Mebibytes(memory),
-            precision: None,
-            span: Span::Card,
-            kinds: BTreeSet::new(),
-            mixed: false,
-            isolation: Isolation::Shared,
-            vendors: BTreeSet::new(),
-            models: BTreeSet::new(),
-            whole_cards: false,
-            slice_memory: Mebibytes(0),
-        },
-        priority: 50,
-        preemptible: true,
-        checkpoint: CheckpointPolicy::default(),
-        on_disconnect: OnDisconnect::Stop,
-        time_limit: None,
-        retry: RetryPolicy::default(),
-        labels: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        output_retention: None,
-        held: false,
-        host: HostRequest::ZERO,
-        gang_min: None,
-        min_runtime: Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
-    }
 }
 
 impl World {
@@ -140,19 +84,8 @@ impl World {
         labels: &[(&str, &str)],
         host: Option<HostCapacity>,
     ) -> NodeId {
-        let node = NodeDescription {
-            name: name.to_owned(),
-            uid: name.to_owned(),
-            incarnation: 1,
-            agent_version: String::new(),
-            address: String::new(),
-            worker_host: String::new(),
-            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            host,
-            cached: BTreeSet::new(),
-            start: tessera_ledger::AgentStart::default(),
-            containment: tessera_ledger::Containment::Whole,
-        };
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let node = NodeDescription { labels, host, ..tessera_testkit::node(name) };
         match self.apply(Command::RegisterNode { node, cards }) {
             Outcome::Registered { node, .. } => node,
             other => panic!("the node was not registered: {other:?}"),

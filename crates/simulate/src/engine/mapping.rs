@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{
-    Affinity, BlockCount, CardDescription, CardHealth, CardId, CardKind, CheckpointMode, CheckpointPolicy,
-    HostCapacity, HostRequest, Isolation, JobSpec, Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId,
-    OnDisconnect, PlannedWorker, PoolConfig, PoolLimits, Precision, RetryPolicy, Span, VirtualCardRequest,
+    BlockCount, CardDescription, CardHealth, CardId, CardKind, CheckpointMode, CheckpointPolicy, HostCapacity,
+    HostRequest, Isolation, JobSpec, Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId, PlannedWorker,
+    PoolConfig, PoolLimits, Precision, Span, VirtualCardRequest,
 };
 
 use crate::plain::Place;
@@ -128,17 +128,11 @@ fn virtual_card(ask: &Ask, counted: Counted) -> VirtualCardRequest {
     let memory =
         if counted.memory { Mebibytes(ask.card_memory_mib).saturating_mul(ask.cards) } else { Mebibytes::ZERO };
     VirtualCardRequest {
-        compute,
-        memory,
-        precision: None,
         span: if ask.cards > 1 { Span::Node } else { Span::Card },
         kinds: BTreeSet::from([kind]),
-        mixed: false,
-        isolation: Isolation::Shared,
-        vendors: BTreeSet::new(),
         models: ask.models.clone(),
         whole_cards: ask.is_whole(),
-        slice_memory: Mebibytes::ZERO,
+        ..VirtualCardRequest::new(compute, memory)
     }
 }
 
@@ -148,27 +142,12 @@ pub fn spec(job: &TraceJob, counted: Counted) -> JobSpec {
     JobSpec {
         name: job.name.chars().take(200).collect(),
         queue: job.queue.clone(),
-        command: vec!["simulated".to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: String::new(),
-        script: String::new(),
         gang: job.workers,
-        virtual_card: virtual_card(&job.ask, counted),
         priority: job.priority,
         preemptible: job.preemptible,
         checkpoint: CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() },
-        on_disconnect: OnDisconnect::Stop,
-        time_limit: None,
-        retry: RetryPolicy::default(),
-        labels: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        output_retention: None,
-        held: false,
         host: HostRequest { cpu: MilliCpus(job.ask.cpu_milli), memory: Mebibytes(job.ask.memory_mib) },
-        gang_min: None,
-        min_runtime: std::time::Duration::ZERO,
-        affinity: Affinity::default(),
-        packing: None,
+        ..JobSpec::new(vec!["simulated".to_owned()], virtual_card(&job.ask, counted))
     }
 }
 

@@ -1,12 +1,11 @@
 //! Nodes, jobs and grants, made by commands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tessera_api::v1;
 use tessera_ledger::{
-    AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, Command, Isolation, JobId,
-    Mebibytes, MilliTflops, NodeDescription, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Precision,
-    Rank, Slice, WorkerReport,
+    AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, Isolation, JobId, Mebibytes,
+    NodeDescription, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Rank, Slice, WorkerReport,
 };
 
 use super::{Clients, Cluster, id};
@@ -33,19 +32,8 @@ pub async fn submit(clients: &Clients, tflops: u64) -> JobId {
 
 /// Registers a node whose agent is at `address`, with one card of so many TFLOPS each.
 pub async fn node_at(cluster: &Cluster, name: &str, address: &str, tflops: &[u64]) -> NodeId {
-    let node = NodeDescription {
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        incarnation: 1,
-        agent_version: "0.1.0".to_owned(),
-        address: address.to_owned(),
-        worker_host: "127.0.0.1".to_owned(),
-        labels: BTreeMap::from([("name".to_owned(), name.to_owned())]),
-        host: None,
-        cached: BTreeSet::new(),
-        start: tessera_ledger::AgentStart::default(),
-        containment: tessera_ledger::Containment::Whole,
-    };
+    let labels = BTreeMap::from([("name".to_owned(), name.to_owned())]);
+    let node = NodeDescription { address: address.to_owned(), labels, ..tessera_testkit::node(name) };
     let cards = (0..).zip(tflops).map(|(index, tflops)| card(name, index, *tflops)).collect();
     match cluster.apply(Command::RegisterNode { node, cards }).await {
         Outcome::Registered { node, .. } => node,
@@ -58,21 +46,13 @@ pub async fn node(cluster: &Cluster, name: &str, tflops: &[u64]) -> NodeId {
 }
 
 fn card(node: &str, index: u32, tflops: u64) -> CardDescription {
+    let (uuid, model) = (format!("{node}-{index}"), "a1".to_owned());
     CardDescription {
         index,
-        kind: CardKind::Gpu,
-        vendor: "acme".to_owned(),
-        model: "a1".to_owned(),
-        uuid: format!("{node}-{index}"),
-        memory: Mebibytes(16_384),
-        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
-        measured: BTreeMap::new(),
-        links: Vec::new(),
+        uuid,
+        model,
         isolation: Isolation::Hard,
-        simulated: true,
-        pci_address: String::new(),
-        max_slices: 0,
-        health: CardHealth::Healthy,
+        ..tessera_testkit::card(CardKind::Gpu, tflops, 16_384)
     }
 }
 

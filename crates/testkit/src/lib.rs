@@ -1,0 +1,72 @@
+//! Jobs, nodes and cards for tests: ordinary ones, of which a test changes what it is about.
+//!
+//! ```
+//! use tessera_ledger::JobSpec;
+//! use tessera_testkit::job;
+//!
+//! let urgent = JobSpec { priority: 90, ..job(4, 1024) };
+//! assert_eq!((urgent.priority, urgent.gang), (90, 1));
+//! ```
+//!
+//! A field that the ledger gains is said here at most, and no test that is not about it has to change. Nothing that is
+//! shipped depends on this crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_ledger::{
+    AgentStart, CardDescription, CardHealth, CardKind, Containment, Isolation, JobSpec, Mebibytes, MilliTflops,
+    NodeDescription, Precision, VirtualCardRequest,
+};
+
+/// A job of one virtual card, on one card of any kind, with so many TFLOPS and MiB.
+#[must_use]
+pub fn job(tflops: u64, memory_mib: u64) -> JobSpec {
+    let virtual_card = VirtualCardRequest::new(MilliTflops::from_tflops(tflops), Mebibytes(memory_mib));
+    JobSpec::new(vec!["true".to_owned()], virtual_card)
+}
+
+/// A node that says nothing of its host.
+#[must_use]
+pub fn node(name: &str) -> NodeDescription {
+    NodeDescription {
+        name: name.to_owned(),
+        uid: format!("uid-of-{name}"),
+        incarnation: 1,
+        agent_version: "0.1.0".to_owned(),
+        address: "127.0.0.1:7000".to_owned(),
+        worker_host: "127.0.0.1".to_owned(),
+        labels: BTreeMap::new(),
+        host: None,
+        cached: BTreeSet::new(),
+        start: AgentStart::default(),
+        containment: Containment::Whole,
+    }
+}
+
+/// A healthy simulated card with so many FP16 TFLOPS and MiB, the first of its node. Cards are of one model where kind
+/// and rate are the same.
+#[must_use]
+pub fn card(kind: CardKind, tflops: u64, memory_mib: u64) -> CardDescription {
+    CardDescription {
+        index: 0,
+        kind,
+        vendor: "acme".to_owned(),
+        model: format!("{}-{tflops}", kind.name()),
+        uuid: String::new(),
+        memory: Mebibytes(memory_mib),
+        rated: BTreeMap::from([(Precision::Fp16, MilliTflops::from_tflops(tflops))]),
+        measured: BTreeMap::new(),
+        links: Vec::new(),
+        isolation: Isolation::Soft,
+        simulated: true,
+        pci_address: String::new(),
+        max_slices: 0,
+        health: CardHealth::Healthy,
+    }
+}
+
+/// The cards of one node, numbered in their order.
+#[must_use]
+pub fn numbered(cards: impl IntoIterator<Item = CardDescription>) -> Vec<CardDescription> {
+    (0..).zip(cards).map(|(index, card)| CardDescription { index, ..card }).collect()
+}
