@@ -12,9 +12,9 @@ SHARED = ["crates/actor/src/meters.rs"]
 MEMBER = [
     "crates/controller/src/metrics.rs",
     "crates/controller/src/metrics/scrape.rs",
-    "crates/controller/src/services/watch/meter.rs",
-    "crates/controller/src/grpc/meter.rs",
-    "crates/controller/src/limits.rs",
+    "crates/server/src/services/watch/meter.rs",
+    "crates/server/src/grpc/meter.rs",
+    "crates/server/src/limits.rs",
     "crates/consensus/src/metrics.rs",
 ]
 AGENT = ["crates/agent/src/metrics.rs"]

@@ -20,7 +20,7 @@ const NAME: &str = "founding";
 
 /// What the blocks of a new pool are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NewPool {
+pub struct NewPool {
     /// Size of a block.
     pub block_size: MilliTflops,
     /// Precision in which blocks are counted.
@@ -73,7 +73,7 @@ impl std::fmt::Display for NewPool {
 
 /// Writes into the ledger what the founders were told, as the leader that is ready to act. Ends when that is done or
 /// need not be; whoever calls it drops it when leadership is lost.
-pub(crate) async fn settle(pool: &PoolHandle) {
+pub async fn settle(pool: &PoolHandle) {
     let Some(new) = pool.new_pool() else { return };
     while let Some(command) = new.due(&pool.view().current()) {
         let request = Request { key: None, actor: NAME.to_owned(), command };

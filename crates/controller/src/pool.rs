@@ -1,13 +1,12 @@
 //! What services and actors hold of the pool: read the ledger, propose a command, ask placement.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tessera_actor::{Address, AskError, TellError};
 use tessera_connection::Outbound;
 use tessera_consensus::{Applied, Consensus, Leadership, Status};
-use tessera_gateway::Gateway;
 use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
 use tessera_otlp::Span;
@@ -15,7 +14,7 @@ use tessera_placement::{CompactionOrder, Explanation, Preview, WaitCode};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::ServerConfig;
+use crate::config::ControllerConfig;
 use crate::disk::DiskSpace;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;
@@ -56,7 +55,7 @@ pub enum ProposeError {
 
 impl ProposeError {
     /// Whether it is the command itself that cannot be taken; else it says nothing about the command.
-    pub(crate) const fn is_of_the_command(&self) -> bool {
+    pub const fn is_of_the_command(&self) -> bool {
         matches!(self, Self::Consensus(tessera_consensus::ProposeError::TooLarge { .. }))
     }
 }
@@ -93,20 +92,6 @@ pub struct PoolHandle {
     inner: Arc<Parts>,
     /// What this founder was told of the pool, if it is one.
     new_pool: Arc<OnceLock<NewPool>>,
-    /// The API as JSON, while the services run.
-    gateway: Arc<Mutex<Option<Gateway>>>,
-}
-
-/// While it is kept, the API is answered as JSON. The gateway holds the pool that it answers for: without an end, neither
-/// would ever be dropped.
-#[derive(Debug)]
-pub(crate) struct Answering(Arc<Mutex<Option<Gateway>>>);
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        let gateway = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(gateway);
-    }
 }
 
 /// What a [`PoolHandle`] is made of.
@@ -121,7 +106,7 @@ pub struct Parts {
     /// What Prometheus sees.
     pub metrics: Arc<Metrics>,
     /// The settings.
-    pub config: Arc<ServerConfig>,
+    pub config: Arc<ControllerConfig>,
     /// How it opens connections to other members and to agents.
     pub outbound: Outbound,
     /// The placement actor, while this member leads.
@@ -138,7 +123,7 @@ impl PoolHandle {
     /// Puts a handle together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(parts), new_pool: Arc::default(), gateway: Arc::default() }
+        Self { inner: Arc::new(parts), new_pool: Arc::default() }
     }
 
     /// The ledger as this member has applied it.
@@ -148,18 +133,18 @@ impl PoolHandle {
     }
 
     /// What this founder was told of the pool.
-    pub(crate) fn new_pool(&self) -> Option<NewPool> {
+    pub fn new_pool(&self) -> Option<NewPool> {
         self.new_pool.get().copied()
     }
 
     /// Keeps in mind what this founder is told of the pool; the first word counts.
-    pub(crate) fn found_with(&self, pool: NewPool) {
+    pub fn found_with(&self, pool: NewPool) {
         // A founding that is taken up again says the same once more.
         let _ = self.new_pool.set(pool);
     }
 
     /// Waits until the ledger says of the pool what this founder was told.
-    pub(crate) async fn is_founded(&self) {
+    pub async fn is_founded(&self) {
         let Some(new) = self.new_pool() else { return };
         // Nothing is published any more when the member ends, and nobody waits then.
         let _ = self.inner.view.changes().wait_for(|state| new.is_that_of(state.config())).await;
@@ -169,17 +154,6 @@ impl PoolHandle {
     #[must_use]
     pub fn outbound(&self) -> &Outbound {
         &self.inner.outbound
-    }
-
-    /// The API as JSON; `None` while the services do not run.
-    pub(crate) fn gateway(&self) -> Option<Gateway> {
-        self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Has the API answered as JSON by `gateway` for as long as the answer is kept.
-    pub(crate) fn answer_json_by(&self, gateway: Gateway) -> Answering {
-        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(gateway);
-        Answering(Arc::clone(&self.gateway))
     }
 
     /// Proposes a command and waits until it is applied and published here. This member must lead.
@@ -362,7 +336,7 @@ impl PoolHandle {
 
     /// The settings.
     #[must_use]
-    pub fn config(&self) -> &Arc<ServerConfig> {
+    pub fn config(&self) -> &Arc<ControllerConfig> {
         &self.inner.config
     }
 

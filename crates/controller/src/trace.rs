@@ -12,7 +12,7 @@ use tessera_otlp::{Draft, Span, SpanIdentity};
 use tonic::Status;
 
 /// Ends the span of a submission.
-pub(crate) fn submitted(span: Option<Span>, answer: &Result<SubmitJobResponse, Status>) {
+pub fn submitted(span: Option<Span>, answer: &Result<SubmitJobResponse, Status>) {
     let Some(span) = span else { return };
     match answer {
         Ok(answer) => span.set("tessera.job.id", number(answer.job_id)),
@@ -21,7 +21,7 @@ pub(crate) fn submitted(span: Option<Span>, answer: &Result<SubmitJobResponse, S
 }
 
 /// Ends the span of a message of a stream of submissions.
-pub(crate) fn submitted_some(span: Option<Span>, answer: &Result<SubmitJobsResponse, Status>) {
+pub fn submitted_some(span: Option<Span>, answer: &Result<SubmitJobsResponse, Status>) {
     let Some(span) = span else { return };
     match answer {
         Ok(answer) => {
@@ -36,7 +36,7 @@ pub(crate) fn submitted_some(span: Option<Span>, answer: &Result<SubmitJobsRespo
 
 /// Ends the span of a proposal, and tells of the part of it during which its entry, or each of its entries, was on its
 /// way through the log.
-pub(crate) fn proposed<E: Display>(span: Option<Span>, applied: &[Result<Applied<Outcome>, E>]) {
+pub fn proposed<E: Display>(span: Option<Span>, applied: &[Result<Applied<Outcome>, E>]) {
     let Some(span) = span else { return };
     let entry = |of: &Result<Applied<Outcome>, E>| of.as_ref().ok().map(|applied| applied.index);
     for together in applied.chunk_by(|one, next| entry(one) == entry(next)) {
@@ -60,7 +60,7 @@ pub(crate) fn proposed<E: Display>(span: Option<Span>, applied: &[Result<Applied
 
 /// Tells how long a job waited for its grant, when it is over: from when it began to wait to the entry that granted it,
 /// or that ended it.
-pub(crate) fn waited(state: &State, entry: &EntryEvents, event: &Event) {
+pub fn waited(state: &State, entry: &EntryEvents, event: &Event) {
     if !is_collected() {
         return;
     }

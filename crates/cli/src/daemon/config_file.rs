@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use tessera_agent::AgentConfig;
 use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
-use tessera_controller::ServerConfig;
+use tessera_server::ServerConfig;
 
 use super::units::{Size, Time};
 use crate::args::{LogFormat, RunAsWord};

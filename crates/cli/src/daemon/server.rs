@@ -7,8 +7,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tessera_actor::Pulse;
 use tessera_client::Address;
 use tessera_client::reach::{Scope, source_towards_strangers};
-use tessera_controller::{RunError, ServerConfig};
 use tessera_ledger::Level;
+use tessera_server::{RunError, ServerConfig};
 
 use super::config_file::{ServerFile, load};
 use super::{logging, notify, shutdown};
@@ -36,7 +36,7 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     tracing::info!(data_dir = %config.data_dir.display(), listen = %config.listen, advertise = config.advertise, "a member starts");
     let pulse = Pulse::default();
     let _told = notify::service_manager(&pulse, &token);
-    let ended = tessera_controller::run(config, pulse, token).await;
+    let ended = tessera_server::run(config, pulse, token).await;
     if let Err(error) = &ended {
         tracing::error!(error = crate::failure::chain(error), "the member ended");
     }

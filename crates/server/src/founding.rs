@@ -1,0 +1,305 @@
+//! How a process without an identity becomes a member.
+//!
+//! A process with an empty data folder is nobody. It waits, answering nothing but this small service, until it is told
+//! who it is: by `cluster init`, asked of one of the founders, which introduces the others to their ids and then founds
+//! the cluster with them; or by the leader, when it is added to a cluster that exists. It then starts consensus under
+//! that identity, and is admitted by the others. Its data folder belongs to that member from then on.
+
+mod founders;
+mod introduction;
+
+use std::time::Duration;
+
+use tessera_api::Refusal;
+use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
+use tessera_api::v1::{self, ErrorReason};
+use tessera_connection::{Inbound, Outbound};
+use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
+use tessera_ledger::Level;
+use tessera_ledger::wire::FieldError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+pub(crate) use founders::founders;
+pub use introduction::{IntroduceError, introduce};
+pub(crate) use introduction::{highest_level_of, introduced_as};
+
+use self::founders::Founders;
+use crate::connections::incoming;
+use crate::limits::{LimitMeters, MemberLimits};
+use crate::seats::Seats;
+use tessera_controller::machine::LedgerMachine;
+use tessera_controller::new_pool::NewPool;
+use tessera_controller::pool::PoolHandle;
+
+/// How long founding a cluster may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a connection may be open without closing it.
+const SILENCE: Duration = Duration::from_secs(3600);
+/// How long the founders may take to say what they can apply.
+const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before a founder that is still starting is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who the process is, and what is to be done once it is.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub identity: Identity,
+    /// What it was told of the pool that it founds with others.
+    pub pool: Option<NewPool>,
+    /// The founding that this process was asked for.
+    pub founding: Option<Founding>,
+}
+
+/// A cluster to be founded by this process.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    pub members: Vec<Member>,
+    pub answer: oneshot::Sender<Result<(), MembershipError>>,
+}
+
+/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use everything at
+/// once. Founders of an older release keep it lower; then it is not waited for long.
+pub(crate) async fn level_in_force(pool: &PoolHandle) {
+    let mut state = pool.view().changes();
+    let raised = state.wait_for(|state| state.level() >= pool.config().highest_level);
+    // Either way the cluster is founded.
+    drop(timeout_at(Instant::now() + LEVEL_PATIENCE, raised).await);
+}
+
+/// Founds the cluster, once consensus runs and the other founders have been introduced. They may still be starting, so
+/// it is tried until it succeeds or fails for good.
+pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Member>) -> Result<(), MembershipError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match consensus.initialize(members.clone(), deadline).await {
+            Err(MembershipError::NotAdmitted { member, why }) if Instant::now() + PAUSE < deadline => {
+                tracing::debug!(%member, why, "a founder does not answer yet");
+                sleep(PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Waits on `inbound` until this process is told who it is; `None` when `end` comes first. The member is served on the same
+/// afterwards.
+pub(crate) async fn wait(
+    inbound: Inbound,
+    advertise: &str,
+    highest_level: Level,
+    outbound: &Outbound,
+    end: &CancellationToken,
+) -> Result<Option<Named>, tonic::transport::Error> {
+    let (told, mut named) = mpsc::channel(1);
+    let closing = end.child_token();
+    // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
+    let limits = MemberLimits { silence: SILENCE, ..MemberLimits::default() };
+    let seats = Seats::new(&limits, &LimitMeters::new(limits));
+    let nobody = Nobody { advertise: advertise.to_owned(), highest_level, outbound: outbound.clone(), told };
+    let serving = Server::builder()
+        .add_routes(Routes::from(
+            Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
+        ))
+        .serve_with_incoming_shutdown(incoming(inbound, seats), closing.clone().cancelled_owned());
+    // It goes on answering the call that named it while the member starts.
+    let serving = tokio::spawn(serving);
+    tokio::select! {
+        () = end.cancelled() => Ok(None),
+        named = named.recv() => {
+            closing.cancel();
+            Ok(named)
+        }
+        ended = serving => match ended {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Ok(None),
+        },
+    }
+}
+
+/// The service of a process that is nobody.
+#[derive(Debug)]
+struct Nobody {
+    /// Under which address others know it.
+    advertise: String,
+    /// What it can apply.
+    highest_level: Level,
+    outbound: Outbound,
+    told: mpsc::Sender<Named>,
+}
+
+fn nobody() -> Status {
+    let text = "this process is no member of a cluster yet; initialize the cluster, or add this process to one";
+    Refusal::new(ErrorReason::NotInitialized, text).into()
+}
+
+/// What every other service answers: whoever knows further members is to ask them.
+async fn not_initialized() -> http::Response<axum::body::Body> {
+    nobody().into_http()
+}
+
+impl Nobody {
+    /// Hands over who this process is; the second time is refused.
+    fn tell(&self, named: Named) -> Result<(), Refusal> {
+        let refuse =
+            |_| Refusal::new(ErrorReason::AlreadyInitialized, "this process was just made a member of a cluster");
+        self.told.try_send(named).map_err(refuse)
+    }
+
+    /// This process is told who it is.
+    fn named(&self, member: MemberId, cluster: &str, pool: Option<&v1::NewPool>) -> Result<(), Refusal> {
+        let pool = pool.map(NewPool::of_request).transpose()?;
+        let cluster = ClusterId::new(cluster)
+            .map_err(|error| Refusal::from(FieldError::invalid("cluster_id", error.to_string())))?;
+        let identity = Identity { cluster, member };
+        tracing::info!(%identity, "this process is told who it is");
+        self.tell(Named { identity, pool, founding: None })
+    }
+
+    /// This process is asked to found a cluster.
+    async fn found(&self, request: v1::InitializeClusterRequest) -> Result<v1::InitializeClusterResponse, Refusal> {
+        let founders = founders(request, &self.advertise)?;
+        let deadline = Instant::now() + PATIENCE;
+        founders.introduce(&self.outbound, deadline).await?;
+        let Founders { cluster, own, members, pool } = founders;
+        let (answer, founded) = oneshot::channel();
+        let founding = Founding { members: members.clone(), answer };
+        let identity = Identity { cluster: cluster.clone(), member: own };
+        self.tell(Named { identity, pool, founding: Some(founding) })?;
+        match timeout_at(deadline + PATIENCE, founded).await {
+            Ok(Ok(Ok(()))) => Ok(founded_by(&cluster, &members)),
+            Ok(Ok(Err(error))) => Err(Refusal::new(ErrorReason::MembershipRefused, error.to_string())),
+            Ok(Err(_)) | Err(_) => {
+                let text = "the cluster was not founded in time; look at the logs of its members and start them again";
+                Err(Refusal::new(ErrorReason::OutcomeUnknown, text))
+            }
+        }
+    }
+}
+
+pub(crate) fn founded_by(cluster: &ClusterId, members: &[Member]) -> v1::InitializeClusterResponse {
+    let members = members.iter().map(|member| v1::Member {
+        id: member.id.0,
+        name: member.name.clone(),
+        address: member.address.clone(),
+        voter: true,
+        ..v1::Member::default()
+    });
+    v1::InitializeClusterResponse { cluster_id: cluster.as_str().to_owned(), members: members.collect() }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Nobody {
+    async fn initialize_cluster(
+        &self,
+        request: Request<v1::InitializeClusterRequest>,
+    ) -> Result<Response<v1::InitializeClusterResponse>, Status> {
+        let member = introduced_as(&request)?;
+        let request = request.into_inner();
+        let Some(member) = member else {
+            return Ok(Response::new(self.found(request).await?));
+        };
+        self.named(member, &request.cluster_id, request.pool.as_ref())?;
+        Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() }))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        _: Request<v1::GetClusterStatusRequest>,
+    ) -> Result<Response<v1::GetClusterStatusResponse>, Status> {
+        Ok(Response::new(v1::GetClusterStatusResponse {
+            role: v1::MemberRole::Learner.into(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            highest_level: self.highest_level.number(),
+            ..v1::GetClusterStatusResponse::default()
+        }))
+    }
+
+    async fn list_members(
+        &self,
+        _: Request<v1::ListMembersRequest>,
+    ) -> Result<Response<v1::ListMembersResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn add_member(&self, _: Request<v1::AddMemberRequest>) -> Result<Response<v1::AddMemberResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn promote_member(
+        &self,
+        _: Request<v1::PromoteMemberRequest>,
+    ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn remove_member(
+        &self,
+        _: Request<v1::RemoveMemberRequest>,
+    ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
+        Err(nobody())
+    }
+
+    async fn transfer_leadership(
+        &self,
+        _: Request<v1::TransferLeadershipRequest>,
+    ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        Err(nobody())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_api::error::reason_of;
+    use tessera_api::v1::job_service_client::JobServiceClient;
+    use tessera_connection::Terms;
+
+    use super::*;
+
+    async fn nobody_listens() -> (Inbound, String) {
+        let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("loopback has a free port");
+        let address = inbound.local_address().expect("it is bound").to_string();
+        (inbound, address)
+    }
+
+    #[tokio::test]
+    async fn every_call_hears_that_there_is_no_member_yet() {
+        let (inbound, address) = nobody_listens().await;
+        let end = CancellationToken::new();
+        let waiting = tokio::spawn({
+            let (address, end) = (address.clone(), end.clone());
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
+        });
+        let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
+        let asked = JobServiceClient::new(channel).get_job(v1::GetJobRequest::default()).await;
+        let status = asked.expect_err("nobody has jobs");
+        assert_eq!(reason_of(&status), Some(ErrorReason::NotInitialized), "{status:?}");
+        end.cancel();
+        let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
+        assert_eq!(named.map(|named| named.identity), None);
+    }
+
+    #[tokio::test]
+    async fn a_process_is_told_once_who_it_is() {
+        let (inbound, address) = nobody_listens().await;
+        let end = CancellationToken::new();
+        let waiting = tokio::spawn({
+            let (address, end) = (address.clone(), end.clone());
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
+        });
+        let cluster = ClusterId::new("prod").expect("a legal name");
+        let identity = Identity { cluster, member: MemberId(4) };
+        let deadline = Instant::now() + PATIENCE;
+        introduce(&Outbound::default(), &address, &identity, None, deadline).await.expect("it waits for this");
+        let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
+        assert_eq!(named.map(|named| named.identity), Some(identity.clone()));
+        assert!(
+            introduce(&Outbound::default(), &address, &identity, None, deadline).await.is_err(),
+            "it waits no more"
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! The service of the cluster: who its members are, and changing that while jobs run.
+//!
+//! A change of the membership is made by the leader and is idempotent by what it asks for, so its request id is only
+//! checked. A process that is no member yet answers for itself: see [`crate::founding`].
+
+mod view;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tessera_api::error::Refusal;
+use tessera_api::v1;
+use tessera_api::v1::ErrorReason;
+use tessera_api::v1::cluster_service_server::ClusterService;
+use tessera_consensus::{Consensus, Identity, Member, MemberId, MembershipError, Status as MemberStatus};
+use tessera_ledger::wire::FieldError;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::{Request, Response, Status};
+
+use super::caller::deadline_of;
+use super::{Desk, mutation, refusal};
+use crate::founding::{self, IntroduceError};
+use tessera_controller::machine::LedgerMachine;
+use tessera_controller::new_pool::NewPool;
+
+/// Pause before a process that is starting is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the founders may take to learn who they are.
+const FOUNDING: Duration = Duration::from_secs(5);
+
+/// Answers `tessera.v1.ClusterService`.
+#[derive(Clone, Debug)]
+pub struct ClusterApi {
+    desk: Desk,
+    began: Instant,
+}
+
+impl ClusterApi {
+    /// The service at a desk; the member is up from now on.
+    #[must_use]
+    pub fn new(desk: Desk) -> Self {
+        Self { desk, began: Instant::now() }
+    }
+
+    fn consensus(&self) -> &Consensus<LedgerMachine> {
+        self.desk.pool.consensus()
+    }
+
+    fn refuse(&self, error: &MembershipError) -> Status {
+        refusal::of_membership(&self.desk.pool, error)
+    }
+
+    /// This member's status once it shows a change that was made, or as it is when the deadline comes first.
+    async fn settled(&self, deadline: Instant, shows: impl FnMut(&MemberStatus) -> bool) -> MemberStatus {
+        let mut status = self.desk.pool.status();
+        // Either way the newest status is what there is to say: the change itself is made.
+        let _ = timeout_at(deadline, status.wait_for(shows)).await;
+        status.borrow().clone()
+    }
+
+    /// Admits a process that has just been told who it is and may still be starting.
+    async fn admit(&self, member: &Member, deadline: Instant) -> Result<(), MembershipError> {
+        loop {
+            match self.consensus().add_learner(member.clone(), deadline).await {
+                Err(MembershipError::NotAdmitted { .. }) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes up a founding that was interrupted: this process knows who it is, but was never admitted.
+    async fn found_again(
+        &self,
+        introduced: Option<MemberId>,
+        request: v1::InitializeClusterRequest,
+    ) -> Result<v1::InitializeClusterResponse, Status> {
+        let own = self.consensus().identity();
+        if request.cluster_id != own.cluster.as_str() || introduced.is_some_and(|member| member != own.member) {
+            let text = format!(
+                "this process was introduced as {own}, and that founding was not finished; initialize the cluster again \
+                 with that cluster id, or give the process an empty data folder"
+            );
+            return Err(refusal::because(ErrorReason::AlreadyInitialized, text));
+        }
+        if let Some(pool) = request.pool.as_ref().map(NewPool::of_request).transpose().map_err(Refusal::from)? {
+            self.desk.pool.found_with(pool);
+        }
+        if introduced.is_some() {
+            return Ok(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() });
+        }
+        // The founders are numbered in the order in which they are named: this one must stand where it stood before.
+        let place = usize::try_from(own.member.0.saturating_sub(1)).unwrap_or(usize::MAX);
+        let address = request.members.get(place).map(|member| member.address.clone()).unwrap_or_default();
+        let founders = founding::founders(request, &address)?;
+        founders.introduce(self.desk.pool.outbound(), Instant::now() + FOUNDING).await?;
+        founding::found(self.consensus(), founders.members.clone()).await.map_err(|error| self.refuse(&error))?;
+        self.founded_with(founders.pool).await?;
+        Ok(founding::founded_by(&founders.cluster, &founders.members))
+    }
+
+    /// Refuses when the pool is not what it was to be; it may be about to become that.
+    async fn founded_with(&self, wanted: Option<NewPool>) -> Result<(), Status> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let mut states = self.desk.pool.view().changes();
+        let becomes_so = states.wait_for(|state| wanted.is_that_of(state.config()));
+        if matches!(timeout(FOUNDING, becomes_so).await, Ok(Ok(_))) {
+            return Ok(());
+        }
+        let config = self.desk.pool.view().current().config().clone();
+        let present = NewPool { block_size: config.block_size, reference: config.reference_precision };
+        let text = format!(
+            "the cluster exists with {present}, not {wanted}; `tessera pool config set --block-size` changes that while no card is \
+             registered"
+        );
+        Err(refusal::because(ErrorReason::AlreadyInitialized, text))
+    }
+
+    /// The membership as it is committed, which only a leader that a quorum confirms can tell: what a retry may be
+    /// answered from.
+    async fn committed(&self, deadline: Instant) -> Result<MemberStatus, Status> {
+        self.existing()?;
+        self.consensus().committed_membership(deadline).await.map_err(|error| self.refuse(&error))
+    }
+
+    /// Refuses a process that cannot apply the release level in force: it would stop at once.
+    async fn can_join(&self, address: &str, deadline: Instant) -> Result<(), Status> {
+        let highest = founding::highest_level_of(self.desk.pool.outbound(), address, deadline).await;
+        let in_force = self.desk.pool.view().current().level();
+        // A process that does not say is found out when it is introduced.
+        let Some(highest) = highest.filter(|highest| *highest < in_force.number()) else { return Ok(()) };
+        let text = format!(
+            "the process at {address} was not made a member: its release goes up to level {highest}, and level {in_force} is in \
+             force in this pool; start it with the release that the other members run"
+        );
+        Err(refusal::because(ErrorReason::MembershipRefused, text))
+    }
+
+    /// Refuses while a cluster does not exist for this member.
+    fn existing(&self) -> Result<MemberStatus, Status> {
+        let status = self.desk.pool.status().borrow().clone();
+        if status.admitted {
+            return Ok(status);
+        }
+        Err(refusal::because(
+            ErrorReason::NotInitialized,
+            "this member has not been admitted to a cluster; initialize the cluster, or add this member to one",
+        ))
+    }
+}
+
+fn is_learner(status: &MemberStatus, id: MemberId) -> bool {
+    status.learners.iter().any(|learner| learner.id == id)
+}
+
+#[tonic::async_trait]
+impl ClusterService for ClusterApi {
+    async fn initialize_cluster(
+        &self,
+        request: Request<v1::InitializeClusterRequest>,
+    ) -> Result<Response<v1::InitializeClusterResponse>, Status> {
+        let introduced = founding::introduced_as(&request)?;
+        let request = request.into_inner();
+        let own = self.consensus().identity();
+        let status = self.desk.pool.status().borrow().clone();
+        if !status.admitted {
+            return self.found_again(introduced, request).await.map(Response::new);
+        }
+        // A retry carries the id that the first try chose; another call is another founding, and refused.
+        let members = view::members(&status);
+        let asked: BTreeSet<&str> = request.members.iter().map(|new| new.address.as_str()).collect();
+        let same_members = asked == members.iter().map(|member| member.address.as_str()).collect();
+        if request.cluster_id == own.cluster.as_str() && same_members && introduced.is_none() {
+            self.founded_with(request.pool.as_ref().map(NewPool::of_request).transpose().map_err(Refusal::from)?)
+                .await?;
+            return Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members }));
+        }
+        Err(self.refuse(&MembershipError::AlreadyInitialized))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        _: Request<v1::GetClusterStatusRequest>,
+    ) -> Result<Response<v1::GetClusterStatusResponse>, Status> {
+        let consensus = self.consensus();
+        let status = self.desk.pool.status().borrow().clone();
+        let cluster = consensus.identity().cluster.as_str();
+        let uptime = self.began.elapsed();
+        let state = self.desk.pool.view().current();
+        let levels = view::Levels {
+            in_force: state.level(),
+            highest: self.desk.pool.config().highest_level,
+            held: state.config().hold_level,
+        };
+        Ok(Response::new(view::status(&status, cluster, consensus.staleness(), uptime, consensus.clock(), levels)))
+    }
+
+    async fn list_members(
+        &self,
+        _: Request<v1::ListMembersRequest>,
+    ) -> Result<Response<v1::ListMembersResponse>, Status> {
+        let members = view::members(&self.existing()?);
+        Ok(Response::new(v1::ListMembersResponse { members }))
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<v1::AddMemberRequest>,
+    ) -> Result<Response<v1::AddMemberResponse>, Status> {
+        mutation::key_of(request.get_ref())?;
+        let deadline = deadline_of(&request);
+        let new = new_member(request.into_inner().member)?;
+        let status = self.committed(deadline).await?;
+        let known = view::members(&status).into_iter().find(|member| member.address == new.address);
+        // While voters change, one of them may be on its way out.
+        let stays = |known: &v1::Member| !status.joint || is_learner(&status, MemberId(known.id));
+        if let Some(known) = known.filter(stays) {
+            return Ok(Response::new(v1::AddMemberResponse { member: Some(known) }));
+        }
+        self.can_join(&new.address, deadline).await?;
+        let identity = Identity {
+            cluster: self.consensus().identity().cluster.clone(),
+            member: self.consensus().next_member_id(),
+        };
+        // A process that an earlier try introduced refuses to be introduced again, and only needs to be admitted.
+        let introduced =
+            match founding::introduce(self.desk.pool.outbound(), &new.address, &identity, None, deadline).await {
+                Ok(()) => None,
+                Err(refused @ IntroduceError::Refused { .. }) => Some(refused),
+                Err(error) => return Err(not_made_member(&new.address, &error)),
+            };
+        let member = Member { id: identity.member, name: new.name, address: new.address };
+        let admitted = self.admit(&member, deadline).await;
+        match (admitted, introduced) {
+            (Ok(()), _) => {}
+            (Err(MembershipError::NotAdmitted { .. }), Some(refused)) => {
+                return Err(not_made_member(&member.address, &refused));
+            }
+            (Err(error), _) => return Err(self.refuse(&error)),
+        }
+        let status = self.settled(deadline, |status| status.member(member.id).is_some()).await;
+        Ok(Response::new(v1::AddMemberResponse { member: Some(view::member(&status, &member)) }))
+    }
+
+    async fn promote_member(
+        &self,
+        request: Request<v1::PromoteMemberRequest>,
+    ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
+        mutation::key_of(request.get_ref())?;
+        let deadline = deadline_of(&request);
+        let id = MemberId(request.into_inner().member_id);
+        let votes = |status: &MemberStatus| status.voters.iter().any(|voter| voter.id == id);
+        let status = self.committed(deadline).await?;
+        if status.joint || !votes(&status) {
+            self.consensus().promote(id, deadline).await.map_err(|error| self.refuse(&error))?;
+        }
+        let members = view::members(&self.settled(deadline, |status| votes(status) && !status.joint).await);
+        Ok(Response::new(v1::PromoteMemberResponse { members }))
+    }
+
+    async fn remove_member(
+        &self,
+        request: Request<v1::RemoveMemberRequest>,
+    ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
+        mutation::key_of(request.get_ref())?;
+        let deadline = deadline_of(&request);
+        let id = MemberId(request.into_inner().member_id);
+        // A voter stays a member until its removal is whole: one that is none in a committed membership is gone.
+        let is_gone =
+            self.committed(deadline).await?.member(id).is_none() && id.0 != 0 && id < self.consensus().next_member_id();
+        if !is_gone {
+            self.consensus().remove(id, deadline).await.map_err(|error| self.refuse(&error))?;
+        }
+        let members = view::members(&self.settled(deadline, |status| status.member(id).is_none()).await);
+        Ok(Response::new(v1::RemoveMemberResponse { members }))
+    }
+
+    async fn transfer_leadership(
+        &self,
+        request: Request<v1::TransferLeadershipRequest>,
+    ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        mutation::key_of(request.get_ref())?;
+        let deadline = deadline_of(&request);
+        let id = request.into_inner().member_id;
+        let to = (id != 0).then_some(MemberId(id));
+        self.consensus().transfer_leadership(to, deadline).await.map_err(|error| self.refuse(&error))?;
+        let leads = |leader: &Member| to.is_none_or(|to| leader.id == to);
+        let status = self.settled(deadline, |status| status.leader.as_ref().is_some_and(leads)).await;
+        let leader = status.leader.as_ref().map(|leader| view::member(&status, leader));
+        Ok(Response::new(v1::TransferLeadershipResponse { leader, term: status.term.0 }))
+    }
+}
+
+fn not_made_member(address: &str, error: &IntroduceError) -> Status {
+    let sentence = format!("the process at {address} was not made a member: {error}");
+    refusal::because(ErrorReason::MembershipRefused, sentence)
+}
+
+/// The process that a request names.
+fn new_member(member: Option<v1::NewMember>) -> Result<v1::NewMember, Refusal> {
+    let member = member.ok_or_else(|| FieldError::missing("member"))?;
+    let port = member.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0)) {
+        return Ok(member);
+    }
+    Err(FieldError::invalid("member.address", "must be host:port, where the other members reach the process").into())
+}

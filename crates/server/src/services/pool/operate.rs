@@ -1,0 +1,45 @@
+//! What an operator does with nodes.
+
+use tessera_api::error::Refusal;
+use tessera_api::pool_view::node_of_ref;
+use tessera_api::request_id::Mutation;
+use tessera_api::{limits, v1};
+use tessera_ledger::wire::FieldError;
+use tessera_ledger::{Command, NodeId};
+use tonic::{Request, Status};
+
+use crate::services::caller::Caller;
+use crate::services::{Desk, mutation, refusal};
+use tessera_controller::pool::Consistency;
+
+/// Carries out a command on the node that a request names; answers the revision.
+///
+/// The name is looked up in a state that is current. A request that was answered before is answered from there: after a
+/// node was forgotten its name may be another's.
+pub(super) async fn on_node<M: Mutation>(
+    desk: &Desk,
+    request: Request<M>,
+    node: impl Fn(&M) -> Option<&v1::NodeRef>,
+    command: impl FnOnce(NodeId) -> Command,
+) -> Result<u64, Status> {
+    let caller = Caller::of(&request);
+    let key = mutation::key_of(request.get_ref())?;
+    let read = desk.pool.read(Consistency::Linearizable, caller.deadline).await;
+    let (state, _) = read.map_err(|error| refusal::of_read(&desk.pool, &error))?;
+    if let Some(made) = mutation::made_before(&state, key) {
+        return Ok(made.revision.0);
+    }
+    let node = node_of_ref(&state, node(request.get_ref()))?;
+    drop(state);
+    let made = mutation::make(&desk.pool, caller, key, command(node)).await?;
+    Ok(made.revision.0)
+}
+
+/// The reason that an operator gives, for people.
+pub(super) fn reason(text: &str) -> Result<String, Status> {
+    if text.len() > limits::NAME {
+        let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
+        return Err(Refusal::from(FieldError::invalid("reason", problem)).into());
+    }
+    Ok(text.to_owned())
+}
