@@ -31,10 +31,7 @@ pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: ActorMet
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(Context { node, meters });
-    let served = axum::serve(inbound, router).with_graceful_shutdown(end.cancelled_owned()).await;
-    if let Err(error) = served {
-        tracing::error!(%error, "metrics cannot be served any more");
-    }
+    tessera_connection::pages::serve(inbound, router, end).await;
 }
 
 /// Sends what the page of metrics shows to the collector of this process, if it has one, until `end`.

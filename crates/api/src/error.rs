@@ -309,7 +309,7 @@ pub const fn code(reason: ErrorReason) -> Code {
         }
         R::WatchCompacted | R::OffsetBeyondEnd => Code::OutOfRange,
         R::DeadlineExceeded => Code::DeadlineExceeded,
-        R::AskedByWebPage | R::ReadOnlyAddress => Code::PermissionDenied,
+        R::AskedByWebPage | R::ReadOnlyAddress | R::UnknownName => Code::PermissionDenied,
         R::NotSupported => Code::Unimplemented,
         R::Unspecified | R::Internal => Code::Internal,
     }

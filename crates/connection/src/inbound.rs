@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::future::BoxFuture;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -20,6 +21,9 @@ use crate::{BoxedIo, Peer, Transport};
 /// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and
 /// some must be closed first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long what was written may wait for the other end to read it, before the system closes the connection.
+const UNREAD: Duration = Duration::from_secs(30);
 
 /// Where connections come from.
 pub trait Listener: Send + Sync + 'static {
@@ -40,6 +44,8 @@ impl Listener for TcpListener {
             let (stream, from) = Self::accept(self).await?;
             // Without it only answers come later.
             let _ = stream.set_nodelay(true);
+            // Without it who never reads keeps what was written for it for ever.
+            let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD));
             Ok((Box::new(stream) as BoxedIo, from))
         })
     }
@@ -104,22 +110,6 @@ impl Inbound {
 impl fmt::Debug for Inbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbound").field("transport", &self.transport).finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "pages")]
-impl axum::serve::Listener for Inbound {
-    type Io = Accepted;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Accepted, SocketAddr) {
-        let accepted = self.next().await;
-        let address = accepted.peer.address;
-        (accepted, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.local_address()
     }
 }
 

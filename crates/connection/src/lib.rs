@@ -7,6 +7,8 @@
 
 mod inbound;
 mod outbound;
+#[cfg(feature = "pages")]
+pub mod pages;
 mod transport;
 
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -1,11 +1,15 @@
 //! What goes back: messages as JSON, and refusals as the JSON of `google.rpc.Status`.
 
+use std::sync::Arc;
+
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use prost_reflect::{DynamicMessage, SerializeOptions};
 use serde_json::{Value, json};
 use tessera_api::v1::ErrorReason;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetail, StatusExt};
 
@@ -32,9 +36,28 @@ pub(crate) fn json_of(message: &DynamicMessage) -> Result<String, Status> {
     Ok(String::from_utf8(written).unwrap_or_default())
 }
 
-/// The answer that a message is.
-pub(crate) fn message(message: &DynamicMessage) -> Result<Response, Status> {
-    Ok((HEADERS, json_of(message)?).into_response())
+/// The answer that a message is. It counts against `room`, in KiB, until its caller has read it or is gone.
+pub(crate) fn message(message: &DynamicMessage, room: &Arc<Semaphore>) -> Result<Response, Status> {
+    let json = json_of(message)?;
+    let kib = u32::try_from(json.len().div_ceil(1024)).unwrap_or(u32::MAX);
+    let Ok(held) = Arc::clone(room).try_acquire_many_owned(kib) else {
+        let sentence =
+            "too many answers of this member wait for their callers to read them; ask for fewer at once, or later";
+        return Err(refusal_of(ErrorReason::TooManyRequestBytes, sentence));
+    };
+    Ok((HEADERS, Bytes::from_owner(Held { json, _room: held })).into_response())
+}
+
+/// An answer with the room that it takes.
+struct Held {
+    json: String,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.json.as_bytes()
+    }
 }
 
 /// The answer that some JSON is.
@@ -116,5 +139,29 @@ pub(crate) const fn http_code(code: Code) -> StatusCode {
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
         Code::Cancelled | Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::DynamicMessage;
+
+    use super::*;
+
+    fn page() -> DynamicMessage {
+        let descriptor =
+            tessera_api::reflect::descriptors().expect("they are whole").get_message_by_name("tessera.v1.Job");
+        DynamicMessage::new(descriptor.expect("there are jobs"))
+    }
+
+    #[test]
+    fn answers_that_nobody_reads_leave_no_room_for_others_until_they_are_gone() {
+        let room = Arc::new(Semaphore::new(2));
+        let unread = [message(&page(), &room), message(&page(), &room)];
+        assert!(unread.iter().all(Result::is_ok) && room.available_permits() == 0);
+        let refused = message(&page(), &room).expect_err("there is no room");
+        assert_eq!(tessera_api::error::reason_of(&refused), Some(ErrorReason::TooManyRequestBytes));
+        drop(unread);
+        assert!(message(&page(), &room).is_ok());
     }
 }

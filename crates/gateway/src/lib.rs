@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use prost_reflect::{DescriptorError, MethodDescriptor};
@@ -52,6 +53,12 @@ const BODY: usize = 2 * limits::REQUEST;
 /// Bodies that are received at once; further ones wait.
 const BODIES: usize = 16;
 
+/// Bodies that are read at once; further ones wait. What is read takes ten times the room of what was received.
+const READERS: usize = 2;
+
+/// KiB of answers that wait for callers to read them; further ones are refused.
+const ANSWERS_KIB: usize = 128 << 10;
+
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -78,6 +85,8 @@ struct Described {
 pub struct Gateway {
     described: Arc<[Described]>,
     bodies: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
+    answers: Arc<Semaphore>,
     stack: Stack,
     description: Arc<str>,
 }
@@ -90,7 +99,14 @@ impl Gateway {
     pub fn new(stack: Stack) -> Result<Self, GatewayError> {
         let described = describe()?.into();
         let description = openapi::text()?.into();
-        Ok(Self { described, bodies: Arc::new(Semaphore::new(BODIES)), stack, description })
+        Ok(Self {
+            described,
+            bodies: Arc::new(Semaphore::new(BODIES)),
+            readers: Arc::new(Semaphore::new(READERS)),
+            answers: Arc::new(Semaphore::new(ANSWERS_KIB)),
+            stack,
+            description,
+        })
     }
 
     /// Answers a request whose path begins with [`PREFIX`].
@@ -125,7 +141,12 @@ impl Gateway {
             body: body.as_deref(),
             last_event: parts.headers.get("last-event-id").and_then(|value| value.to_str().ok()),
         };
-        match question::message(described, &asked) {
+        let message = {
+            // Nobody closes the semaphore.
+            let _place = self.readers.acquire().await;
+            question::message(described, &asked)
+        };
+        match message {
             Ok(message) => self.pass_on(described, message, &parts.headers).await,
             Err(refusal) => refuse(refusal.into()),
         }
@@ -144,13 +165,13 @@ impl Gateway {
         } else {
             call::unary(self.stack.clone(), described, &message, from)
                 .await
-                .and_then(|message| answer::message(&message))
+                .and_then(|message| answer::message(&message, &self.answers))
         };
         answered.unwrap_or_else(|status| refuse_as(answer::http_code(status.code()), &status))
     }
 
     /// The whole body, of a bounded size and in a bounded time.
-    async fn receive<B>(&self, body: B) -> Result<Vec<u8>, Refusal>
+    async fn receive<B>(&self, body: B) -> Result<Bytes, Refusal>
     where
         B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
     {
@@ -160,7 +181,7 @@ impl Gateway {
             Limited::new(body, BODY).collect().await
         });
         match received.await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes().to_vec()),
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 let sentence = format!("the body is larger than {BODY} bytes; ask for less at once");
                 Err(Refusal::new(ErrorReason::RequestTooLarge, sentence))

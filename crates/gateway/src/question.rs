@@ -57,9 +57,30 @@ pub(crate) fn message(described: &Described, asked: &Asked<'_>) -> Result<Dynami
     })
 }
 
+/// Most values of a body. The tree of a body takes up to some 600 bytes for each, however short it is written.
+const VALUES: usize = 100_000;
+
+/// How many values some JSON has at most: each but the first comes after a comma, a colon or a bracket.
+fn values(json: &[u8]) -> usize {
+    let (mut values, mut in_text, mut escaped) = (1, false, false);
+    for byte in json {
+        match (in_text, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_text = !in_text,
+            (false, b',' | b':' | b'[' | b'{') => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
+    }
+    if values(body) > VALUES {
+        return Err(invalid("body", &format!("has more than {VALUES} values; ask for less at once")));
     }
     match serde_json::from_slice(body) {
         Ok(Value::Object(tree)) => Ok(tree),
@@ -200,4 +221,21 @@ fn word(of: &EnumDescriptor, text: &str) -> String {
     let prefix = unspecified.name().strip_suffix("UNSPECIFIED").unwrap_or_default();
     let long = format!("{prefix}{}", text.to_ascii_uppercase());
     if of.get_value_by_name(&long).is_some() { long } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_texts_is_no_value() {
+        assert_eq!(values(br#"{"a": "1,2,{[\",:", "b": [1, 2]}"#), 7);
+    }
+
+    #[test]
+    fn a_short_body_that_would_become_a_huge_tree_is_refused() {
+        let body = format!(r#"{{"x": [{}{{}}]}}"#, r#"{"": 0},"#.repeat(VALUES));
+        let refused = read(body.as_bytes()).expect_err("it is too much");
+        assert!(refused.to_string().contains("100000 values"), "{refused}");
+    }
 }

@@ -8,6 +8,7 @@ use tessera_consensus::{BadConfig, ConsensusConfig};
 use tessera_controller::config::{ControllerConfig, MassLoss, Timings};
 use tessera_ledger::Level;
 
+use crate::json_face::name_of;
 use crate::limits::MemberLimits;
 
 /// Settings of one member.
@@ -23,6 +24,8 @@ pub struct ServerConfig {
     pub name: String,
     /// Where metrics and health are served; `None`: nowhere.
     pub http: Option<SocketAddr>,
+    /// Names beside that of `advertise` by which people reach the console and the questions as JSON.
+    pub http_names: Vec<String>,
     /// Settings of consensus, the same on all members.
     pub consensus: ConsensusConfig,
     /// How often the leader's actors look and how long they wait.
@@ -58,6 +61,7 @@ impl ServerConfig {
             advertise: listen.to_string(),
             name: String::new(),
             http: None,
+            http_names: Vec::new(),
             consensus: ConsensusConfig::default(),
             timings: Timings::default(),
             mass_loss: MassLoss::default(),
@@ -67,6 +71,11 @@ impl ServerConfig {
             clock_offset_ms: 0,
             highest_level: Level::NEWEST,
         }
+    }
+
+    /// The names by which people reach it.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        std::iter::once(name_of(&self.advertise).to_owned()).chain(self.http_names.iter().cloned())
     }
 
     /// How long a change of leader may take.

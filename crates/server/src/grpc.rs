@@ -1,6 +1,6 @@
 //! The member's gRPC server: the services, put together with what every call passes on its way to them.
 //!
-//! From the outside in: limits and keepalive of connections; [`observe`], a span and meters per call; [`reasons`],
+//! From the outside in: limits and keepalive of connections; `programs`, which lets no browser call; [`observe`], a span and meters per call; [`reasons`],
 //! which leaves no refusal without one; `admit`, which keeps clients within limits; [`deadline`] and [`LeaderLayer`],
 //! which brings calls to the leader; then the router with the API's services, the health service, reflection, the
 //! sessions of agents and what the other members call.
@@ -13,6 +13,7 @@ pub mod deadline;
 pub mod meter;
 pub mod methods;
 pub mod observe;
+mod programs;
 pub mod reasons;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ use axum::routing::any;
 use meter::CallMeters;
 use methods::Methods;
 use observe::ObserveLayer;
+use programs::ProgramsLayer;
 use reasons::ReasonLayer;
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tessera_api::v1::cluster_service_server::ClusterServiceServer;
@@ -140,14 +142,20 @@ pub async fn serve<A: AgentService>(
     let inner = leader.layer(api(&desk).prepare());
     let gateway = Gateway::new(Stack::new(observe.layer(ReasonLayer.layer(admit.layer(inner)))))?;
     let _answering = json.answer_by(gateway.clone());
-    let json = move |request: Request| async move { gateway.answer(request, Rights::Change).await };
-    *routes.axum_router_mut() = std::mem::take(routes.axum_router_mut()).route("/v1/{*path}", any(json));
+    let answer = move |request: Request| async move {
+        match json.check(&request) {
+            Ok(()) => gateway.answer(request, Rights::Change).await,
+            Err(refusal) => tessera_gateway::refuse(refusal.into()),
+        }
+    };
+    *routes.axum_router_mut() = std::mem::take(routes.axum_router_mut()).route("/v1/{*path}", any(answer));
     let server = Server::builder()
         .concurrency_limit_per_connection(CALLS_PER_CONNECTION)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .accept_http1(true)
+        .layer(ProgramsLayer)
         .layer(observe)
         .layer(ReasonLayer)
         .layer(admit)

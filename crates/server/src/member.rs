@@ -86,9 +86,9 @@ pub enum RunError {
     /// The gRPC server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The server of metrics and health failed.
-    #[error("the HTTP server failed")]
-    Http(#[source] io::Error),
+    /// The server of the pages ended, which it never should.
+    #[error("the server of metrics, health and the console ended; report this")]
+    Pages,
 }
 
 fn humane(duration: Duration) -> String {
@@ -201,7 +201,7 @@ async fn run_here(
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
     let _end_all = end.clone().drop_guard();
-    let json = JsonFace::default();
+    let json = JsonFace::of(config.names());
     let mut pages = http.map(|inbound| {
         let (member, metrics) = (shown.subscribe(), Arc::clone(&metrics));
         tokio::spawn(http::serve(inbound, member, metrics, json.clone(), end.clone()))
@@ -351,11 +351,12 @@ impl Running {
     async fn until_end(
         &self,
         shutdown: &CancellationToken,
-        pages: Option<&mut JoinHandle<io::Result<()>>>,
+        pages: Option<&mut JoinHandle<()>>,
     ) -> Result<(), RunError> {
         let pages = async {
             match pages {
-                Some(pages) => pages.await,
+                // That it ends is all there is to know.
+                Some(pages) => drop(pages.await),
                 None => std::future::pending().await,
             }
         };
@@ -368,10 +369,7 @@ impl Running {
                 Ok(Ok(())) | Err(_) => Ok(()),
             },
             () = self.never_admitted() => Err(RunError::NotAdmitted { identity: self.identity.clone() }),
-            served = pages => match served {
-                Ok(Err(error)) => Err(RunError::Http(error)),
-                Ok(Ok(())) | Err(_) => Ok(()),
-            },
+            () = pages => Err(RunError::Pages),
         }
     }
 

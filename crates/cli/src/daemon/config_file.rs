@@ -38,6 +38,7 @@ pub struct ServerFile {
     pub advertise: Option<String>,
     pub name: Option<String>,
     pub http: Option<SocketAddr>,
+    http_names: Option<Vec<String>>,
     disk_reserve: Option<Size>,
     session_outbox: Option<usize>,
     #[serde(default)]
@@ -132,6 +133,7 @@ impl ServerFile {
     pub fn apply(&self, config: &mut ServerConfig) {
         let time = |time: Option<Time>| time.map(|time| time.0);
         set(&mut config.disk_reserve_bytes, self.disk_reserve.map(|size| size.0));
+        set(&mut config.http_names, self.http_names.clone());
         set(&mut config.session_outbox, self.session_outbox);
 
         let consensus = &self.consensus;

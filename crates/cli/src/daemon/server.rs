@@ -54,8 +54,9 @@ fn without_huge_pages() {
     }
 }
 
-/// Files that a member has open beside its connections: those of its store, its logs, its connections to others.
-const FILES_BESIDE: u64 = 1_024;
+/// Files that a member has open beside its connections of clients: those of its store, its logs, its connections to others, and
+/// those that its pages are asked over.
+const FILES_BESIDE: u64 = 1_280;
 
 /// Raises the number of files that this process may have open as far as it may, and lowers the limit of connections
 /// when even that is too little for it: a member that cannot open a file of its store stops.

@@ -6,7 +6,7 @@ use tessera_connection::{ConnectError, Outbound, Terms};
 use tessera_consensus::{Identity, MemberId};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
 const MEMBER: &str = "tessera-member-id";
@@ -78,14 +78,27 @@ pub async fn introduce(
     }
 }
 
-/// The highest release level that the process at `address` can apply; `None` when it does not say.
-pub(crate) async fn highest_level_of(outbound: &Outbound, address: &str, deadline: Instant) -> Option<u32> {
+/// The highest release level that the process at `address` can apply; `None` when it is of a release that does not say.
+///
+/// # Errors
+/// [`IntroduceError`]: what is not known of a process that cannot be asked must not be taken for good.
+pub(crate) async fn highest_level_of(
+    outbound: &Outbound,
+    address: &str,
+    deadline: Instant,
+) -> Result<Option<u32>, IntroduceError> {
     let asked = async {
-        let channel = connect(outbound, address).await.ok()?;
-        let status = ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await;
-        Some(status.ok()?.into_inner().highest_level)
+        let channel = connect(outbound, address).await?;
+        match ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await {
+            Ok(status) => Ok(Some(status.into_inner().highest_level)),
+            Err(status) if status.code() == Code::Unimplemented => Ok(None),
+            Err(status) => Err(IntroduceError::Refused { address: address.to_owned(), status: Box::new(status) }),
+        }
     };
-    timeout_at(deadline, asked).await.ok().flatten()
+    match timeout_at(deadline, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err(IntroduceError::TooLate { address: address.to_owned() }),
+    }
 }
 
 /// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.

@@ -5,19 +5,23 @@
 mod map;
 mod metrics;
 
-use std::io;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any, get};
+use futures::StreamExt;
 use tessera_api::Refusal;
+use tessera_api::error::LIMIT;
 use tessera_api::v1::ErrorReason;
 use tessera_connection::Inbound;
+use tessera_connection::pages::{self, CONNECTIONS};
 use tessera_gateway::Rights;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::json_face::JsonFace;
@@ -25,8 +29,9 @@ use crate::services::readiness::{NotReady, Readiness};
 use tessera_controller::metrics::Metrics;
 use tessera_controller::pool::PoolHandle;
 
-/// Watchers of the map that this member keeps.
-const WATCHERS: usize = 256;
+/// Streams that are open over the pages at once. The rest of their connections is for who asks and goes, above all for
+/// who asks whether this member is alive.
+const STREAMS: usize = CONNECTIONS * 3 / 4;
 
 /// What the pages show.
 #[derive(Clone)]
@@ -35,7 +40,7 @@ struct Pages {
     metrics: Arc<Metrics>,
     json: JsonFace,
     feed: map::Feed,
-    watchers: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
     /// Ends the streams.
     end: CancellationToken,
 }
@@ -43,6 +48,15 @@ struct Pages {
 impl Pages {
     fn pool(&self) -> Option<PoolHandle> {
         self.member.borrow().clone()
+    }
+
+    /// A place for one more stream, or the refusal.
+    fn stream(&self) -> Result<OwnedSemaphorePermit, Response> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let sentence = format!("{STREAMS} streams are open over the pages of this member; ask another");
+            let refusal = Refusal::new(ErrorReason::TooManyWatches, sentence).with(LIMIT, STREAMS.to_string());
+            tessera_gateway::refuse(refusal.into())
+        })
     }
 }
 
@@ -54,23 +68,37 @@ pub fn router(
     json: JsonFace,
     end: CancellationToken,
 ) -> Router {
-    let watchers = Arc::new(Semaphore::new(WATCHERS));
-    Router::new()
-        .route("/metrics", get(metrics::page))
-        .route("/livez", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
+    let streams = Arc::new(Semaphore::new(STREAMS));
+    let pool = Router::new()
         .route("/v1/map", get(map::whole))
         .route("/v1/map:watch", get(map::watch))
         .route("/v1/{*path}", any(ask))
         .merge(tessera_console::router())
-        .with_state(Pages { member, metrics, json, feed: map::Feed::default(), watchers, end })
+        .layer(from_fn_with_state(json.clone(), JsonFace::guard));
+    Router::new()
+        .route("/metrics", get(metrics::page))
+        .route("/livez", get(|| async { "alive\n" }))
+        .route("/readyz", get(ready))
+        .merge(pool)
+        .with_state(Pages { member, metrics, json, feed: map::Feed::default(), streams, end })
 }
 
 /// The questions of the API.
 async fn ask(State(pages): State<Pages>, request: Request) -> Response {
-    match pages.json.gateway() {
-        Some(gateway) => gateway.answer(request, Rights::Ask).await,
-        None => not_admitted(),
+    let Some(gateway) = pages.json.gateway() else { return not_admitted() };
+    let answer = gateway.answer(request, Rights::Ask).await;
+    let kind = answer.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "text/event-stream") {
+        return answer;
+    }
+    match pages.stream() {
+        Ok(place) => answer.map(|body| {
+            axum::body::Body::from_stream(body.into_data_stream().map(move |data| {
+                let _kept_until_the_stream_ends = &place;
+                data
+            }))
+        }),
+        Err(refused) => refused,
     }
 }
 
@@ -82,19 +110,14 @@ fn not_admitted() -> Response {
 }
 
 /// Serves the pages until `shutdown`.
-///
-/// # Errors
-/// When the listener fails.
 pub async fn serve(
     inbound: Inbound,
     member: watch::Receiver<Option<PoolHandle>>,
     metrics: Arc<Metrics>,
     json: JsonFace,
     shutdown: CancellationToken,
-) -> io::Result<()> {
-    let server = axum::serve(inbound, router(member, metrics, json, shutdown.clone()))
-        .with_graceful_shutdown(shutdown.cancelled_owned());
-    server.await
+) {
+    pages::serve(inbound, router(member, metrics, json, shutdown.clone()), shutdown).await;
 }
 
 /// Sends what the page of metrics shows to the collector of this process, if it has one, until `shutdown`.

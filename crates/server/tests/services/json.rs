@@ -185,6 +185,54 @@ async fn what_a_web_page_asks_for_is_not_done() {
 }
 
 #[tokio::test]
+async fn a_web_page_cannot_call_grpc_either() {
+    let cluster = Cluster::of(1).await;
+    let member = &cluster.members[0];
+    // What `fetch` with `no-cors` sends of a frame of gRPC: a simple request, which no browser asks permission for.
+    let frame = "\0\0\0\0\0".to_owned();
+    let path = "/tessera.v1.JobService/SubmitJob";
+    let refused = ask(&member.address, "POST", path, &[("origin", "http://evil.example")], frame.clone()).await;
+    assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::FORBIDDEN, "ASKED_BY_WEB_PAGE"));
+    for kind in ["text/plain", "application/grpc"] {
+        let refused = ask(&member.address, "POST", path, &[("content-type", kind)], frame.clone()).await;
+        assert_eq!(refused.reason(), "PROTOCOL_VIOLATION", "{kind} by HTTP/1");
+    }
+}
+
+#[tokio::test]
+async fn a_strangers_name_that_leads_here_is_told_nothing() {
+    let cluster = Cluster::of(1).await;
+    node(&cluster, "n0", &[10]).await;
+    let member = &cluster.members[0];
+    submitted(&member.address).await;
+    let pages = PlainPages::of(member).await;
+    let rebound = [("host", "evil.example")];
+    for address in [&member.address, &pages.address] {
+        let refused = ask(address, "GET", "/v1/jobs/1", &rebound, String::new()).await;
+        assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::FORBIDDEN, "UNKNOWN_NAME"));
+    }
+    for path in ["/v1/map", "/console/"] {
+        assert_eq!(
+            ask(&pages.address, "GET", path, &rebound, String::new()).await.code,
+            StatusCode::FORBIDDEN,
+            "{path}"
+        );
+    }
+    let alive = ask(&pages.address, "GET", "/livez", &rebound, String::new()).await;
+    assert_eq!(alive.code, StatusCode::OK, "what asks whether it lives may call it what it likes");
+}
+
+#[tokio::test]
+async fn a_short_body_that_would_take_much_room_is_refused() {
+    let cluster = Cluster::of(1).await;
+    let member = &cluster.members[0];
+    let body = format!(r#"{{"x": [{}{{}}]}}"#, r#"{"": 0},"#.repeat(200_000));
+    let refused = ask(&member.address, "POST", "/v1/jobs:plan", &[("content-type", "application/json")], body).await;
+    assert_eq!(refused.code, StatusCode::BAD_REQUEST, "{}", refused.text);
+    assert!(refused.text.contains("values"), "{}", refused.text);
+}
+
+#[tokio::test]
 async fn the_port_of_the_pages_answers_questions_and_changes_nothing() {
     let cluster = Cluster::of(1).await;
     node(&cluster, "n0", &[10]).await;

@@ -17,8 +17,30 @@ const PACE: Duration = Duration::from_millis(250);
 /// Changes that wait for a watcher before it is cut.
 const BEHIND: usize = 64;
 
+/// A text that all who are told it share.
+#[derive(Clone, Debug)]
+pub(super) struct Text(Arc<str>);
+
+impl Text {
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
 /// The name of an event and its data.
-pub(super) type Told = (&'static str, Arc<str>);
+pub(super) type Told = (&'static str, Text);
 
 /// The changes of the map. Found only while somebody watches. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -30,24 +52,38 @@ pub(in crate::http) struct Feed {
 struct Shared {
     map: Map,
     /// The map as JSON, while it has not changed since somebody asked.
-    whole: Option<Arc<str>>,
+    whole: Option<Text>,
     changes: broadcast::Sender<Told>,
 }
 
 impl Feed {
     /// The map as it is, and its changes from then on.
-    pub(super) async fn join(&self, pool: &PoolHandle) -> Result<(Arc<str>, broadcast::Receiver<Told>), JoinError> {
-        let mut shared = self.shared.lock().await;
-        if shared.is_none() {
-            let states = pool.view().changes();
-            let map = Map::read(pool.view().current()).await?;
-            let changes = broadcast::Sender::new(BEHIND);
-            tokio::spawn(self.clone().follow(states, changes.clone()));
-            *shared = Some(Shared { map, whole: None, changes });
-        }
-        let Some(shared) = shared.as_mut() else { unreachable!("it was just filled, under the same lock") };
-        let whole = shared.whole.get_or_insert_with(|| Arc::from(shared.map.whole()));
-        Ok((Arc::clone(whole), shared.changes.subscribe()))
+    pub(super) async fn join(&self, pool: &PoolHandle) -> Result<(Text, broadcast::Receiver<Told>), JoinError> {
+        // In a task of its own: whoever asked may give up half-way, and others watch what it works on.
+        tokio::spawn(self.clone().joined(pool.clone())).await?
+    }
+
+    async fn joined(self, pool: PoolHandle) -> Result<(Text, broadcast::Receiver<Told>), JoinError> {
+        let mut place = self.shared.lock().await;
+        let found = match place.take() {
+            Some(found) => found,
+            None => {
+                let states = pool.view().changes();
+                let map = Map::read(pool.view().current()).await?;
+                let changes = broadcast::Sender::new(BEHIND);
+                tokio::spawn(self.clone().follow(states, changes.clone()));
+                Shared { map, whole: None, changes }
+            }
+        };
+        let found = match found.whole {
+            Some(_) => found,
+            // Away from the threads that serve: at 100,000 cards it takes tens of milliseconds.
+            None => tessera_consensus::try_blocking(move || written(found)).await?,
+        };
+        let whole = found.whole.clone().unwrap_or_else(|| found.map.whole().into());
+        let changes = found.changes.subscribe();
+        *place = Some(found);
+        Ok((whole, changes))
     }
 
     /// Follows the published states until nobody watches.
@@ -77,16 +113,20 @@ impl Feed {
     }
 }
 
+fn written(shared: Shared) -> Shared {
+    Shared { whole: Some(shared.map.whole().into()), ..shared }
+}
+
 fn advanced(mut shared: Shared, state: &State) -> (Shared, Option<Told>) {
     let told: Option<Told> = match shared.map.advance(state) {
         Step::Same => return (shared, None),
         Step::Changed(rows) => {
             shared.whole = None;
-            Some(("changed", Arc::from(rows)))
+            Some(("changed", rows.into()))
         }
         Step::Anew => {
-            let whole: Arc<str> = Arc::from(shared.map.whole());
-            shared.whole = Some(Arc::clone(&whole));
+            let whole: Text = shared.map.whole().into();
+            shared.whole = Some(whole.clone());
             Some(("map", whole))
         }
     };

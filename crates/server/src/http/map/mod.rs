@@ -14,9 +14,9 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures::{StreamExt, future, stream};
 use tessera_api::Refusal;
-use tessera_api::error::LIMIT;
 use tessera_api::v1::ErrorReason;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -27,8 +27,9 @@ use super::Pages;
 /// The whole map, once.
 pub(super) async fn whole(State(pages): State<Pages>) -> Response {
     let Some(pool) = pages.pool() else { return super::not_admitted() };
-    match rows::Map::read(pool.view().current()).await {
-        Ok(map) => ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], map.whole()).into_response(),
+    match pages.feed.join(&pool).await {
+        Ok((whole, _)) => ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], Bytes::from_owner(whole))
+            .into_response(),
         Err(error) => failed(&error),
     }
 }
@@ -36,21 +37,19 @@ pub(super) async fn whole(State(pages): State<Pages>) -> Response {
 /// The whole map, then what changes of it.
 pub(super) async fn watch(State(pages): State<Pages>) -> Response {
     let Some(pool) = pages.pool() else { return super::not_admitted() };
-    let Ok(place) = std::sync::Arc::clone(&pages.watchers).try_acquire_owned() else {
-        let sentence = format!("{} maps are being watched at this member; ask another", super::WATCHERS);
-        return tessera_gateway::refuse(
-            Refusal::new(ErrorReason::TooManyWatches, sentence).with(LIMIT, super::WATCHERS.to_string()).into(),
-        );
+    let place = match pages.stream() {
+        Ok(place) => place,
+        Err(refused) => return refused,
     };
     let (whole, changes) = match pages.feed.join(&pool).await {
         Ok(joined) => joined,
         Err(error) => return failed(&error),
     };
-    let first = Event::default().event("map").data(&*whole);
+    let first = Event::default().event("map").data(whole.text());
     // Whoever reads too slowly is cut; its browser asks again, and begins anew.
     let cut = |told: &Result<_, BroadcastStreamRecvError>| future::ready(told.is_ok());
     let changes = BroadcastStream::new(changes).take_while(cut).filter_map(|told| future::ready(told.ok()));
-    let changes = changes.map(|(name, data): feed::Told| Event::default().event(name).data(&*data));
+    let changes = changes.map(|(name, data): feed::Told| Event::default().event(name).data(data.text()));
     let events = stream::once(future::ready(first)).chain(changes).take_until(pages.end.clone().cancelled_owned());
     let events = events.map(move |event| {
         let _kept_until_the_stream_ends = &place;

@@ -125,7 +125,9 @@ impl ClusterApi {
 
     /// Refuses a process that cannot apply the release level in force: it would stop at once.
     async fn can_join(&self, address: &str, deadline: Instant) -> Result<(), Status> {
-        let highest = founding::highest_level_of(self.desk.pool.outbound(), address, deadline).await;
+        let highest = founding::highest_level_of(self.desk.pool.outbound(), address, deadline)
+            .await
+            .map_err(|error| not_made_member(address, &error))?;
         let in_force = self.desk.pool.view().current().level();
         // A process that does not say is found out when it is introduced.
         let Some(highest) = highest.filter(|highest| *highest < in_force.number()) else { return Ok(()) };
