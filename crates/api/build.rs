@@ -2,6 +2,9 @@
 //! `protoc`. What the ledger shares with the API (`types.proto`, `states.proto`) is generated in the ledger's crate and
 //! only referred to here, so that there is one type and one conversion of each.
 
+#[path = "build/reasons.rs"]
+mod reasons;
+
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -32,9 +35,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut messages = prost_build::Config::new();
     messages.enable_type_names();
-    builder.compile_fds_with_config(descriptors, messages)?;
+    builder.compile_fds_with_config(descriptors.clone(), messages)?;
 
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("reasons.rs"), reasons::source(&descriptors)?)?;
     std::fs::write(out.join("descriptors.binpb"), compiler.encode_file_descriptor_set())?;
     Ok(())
 }
