@@ -438,6 +438,16 @@ impl Pool {
         self.nodes[place].process.as_mut().expect("the agent runs")
     }
 
+    /// Ends an agent in order and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub async fn end_agent(&mut self, place: usize) -> Result<()> {
+        self.agent(place).signal(Signal::SIGTERM)?;
+        let agent = RefCell::new(self.agent(place));
+        until("the agent to end", async || agent.borrow_mut().ended().ok().flatten()).await.map(drop)
+    }
+
     /// Kills a member with SIGKILL.
     pub fn kill_member(&mut self, place: usize) {
         self.members[place].process = None;

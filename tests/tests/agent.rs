@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
-use tessera_api::v1::{JobState, Span};
+use tessera_api::v1::{JobState, Span, StreamLogsRequest};
 use tessera_client::Client;
 use tessera_tests::jobs::{get, on, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
@@ -29,6 +29,33 @@ async fn a_restarted_agent_adopts_its_workers() -> Result<()> {
     std::fs::write(&go, "")?;
     let job = wait_for(&client, job, JobState::Completed).await?;
     assert_eq!((job.attempts, std::fs::read_to_string(&runs)?.as_str()), (1, "run\n"));
+    pool.verify().await
+}
+
+/// Who follows a worker's output sees all of it, though its agent is ended and started again meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_followed_over_a_restart_of_the_agent() -> Result<()> {
+    let options = Options { nodes: vec![vec![("gpu", 8)]], lease: [200, 6_000, 8_000, 11_000], ..Options::default() };
+    let mut pool = Pool::start(options).await?;
+    let client = pool.client();
+    let go = pool.folder().join("go");
+    let line = format!("echo before; while [ ! -e {} ]; do sleep 0.05; done; echo after", go.display());
+    let job = submit(&client, shell(&line)).await?;
+    wait_for(&client, job, JobState::Running).await?;
+    let mut output =
+        client.stream_logs(StreamLogsRequest { job_id: job, follow: true, ..StreamLogsRequest::default() });
+    let mut seen = Vec::new();
+    while seen != b"before\n" {
+        seen.extend(output.next().await?.expect("the worker goes on").data);
+    }
+    pool.end_agent(0).await?;
+    pool.start_agent(0)?;
+    std::fs::write(&go, "")?;
+    while let Some(chunk) = output.next().await? {
+        seen.extend(chunk.data);
+    }
+    assert_eq!(String::from_utf8_lossy(&seen), "before\nafter\n");
+    wait_for(&client, job, JobState::Completed).await?;
     pool.verify().await
 }
 

@@ -88,6 +88,12 @@ fn unreadable(error: io::Error) -> Answer {
     Refusal::new(wire::ErrorReason::Internal, format!("the output cannot be read: {error}")).into()
 }
 
+/// The agent ends while the worker goes on: whoever follows asks again when it is back. An end without a word would say
+/// that this was all.
+fn leaving() -> Answer {
+    Answer::unavailable("the agent ends; its workers go on, and it can be asked for their output when it is back")
+}
+
 /// Reading that goes on: the reader, and whether the end of the worker is waited for.
 struct Following {
     reader: LogReader,
@@ -106,7 +112,10 @@ impl Following {
                 let piece = reader.next_piece();
                 (reader, over, piece)
             };
-            let (back, over, piece) = tokio::task::spawn_blocking(read).await.ok()?;
+            let (back, over, piece) = match tokio::task::spawn_blocking(read).await {
+                Ok(read) => read,
+                Err(error) => return Some((Err(unreadable(io::Error::other(error))), None)),
+            };
             reader = back;
             match piece {
                 Ok(Some((offset, data))) => {
@@ -115,7 +124,7 @@ impl Following {
                 Ok(None) if over => return None,
                 Ok(None) => {
                     tokio::select! {
-                        () = end.cancelled() => return None,
+                        () = end.cancelled() => return Some((Err(leaving()), None)),
                         () = sleep(LOOK) => {}
                     }
                 }
@@ -193,6 +202,16 @@ mod tests {
             pieces.push((offset, String::from_utf8_lossy(&data).into_owned()));
         }
         pieces
+    }
+
+    #[tokio::test]
+    async fn who_follows_is_told_when_the_agent_leaves_before_the_worker() {
+        let (_data, reader) = reader(32);
+        let end = CancellationToken::new();
+        end.cancel();
+        let (told, rest) = Following { reader, follow: true, end }.piece().await.expect("not the end of the output");
+        assert_eq!(told.expect_err("there is no piece").code(), tonic::Code::Unavailable);
+        assert!(rest.is_none());
     }
 
     fn piece(offset: u64, text: &str) -> (u64, String) {
