@@ -51,11 +51,10 @@ impl Pages {
     }
 
     /// A place for one more stream, or the refusal.
-    fn stream(&self) -> Result<OwnedSemaphorePermit, Response> {
+    fn stream(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             let sentence = format!("{STREAMS} streams are open over the pages of this member; ask another");
-            let refusal = Refusal::new(ErrorReason::TooManyWatches, sentence).with(LIMIT, STREAMS.to_string());
-            tessera_gateway::refuse(refusal.into())
+            Refusal::new(ErrorReason::TooManyWatches, sentence).with(LIMIT, STREAMS.to_string())
         })
     }
 }
@@ -98,7 +97,7 @@ async fn ask(State(pages): State<Pages>, request: Request) -> Response {
                 data
             }))
         }),
-        Err(refused) => refused,
+        Err(refusal) => tessera_gateway::refuse(refusal.into()),
     }
 }
 

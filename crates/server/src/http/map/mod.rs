@@ -39,7 +39,7 @@ pub(super) async fn watch(State(pages): State<Pages>) -> Response {
     let Some(pool) = pages.pool() else { return super::not_admitted() };
     let place = match pages.stream() {
         Ok(place) => place,
-        Err(refused) => return refused,
+        Err(refusal) => return tessera_gateway::refuse(refusal.into()),
     };
     let (whole, changes) = match pages.feed.join(&pool).await {
         Ok(joined) => joined,
