@@ -8,6 +8,7 @@ use tessera_consensus::{BadConfig, ConsensusConfig};
 use tessera_ledger::wire::FieldError;
 use tessera_ledger::{LeaseTimings, Level};
 
+use crate::backup::BackupPlan;
 use crate::limits::MemberLimits;
 
 /// How often the leader's actors look and how long they wait. For how long leases are granted is a setting of the pool
@@ -84,6 +85,8 @@ pub struct ServerConfig {
     pub session_outbox: usize,
     /// How much clients may have open or under way at once.
     pub limits: MemberLimits,
+    /// What backups this member saves while it leads; `None`: none.
+    pub backup: Option<BackupPlan>,
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
     /// The highest release level that this member announces and applies: that of this release, but in drills
@@ -113,6 +116,7 @@ impl ServerConfig {
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
             limits: MemberLimits::default(),
+            backup: None,
             clock_offset_ms: 0,
             highest_level: Level::NEWEST,
         }
@@ -156,6 +160,11 @@ impl ServerConfig {
             (times.tick >= Duration::from_secs(1), "tick must be at least a second"),
             ((1..=100).contains(&self.mass_loss.share_percent), "mass_loss.share_percent must be 1 to 100"),
             (self.session_outbox >= 8, "session_outbox must be at least 8"),
+            (
+                self.backup.as_ref().is_none_or(|plan| plan.interval >= BackupPlan::SHORTEST),
+                "backup.interval must be at least a second",
+            ),
+            (self.backup.as_ref().is_none_or(|plan| plan.keep > 0), "backup.keep must be at least 1"),
             (!self.advertise.is_empty(), "advertise must be host:port, as others reach this member"),
         ];
         match rules.into_iter().chain(self.limits.rules()).find(|(holds, _)| !holds) {
@@ -200,6 +209,8 @@ mod tests {
         assert!(broken(|c| c.mass_loss.share_percent = 0).contains("share_percent"));
         assert!(broken(|c| c.limits.watches = 0).contains("limits"));
         assert!(broken(|c| c.advertise.clear()).contains("advertise"));
+        assert!(broken(|c| c.backup = Some(BackupPlan { interval: Duration::ZERO, ..BackupPlan::new("/b") })).contains("interval"));
+        assert!(broken(|c| c.backup = Some(BackupPlan { keep: 0, ..BackupPlan::new("/b") })).contains("keep"));
         assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
     }
 

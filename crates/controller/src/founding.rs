@@ -35,6 +35,7 @@ use crate::machine::LedgerMachine;
 use crate::new_pool::NewPool;
 use crate::pool::PoolHandle;
 use crate::seats::Seats;
+use crate::services::Answers;
 
 /// How long founding a cluster may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -248,6 +249,15 @@ impl ClusterService for Nobody {
         &self,
         _: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        Err(nobody())
+    }
+
+    type SaveSnapshotStream = Answers<v1::SaveSnapshotResponse>;
+
+    async fn save_snapshot(
+        &self,
+        _: Request<v1::SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
         Err(nobody())
     }
 }

@@ -16,11 +16,12 @@
 //! * [`services`] answer people and programs, put together with the rest by [`grpc`]; [`http`] has the pages
 //!   for monitoring.
 //! * [`founding`] is how a process without an identity becomes a member; [`disk`] watches the room on the disk;
-//!   [`past`] reads the log of a member that has stopped.
+//!   [`past`] reads the log of a member that has stopped; [`backup`] saves the ledger and lets a pool begin anew.
 //!
 //! Every actor is a plain state, an enum of everything that can happen to it, and a synchronous function from the one
 //! to what is to be done; its shell waits, performs and knows nothing else. Tests call the function.
 
+pub mod backup;
 mod clock;
 pub mod config;
 mod connections;

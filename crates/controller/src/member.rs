@@ -201,6 +201,7 @@ async fn run_here(
     config.validate()?;
     let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker } = ground;
     let metrics = Metrics::new();
+    metrics.backups_are_due(config.backup.as_ref().map(|plan| plan.interval));
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
     let _end_all = end.clone().drop_guard();

@@ -4,6 +4,7 @@
 //! is unknown is `null`.
 
 mod answer;
+mod backup;
 mod blocks;
 mod card;
 mod change;
@@ -26,6 +27,7 @@ pub use answer::{ExplanationView, MutationView, PlanView, SubmissionView, WhyVie
 pub use blocks::{CardBlocksView, OwnerView, RunView};
 pub use card::{CardDetailView, CardView};
 pub use change::{JobUpdateView, PoolUpdateView};
+pub use backup::{BackupView, BegunView, SurvivorView};
 pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
 pub use compaction::{CompactionPlanView, CompactionStatusView, MoveAnswerView};
 pub use config::ConfigView;
