@@ -45,7 +45,8 @@ impl Runbook {
     /// # Panics
     /// When one was not.
     pub fn was_followed(&self) {
-        let left: Vec<&str> = self.commands.iter().filter(|(_, run)| !run).map(|(command, _)| command.as_str()).collect();
+        let left: Vec<&str> =
+            self.commands.iter().filter(|(_, run)| !run).map(|(command, _)| command.as_str()).collect();
         assert!(left.is_empty(), "{} was not followed: {left:?}", self.name);
     }
 }

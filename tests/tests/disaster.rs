@@ -1,15 +1,15 @@
 //! The control plane is lost: a pool begins anew from a backup, or from the one member that is left, while work runs on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::future::join_all;
 use tessera_api::v1::{Eligibility, Job, JobSpec, JobState, NodeState, OnDisconnect, Span};
 use tessera_client::Client;
-use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
+use tessera_tests::command::{field, refusal, text};
+use tessera_tests::jobs::{get, on, output, revision, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::runbook::Runbook;
-use tessera_tests::small_disk::SmallDisk;
 use tessera_tests::wait::until;
 
 /// A job that goes on without a control plane, waits until it is told to end, and says how often it was started.
@@ -47,32 +47,14 @@ impl LongJob {
     }
 }
 
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path made here is text")
-}
-
-/// The field of what a command printed as JSON.
-async fn field(pool: &Pool, arguments: &[&str], name: &str) -> Result<String> {
-    let printed = pool.cli_ok(&[arguments, &["-o", "json"]].concat()).await?;
-    let printed: serde_json::Value = serde_json::from_str(&printed)?;
-    let value = &printed[name];
-    Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-}
-
-/// What a command that must not succeed says.
-async fn refusal(pool: &Pool, arguments: &[&str]) -> Result<String> {
-    let printed = pool.cli(arguments).await?;
-    ensure!(!printed.status.success(), "tessera {arguments:?} succeeded");
-    Ok(String::from_utf8_lossy(&printed.stderr).into_owned())
-}
-
 /// Starts the agents anew, and waits until their nodes are back: ready, and without new work.
 async fn agents_accept(pool: &mut Pool, cluster: &str) -> Result<()> {
     for place in 0..pool.nodes.len() {
         pool.kill_agent(place);
         // Told nothing, it does not believe another pool.
         pool.start_agent(place)?;
-        until("the agent to be refused", async || pool_log(pool, place).contains("--accept-pool").then_some(())).await?;
+        until("the agent to be refused", async || pool_log(pool, place).contains("--accept-pool").then_some(()))
+            .await?;
         pool.kill_agent(place);
     }
     pool.accept_pool = Some(cluster.to_owned());
@@ -139,16 +121,19 @@ async fn a_lost_control_plane_is_restored_from_a_backup_while_work_runs() -> Res
     pool.follow(runbook.command("cluster snapshot inspect", &[("FILE", text(&file)?)])).await?;
     let inspect = ["cluster", "snapshot", "inspect", text(&file)?];
     let old_cluster = field(&pool, &inspect, "cluster_id").await?;
-    let revision: u64 = field(&pool, &inspect, "revision").await?.parse()?;
+    let saved_at: u64 = field(&pool, &inspect, "revision").await?.parse()?;
     let after = submit(&client, shell("true")).await?;
-    let revision_after = get_revision(&client).await?;
-    assert!(revision_after > revision);
+    let revision_after = revision(&client).await?;
+    assert!(revision_after > saved_at);
 
     // Everything is lost but the work.
     for place in 0..3 {
         pool.kill_member(place);
     }
-    assert!(!pool.processes_on(0).is_empty() || !pool.processes_on(1).is_empty(), "work goes on without a control plane");
+    assert!(
+        !pool.processes_on(0).is_empty() || !pool.processes_on(1).is_empty(),
+        "work goes on without a control plane"
+    );
     for place in 0..3 {
         set_aside(&pool, place)?;
     }
@@ -178,7 +163,7 @@ async fn a_lost_control_plane_is_restored_from_a_backup_while_work_runs() -> Res
     assert!(queues.contains("research"), "{queues}");
     let nodes = client.list_nodes(Default::default()).await?.nodes;
     assert!(nodes.iter().all(|node| node.state() == NodeState::Lost), "{nodes:?}");
-    assert!(get_revision(&client).await? > revision_after + 1_000_000_000, "revisions never go back");
+    assert!(revision(&client).await? > revision_after + 1_000_000_000, "revisions never go back");
     assert!(get(&client, after).await.is_err(), "what came after the backup is not known");
     let new = submit(&client, shell("true")).await?;
     assert!(new > after + 1_000_000, "job {new} after job {after}: no number is used again");
@@ -212,11 +197,6 @@ async fn a_lost_control_plane_is_restored_from_a_backup_while_work_runs() -> Res
     pool.follow(runbook.command("cluster snapshot save", &[("NEW", text(&newer)?)])).await?;
     runbook.was_followed();
     pool.verify().await
-}
-
-async fn get_revision(client: &Client) -> Result<u64> {
-    let answer = client.get_pool(Default::default()).await?;
-    Ok(answer.read.context("an answer says how current it is")?.revision)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -318,100 +298,4 @@ async fn a_member_whose_disk_is_damaged_is_replaced() -> Result<()> {
     let running = get(&client, job).await?;
     assert_eq!((running.state(), running.attempts), (JobState::Running, 1));
     pool.verify().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn backups_are_saved_by_themselves_whoever_leads_and_the_oldest_go() -> Result<()> {
-    let backups = tempfile::tempdir()?;
-    let folder = backups.path().to_owned();
-    let member_config = format!("[backup]\ndir = {folder:?}\ninterval = \"1s\"\nkeep = 2\n");
-    let mut pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], member_config, ..Options::default() }).await?;
-    let client = pool.client();
-    let names = || -> Result<Vec<PathBuf>> {
-        let entries: Vec<PathBuf> = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-        let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        let mut whole: Vec<PathBuf> = entries.into_iter().filter(|path| !hidden(path)).collect();
-        whole.sort();
-        Ok(whole)
-    };
-    let newest_has = async |pool: &Pool, revision: u64| {
-        let newest = names().ok()?.pop()?;
-        let inspect = ["cluster", "snapshot", "inspect", newest.to_str()?];
-        let found: u64 = field(pool, &inspect, "revision").await.ok()?.parse().ok()?;
-        (found >= revision).then_some(newest)
-    };
-    let first = until("a backup", async || newest_has(&pool, 1).await).await?;
-    submit(&client, shell("true")).await?;
-    let revision = get_revision(&client).await?;
-    until("a newer one", async || newest_has(&pool, revision).await).await?;
-    until("the first to be gone", async || (!first.exists()).then_some(())).await?;
-    assert!(names()?.len() <= 3, "{:?}", names()?);
-    let leader = pool.leader().await?;
-    pool.kill_member(leader);
-    submit(&client, shell("true")).await?;
-    let revision = get_revision(&client).await?;
-    until("the next leader to save one", async || newest_has(&pool, revision).await).await.map(drop)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_leaves_nothing_of_a_backup() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let Some(disk) = SmallDisk::mount(&folder.path().join("disk"))? else { return Ok(()) };
-    let pool = Pool::start(Options { members: 1, nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
-    let file = disk.folder().join("pool.backup");
-    let mut runbook = Runbook::read("TesseraBackupsMissing")?;
-    pool.follow(runbook.command("cluster status", &[])).await?;
-    pool.follow(runbook.command("cluster snapshot save", &[("FILE", text(&file)?)])).await?;
-    runbook.was_followed();
-    let before = std::fs::read(&file)?;
-    submit(&pool.client(), shell("true")).await?;
-    disk.fill()?;
-    let said = refusal(&pool, &["cluster", "snapshot", "save", text(&file)?]).await?;
-    assert!(said.contains("No space left"), "{said}");
-    let left: Vec<_> = std::fs::read_dir(disk.folder())?.map(|entry| entry.map(|entry| entry.file_name())).collect();
-    assert_eq!(left.len(), 2, "the backup from before and what fills the disk: {left:?}");
-    assert_eq!(std::fs::read(&file)?, before, "what was there before is whole");
-    disk.make_room()?;
-    pool.cli_ok(&["cluster", "snapshot", "save", text(&file)?]).await?;
-    assert_ne!(std::fs::read(&file)?, before);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_is_not_whole_is_refused_by_name() -> Result<()> {
-    let pool = Pool::start(Options { members: 1, nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
-    let good = pool.folder().join("good.backup");
-    pool.cli_ok(&["cluster", "snapshot", "save", text(&good)?]).await?;
-    let bytes = std::fs::read(&good)?;
-    let (middle, last) = (bytes.len() / 2, bytes.len() - 1);
-    let flipped = |place: usize| {
-        let mut bytes = bytes.clone();
-        bytes[place] ^= 1;
-        bytes
-    };
-    let newer = [b"tessera backup 2\n", &bytes["tessera backup 1\n".len()..]].concat();
-    let spoiled = [
-        ("truncated", bytes[..middle].to_vec(), "is truncated"),
-        ("without-hash", bytes[..bytes.len() - 32].to_vec(), "is truncated"),
-        ("flipped", flipped(middle), "is damaged"),
-        ("flipped-hash", flipped(last), "is damaged"),
-        ("longer", [&bytes[..], b"x"].concat(), "is damaged"),
-        ("another", b"PK\x03\x04".to_vec(), "is no backup"),
-        ("newer", newer, "is in format 2"),
-    ];
-    for (name, content, complaint) in spoiled {
-        let file = pool.folder().join(name);
-        std::fs::write(&file, content)?;
-        let data = pool.folder().join(format!("{name}-data"));
-        let restore = ["cluster", "snapshot", "restore", text(&file)?, "--data-dir", text(&data)?, "--yes"];
-        for arguments in [
-            vec!["cluster", "snapshot", "inspect", text(&file)?],
-            [&restore[..], &["--address", "127.0.0.1:7001"]].concat(),
-        ] {
-            let said = refusal(&pool, &arguments).await?;
-            assert!(said.contains(text(&file)?) && said.contains(complaint), "{name}: {said}");
-        }
-        assert!(!data.exists(), "{name}: nothing of it was taken");
-    }
-    Ok(())
 }

@@ -82,8 +82,12 @@ pub fn begin_anew(
     }
     let term = Term(old_term.0.saturating_add(TERMS_AHEAD));
     let last = log_id(term, *index);
-    let description =
-        Description { last: Some(last), membership: sole(member, last)?, highest_member: member.id, log_time: *log_time };
+    let description = Description {
+        last: Some(last),
+        membership: sole(member, last)?,
+        highest_member: member.id,
+        log_time: *log_time,
+    };
     let mut writer = store.begin_snapshot()?;
     for chunk in chunks {
         writer.write_chunk(chunk)?;

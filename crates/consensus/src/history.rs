@@ -74,7 +74,8 @@ impl History {
     /// Last entry of the log, or of the snapshot that stands for it: who has the most log is told by it, the term first.
     #[must_use]
     pub fn last(&self) -> (Term, LogIndex) {
-        let last = self.reader.log_state().last.into_iter().chain(self.snapshot.as_ref().and_then(|record| record.last));
+        let last =
+            self.reader.log_state().last.into_iter().chain(self.snapshot.as_ref().and_then(|record| record.last));
         last.max().map_or((Term(0), LogIndex(0)), |last| (Term(last.term), LogIndex(last.index)))
     }
 

@@ -61,7 +61,7 @@ pub(crate) mod pb {
     tonic::include_proto!("tessera.raft.v1");
 }
 
-pub use anew::{Beginning, BeginError, TERMS_AHEAD, begin_anew};
+pub use anew::{BeginError, Beginning, TERMS_AHEAD, begin_anew};
 pub use blocking::{blocking, try_blocking};
 pub use clock::{Clock, ClockStatus, SystemClock, WrongClock};
 pub use config::{BadConfig, ConsensusConfig};

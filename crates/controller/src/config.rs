@@ -209,7 +209,10 @@ mod tests {
         assert!(broken(|c| c.mass_loss.share_percent = 0).contains("share_percent"));
         assert!(broken(|c| c.limits.watches = 0).contains("limits"));
         assert!(broken(|c| c.advertise.clear()).contains("advertise"));
-        assert!(broken(|c| c.backup = Some(BackupPlan { interval: Duration::ZERO, ..BackupPlan::new("/b") })).contains("interval"));
+        assert!(
+            broken(|c| c.backup = Some(BackupPlan { interval: Duration::ZERO, ..BackupPlan::new("/b") }))
+                .contains("interval")
+        );
         assert!(broken(|c| c.backup = Some(BackupPlan { keep: 0, ..BackupPlan::new("/b") })).contains("keep"));
         assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
     }

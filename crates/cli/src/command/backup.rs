@@ -28,7 +28,8 @@ pub(super) async fn run(desk: Desk, verb: SnapshotVerb) -> Result<Exit, Failure>
 async fn save(mut desk: Desk, file: &Path) -> Result<Exit, Failure> {
     let what = || format!("{} was not saved", file.display());
     let unwritten = |error: std::io::Error| {
-        Failure::from_error(Exit::Failed, what(), &error).next("nothing was left of it; make room, or name another place")
+        Failure::from_error(Exit::Failed, what(), &error)
+            .next("nothing was left of it; make room, or name another place")
     };
     let failed = |error: &ClientError| Failure::call(what(), error);
     let mut partial = Partial::create(file).map_err(unwritten)?;
@@ -37,7 +38,8 @@ async fn save(mut desk: Desk, file: &Path) -> Result<Exit, Failure> {
         partial.write(&bytes).map_err(unwritten)?;
     }
     let verified = Backup::open(partial.written()).and_then(Backup::verify);
-    let verified = verified.map_err(|error| Failure::from_error(Exit::Unavailable, what(), &error).next("try again"))?;
+    let verified =
+        verified.map_err(|error| Failure::from_error(Exit::Unavailable, what(), &error).next("try again"))?;
     partial.publish().map_err(unwritten)?;
     desk.printer.one(&BackupView::of(file, verified))?;
     Ok(Exit::Done)
@@ -86,7 +88,8 @@ pub(super) fn recover(mut desk: Desk, args: RecoverArgs) -> Result<Exit, Failure
         RecoverError::Found(error) => not_begun(error),
         _ => Failure::from_error(Exit::Failed, "the pool did not begin anew", error),
     };
-    let survivors: Result<Vec<Survivor>, RecoverError> = args.from.iter().map(|folder| Survivor::look(folder)).collect();
+    let survivors: Result<Vec<Survivor>, RecoverError> =
+        args.from.iter().map(|folder| Survivor::look(folder)).collect();
     let survivors = survivors.map_err(|error| failed(&error))?;
     let Some(into) = args.into else {
         desk.printer.list(&SurvivorView::list(&survivors))?;

@@ -123,7 +123,13 @@ impl Detail for BegunView {
         out.line("made of", format!("{}, cluster {}", self.from, self.old_cluster_id));
         out.line("revision", format!("{}, after {}", self.revision, self.old_revision));
         show_counts(&self.counts, out);
-        out.line("next", format!("start a server on {}; start every agent once with --accept-pool {}; when all", self.data_dir, self.cluster_id));
+        out.line(
+            "next",
+            format!(
+                "start a server on {}; start every agent once with --accept-pool {}; when all",
+                self.data_dir, self.cluster_id
+            ),
+        );
         out.line("", "nodes are back, uncordon them; add the other members, each with an empty data folder");
     }
 

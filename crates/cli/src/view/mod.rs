@@ -24,10 +24,10 @@ mod wishes;
 mod words;
 
 pub use answer::{ExplanationView, MutationView, PlanView, SubmissionView, WhyView};
+pub use backup::{BackupView, BegunView, SurvivorView};
 pub use blocks::{CardBlocksView, OwnerView, RunView};
 pub use card::{CardDetailView, CardView};
 pub use change::{JobUpdateView, PoolUpdateView};
-pub use backup::{BackupView, BegunView, SurvivorView};
 pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
 pub use compaction::{CompactionPlanView, CompactionStatusView, MoveAnswerView};
 pub use config::ConfigView;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::Builder;
 use tessera_consensus::{
-    BeginError, Beginning, BadClusterId, ClusterId, LogIndex, LogTime, Member, MemberId, Term, begin_anew,
+    BadClusterId, BeginError, Beginning, ClusterId, LogIndex, LogTime, Member, MemberId, Term, begin_anew,
 };
 use tessera_ledger::wire::encode_snapshot;
 use tessera_ledger::{Level, State};
@@ -54,7 +54,9 @@ pub enum FoundError {
     #[error(transparent)]
     ClusterId(#[from] BadClusterId),
     /// It would be the old cluster again.
-    #[error("the new cluster cannot have the id of the old one, {id}: members of the old one would be listened to; leave the id out")]
+    #[error(
+        "the new cluster cannot have the id of the old one, {id}: members of the old one would be listened to; leave the id out"
+    )]
     SameCluster {
         /// The id.
         id: String,
@@ -66,7 +68,9 @@ pub enum FoundError {
         path: PathBuf,
     },
     /// The state is of a newer release.
-    #[error("the pool is at release level {found}, and this release goes up to {highest}; use the release that the members ran")]
+    #[error(
+        "the pool is at release level {found}, and this release goes up to {highest}; use the release that the members ran"
+    )]
     TooNew {
         /// Its level.
         found: Level,

@@ -89,8 +89,7 @@ impl Backup {
         let failed = |source| BackupError::Io { path: path.to_owned(), source };
         let mut file = BufReader::new(File::open(path).map_err(failed)?);
         let mut hash = Sha256::new();
-        let not_one =
-            |problem: &str| BackupError::NotABackup { path: path.to_owned(), problem: problem.to_owned() };
+        let not_one = |problem: &str| BackupError::NotABackup { path: path.to_owned(), problem: problem.to_owned() };
         let first = line(&mut file, &mut hash).map_err(failed)?;
         let first = first.ok_or_else(|| not_one("its first line is none"))?;
         let format = first.strip_prefix(MAGIC).ok_or_else(|| not_one("it does not begin as one"))?;

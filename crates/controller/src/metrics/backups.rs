@@ -28,7 +28,11 @@ pub(super) struct BackupMeters {
 
 impl BackupMeters {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("tessera_backups", "Backups that this member tried to save as the leader", self.saved.clone());
+        registry.register(
+            "tessera_backups",
+            "Backups that this member tried to save as the leader",
+            self.saved.clone(),
+        );
         registry.register(
             "tessera_backup_interval_seconds",
             "Time from one backup to the next as this member is configured; 0: it saves none",
@@ -39,7 +43,11 @@ impl BackupMeters {
             "When the newest backup in the folder was taken; the leader tells",
             self.newest.clone(),
         );
-        registry.register("tessera_backup_size_bytes", "Size of the newest backup that this member saved", self.bytes.clone());
+        registry.register(
+            "tessera_backup_size_bytes",
+            "Size of the newest backup that this member saved",
+            self.bytes.clone(),
+        );
         registry.register(
             "tessera_backup_duration_seconds",
             "How long it took to save; it rests between pieces",

@@ -9,7 +9,8 @@ use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
 use tessera_ledger::{
-    Allocation, AllocationPhase, Job, JobState, NodeId, NodeState, OnDisconnect, Owner, Rank, State, Worker, WorkerState,
+    Allocation, AllocationPhase, Job, JobState, NodeId, NodeState, OnDisconnect, Owner, Rank, State, Worker,
+    WorkerState,
 };
 use xxhash_rust::xxh3::Xxh3;
 

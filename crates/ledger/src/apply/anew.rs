@@ -23,7 +23,8 @@ pub const REVISIONS_AHEAD: u64 = 1_000_000_000_000;
 pub const NUMBERS_AHEAD: u64 = 1_000_000_000;
 
 /// Why a node gets no new work in a pool that began anew.
-pub const CORDONED_ANEW: &str = "the pool began anew from an old state: uncordon the nodes when all agents have come back";
+pub const CORDONED_ANEW: &str =
+    "the pool began anew from an old state: uncordon the nodes when all agents have come back";
 
 impl State {
     /// Begins anew from this state, as said above. The digest is that of the state that results.
