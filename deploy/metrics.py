@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ["crates/actor/src/meters.rs"]
 MEMBER = [
     "crates/controller/src/metrics.rs",
+    "crates/controller/src/metrics/backups.rs",
     "crates/controller/src/metrics/scrape.rs",
     "crates/server/src/services/watch/meter.rs",
     "crates/server/src/grpc/meter.rs",

@@ -189,6 +189,36 @@ DISKS = [
         "bytes",
         (Query(of_member("tessera_raft_snapshot_size_bytes"), "{{member}}"),),
     ),
+    Panel(
+        "Age of the newest backup",
+        "Since the newest backup in the folder was taken; the leader tells.",
+        "s",
+        (Query(f"time() - max({of_member('tessera_backup_newest_timestamp_seconds')} > 0)", "newest"),),
+        runbook="TesseraBackupsMissing",
+        empty_while="no backups are configured",
+    ),
+    Panel(
+        "Backups",
+        "Backups that were saved, and that failed, in the last hour.",
+        "short",
+        (Query(f"sum by (outcome) (increase(tessera_backups_total{{{MEMBERS}}}[1h]))", "{{outcome}}"),),
+        runbook="TesseraBackupsMissing",
+        empty_while="no backups are configured",
+    ),
+    Panel(
+        "Size of backups",
+        "Size of the newest backup that each member saved.",
+        "bytes",
+        (Query(f"{of_member('tessera_backup_size_bytes')} > 0", "{{member}}"),),
+        empty_while="no backups are configured",
+    ),
+    Panel(
+        "Time of backups",
+        "How long the newest backup of each member took; it rests between pieces.",
+        "s",
+        (Query(f"{of_member('tessera_backup_duration_seconds')} > 0", "{{member}}"),),
+        empty_while="no backups are configured",
+    ),
 ]
 CALLS = [
     Panel(

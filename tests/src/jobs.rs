@@ -81,3 +81,12 @@ pub async fn output(client: &Client, job: u64, rank: u32) -> Result<String> {
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
+
+/// The revision of the pool now.
+///
+/// # Errors
+/// When nobody answers.
+pub async fn revision(client: &Client) -> Result<u64> {
+    let answer = client.get_pool(Default::default()).await?;
+    Ok(answer.read.context("an answer says how current it is")?.revision)
+}

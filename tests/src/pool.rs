@@ -53,6 +53,8 @@ pub struct Options {
     pub in_order: bool,
     /// What members, by place, are started with besides.
     pub member_arguments: Vec<(usize, &'static str)>,
+    /// What the configuration files of members say besides.
+    pub member_config: String,
     /// Variables of members and agents.
     pub environment: Vec<(&'static str, String)>,
 }
@@ -70,6 +72,7 @@ impl Default for Options {
             init: vec![],
             in_order: false,
             member_arguments: vec![],
+            member_config: String::new(),
             environment: vec![],
         }
     }
@@ -111,6 +114,8 @@ pub struct Pool {
     pub nodes: Vec<NodeHost>,
     /// The members.
     pub members: Vec<MemberHost>,
+    /// The cluster id that agents are told to accept when they start.
+    pub accept_pool: Option<String>,
     environment: Vec<(&'static str, String)>,
     folder: TempDir,
 }
@@ -160,7 +165,8 @@ impl Pool {
         let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
         // Workers have identities of their own and write into it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
-        let mut pool = Self { nodes: vec![], members: vec![], environment: options.environment.clone(), folder };
+        let environment = options.environment.clone();
+        let mut pool = Self { nodes: vec![], members: vec![], accept_pool: None, environment, folder };
         for place in 0..options.members {
             pool.prepare_member(place, &options)?;
             pool.start_member_as(place, next)?;
@@ -205,7 +211,8 @@ impl Pool {
         let (address, http) = (free_address(options.host)?, free_address(options.host)?);
         let text = format!(
             "data_dir = {data:?}\nlisten = \"{address}\"\nhttp = \"{http}\"\nname = \"m{place}\"\ndisk_reserve = \"4MiB\"\n\n\
-             [timings]\ncheck = \"100ms\"\n"
+             [timings]\ncheck = \"100ms\"\n{}",
+            options.member_config
         );
         let config = self.folder().join(format!("member-{place}.toml"));
         std::fs::write(&config, text)?;
@@ -291,6 +298,9 @@ impl Pool {
         if let Some(inventory) = &node.inventory {
             command.arg("--inventory").arg(inventory);
         }
+        if let Some(id) = &self.accept_pool {
+            command.args(["--accept-pool", id]);
+        }
         command.envs(self.environment.iter().cloned());
         let process = Process::start(&node.name, command, self.folder.path())?;
         self.nodes[place].process = Some(process);
@@ -363,6 +373,15 @@ impl Pool {
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);
         command.output().await.context("running the command line")
+    }
+
+    /// Follows a command of a runbook and answers what it printed.
+    ///
+    /// # Errors
+    /// As [`Self::cli_ok`].
+    pub async fn follow(&self, command: Vec<String>) -> Result<String> {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        self.cli_ok(&words).await
     }
 
     /// Like [`Self::cli`], but an exit code other than 0 is an error that shows what was printed.

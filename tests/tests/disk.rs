@@ -1,64 +1,17 @@
 //! A full disk under a follower and under the leader: nothing acknowledged is lost, the pool goes on, and the member is
 //! back once there is room.
 
-use std::fs::File;
 use std::future::ready;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tessera_api::v1::JobState;
 use tessera_tests::jobs::{shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
+use tessera_tests::small_disk::SmallDisk;
 use tessera_tests::wait::until;
 
 /// So many jobs of half a megabyte fill any log that a store of the default size has begun.
 const MOST_JOBS: usize = 80;
-
-/// A small file system of the test's own.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// Mounts one; `None` where that is not permitted, which is said.
-    fn mount(folder: &Path) -> Result<Option<Self>> {
-        std::fs::create_dir_all(folder)?;
-        match mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some("size=256m")) {
-            Ok(()) => Ok(Some(Self(folder.to_owned()))),
-            Err(error) => {
-                eprintln!("NOT TESTED: mounting a small disk is not permitted here ({error})");
-                Ok(None)
-            }
-        }
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.0.join("filler")
-    }
-
-    /// Writes until nothing more fits.
-    fn fill(&self) -> Result<()> {
-        let mut file = File::create(self.filler()).context("making the filler")?;
-        let mut size = 1 << 20;
-        while size > 0 {
-            if file.write_all(&vec![0; size]).is_err() {
-                size /= 2;
-            }
-        }
-        Ok(())
-    }
-
-    fn make_room(&self) -> Result<()> {
-        Ok(std::fs::remove_file(self.filler())?)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Detached, so that a member that has not quite ended cannot hold it.
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_costs_nothing_that_was_acknowledged() -> Result<()> {
@@ -68,7 +21,7 @@ async fn a_full_disk_costs_nothing_that_was_acknowledged() -> Result<()> {
         let Some(disk) = SmallDisk::mount(&folder.path().join(format!("disk-{place}")))? else { return Ok(()) };
         disks.push(disk);
     }
-    let member_folders = disks.iter().enumerate().map(|(place, disk)| (place, disk.0.join("data"))).collect();
+    let member_folders = disks.iter().enumerate().map(|(place, disk)| (place, disk.folder().join("data"))).collect();
     let options = Options { nodes: vec![vec![("gpu", 8)]], member_folders, ..Options::default() };
     let mut pool = Pool::start(options).await?;
     let client = pool.client();

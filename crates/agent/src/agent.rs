@@ -128,7 +128,12 @@ impl Agent {
         let config = AgentConfig { data_dir: config.data_dir.canonicalize().map_err(unusable)?, ..config };
         let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         let lock = lock(&config)?;
-        let identity = Identity::begin(&config.data_dir, config.data_dir_moved)?;
+        let mut identity = Identity::begin(&config.data_dir, config.data_dir_moved)?;
+        if let Some(pool) = &config.accept_pool
+            && let Some(before) = identity.accept_pool(pool, &config.data_dir)?
+        {
+            tracing::warn!(before, pool, "by an operator's word this node belongs to another pool from now on");
+        }
         let folders = WorkerFolders::open(&config.data_dir).map_err(unusable)?;
         let accounts = Accounts::new(config.run_as, &config.worker_groups)?;
         if config.run_as != RunAs::Agent {

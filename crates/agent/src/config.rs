@@ -83,6 +83,8 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// The operator's word that the data folder was moved here, and is used nowhere else.
     pub data_dir_moved: bool,
+    /// The operator's word that the node's pool began anew under this id, restored from a backup or recovered.
+    pub accept_pool: Option<String>,
     /// `host:port` of members; one that answers is enough.
     pub members: Vec<String>,
     /// Where members read logs from this agent (gRPC). Port 0 takes any.
@@ -125,6 +127,7 @@ impl AgentConfig {
             node_name: node_name.into(),
             data_dir: data_dir.into(),
             data_dir_moved: false,
+            accept_pool: None,
             members,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,

@@ -122,6 +122,20 @@ impl Identity {
         Ok(identity)
     }
 
+    /// The operator's word that the node's pool began anew under another id: it belongs to that one from now on. Answers
+    /// the pool that it belonged to, when that was another one. Terms go on: those of a pool that began anew are higher.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub fn accept_pool(&mut self, pool: &str, data: &Path) -> Result<Option<String>, IdentityError> {
+        if self.cluster_id.is_empty() || self.cluster_id == pool {
+            return Ok(None);
+        }
+        let before = std::mem::replace(&mut self.cluster_id, pool.to_owned());
+        self.keep(data)?;
+        Ok(Some(before))
+    }
+
     /// Puts it on disk.
     ///
     /// # Errors
@@ -196,6 +210,19 @@ mod tests {
         let moved = Identity::begin(copy.path(), true).expect("the operator's word");
         assert_eq!((&moved.uid, moved.incarnation), (&first.uid, 2));
         assert_eq!(Identity::begin(copy.path(), false).expect("at home now").incarnation, 3);
+    }
+
+    #[test]
+    fn a_pool_that_began_anew_is_accepted_by_the_operators_word_only() {
+        let data = tempfile::tempdir().expect("a temporary folder");
+        let mut first = Identity::begin(data.path(), false).expect("writable");
+        assert_eq!(first.accept_pool("new", data.path()).expect("nothing to keep"), None, "it belongs to none yet");
+        assert_eq!(first.cluster_id, "", "whose pool it joins first is decided by the first welcome");
+        let mut old = Identity { cluster_id: "old".to_owned(), highest_term: Term(7), ..first };
+        assert_eq!(old.accept_pool("new", data.path()).expect("writable").as_deref(), Some("old"));
+        let mut again = Identity::begin(data.path(), false).expect("readable");
+        assert_eq!((again.cluster_id.as_str(), again.highest_term), ("new", Term(7)));
+        assert_eq!(again.accept_pool("new", data.path()).expect("nothing to keep"), None);
     }
 
     #[test]

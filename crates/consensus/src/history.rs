@@ -71,6 +71,29 @@ impl History {
         self.reader.identity().map(codec::decode_identity).transpose()
     }
 
+    /// Last entry of the log, or of the snapshot that stands for it: who has the most log is told by it, the term first.
+    #[must_use]
+    pub fn last(&self) -> (Term, LogIndex) {
+        let last =
+            self.reader.log_state().last.into_iter().chain(self.snapshot.as_ref().and_then(|record| record.last));
+        last.max().map_or((Term(0), LogIndex(0)), |last| (Term(last.term), LogIndex(last.index)))
+    }
+
+    /// Last entry that the member knew to be committed; there may be later ones that were.
+    #[must_use]
+    pub fn committed(&self) -> LogIndex {
+        LogIndex(self.reader.committed().map_or(0, |entry| entry.index))
+    }
+
+    /// The highest term that the member took part in.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn term(&self) -> Result<Term, Unreadable> {
+        let vote = self.reader.vote().map(codec::decode_vote).transpose()?;
+        Ok(Term(vote.map_or(0, |vote| vote.leader_id.term)).max(self.last().0))
+    }
+
     /// The chunks of the machine's state before the first entry; `None` when that is the empty state.
     ///
     /// # Errors

@@ -18,6 +18,7 @@
 //! levels that members announce (`announce`), the watch over the leader's process (`presence`), and log time, which a
 //! quorum of the members' clocks steers (`clocks`, `log_clock`, `timekeeper`).
 
+mod anew;
 mod announce;
 mod apply;
 mod audit;
@@ -60,6 +61,7 @@ pub(crate) mod pb {
     tonic::include_proto!("tessera.raft.v1");
 }
 
+pub use anew::{BeginError, Beginning, TERMS_AHEAD, begin_anew};
 pub use blocking::{blocking, try_blocking};
 pub use clock::{Clock, ClockStatus, SystemClock, WrongClock};
 pub use config::{BadConfig, ConsensusConfig};

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tessera_ledger::wire::FieldError;
 use tessera_ledger::{LeaseTimings, Level};
 
+use crate::backup::BackupPlan;
+
 /// How often the leader's actors look and how long they wait. For how long leases are granted is a setting of the pool
 /// ([`LeaseTimings`]), the same whoever leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct ControllerConfig {
     pub mass_loss: MassLoss,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
+    /// What backups this member saves while it leads; `None`: none.
+    pub backup: Option<BackupPlan>,
     /// The highest release level that this member announces and applies.
     pub highest_level: Level,
     /// How long a change of leader may take.
@@ -102,6 +106,7 @@ mod tests {
             timings: Timings::default(),
             mass_loss: MassLoss::default(),
             session_outbox: 8,
+            backup: None,
             highest_level: Level::NEWEST,
             failover: Duration::from_millis(880),
         };

@@ -62,6 +62,7 @@ impl Controller {
     #[must_use]
     pub fn start(consensus: Consensus<LedgerMachine>, means: Means, end: &CancellationToken) -> Self {
         let Means { view, feed, store, disk_reserve_bytes, outbound, metrics, config } = means;
+        metrics.backups_are_due(config.backup.as_ref().map(|plan| plan.interval));
         consensus.register_metrics(&mut metrics.registry());
         let telemetry = Telemetry::default();
         metrics.show(view.clone(), telemetry.clone());

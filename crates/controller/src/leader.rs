@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::backup::schedule;
 use crate::feed::Feed;
 use crate::lifecycle;
 use crate::lifecycle::leases::Leases;
@@ -113,7 +114,13 @@ fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
 
     let (raised, raising) = (pool.clone(), Arc::clone(&reign));
     let start = move || upgrade::run(raised.clone(), Arc::clone(&raising));
-    reign.supervisor.restarting(upgrade::NAME, Backoff::default(), end, start);
+    reign.supervisor.restarting(upgrade::NAME, Backoff::default(), end.clone(), start);
+
+    if let Some(plan) = pool.config().backup.clone() {
+        let (saved, saving) = (pool.clone(), Arc::clone(&reign));
+        let start = move || schedule::run(saved.clone(), plan.clone(), Arc::clone(&saving));
+        reign.supervisor.restarting(schedule::NAME, Backoff::default(), end, start);
+    }
 
     office.reign.send_replace(Some(Arc::clone(&reign)));
     reign

@@ -12,13 +12,15 @@
 //!   that cannot be rebuilt from the ledger and from what agents report, so a change of leader loses nothing:
 //!   [`placement_actor`] decides who gets which blocks, [`session`] talks to agents and grants leases, `lifecycle`
 //!   declares nodes lost, drives moves and lets time pass.
-//! * [`disk`] watches the room on the disk, `clock` the wall clock; [`past`] reads the log of a member that has stopped.
+//! * [`disk`] watches the room on the disk, `clock` the wall clock; [`past`] reads the log of a member that has stopped;
+//!   [`backup`] saves the ledger and lets a pool begin anew.
 //!
 //! How people and programs ask all this, and how a member is put together of it, is the crate `tessera-server`.
 //!
 //! Every actor is a plain state, an enum of everything that can happen to it, and a synchronous function from the one
 //! to what is to be done; its shell waits, performs and knows nothing else. Tests call the function.
 
+pub mod backup;
 mod clock;
 pub mod config;
 pub mod controller;

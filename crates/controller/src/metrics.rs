@@ -2,6 +2,7 @@
 //! looked up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). No series is per node or per job,
 //! so the page stays small whatever the pool's size.
 
+mod backups;
 mod scrape;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
 use tessera_placement::Fragmentation;
 
+use self::backups::BackupMeters;
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 
@@ -76,6 +78,7 @@ pub struct Metrics {
     fragmentation: Family<ByResource, Gauge<f64, AtomicU64>>,
     disk_free: Gauge,
     disk_reserve: Gauge,
+    backups: BackupMeters,
 }
 
 impl Metrics {
@@ -103,6 +106,7 @@ impl Metrics {
             fragmentation: Family::default(),
             disk_free: Gauge::default(),
             disk_reserve: Gauge::default(),
+            backups: BackupMeters::default(),
         };
         metrics.register();
         Arc::new(metrics)
@@ -148,6 +152,7 @@ impl Metrics {
         registry.register("tessera_sessions_ended", "Sessions of agents that ended", self.sessions_ended.clone());
         registry.register("tessera_disk_free_bytes", "Bytes free on this member's disk", self.disk_free.clone());
         registry.register("tessera_disk_reserve_bytes", "Bytes that must stay free", self.disk_reserve.clone());
+        self.backups.register(registry);
     }
 
     /// Shows what can be looked up in the ledger and of the agents.

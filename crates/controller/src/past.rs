@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tessera_consensus::{History, HistoryError, PastEntry, Unreadable};
+use tessera_consensus::{History, HistoryError, Identity, LogIndex, PastEntry, Term, Unreadable};
 use tessera_ledger::wire::{decode_request, decode_snapshot};
 use tessera_ledger::{EntryPosition, Request, State};
 use tessera_store::StoreError;
@@ -48,6 +48,34 @@ impl Past {
     /// [`PastError`].
     pub fn open(data_dir: &Path) -> Result<Self, PastError> {
         Ok(Self { history: History::new(rocks::open_to_read(data_dir)?)? })
+    }
+
+    /// Whose log it is, if the member ever belonged to a cluster.
+    ///
+    /// # Errors
+    /// [`PastError`].
+    pub fn identity(&self) -> Result<Option<Identity>, PastError> {
+        Ok(self.history.identity()?)
+    }
+
+    /// Term and index of its last entry.
+    #[must_use]
+    pub fn last(&self) -> (Term, LogIndex) {
+        self.history.last()
+    }
+
+    /// Last entry that the member knew to be committed.
+    #[must_use]
+    pub fn committed(&self) -> LogIndex {
+        self.history.committed()
+    }
+
+    /// The highest term that the member took part in.
+    ///
+    /// # Errors
+    /// [`PastError`].
+    pub fn term(&self) -> Result<Term, PastError> {
+        Ok(self.history.term()?)
     }
 
     /// The ledger before the first entry.

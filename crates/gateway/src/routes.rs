@@ -75,7 +75,8 @@ impl Route {
     }
 }
 
-/// All routes. Every method of the public services but the stream of submissions has one; a test says so.
+/// All routes. Every method of the public services but the stream of submissions and the backup has one; a
+/// test says so.
 pub const ROUTES: &[Route] = &[
     Route::asking(Verb::Get, "/v1/jobs", "JobService/ListJobs"),
     Route::changing(Verb::Post, "/v1/jobs", "JobService/SubmitJob"),
@@ -130,8 +131,8 @@ mod tests {
 
     use crate::describe;
 
-    /// What agents say to members, and the stream of submissions: JSON has no streams of requests.
-    const WITHOUT_ROUTE: [&str; 1] = ["JobService/SubmitJobs"];
+    /// The stream of submissions, for JSON has no streams of requests, and the backup, which is a file and no events.
+    const WITHOUT_ROUTE: [&str; 2] = ["JobService/SubmitJobs", "ClusterService/SaveSnapshot"];
 
     #[test]
     fn every_method_of_the_public_services_has_exactly_one_route() {

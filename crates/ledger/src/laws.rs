@@ -181,7 +181,7 @@ fn jobs(state: &State, broken: &mut Broken) {
         });
         broken.expect(named, "L1", || format!("{} belongs to no job", allocation.id));
         broken.expect(!allocation.is_over(), "L1", || format!("{} holds nothing and is still there", allocation.id));
-        broken.expect(granted.insert(allocation.epoch.0 << 20 | allocation.id.0), "L2", || "equal epochs".to_owned());
+        broken.expect(granted.insert((allocation.epoch, allocation.id)), "L2", || "equal epochs".to_owned());
         let meeting = allocation.workers.first().map(|first| (first.node, allocation.master_port));
         broken.expect(meeting.is_none_or(|meeting| meetings.insert(meeting)), "P6", || {
             format!("{} meets where another grant does", allocation.id)

@@ -58,7 +58,7 @@ pub use affinity::{Affinity, Packing, PreferredLabel};
 pub use allocation::{
     Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, Slice, StopCause, Worker, WorkerExit, WorkerState,
 };
-pub use apply::EntryPosition;
+pub use apply::{CORDONED_ANEW, EntryPosition, NUMBERS_AHEAD, REVISIONS_AHEAD};
 pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
 pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
 pub use config::{CompactionPolicy, PoolConfig, PoolLimits};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
+use tessera_controller::backup::BackupPlan;
 use tessera_controller::config::{ControllerConfig, MassLoss, Timings};
 use tessera_ledger::Level;
 
@@ -38,6 +39,8 @@ pub struct ServerConfig {
     pub session_outbox: usize,
     /// How much clients may have open or under way at once.
     pub limits: MemberLimits,
+    /// What backups this member saves while it leads; `None`: none.
+    pub backup: Option<BackupPlan>,
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
     /// The highest release level that this member announces and applies: that of this release, but in drills
@@ -68,6 +71,7 @@ impl ServerConfig {
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
             limits: MemberLimits::default(),
+            backup: None,
             clock_offset_ms: 0,
             highest_level: Level::NEWEST,
         }
@@ -90,6 +94,7 @@ impl ServerConfig {
             timings: self.timings,
             mass_loss: self.mass_loss,
             session_outbox: self.session_outbox,
+            backup: self.backup.clone(),
             highest_level: self.highest_level,
             failover: self.failover(),
         }
@@ -112,6 +117,11 @@ impl ServerConfig {
             (times.tick >= Duration::from_secs(1), "tick must be at least a second"),
             ((1..=100).contains(&self.mass_loss.share_percent), "mass_loss.share_percent must be 1 to 100"),
             (self.session_outbox >= 8, "session_outbox must be at least 8"),
+            (
+                self.backup.as_ref().is_none_or(|plan| plan.interval >= BackupPlan::SHORTEST),
+                "backup.interval must be at least a second",
+            ),
+            (self.backup.as_ref().is_none_or(|plan| plan.keep > 0), "backup.keep must be at least 1"),
             (!self.advertise.is_empty(), "advertise must be host:port, as others reach this member"),
         ];
         match rules.into_iter().chain(self.limits.rules()).find(|(holds, _)| !holds) {
@@ -156,6 +166,11 @@ mod tests {
         assert!(broken(|c| c.mass_loss.share_percent = 0).contains("share_percent"));
         assert!(broken(|c| c.limits.watches = 0).contains("limits"));
         assert!(broken(|c| c.advertise.clear()).contains("advertise"));
+        assert!(
+            broken(|c| c.backup = Some(BackupPlan { interval: Duration::ZERO, ..BackupPlan::new("/b") }))
+                .contains("interval")
+        );
+        assert!(broken(|c| c.backup = Some(BackupPlan { keep: 0, ..BackupPlan::new("/b") })).contains("keep"));
         assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
     }
 }

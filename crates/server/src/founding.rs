@@ -32,6 +32,7 @@ use self::founders::Founders;
 use crate::connections::incoming;
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::seats::Seats;
+use crate::services::Answers;
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
 use tessera_controller::pool::PoolHandle;
@@ -248,6 +249,15 @@ impl ClusterService for Nobody {
         &self,
         _: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        Err(nobody())
+    }
+
+    type SaveSnapshotStream = Answers<v1::SaveSnapshotResponse>;
+
+    async fn save_snapshot(
+        &self,
+        _: Request<v1::SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
         Err(nobody())
     }
 }

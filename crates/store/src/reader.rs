@@ -41,6 +41,12 @@ impl StoreReader {
         self.view.identity.clone()
     }
 
+    /// The newest vote (opaque bytes of consensus).
+    #[must_use]
+    pub fn vote(&self) -> Option<Bytes> {
+        self.view.vote.clone()
+    }
+
     /// The last committed entry as far as it was remembered; there may be later ones that were committed.
     #[must_use]
     pub fn committed(&self) -> Option<EntryId> {

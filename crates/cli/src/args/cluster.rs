@@ -1,5 +1,6 @@
 //! `tessera cluster`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -29,6 +30,12 @@ pub enum ClusterVerb {
     /// Shows and changes the members
     #[command(subcommand)]
     Member(MemberVerb),
+    /// Saves the whole ledger to a file, looks into such a file, and lets a pool begin anew from one
+    #[command(subcommand)]
+    Snapshot(SnapshotVerb),
+    /// Lets a pool begin anew from the data folder of a stopped member, when the majority is lost for good; without
+    /// --into, only shows what the folders have
+    Recover(RecoverArgs),
     /// Hands leadership to another member
     TransferLeader {
         /// Id of the member; the one that has caught up best when not given
@@ -70,6 +77,67 @@ pub struct LeaseArgs {
     /// pool
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub lease_regrant_after: Option<Duration>,
+}
+
+/// What can be done with backups.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotVerb {
+    /// Saves the whole ledger, as it is when the command begins, to a file that appears only when it is whole
+    Save {
+        /// The file; one that is there is replaced
+        file: PathBuf,
+    },
+    /// Says what is in a backup and whether it is whole; talks to no control plane
+    Inspect {
+        /// The backup
+        file: PathBuf,
+    },
+    /// Makes the data folder of the first member of a new cluster out of a backup; talks to no control plane
+    Restore {
+        /// The backup
+        file: PathBuf,
+        /// The new member.
+        #[command(flatten)]
+        founder: FounderArgs,
+        /// Data folder of the new member; must not be there yet, or be empty
+        #[arg(long, value_name = "DIR")]
+        data_dir: PathBuf,
+        /// Do not ask: the old control plane is stopped and will never be started again
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+/// The first member of a cluster that begins anew.
+#[derive(Debug, Args)]
+pub struct FounderArgs {
+    /// Where the new member will be reached by members, agents and clients
+    #[arg(long, value_name = "HOST:PORT", default_value = "")]
+    pub address: String,
+    /// Its name for people
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub name: String,
+    /// Identity of the new cluster, never that of the old one; made up when not given
+    #[arg(long, value_name = "ID", default_value = "")]
+    pub cluster_id: String,
+}
+
+/// `tessera cluster recover`.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// Data folders of stopped members, or copies of them; nothing in them is changed
+    #[arg(long = "from", value_name = "DIR", required = true)]
+    pub from: Vec<PathBuf>,
+    /// Data folder of the new cluster's first member; must not be there yet, or be empty
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// The new member.
+    #[command(flatten)]
+    pub founder: FounderArgs,
+    /// What the lost majority acknowledged and these folders do not have is lost, and no member of the old cluster will
+    /// ever be started again
+    #[arg(long)]
+    pub accept_loss: bool,
 }
 
 /// What can be done with members.

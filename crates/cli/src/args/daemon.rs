@@ -119,6 +119,10 @@ pub struct AgentArgs {
     /// The data folder was moved here from another place or host and is used nowhere else
     #[arg(long)]
     pub moved_data_dir: bool,
+    /// The pool of this node was restored from a backup or recovered, and has this cluster id now: belong to it, and
+    /// refuse the one before
+    #[arg(long, value_name = "ID", env = "TESSERA_ACCEPT_POOL")]
+    pub accept_pool: Option<String>,
     /// What is logged.
     #[command(flatten)]
     pub logging: LogArgs,

@@ -17,7 +17,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use client::{ClientArgs, ColorChoice, Format};
-pub use cluster::{AddMemberArgs, ClusterCommand, ClusterVerb, InitArgs, LeaseArgs, MemberVerb};
+pub use cluster::{
+    AddMemberArgs, ClusterCommand, ClusterVerb, FounderArgs, InitArgs, LeaseArgs, MemberVerb, RecoverArgs, SnapshotVerb,
+};
 pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, RunAsWord, ServerArgs};
 pub use job::{

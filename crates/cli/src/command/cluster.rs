@@ -33,6 +33,8 @@ pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> 
         ClusterVerb::Member(MemberVerb::Add(args)) => add(desk, args).await,
         ClusterVerb::Member(MemberVerb::Promote { member }) => promote(desk, member).await,
         ClusterVerb::Member(MemberVerb::Remove { member, yes }) => remove(desk, member, yes).await,
+        ClusterVerb::Snapshot(verb) => super::backup::run(desk, verb).await,
+        ClusterVerb::Recover(args) => super::backup::recover(desk, args),
         ClusterVerb::TransferLeader { member } => transfer(desk, member).await,
     }
 }

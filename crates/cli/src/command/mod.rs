@@ -1,5 +1,6 @@
 //! What each command does: ask the control plane, print the answer.
 
+mod backup;
 mod card;
 mod cluster;
 mod compact;

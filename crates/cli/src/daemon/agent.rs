@@ -62,6 +62,7 @@ fn configured(
     config.labels.extend(args.label.iter().cloned());
     config.cards = cards(args, file);
     config.data_dir_moved = args.moved_data_dir;
+    config.accept_pool.clone_from(&args.accept_pool);
     config.run_as = run_as(args, file);
     config.worker_groups.clone_from(&file.worker_groups);
     config.validate().map_err(|error| unusable(&error))?;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use tessera_agent::AgentConfig;
 use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
+use tessera_controller::backup::BackupPlan;
 use tessera_server::ServerConfig;
 
 use super::units::{Size, Time};
@@ -51,6 +52,27 @@ pub struct ServerFile {
     mass_loss: MassLossSection,
     #[serde(default)]
     limits: MemberLimitsSection,
+    backup: Option<BackupSection>,
+}
+
+/// Backups that the leader saves.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackupSection {
+    dir: PathBuf,
+    interval: Option<Time>,
+    keep: Option<usize>,
+    max_age: Option<Time>,
+}
+
+impl BackupSection {
+    fn plan(&self) -> BackupPlan {
+        let mut plan = BackupPlan::new(&self.dir);
+        set(&mut plan.interval, self.interval.map(|time| time.0));
+        set(&mut plan.keep, self.keep);
+        plan.max_age = self.max_age.map(|time| time.0);
+        plan
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -158,6 +180,8 @@ impl ServerFile {
 
         set(&mut config.mass_loss.share_percent, self.mass_loss.share_percent);
         set(&mut config.mass_loss.window, time(self.mass_loss.window));
+
+        config.backup = self.backup.as_ref().map(BackupSection::plan);
 
         let bytes = |size: Option<Size>| size.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX));
         let limits = &self.limits;

@@ -4,6 +4,7 @@
 //! is unknown is `null`.
 
 mod answer;
+mod backup;
 mod blocks;
 mod card;
 mod change;
@@ -23,6 +24,7 @@ mod wishes;
 mod words;
 
 pub use answer::{ExplanationView, MutationView, PlanView, SubmissionView, WhyView};
+pub use backup::{BackupView, BegunView, SurvivorView};
 pub use blocks::{CardBlocksView, OwnerView, RunView};
 pub use card::{CardDetailView, CardView};
 pub use change::{JobUpdateView, PoolUpdateView};

@@ -67,7 +67,7 @@ fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), 
     }
     if header.cluster_id != identity.cluster.as_str() {
         return Err(Status::failed_precondition(format!(
-            "a member of cluster {:?} called {identity}: one of them has a wrong address",
+            "a member of cluster {:?} called {identity}: one has a wrong address, or began anew without the other",
             header.cluster_id
         )));
     }

@@ -9,7 +9,8 @@ use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
 use tessera_ledger::{
-    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, Rank, State, Worker, WorkerState,
+    Allocation, AllocationPhase, Job, JobState, NodeId, NodeState, OnDisconnect, Owner, Rank, State, Worker,
+    WorkerState,
 };
 use xxhash_rust::xxh3::Xxh3;
 
@@ -56,11 +57,19 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
         (AllocationPhase::Waiting | AllocationPhase::Reserved, _) => None,
         (_, WorkerState::Stopped) => Some(if present { Desire::Stop } else { Desire::Forget }),
         (_, WorkerState::Draining) | (AllocationPhase::Ending, _) => Some(Desire::Stop),
+        // Nobody has it: it is over, or the pool began anew from a state in which it ran. Started again under its old
+        // grant, it could meet what took its place; its agent notes that it is not to be, and the job is tried again.
+        (AllocationPhase::Active, WorkerState::Lost) if !present && is_lost(state, worker.node) => Some(Desire::Stop),
         // `Lost` here is work that went on without a lease, as its job allows: it is still wanted.
         (AllocationPhase::Active, WorkerState::Held | WorkerState::Running | WorkerState::Lost) => {
             Some(Desire::Run(fingerprint(state, allocation, worker)))
         }
     }
+}
+
+/// Whether the pool has not heard from a node what it really runs.
+fn is_lost(state: &State, node: NodeId) -> bool {
+    state.node(node).is_none_or(|node| node.state == NodeState::Lost)
 }
 
 /// A hash over all that the worker is told of the slices of its virtual card: what is told differently is told anew.
@@ -206,6 +215,21 @@ mod tests {
         let policy = order.stop.expect("a stop says how");
         assert_eq!(policy.signal, "SIGTERM");
         assert_eq!(policy.grace.map(|grace| grace.seconds), Some(10));
+    }
+
+    #[test]
+    fn in_a_pool_that_began_anew_work_goes_on_where_it_is_and_is_not_started_where_it_is_not() {
+        let mut ledger = Ledger::default();
+        let node = ledger.node("a", &[10]);
+        let id = ledger.submit(job(4));
+        let grant = ledger.grant(id, &[(node, 0, 4)]);
+        let worker = owner(&grant, 0);
+        ledger.report(node, worker, Observation::Running);
+        ledger.state.begin_anew();
+        assert_eq!(wanted(&ledger.state, node)[&worker], Desire::Stop, "its agent does not have it");
+        let there = BTreeSet::from([worker]);
+        let desires = desired(&ledger.state, node, &Concern::Everything, &there);
+        assert!(matches!(desires[&worker], Desire::Run(_)));
     }
 
     #[test]

@@ -213,9 +213,10 @@ impl Session {
         }
         if !greeting.cluster.is_empty() && greeting.cluster != self.cluster {
             let text = format!(
-                "this agent belongs to pool {:?} and called pool {:?}; correct the addresses of its members, or give it \
-                 an empty data folder",
-                greeting.cluster, self.cluster
+                "this agent belongs to pool {:?} and called pool {:?}; correct the addresses of its members; if its pool was \
+                 restored or recovered as {:?}, start it once with --accept-pool {}; to make it a new node, give it an empty data \
+                 folder",
+                greeting.cluster, self.cluster, self.cluster, self.cluster
             );
             return Err(Refusal::new(ErrorReason::ClusterMismatch, text));
         }

@@ -3,6 +3,7 @@
 //! Each command is first checked against the state and then carried out; a refused command changes nothing. What an
 //! entry changed is collected as events on the way and becomes part of the history.
 
+mod anew;
 mod blocks;
 mod derived;
 mod grant;
@@ -22,6 +23,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
+
+pub use anew::{CORDONED_ANEW, NUMBERS_AHEAD, REVISIONS_AHEAD};
 
 use crate::command::{Command, Outcome, Plan, PlanPart, Request};
 use crate::event::{EntryEvents, Event, Touched};

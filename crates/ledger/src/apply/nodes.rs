@@ -294,7 +294,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    fn lose_node_of(&mut self, node: NodeId, id: AllocationId, rank: Rank) {
+    pub(super) fn lose_node_of(&mut self, node: NodeId, id: AllocationId, rank: Rank) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
         match allocation.phase {
@@ -417,7 +417,7 @@ impl State {
     }
 
     /// The workers on a node that still hold blocks.
-    fn live_workers_on(&self, node: NodeId) -> Vec<(AllocationId, Rank)> {
+    pub(super) fn live_workers_on(&self, node: NodeId) -> Vec<(AllocationId, Rank)> {
         self.allocations_on(node)
             .flat_map(|allocation| {
                 let live = allocation.workers.iter();
@@ -438,7 +438,7 @@ impl State {
         self.note_node(id);
     }
 
-    fn set_node_state(&mut self, id: NodeId, state: NodeState) {
+    pub(super) fn set_node_state(&mut self, id: NodeId, state: NodeState) {
         let (epoch, now) = (Epoch(self.revision.0), self.time);
         self.with_node(id, |node| {
             node.state = state;

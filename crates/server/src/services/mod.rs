@@ -52,6 +52,9 @@ const REHEARSALS: usize = 2;
 /// Callers that wait for their rehearsal; each is one of the calls that a member answers at once.
 const REHEARSALS_WAITING: usize = 32;
 
+/// Backups that are read from a member at once; each keeps a state of the ledger as long as its reader takes.
+const SAVES: usize = 2;
+
 /// Leave to keep a stream, free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamPermit {
@@ -73,6 +76,7 @@ pub struct Desk {
     verifier: Verifier,
     rehearsals: Arc<Semaphore>,
     rehearsals_waiting: Arc<Semaphore>,
+    saves: Arc<Semaphore>,
     end: CancellationToken,
 }
 
@@ -91,9 +95,9 @@ impl Desk {
         let verifier = Verifier::new(most, limits.clone());
         let pace = Pace::new(most, &limits);
         let watch = Watch { settings: settings.watch, meters, pace, states: pool.view().changes(), end: end.clone() };
-        let [rehearsals, rehearsals_waiting] =
-            [REHEARSALS, REHEARSALS_WAITING].map(|most| Arc::new(Semaphore::new(most)));
-        Self { pool, watch, limits, watches, log_streams, verifier, rehearsals, rehearsals_waiting, end }
+        let [rehearsals, rehearsals_waiting, saves] =
+            [REHEARSALS, REHEARSALS_WAITING, SAVES].map(|most| Arc::new(Semaphore::new(most)));
+        Self { pool, watch, limits, watches, log_streams, verifier, rehearsals, rehearsals_waiting, saves, end }
     }
 
     /// Plays something through on a state, away from the threads that serve calls; a few at a time, the others wait.
@@ -125,6 +129,11 @@ impl Desk {
 
     async fn read(&self, consistency: i32, deadline: Instant) -> Result<Reading, Status> {
         reading::read(&self.pool, consistency, deadline).await
+    }
+
+    /// Room to read one more backup, for as long as the permit is kept.
+    fn save_permit(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.saves).try_acquire_owned().map_err(|_| refusal::too_many_saves())
     }
 
     /// Room for one more watch, for as long as the permit is kept.

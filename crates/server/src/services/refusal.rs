@@ -154,6 +154,11 @@ pub(crate) fn too_many_rehearsals() -> Status {
     because(ErrorReason::Overloaded, sentence)
 }
 
+/// More backups are read from this member than it keeps states for.
+pub(crate) fn too_many_saves() -> Status {
+    because(ErrorReason::Overloaded, "too many backups are being saved from this member; wait for them and retry")
+}
+
 /// This member stops serving.
 pub(crate) fn member_stopping() -> Status {
     because(ErrorReason::MemberStopped, "this member is stopping; go on at another one")

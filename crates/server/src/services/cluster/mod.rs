@@ -3,6 +3,7 @@
 //! A change of the membership is made by the leader and is idempotent by what it asks for, so its request id is only
 //! checked. A process that is no member yet answers for itself: see [`crate::founding`].
 
+mod save;
 mod view;
 
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Request, Response, Status};
 
 use super::caller::deadline_of;
-use super::{Desk, mutation, refusal};
+use super::{Answers, Desk, mutation, refusal};
 use crate::founding::{self, IntroduceError};
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
@@ -290,6 +291,15 @@ impl ClusterService for ClusterApi {
         let status = self.settled(deadline, |status| status.leader.as_ref().is_some_and(leads)).await;
         let leader = status.leader.as_ref().map(|leader| view::member(&status, leader));
         Ok(Response::new(v1::TransferLeadershipResponse { leader, term: status.term.0 }))
+    }
+
+    type SaveSnapshotStream = Answers<v1::SaveSnapshotResponse>;
+
+    async fn save_snapshot(
+        &self,
+        request: Request<v1::SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
+        Ok(Response::new(save::open(&self.desk, deadline_of(&request)).await?))
     }
 }
 
