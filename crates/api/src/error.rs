@@ -304,9 +304,13 @@ pub const fn code(reason: ErrorReason) -> Code {
         | R::TooManyVerifications
         | R::Overloaded
         | R::StorageFull => Code::ResourceExhausted,
-        R::NodeUnreachable | R::NodeStillLeased | R::NotLeader | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped => {
-            Code::Unavailable
-        }
+        R::NodeUnreachable
+        | R::NodeStillLeased
+        | R::NotLeader
+        | R::NoQuorum
+        | R::OutcomeUnknown
+        | R::MemberStopped
+        | R::UsageNotKept => Code::Unavailable,
         R::WatchCompacted | R::OffsetBeyondEnd => Code::OutOfRange,
         R::DeadlineExceeded => Code::DeadlineExceeded,
         R::AskedByWebPage | R::ReadOnlyAddress => Code::PermissionDenied,

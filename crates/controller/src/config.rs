@@ -1,12 +1,13 @@
 //! The numbers an operator may turn, their defaults, and the inequalities between them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
 use tessera_ledger::wire::FieldError;
-use tessera_ledger::{LeaseTimings, Level};
+use tessera_ledger::{CardKind, LeaseTimings, Level};
 
 use crate::limits::MemberLimits;
 
@@ -59,6 +60,24 @@ impl MassLoss {
     }
 }
 
+/// For how long is kept what jobs held, and what it costs. All members should say the same: whoever is asked answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageSettings {
+    /// For how long what was held is kept after it ended.
+    pub retention: Duration,
+    /// Price of a block-hour by kind of card, in millionths of the currency.
+    pub prices: BTreeMap<CardKind, u64>,
+    /// The currency, as it is shown.
+    pub currency: String,
+}
+
+impl Default for UsageSettings {
+    /// Somewhat more than a year, so that every month can be compared with the same one a year before.
+    fn default() -> Self {
+        Self { retention: Duration::from_secs(400 * 24 * 3600), prices: BTreeMap::new(), currency: String::new() }
+    }
+}
+
 /// Settings of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -84,6 +103,8 @@ pub struct ServerConfig {
     pub session_outbox: usize,
     /// How much clients may have open or under way at once.
     pub limits: MemberLimits,
+    /// For how long is kept what jobs held, and what it costs.
+    pub usage: UsageSettings,
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
     /// The highest release level that this member announces and applies: that of this release, but in drills
@@ -113,6 +134,7 @@ impl ServerConfig {
             disk_reserve_bytes: DEFAULT_DISK_RESERVE_BYTES,
             session_outbox: 256,
             limits: MemberLimits::default(),
+            usage: UsageSettings::default(),
             clock_offset_ms: 0,
             highest_level: Level::NEWEST,
         }

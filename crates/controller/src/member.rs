@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tessera_consensus::{SystemClock, WrongClock};
 #[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
+use tessera_usage::{Keeper, Settings};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -37,6 +39,9 @@ use crate::pool::{Parts, PoolHandle};
 use crate::session::NodeSessions;
 use crate::telemetry::Telemetry;
 
+/// The file of the accounts in the data folder.
+#[cfg(feature = "rocksdb")]
+const USAGE_FILE: &str = "usage.sqlite";
 /// How long a process that was told who it is waits for the others to admit it.
 const ADMISSION: Duration = Duration::from_secs(60);
 /// How long a leader that is shut down tries to hand leadership over.
@@ -118,6 +123,8 @@ pub struct Ground {
     pub seed: u64,
     /// Who looks on while the log is applied; `None`: nobody.
     pub onlooker: Option<Arc<dyn Onlooker>>,
+    /// Where accounts of what jobs hold are kept; `None`: nowhere.
+    pub usage: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Ground {
@@ -171,6 +178,7 @@ async fn run_on_disk(config: ServerConfig, pulse: Pulse, shutdown: CancellationT
         shown: watch::Sender::new(None),
         seed: rand::random(),
         onlooker: None,
+        usage: Some(config.data_dir.join(USAGE_FILE)),
     };
     run_here(ground, config, pulse, shutdown).await
 }
@@ -199,7 +207,7 @@ async fn run_here(
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker } = ground;
+    let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker, usage } = ground;
     let metrics = Metrics::new();
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
@@ -225,7 +233,7 @@ async fn run_here(
         }
     };
     let running =
-        Running::start(named, (starter, onlooker), Arc::new(config), metrics, inbound, outbound, &end).await?;
+        Running::start(named, (starter, onlooker, usage), Arc::new(config), metrics, inbound, outbound, &end).await?;
     shown.send_replace(Some(running.pool.clone()));
     let consensus = running.pool.consensus().clone();
     let alive = move || {
@@ -241,6 +249,19 @@ async fn run_here(
     drop(timeout(HANDOVER, pushing).await);
     drop(timeout(HANDOVER, beating).await);
     result
+}
+
+/// The accounts of a member. It serves without them rather than not at all: whoever asks for them is told.
+fn accounts(path: PathBuf, identity: &Identity, config: &ServerConfig) -> Option<Keeper> {
+    let settings = Settings { path, cluster: identity.cluster.to_string(), retention: config.usage.retention };
+    match Keeper::start(settings) {
+        Ok(keeper) => Some(keeper),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::error!(%error, cause, "this member keeps no usage");
+            None
+        }
+    }
 }
 
 /// How consensus is started.
@@ -297,7 +318,7 @@ struct Running {
 impl Running {
     async fn start(
         named: Named,
-        (starter, onlooker): (Starter, Option<Arc<dyn Onlooker>>),
+        (starter, onlooker, usage): (Starter, Option<Arc<dyn Onlooker>>, Option<PathBuf>),
         config: Arc<ServerConfig>,
         metrics: Arc<Metrics>,
         inbound: Inbound,
@@ -306,12 +327,13 @@ impl Running {
     ) -> Result<Self, RunError> {
         let Named { identity, pool: new_pool, founding } = named;
         let (machine, view, feed) = LedgerMachine::new(config.highest_level);
-        let machine = machine.seen_by(onlooker);
+        let usage = usage.and_then(|path| accounts(path, &identity, &config));
+        let machine = machine.seen_by(onlooker).accounted_by(usage.clone());
         let store = Arc::clone(&starter.environment.store);
         let consensus = starter.start(identity.clone(), machine).await?;
         consensus.register_metrics(&mut metrics.registry());
         let telemetry = Telemetry::default();
-        metrics.show(view.clone(), telemetry.clone());
+        metrics.show(view.clone(), telemetry.clone(), usage.clone());
         let (room, room_seen) = watch::channel(DiskSpace::Ample);
         let (placement, placement_seen) = watch::channel(None);
         let (reign, reign_seen) = watch::channel(None);
@@ -325,6 +347,7 @@ impl Running {
             outbound,
             placement: placement_seen,
             room: room_seen,
+            usage,
         };
         let pool = PoolHandle::new(parts);
         if let Some(new_pool) = new_pool {

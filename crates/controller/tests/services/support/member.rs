@@ -118,6 +118,7 @@ async fn member(id: u64, config: ServerConfig, room: watch::Receiver<DiskSpace>)
         view,
         telemetry: Telemetry::default(),
         metrics: Metrics::new(),
+        usage: None,
         config: Arc::new(config),
         outbound: Outbound::default(),
         placement: placement_seen,
