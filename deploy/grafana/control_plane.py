@@ -251,6 +251,13 @@ CALLS = [
         empty_while="nothing was placed within an hour",
     ),
     Panel(
+        "Requests tried for a plan",
+        "How many different requests placement tries on the pool until it has a plan.",
+        "short",
+        quantiles("tessera_placement_candidates", where=MEMBERS, window="1h"),
+        empty_while="nothing was placed within an hour",
+    ),
+    Panel(
         "Watches",
         "Watches that are open.",
         "short",

@@ -42,6 +42,8 @@ impl ActorMeters {
     }
 
     pub(crate) fn of(&self, actor: &'static str) -> MailboxMeters {
+        // There from the beginning, so that the first panic is an increase.
+        let _ = self.panics.of([actor]);
         MailboxMeters {
             actor,
             depth: self.depth.of([actor]),

@@ -31,16 +31,16 @@ export async function usage({ main, signal, query, path }) {
   const gaps = (found.gaps || []).map((gap) => h("p", { class: "note", role: "alert" },
     `Incomplete: this member knows nothing of the time from ${gap.from || "the beginning"} to ${gap.to}. Ask another member.`));
   const rest = Number(found.leftOut || 0);
-  fill(body, gaps, panel("Held", `until ${found.to}`, draw(by, found)),
+  fill(body, gaps, panel(`Held until ${found.to}`, "", draw(by, found)),
     rest ? h("p", { class: "quiet-text" }, `${count(rest)} more rows are left out; the total has them.`) : []);
 }
 
 function draw(by, { rows = [], total, currency }) {
-  const named_or = (row) => (row.key && named[by] ? named[by](row.key) : row.key || "none");
+  const shown = (row) => (row.key && named[by] ? named[by](row.key) : row.key || "none");
   const cost = ({ cost }) => (cost === undefined ? "no price" : `${cost.toFixed(2)} ${currency}`.trim());
   const lines = [...rows, { ...total, whole: true }];
   return table("What was held", [
-    [GROUPS.find(([name]) => name === by)[1], "short", (row) => row.whole ? h("strong", {}, "total") : named_or(row)],
+    [GROUPS.find(([name]) => name === by)[1], "short", (row) => row.whole ? h("strong", {}, "total") : shown(row)],
     ["Name", "", (row) => row.name || ""],
     ["Jobs", "number", (row) => count(row.jobs)],
     ["Block-hours", "number", (row) => h("span", { "data-usage": row.whole ? "total" : row.key }, hours(row.sums.blockHours))],

@@ -93,7 +93,21 @@ impl Metrics {
             disk_reserve: table::DISK_RESERVE.register(registry),
             registry: Mutex::new(registered),
         };
+        metrics.begin_at_zero();
         Arc::new(metrics)
+    }
+
+    /// Makes the series of few values that are known: what is counted first is an increase then, and alerts see it.
+    fn begin_at_zero(&self) {
+        for cause in ["priority", "drain"] {
+            let _ = self.preemptions.of([cause]);
+        }
+        for outcome in ["done", "failed", "overtaken"] {
+            let _ = self.migrations.of([outcome]);
+        }
+        for outcome in ["released", "confirmed", "running"] {
+            let _ = self.fencings.of([outcome]);
+        }
     }
 
     /// Shows what can be looked up in the ledger and of the agents.

@@ -6,7 +6,8 @@ use crate::declare::{Declaration, Process};
 use crate::table;
 
 /// What of a page in Prometheus' text format does not follow the table: metrics that are not declared for the process,
-/// with another type or other labels, and declared ones that the page does not describe. `absent` may be missing.
+/// with another type or other labels, and declared ones without labels that the page does not describe. Those with
+/// labels have no series until something happened; `absent` may be missing too.
 #[must_use]
 pub fn problems(page: &str, process: Process, absent: &[&Declaration]) -> Vec<String> {
     let mut missing: BTreeMap<&str, &Declaration> = table::all()
@@ -31,6 +32,7 @@ pub fn problems(page: &str, process: Process, absent: &[&Declaration]) -> Vec<St
             problems.extend(strange_labels(line, metric));
         }
     }
+    missing.retain(|_, metric| metric.labels.is_empty());
     missing.retain(|name, _| !absent.iter().any(|metric| metric.name == *name));
     problems.extend(missing.keys().map(|name| format!("{name} is declared and not on the page")));
     problems

@@ -37,5 +37,5 @@ fn what_is_not_declared_so_is_found_on_a_page() {
     found("tessera_nodes is shown as a counter");
     found("tessera_nodes{state=\"ready\",rack=\"1\"} 1 has other labels");
     found("tessera_made_up is not declared");
-    found("tessera_jobs is declared and not on the page");
+    found("tessera_raft_term is declared and not on the page");
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -142,10 +142,8 @@ impl Work {
                     Some(urgent) => break Some(urgent),
                     None => break None,
                 }
-                next = match orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                    Ok(order) => Some(order),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-                };
+                // Nothing more for now, or for ever: both are noticed again.
+                next = orders.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
             };
             if let Some(last) = entries.last() {
                 let reached = (last.revision, last.time);

@@ -106,47 +106,49 @@ impl Collector for Scraped {
     }
 }
 
+/// What the cards of one class hold and offer.
+#[derive(Default)]
+struct OfClass {
+    counts: BlockCounts,
+    offered: u64,
+    oversubscribed: u64,
+}
+
+/// Blocks by class of card, in one pass: there may be a hundred thousand cards.
 fn blocks(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
-    let mut classes: BTreeMap<(&str, &str, &str), (BlockCounts, u64)> = BTreeMap::new();
-    let mut total = BlockCounts::default();
+    let mut classes: BTreeMap<(&str, &str, &str), OfClass> = BTreeMap::new();
     for (_, card) in state.cards() {
         let class = (card.description.kind.name(), card.description.vendor.as_str(), card.description.model.as_str());
-        let (counts, blocks) = classes.entry(class).or_default();
-        let held = card.extents.counts();
-        *counts = counts.plus(held);
-        *blocks += u64::from(card.blocks.0);
-        total = total.plus(held);
+        let of = classes.entry(class).or_default();
+        of.counts = of.counts.plus(card.extents.counts());
+        of.offered += u64::from(card.blocks.0);
+        of.oversubscribed += u64::from(card.oversubscription > Percent::WHOLE);
     }
-    let series = classes.iter().flat_map(|((kind, vendor, model), (counts, _))| {
+    let series = classes.iter().flat_map(|((kind, vendor, model), of)| {
         let states = [
-            ("free", counts.free),
-            ("held", counts.held),
-            ("running", counts.running),
-            ("draining", counts.draining),
-            ("lost", counts.lost),
-            ("offline", counts.offline),
+            ("free", of.counts.free),
+            ("held", of.counts.held),
+            ("running", of.counts.running),
+            ("draining", of.counts.draining),
+            ("lost", of.counts.lost),
+            ("offline", of.counts.offline),
         ];
         states.map(|(name, blocks)| ([*kind, *vendor, *model, name], count(blocks)))
     });
     scrape.gauges(&table::BLOCKS, series)?;
-    let capacity =
-        classes.iter().map(|((kind, vendor, model), (_, blocks))| ([*kind, *vendor, *model], count(*blocks)));
+    let capacity = classes.iter().map(|((kind, vendor, model), of)| ([*kind, *vendor, *model], count(of.offered)));
     scrape.gauges(&table::BLOCKS_CAPACITY, capacity)?;
-    oversubscription(scrape, state)?;
-    // Law L1: what is counted along the way must be what the cards say.
-    scrape.gauge(&table::CONSERVATION_BROKEN, i64::from(total != state.block_counts()))
-}
-
-/// Cards that offer more blocks than they are rated for. The policy is said even where no card follows it yet.
-fn oversubscription(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
     let mut cards: BTreeMap<&str, u64> = BTreeMap::new();
-    for (_, card) in state.cards() {
-        let sum = cards.entry(card.description.kind.name()).or_default();
-        *sum += u64::from(card.oversubscription > Percent::WHOLE);
+    for ((kind, _, _), of) in &classes {
+        *cards.entry(kind).or_default() += of.oversubscribed;
     }
     scrape.gauges(&table::CARDS_OVERSUBSCRIBED, cards.iter().map(|(kind, cards)| ([*kind], count(*cards))))?;
+    // The policy is said even where no card follows it yet.
     let ratio = |kind| f64::from(state.config().oversubscribed(kind).0) / 100.0;
-    scrape.gauges(&table::OVERSUBSCRIPTION, CardKind::ALL.into_iter().map(|kind| ([kind.name()], ratio(kind))))
+    scrape.gauges(&table::OVERSUBSCRIPTION, CardKind::ALL.into_iter().map(|kind| ([kind.name()], ratio(kind))))?;
+    // Law L1: what is counted along the way must be what the cards say.
+    let total = classes.values().fold(BlockCounts::default(), |sum, of| sum.plus(of.counts));
+    scrape.gauge(&table::CONSERVATION_BROKEN, i64::from(total != state.block_counts()))
 }
 
 fn nodes(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
