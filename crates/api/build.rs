@@ -9,12 +9,13 @@ use std::error::Error;
 use std::path::PathBuf;
 
 const PROTO_ROOT: &str = "../../proto";
-const SERVICE_FILES: [&str; 5] = [
+const SERVICE_FILES: [&str; 6] = [
     "tessera/v1/agent_service.proto",
     "tessera/v1/cluster_service.proto",
     "tessera/v1/job_service.proto",
     "tessera/v1/pool_service.proto",
     "tessera/v1/queue_service.proto",
+    "tessera/v1/usage_service.proto",
 ];
 const OTHER_FILES: [&str; 1] = ["tessera/v1/error_reason.proto"];
 const SHARED_FILES: [&str; 2] = ["tessera/v1/types.proto", "tessera/v1/states.proto"];

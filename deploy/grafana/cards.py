@@ -94,6 +94,36 @@ CARDS = [
         height=10,
     ),
     Panel(
+        "Granted and idle",
+        "Blocks that are granted on cards which hardly compute: below a tenth, over a quarter of an hour. Somebody holds them.",
+        "short",
+        (
+            Query(
+                f"tessera_card_granted_blocks{{{AGENTS}}} > 0 and on (instance, card) "
+                f"(avg_over_time(tessera_card_utilization_ratio{{{AGENTS}}}[15m]) < 0.1)",
+                CARD,
+            ),
+        ),
+        empty_while="every card on which blocks are granted computes",
+    ),
+    Panel(
+        "Memory granted",
+        "Memory of a card that is granted, as a share of what can be.",
+        "percentunit",
+        (
+            Query(
+                f"tessera_card_memory_granted_bytes{{{AGENTS}}} / (tessera_card_memory_limit_bytes{{{AGENTS}}} > 0)", CARD
+            ),
+        ),
+        most=1,
+    ),
+    Panel(
+        "Slices",
+        "Workers that share a card.",
+        "short",
+        (Query(f"tessera_card_slices{{{AGENTS}}}", CARD),),
+    ),
+    Panel(
         "Utilization",
         "Share of time that a card computed.",
         "percentunit",

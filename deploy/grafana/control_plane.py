@@ -138,6 +138,12 @@ RAFT = [
         runbook="TesseraReplicationLag",
     ),
     Panel(
+        "Round trips between members, p99",
+        "One of a hundred questions of one member to another takes longer to be answered.",
+        "s",
+        (Query(quantile(0.99, "tessera_raft_peer_round_trip_seconds", "member", "peer"), "{{member}} to {{peer}}"),),
+    ),
+    Panel(
         "Log since the snapshot",
         "Entries that a member that starts has to apply.",
         "short",
@@ -166,6 +172,12 @@ RAFT = [
     ),
 ]
 DISKS = [
+    Panel(
+        "Accounts",
+        "Whether members keep accounts of what jobs hold: 1 is well; at 0 the log of the member says why not.",
+        "short",
+        (Query("tessera_usage_kept{%s}" % MEMBERS, "{{member}}"),),
+    ),
     Panel(
         "Free on disk",
         "Bytes free, and what must stay free for a leader to take jobs.",
@@ -269,11 +281,25 @@ CALLS = [
         empty_while="nothing was placed within an hour",
     ),
     Panel(
+        "Requests tried for a plan",
+        "How many different requests placement tries on the pool until it has a plan.",
+        "short",
+        quantiles("tessera_placement_candidates", where=MEMBERS, window="1h"),
+        empty_while="nothing was placed within an hour",
+    ),
+    Panel(
         "Watches",
         "Watches that are open.",
         "short",
         (Query(f"sum by (watch) ({of_member('tessera_watch_streams')})", "{{watch}}"),),
         empty_while="nobody ever watched",
+    ),
+    Panel(
+        "Watches that lag, p99",
+        "Entries of the log that a watch had not been sent yet when it went on.",
+        "short",
+        (Query(quantile(0.99, "tessera_watch_lag_entries", "watch"), "{{watch}}"),),
+        empty_while="nobody watches",
     ),
     Panel(
         "Watches that were cut",

@@ -175,7 +175,7 @@ MEMBER = choice("member", "Member", f"label_values(tessera_raft_term{{{IN}}}, me
 NODE = choice(
     "node", "Node", f"label_values(tessera_agent_connected{{{IN}}}, node)", "Nodes, by the names of their agents"
 )
-QUEUE = choice("queue", "Queue", f"label_values(tessera_queue_jobs{{{IN}}}, queue)", "Queues of the pool")
+QUEUE = choice("queue", "Queue", f"label_values(tessera_quota_tflops{{{IN}}}, queue)", "Queues of the pool")
 
 
 def board(uid, title, says, variables, rows):

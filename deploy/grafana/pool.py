@@ -213,6 +213,27 @@ NODES = [
         "short",
         (Query(of_leader("tessera_moves_in_progress"), "moves"),),
     ),
+    Panel(
+        "Time of moves",
+        "From the reservation of a move's target to its end.",
+        "s",
+        quantiles("tessera_migration_duration_seconds", window="1h"),
+        empty_while="no job was moved within an hour",
+    ),
+    Panel(
+        "Workers in doubt",
+        "Workers that are unreachable, or not confirmed to have stopped; their blocks are given to nobody until that is known.",
+        "short",
+        (Query(of_leader("tessera_fences_pending"), "in doubt"),),
+        runbook="TesseraBlocksQuarantined",
+    ),
+    Panel(
+        "How doubts ended",
+        "Workers whose blocks were in doubt: released by the end of the lease, confirmed to have stopped, or found running.",
+        "ops",
+        (Query(per_second("tessera_fencings_total", "outcome"), "{{outcome}}"),),
+        empty_while="no worker was in doubt since the leader came to power",
+    ),
 ]
 BOARD = board(
     "pool",

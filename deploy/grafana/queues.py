@@ -8,6 +8,9 @@ CHOSEN = 'queue=~"$queue"'
 HERE = f"{IN}, {CHOSEN}"
 
 
+LIVE = of_leader("tessera_jobs", "queue", where=f'{CHOSEN}, state!~"completed|failed|cancelled|timeout"')
+
+
 def tflops(kind):
     return of_leader("tessera_quota_tflops", "queue", where=f'{CHOSEN}, kind="{kind}"')
 
@@ -19,7 +22,7 @@ NOW = [
         "pool's reference precision. An empty maximum is none.",
         "short",
         (
-            Query(of_leader("tessera_queue_jobs", "queue", where=CHOSEN), "jobs"),
+            Query(LIVE, "jobs"),
             Query(tflops("used"), "used"),
             Query(tflops("guaranteed"), "guaranteed"),
             Query(tflops("maximum"), "maximum"),
@@ -41,7 +44,7 @@ SHARES = [
         "Jobs that are not over",
         "Waiting and running jobs of each queue.",
         "short",
-        (Query(of_leader("tessera_queue_jobs", "queue", where=CHOSEN), "{{queue}}"),),
+        (Query(LIVE, "{{queue}}"),),
         shape=Shape.STACK,
         width=12,
     ),
@@ -69,11 +72,45 @@ SHARES = [
         "Borrowed",
         "TFLOPS in use above the guarantee; lent by queues that do not need theirs now.",
         "short",
-        (Query(f"clamp_min({tflops('used')} - {tflops('guaranteed')}, 0)", "{{queue}}"),),
+        (Query(tflops("borrowed"), "{{queue}}"),),
         shape=Shape.STACK,
+    ),
+    Panel(
+        "TFLOPS-hours, 24 h",
+        "Compute that each queue held within a day, looked at minute by minute; `tessera usage --by queue` says it exactly, and "
+        "for longer.",
+        "short",
+        (
+            Query(
+                'max by (queue) (sum_over_time(tessera_quota_tflops{%s, kind="used"}[24h:1m])) / 60' % HERE, "{{queue}}"
+            ),
+        ),
+        shape=Shape.BARS,
+        width=12,
+        empty_while="the pool is younger than a minute",
+    ),
+    Panel(
+        "Card memory in use",
+        "Card memory that each queue holds; below its guarantee it is owed, above it has borrowed.",
+        "bytes",
+        (Query(of_leader("tessera_quota_memory_bytes", "queue", where=f'{CHOSEN}, kind="used"'), "{{queue}}"),),
+        shape=Shape.STACK,
+        width=12,
     ),
 ]
 WAITS = [
+    Panel(
+        "What jobs wait for",
+        "Jobs that wait, by queue and reason; `tessera job why` says more of one of them.",
+        "short",
+        (Query(of_leader("tessera_jobs_pending", "queue", "reason", where=CHOSEN), "{{queue}}: {{reason}}"),),
+        shape=Shape.STACK,
+        width=24,
+        runbook="TesseraQueueWaitsLong",
+        empty_while="no job waits",
+    ),
+]
+WAITS += [
     Panel(
         f"Wait, {name}",
         f"From submission to the first grant: {words} that started in the last hour.",

@@ -151,7 +151,7 @@ def check_views(pool, browser, jobs):
         "overview": ("/", "Needs attention"), "map": ("/map", "4 nodes"), "map-queue": ("/map?colour=queue", "Queues:"),
         "jobs": ("/jobs", "sleeper"), "jobs-waiting": ("/jobs?states=pending", "too-much"), "job": (f"/jobs/{jobs['sleeper']}", "Where it is"),
         "job-waiting": (f"/jobs/{jobs['too-much']}", "Why it waits"), "job-failed": (f"/jobs/{jobs['broken']}", "Attempts"),
-        "queues": ("/queues", "research"), "nodes": ("/nodes", "node-3"), "node": ("/nodes/node-1", "Cards"),
+        "queues": ("/queues", "research"), "usage": ("/usage?by=queue", "Block-hours"), "nodes": ("/nodes", "node-3"), "node": ("/nodes/node-1", "Cards"),
         "events": ("/events", "What happened"), "control": ("/control", "Agreement"), "nowhere": ("/nothing", "Not here"),
     }
     for scheme in ("light", "dark"):

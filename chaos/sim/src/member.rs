@@ -174,6 +174,7 @@ impl Member {
             shown,
             seed: mix(self.seed ^ self.starts),
             onlooker: Some(Arc::clone(&self.onlooker)),
+            usage: None,
         };
         let (config, seed) = (self.config.clone(), mix(self.seed ^ self.starts) ^ 1);
         let ending = CancellationToken::new();

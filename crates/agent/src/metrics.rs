@@ -2,19 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
 use tessera_api::v1 as wire;
+use tessera_metrics::{revision, table};
 
 use crate::boot::BootTime;
-use crate::node::Node;
-
-type Number = Gauge<f64, std::sync::atomic::AtomicU64>;
+use crate::node::{CardUse, Node};
 
 /// A node as metrics and health see it.
 #[derive(Clone, Debug)]
@@ -27,6 +22,8 @@ pub struct View {
     sessions: u64,
     cards: Vec<wire::CardDescription>,
     samples: Vec<wire::CardSample>,
+    /// What workers hold of each card.
+    held: BTreeMap<u32, CardUse>,
 }
 
 impl View {
@@ -41,6 +38,7 @@ impl View {
             sessions,
             cards: node.cards().to_vec(),
             samples: node.samples().to_vec(),
+            held: node.card_use(),
         }
     }
 
@@ -56,31 +54,6 @@ impl View {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CardLabel {
-    card: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CardInfo {
-    card: u32,
-    uuid: String,
-    vendor: String,
-    model: String,
-    kind: String,
-    simulated: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Build {
-    version: &'static str,
-}
-
 /// The page of an agent in OpenMetrics text.
 #[must_use]
 pub fn page(view: &View, meters: &ActorMeters) -> String {
@@ -94,90 +67,56 @@ pub fn page(view: &View, meters: &ActorMeters) -> String {
 }
 
 fn register_agent(registry: &mut Registry, view: &View) {
-    let build = Family::<Build, Gauge>::default();
-    build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
-    registry.register("tessera_build_info", "Release of this agent", build);
-    registry.register(
-        "tessera_agent_connected",
-        "Whether the leader knows this node and answers",
-        gauge(f64::from(view.welcome)),
-    );
-    let sessions = ConstCounter::new(view.sessions);
-    registry.register("tessera_agent_sessions", "Sessions opened with a leader since the agent's start", sessions);
-    registry.register(
-        "tessera_agent_term",
-        "Highest term of a leader that this node has seen",
-        gauge(count(view.term)),
-    );
-    registry.register_with_unit(
-        "tessera_agent_lease_remaining",
-        "Time until workers are told to stop if the lease is not renewed",
-        Unit::Seconds,
-        gauge(view.lease_remaining_seconds),
-    );
-    let fence = Family::<State, Gauge>::default();
+    table::BUILD_INFO.by_label(registry).of([env!("CARGO_PKG_VERSION"), revision::get()]).set(1);
+    table::AGENT_CONNECTED.register_value(registry, f64::from(view.welcome));
+    table::AGENT_SESSIONS.register_value(registry, view.sessions);
+    table::AGENT_TERM.register_value(registry, count(view.term));
+    table::AGENT_LEASE_REMAINING.register_value(registry, view.lease_remaining_seconds);
+    let fence = table::AGENT_FENCE_STATE.by_label(registry);
     for state in ["clear", "stopping", "unconfirmed"] {
-        fence.get_or_create(&State { state }).set(i64::from(view.fence_state() == state));
+        fence.of([state]).set(i64::from(view.fence_state() == state));
     }
-    registry.register("tessera_agent_fence_state", "1 for the state that fencing on this node is in", fence);
-    let workers = Family::<State, Gauge>::default();
+    let workers = table::AGENT_WORKERS.by_label(registry);
     for state in ["starting", "running", "stopping", "unconfirmed", "stopped"] {
         let number = view.phases.get(state).copied().unwrap_or(0);
-        workers.get_or_create(&State { state }).set(i64::try_from(number).unwrap_or(i64::MAX));
+        workers.of([state]).set(i64::try_from(number).unwrap_or(i64::MAX));
     }
-    registry.register("tessera_agent_workers", "Workers on this node by where they stand", workers);
 }
 
 fn register_cards(registry: &mut Registry, view: &View) {
-    let info = Family::<CardInfo, Gauge>::default();
-    let healthy = Family::<CardLabel, Gauge>::default();
-    let limit = Family::<CardLabel, Number>::default();
+    let info = table::CARD_INFO.by_label(registry);
+    let healthy = table::CARD_HEALTHY.by_label(registry);
+    let limit = table::CARD_MEMORY_LIMIT.by_label_numbers(registry);
+    let blocks = table::CARD_GRANTED.by_label_numbers(registry);
+    let memory = table::CARD_MEMORY_GRANTED.by_label_numbers(registry);
+    let slices = table::CARD_SLICES.by_label_numbers(registry);
     for card in &view.cards {
-        let label = CardLabel { card: card.index };
+        let label = card.index.to_string();
         let kind = card.kind().as_str_name().trim_start_matches("CARD_KIND_").to_ascii_lowercase();
-        let described = CardInfo {
-            card: card.index,
-            uuid: card.uuid.clone(),
-            vendor: card.vendor.clone(),
-            model: card.model.clone(),
-            kind,
-            simulated: card.simulated.to_string(),
-        };
-        info.get_or_create(&described).set(1);
-        healthy.get_or_create(&label).set(i64::from(card.health() != wire::CardHealth::Unhealthy));
-        limit.get_or_create(&label).set(count(card.memory_mib << 20));
+        let simulated = card.simulated.to_string();
+        info.of([&label, &card.uuid, &card.vendor, &card.model, &kind, &card.pci_address, &simulated]).set(1);
+        healthy.of([&label]).set(i64::from(card.health() != wire::CardHealth::Unhealthy));
+        limit.of([&label]).set(count(card.memory_mib << 20));
+        let held = view.held.get(&card.index).copied().unwrap_or_default();
+        blocks.of([&label]).set(count(held.blocks));
+        memory.of([&label]).set(count(held.memory_mib << 20));
+        slices.of([&label]).set(count(held.slices));
     }
-    let utilization = Family::<CardLabel, Number>::default();
-    let used = Family::<CardLabel, Number>::default();
-    let temperature = Family::<CardLabel, Number>::default();
-    let power = Family::<CardLabel, Number>::default();
+    let utilization = table::CARD_UTILIZATION.by_label_numbers(registry);
+    let used = table::CARD_MEMORY_USED.by_label_numbers(registry);
+    let temperature = table::CARD_TEMPERATURE.by_label_numbers(registry);
+    let power = table::CARD_POWER.by_label_numbers(registry);
     for sample in &view.samples {
-        let label = CardLabel { card: sample.card_index };
-        utilization.get_or_create(&label).set(sample.utilization_ratio);
-        used.get_or_create(&label).set(count(sample.memory_used_bytes));
+        let label = sample.card_index.to_string();
+        utilization.of([&label]).set(sample.utilization_ratio);
+        used.of([&label]).set(count(sample.memory_used_bytes));
         if let Some(celsius) = sample.temperature_celsius {
-            temperature.get_or_create(&label).set(celsius);
+            temperature.of([&label]).set(celsius);
         }
         if let Some(watts) = sample.power_watts {
-            power.get_or_create(&label).set(watts);
+            power.of([&label]).set(watts);
         }
     }
-    registry.register("tessera_card_info", "What a card is", info);
-    registry.register("tessera_card_healthy", "Whether a card is usable", healthy);
-    registry.register("tessera_card_utilization_ratio", "Share of time that a card computed", utilization);
-    registry.register_with_unit(
-        "tessera_card_memory_limit",
-        "Memory of a card that can be granted",
-        Unit::Bytes,
-        limit,
-    );
-    registry.register_with_unit("tessera_card_memory_used", "Memory of a card in use", Unit::Bytes, used);
-    registry.register_with_unit("tessera_card_temperature", "Temperature of a card", Unit::Celsius, temperature);
-    registry.register("tessera_card_power_watts", "Power that a card draws", power);
-}
-
-fn gauge(value: f64) -> ConstGauge<f64> {
-    ConstGauge::new(value)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a reading, shown to people")]

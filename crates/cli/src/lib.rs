@@ -56,6 +56,10 @@ pub fn main() -> ExitCode {
 
 /// Members and agents get a runtime with threads; a command of the client needs none.
 fn run(cli: Cli) -> Result<Exit, Failure> {
+    // What the builder said; another build without it goes without.
+    if let Some(revision) = option_env!("TESSERA_REVISION").filter(|revision| !revision.is_empty()) {
+        tessera_metrics::revision::set(revision);
+    }
     let long_running = matches!(cli.command, Command::Server(_) | Command::Agent(_) | Command::Dev(_));
     let mut builder = if long_running {
         tokio::runtime::Builder::new_multi_thread()

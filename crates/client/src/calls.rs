@@ -8,6 +8,7 @@ use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_api::v1::job_service_client::JobServiceClient;
 use tessera_api::v1::pool_service_client::PoolServiceClient;
 use tessera_api::v1::queue_service_client::QueueServiceClient;
+use tessera_api::v1::usage_service_client::UsageServiceClient;
 use tessera_api::v1::*;
 
 use crate::client::{Client, Hedging};
@@ -95,6 +96,10 @@ calls! { QueueServiceClient:
     "One page of queues." read list_queues(ListQueuesRequest) -> ListQueuesResponse;
     "Makes or changes a queue." mutation set_queue(SetQueueRequest) -> SetQueueResponse;
     "Removes an empty queue." mutation remove_queue(RemoveQueueRequest) -> RemoveQueueResponse;
+}
+
+calls! { UsageServiceClient:
+    "Sums over time of what jobs held." read query_usage(QueryUsageRequest) -> QueryUsageResponse;
 }
 
 calls! { ClusterServiceClient:

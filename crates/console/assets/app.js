@@ -11,12 +11,13 @@ import { jobs } from "./view-jobs.js";
 import { job } from "./view-job.js";
 import { queues } from "./view-queues.js";
 import { node, nodes } from "./view-nodes.js";
+import { usage } from "./view-usage.js";
 import { events } from "./view-events.js";
 import { control } from "./view-control.js";
 
 const VIEWS = [
   ["", "Overview", overview], ["map", "Block map", blockMap], ["jobs", "Jobs", jobs, job], ["queues", "Queues", queues],
-  ["nodes", "Nodes", nodes, node], ["events", "Events", events], ["control", "Control plane", control],
+  ["usage", "Usage", usage], ["nodes", "Nodes", nodes, node], ["events", "Events", events], ["control", "Control plane", control],
 ];
 
 let shown = new AbortController();

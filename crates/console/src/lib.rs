@@ -55,6 +55,7 @@ const ASSETS: &[Asset] = &[
     asset!("view-jobs.js", "text/javascript; charset=utf-8"),
     asset!("view-job.js", "text/javascript; charset=utf-8"),
     asset!("view-queues.js", "text/javascript; charset=utf-8"),
+    asset!("view-usage.js", "text/javascript; charset=utf-8"),
     asset!("view-nodes.js", "text/javascript; charset=utf-8"),
     asset!("view-events.js", "text/javascript; charset=utf-8"),
     asset!("view-control.js", "text/javascript; charset=utf-8"),

@@ -1,9 +1,10 @@
 //! The settings that the leader's actors and whoever holds the pool go by.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tessera_ledger::wire::FieldError;
-use tessera_ledger::{LeaseTimings, Level};
+use tessera_ledger::{CardKind, LeaseTimings, Level};
 
 use crate::backup::BackupPlan;
 
@@ -56,6 +57,24 @@ impl MassLoss {
     }
 }
 
+/// For how long is kept what jobs held, and what it costs. All members should say the same: whoever is asked answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageSettings {
+    /// For how long what was held is kept after it ended.
+    pub retention: Duration,
+    /// Price of a block-hour by kind of card, in millionths of the currency.
+    pub prices: BTreeMap<CardKind, u64>,
+    /// The currency, as it is shown.
+    pub currency: String,
+}
+
+impl Default for UsageSettings {
+    /// Somewhat more than a year, so that every month can be compared with the same one a year before.
+    fn default() -> Self {
+        Self { retention: Duration::from_secs(400 * 24 * 3600), prices: BTreeMap::new(), currency: String::new() }
+    }
+}
+
 /// What of a member's settings the controller goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
@@ -65,6 +84,8 @@ pub struct ControllerConfig {
     pub mass_loss: MassLoss,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
+    /// For how long is kept what jobs held, and what it costs.
+    pub usage: UsageSettings,
     /// What backups this member saves while it leads; `None`: none.
     pub backup: Option<BackupPlan>,
     /// The highest release level that this member announces and applies.
@@ -107,6 +128,7 @@ mod tests {
             mass_loss: MassLoss::default(),
             session_outbox: 8,
             backup: None,
+            usage: UsageSettings::default(),
             highest_level: Level::NEWEST,
             failover: Duration::from_millis(880),
         };

@@ -6,6 +6,7 @@ use tessera_api::v1::agent_service_server::AgentServiceServer;
 use tessera_connection::Outbound;
 use tessera_consensus::Consensus;
 use tessera_store::Store;
+use tessera_usage::Keeper;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +35,8 @@ pub struct Means {
     pub disk_reserve_bytes: u64,
     /// How connections to other members and to agents are opened.
     pub outbound: Outbound,
+    /// The accounts of what jobs hold; `None`: this member keeps none.
+    pub usage: Option<Keeper>,
     /// What Prometheus sees.
     pub metrics: Arc<Metrics>,
     /// The settings.
@@ -61,11 +64,11 @@ impl Controller {
     /// Starts it, until `end` is cancelled.
     #[must_use]
     pub fn start(consensus: Consensus<LedgerMachine>, means: Means, end: &CancellationToken) -> Self {
-        let Means { view, feed, store, disk_reserve_bytes, outbound, metrics, config } = means;
+        let Means { view, feed, store, disk_reserve_bytes, outbound, usage, metrics, config } = means;
         metrics.backups_are_due(config.backup.as_ref().map(|plan| plan.interval));
         consensus.register_metrics(&mut metrics.registry());
         let telemetry = Telemetry::default();
-        metrics.show(view.clone(), telemetry.clone());
+        metrics.show(view.clone(), telemetry.clone(), usage.clone());
         let (room, room_seen) = watch::channel(DiskSpace::Ample);
         let (placement, placement_seen) = watch::channel(None);
         let (reign, reign_seen) = watch::channel(None);
@@ -78,6 +81,7 @@ impl Controller {
             outbound,
             placement: placement_seen,
             room: room_seen,
+            usage,
         });
         let office = Office { pool: pool.clone(), feed, placement, reign };
         let watching = disk::watch_room(store, disk_reserve_bytes, room, consensus.clone(), metrics, end.clone());

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use planted::Bug;
 use tessera_consensus::{EntryPosition, Frozen, Machine, Unreadable};
 use tessera_ledger::wire::{SnapshotChunks, WireError, decode_request, decode_snapshot, encode_snapshot};
-use tessera_ledger::{Command, Level, LogTime, Outcome, Request, Revision, State};
+use tessera_ledger::{Command, Level, LogTime, Outcome, Request, Revision, State, Touched};
+use tessera_usage::books::Entry;
+use tessera_usage::{Books, Keeper};
 use tokio::sync::watch;
 
 use crate::feed::{self, Feed, FeedWriter};
@@ -40,6 +42,16 @@ pub struct LedgerMachine {
     /// The state was replaced since the last publication.
     replaced: bool,
     onlooker: Option<Arc<dyn Onlooker>>,
+    accounts: Option<Accounts>,
+    /// What was touched since the last publication and has been looked at for the accounts.
+    touched: Vec<Touched>,
+}
+
+/// Who keeps what jobs hold.
+#[derive(Debug)]
+struct Accounts {
+    books: Books,
+    keeper: Keeper,
 }
 
 impl LedgerMachine {
@@ -51,7 +63,16 @@ impl LedgerMachine {
         let first = Arc::new(state.clone());
         let (published, seen) = watch::channel(Arc::clone(&first));
         let (writer, feed) = feed::feed(first);
-        let machine = Self { state, highest, published, feed: writer, replaced: false, onlooker: None };
+        let machine = Self {
+            state,
+            highest,
+            published,
+            feed: writer,
+            replaced: false,
+            onlooker: None,
+            accounts: None,
+            touched: Vec::new(),
+        };
         (machine, LedgerView::new(seen), feed)
     }
 
@@ -59,6 +80,28 @@ impl LedgerMachine {
     #[must_use]
     pub fn seen_by(self, onlooker: Option<Arc<dyn Onlooker>>) -> Self {
         Self { onlooker, ..self }
+    }
+
+    /// The same, with accounts of what jobs hold.
+    #[must_use]
+    pub fn accounted_by(self, keeper: Option<Keeper>) -> Self {
+        let accounts = keeper.map(|keeper| Accounts { books: Books::default(), keeper });
+        Self { accounts, ..self }
+    }
+
+    /// Enters into the accounts what the entry that was just applied changed.
+    fn account(&mut self) {
+        let Some(Accounts { books, keeper }) = &mut self.accounts else { return };
+        let touched = self.state.take_touched();
+        let grants = touched.iter().filter_map(|touched| match touched {
+            Touched::Allocation(id) => Some(*id),
+            _ => None,
+        });
+        let changes = books.note(&self.state, grants);
+        self.touched.extend(touched);
+        if !changes.is_empty() {
+            keeper.keep(Entry { revision: self.state.revision(), time: self.state.time(), changes });
+        }
     }
 
     /// Changes the state, and tells whoever looks on.
@@ -70,6 +113,7 @@ impl LedgerMachine {
     ) -> Vec<Outcome> {
         let before = self.onlooker.is_some().then(|| self.state.clone());
         let outcomes = change(&mut self.state);
+        self.account();
         if let (Some(onlooker), Some(before)) = (&self.onlooker, before) {
             onlooker.applied(position(at), &before, requests, &outcomes, &self.state);
         }
@@ -135,7 +179,8 @@ impl Machine for LedgerMachine {
     }
 
     fn publish(&mut self) {
-        let touched = self.state.take_touched();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.extend(self.state.take_touched());
         let state = Arc::new(self.state.clone());
         if std::mem::take(&mut self.replaced) {
             self.feed.replace(Arc::clone(&state));
@@ -146,14 +191,22 @@ impl Machine for LedgerMachine {
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
-        Box::new(FrozenLedger(encode_snapshot(&self.state)))
+        let keeper = self.accounts.as_ref().map(|accounts| accounts.keeper.clone());
+        let (revision, time) = (self.state.revision(), self.state.time());
+        Box::new(FrozenLedger { chunks: encode_snapshot(&self.state), keeper, revision, time })
     }
 
     fn restore(&mut self, chunks: &mut dyn Iterator<Item = Bytes>) -> Result<(), Unreadable> {
         let state = decode_snapshot(chunks).map_err(|error| unreadable("the snapshot", &error))?;
         self.can_apply(state.level())?;
+        let before = (self.state.revision(), self.state.time());
         self.state = state;
         self.replaced = true;
+        self.touched.clear();
+        if let Some(Accounts { books, keeper }) = &mut self.accounts {
+            let held = books.replace(&self.state);
+            keeper.take_over(before, held, (self.state.revision(), self.state.time()));
+        }
         if let Some(onlooker) = &self.onlooker {
             onlooker.restored(&self.state);
         }
@@ -169,12 +222,29 @@ impl Machine for LedgerMachine {
     }
 }
 
-/// A copy of the ledger that is being written out.
-struct FrozenLedger(SnapshotChunks);
+/// A copy of the ledger that is being written out. Its first chunk waits until the accounts up to it are on disk: once
+/// the snapshot is kept, the entries before it cannot be read again.
+struct FrozenLedger {
+    chunks: SnapshotChunks,
+    keeper: Option<Keeper>,
+    revision: Revision,
+    time: LogTime,
+}
 
 impl Frozen for FrozenLedger {
     fn chunks(self: Box<Self>) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        Box::new(self.0)
+        self
+    }
+}
+
+impl Iterator for FrozenLedger {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(Err(error)) = self.keeper.take().map(|keeper| keeper.flush(self.revision, self.time)) {
+            tracing::warn!(%error, "a snapshot is made of what the accounts do not have: they will have a gap");
+        }
+        self.chunks.next()
     }
 }
 
@@ -184,7 +254,7 @@ mod tests {
 
     use tessera_consensus::{LogIndex, Term};
     use tessera_ledger::wire::encode_request;
-    use tessera_ledger::{QueueAmount, QueueSettings, Touched};
+    use tessera_ledger::{QueueAmount, QueueSettings};
 
     use super::*;
     use crate::feed::Scope;

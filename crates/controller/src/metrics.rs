@@ -1,81 +1,60 @@
 //! What Prometheus sees of a member. Counters and histograms are filled as things happen, by the leader; what can be
-//! looked up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). No series is per node or per job,
-//! so the page stays small whatever the pool's size.
+//! looked up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). What there is, the table in
+//! `tessera-metrics` says.
 
 mod backups;
 mod scrape;
+mod tally;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
-use tessera_placement::Fragmentation;
+use tessera_metrics::declare::Number;
+use tessera_metrics::{Counters, Gauges, QueueLabels, TracedHistograms, revision, table};
+use tessera_placement::{Fragmentation, WaitCode};
+use tessera_usage::Keeper;
 
 use self::backups::BackupMeters;
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 
-/// Bounds in seconds for what should take less than a tenth of a second.
-const QUICK: [f64; 11] = [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0];
-/// Bounds in seconds for how long jobs wait.
-const WAITS: [f64; 12] = [0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0, 28_800.0, 86_400.0];
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByQueue {
-    queue: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByQueueAndOutcome {
-    queue: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCause {
-    cause: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResource {
-    resource: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByOutcome {
-    outcome: &'static str,
-}
+/// How many jobs of a queue wait for what.
+pub(crate) type Waits = BTreeMap<(String, WaitCode), u64>;
 
 /// Everything this process shows to Prometheus.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     actors: ActorMeters,
-    submitted: Family<ByQueue, Counter>,
-    finished: Family<ByQueueAndOutcome, Counter>,
-    waits: Family<ByQueue, Histogram, fn() -> Histogram>,
-    preemptions: Family<ByCause, Counter>,
-    migrations: Family<ByOutcome, Counter>,
+    queues: Arc<QueueLabels>,
+    /// What jobs wait for, while this member places.
+    pending: Arc<Mutex<Option<Waits>>>,
+    submitted: Counters<1>,
+    finished: Counters<2>,
+    waits: TracedHistograms<1>,
+    preemptions: Counters<1>,
+    migrations: Counters<1>,
+    migration_duration: Histogram,
     placement: Histogram,
-    plan_parts: Family<ByOutcome, Counter>,
+    candidates: Histogram,
+    plan_parts: Counters<1>,
     leases: Counter,
-    leases_withheld: Family<ByCause, Counter>,
+    leases_withheld: Counters<1>,
     leases_expired: Counter,
     mass_loss: Gauge,
     silent: Gauge,
     quarantines: Counter,
+    fencings: Counters<1>,
     sessions_opened: Counter,
-    sessions_ended: Family<ByCause, Counter>,
-    fragmentation: Family<ByResource, Gauge<f64, AtomicU64>>,
+    sessions_ended: Counters<1>,
+    fragmentation: Gauges<1, Number>,
     disk_free: Gauge,
     disk_reserve: Gauge,
     backups: BackupMeters,
@@ -85,79 +64,60 @@ impl Metrics {
     /// The metrics of a process, registered.
     #[must_use]
     pub fn new() -> Arc<Self> {
+        let mut registered = Registry::default();
+        let registry = &mut registered;
+        table::BUILD_INFO.by_label(registry).of([env!("CARGO_PKG_VERSION"), revision::get()]).set(1);
+        let actors = ActorMeters::default();
+        actors.register(registry);
         let metrics = Self {
-            registry: Mutex::new(Registry::default()),
-            actors: ActorMeters::default(),
-            submitted: Family::default(),
-            finished: Family::default(),
-            waits: Family::new_with_constructor(|| Histogram::new(WAITS)),
-            preemptions: Family::default(),
-            migrations: Family::default(),
-            placement: Histogram::new(QUICK),
-            plan_parts: Family::default(),
-            leases: Counter::default(),
-            leases_withheld: Family::default(),
-            leases_expired: Counter::default(),
-            mass_loss: Gauge::default(),
-            silent: Gauge::default(),
-            quarantines: Counter::default(),
-            sessions_opened: Counter::default(),
-            sessions_ended: Family::default(),
-            fragmentation: Family::default(),
-            disk_free: Gauge::default(),
-            disk_reserve: Gauge::default(),
-            backups: BackupMeters::default(),
+            actors,
+            queues: Arc::default(),
+            pending: Arc::default(),
+            submitted: table::JOBS_SUBMITTED.by_label(registry),
+            finished: table::JOBS_FINISHED.by_label(registry),
+            waits: table::JOB_WAIT.traced(registry),
+            preemptions: table::PREEMPTIONS.by_label(registry),
+            migrations: table::MIGRATIONS.by_label(registry),
+            migration_duration: table::MIGRATION_DURATION.register(registry),
+            placement: table::PLACEMENT_DURATION.register(registry),
+            candidates: table::PLACEMENT_CANDIDATES.register(registry),
+            plan_parts: table::PLAN_PARTS.by_label(registry),
+            leases: table::LEASES_GRANTED.register(registry),
+            leases_withheld: table::LEASES_WITHHELD.by_label(registry),
+            leases_expired: table::LEASES_EXPIRED.register(registry),
+            mass_loss: table::MASS_LOSS.register(registry),
+            silent: table::NODES_SILENT.register(registry),
+            quarantines: table::QUARANTINES.register(registry),
+            fencings: table::FENCINGS.by_label(registry),
+            sessions_opened: table::SESSIONS_OPENED.register(registry),
+            sessions_ended: table::SESSIONS_ENDED.by_label(registry),
+            fragmentation: table::FRAGMENTATION.by_label_numbers(registry),
+            disk_free: table::DISK_FREE.register(registry),
+            disk_reserve: table::DISK_RESERVE.register(registry),
+            backups: BackupMeters::new(registry),
+            registry: Mutex::new(registered),
         };
-        metrics.register();
+        metrics.begin_at_zero();
         Arc::new(metrics)
     }
 
-    fn register(&self) {
-        let mut registry = self.registry();
-        let registry = &mut *registry;
-        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("tessera_build", "Release of this process", version);
-        self.actors.register(registry);
-        registry.register("tessera_jobs_submitted", "Jobs submitted", self.submitted.clone());
-        registry.register("tessera_jobs_finished", "Jobs that came to an end", self.finished.clone());
-        registry.register("tessera_job_wait_seconds", "From submission to the first grant", self.waits.clone());
-        registry.register("tessera_preemptions", "Jobs suspended to make room", self.preemptions.clone());
-        registry.register("tessera_migrations", "Moves of jobs between cards that ended", self.migrations.clone());
-        registry.register("tessera_placement_duration_seconds", "Time to make one plan", self.placement.clone());
-        registry.register("tessera_plan_parts", "Parts of plans by what the ledger said", self.plan_parts.clone());
-        registry.register(
-            "tessera_fragmentation_ratio",
-            "Part of what is free that the average request of those seen cannot use where it is; the leader tells",
-            self.fragmentation.clone(),
-        );
-        registry.register("tessera_leases_granted", "Leases granted to nodes", self.leases.clone());
-        registry.register(
-            "tessera_leases_withheld",
-            "Heartbeats not answered by a lease",
-            self.leases_withheld.clone(),
-        );
-        registry.register("tessera_leases_expired", "Nodes declared lost", self.leases_expired.clone());
-        registry.register(
-            "tessera_mass_loss_suspected",
-            "1 while so many nodes are silent that the leader suspects itself and declares none of them lost",
-            self.mass_loss.clone(),
-        );
-        registry.register("tessera_nodes_silent", "Nodes that the leader has not heard in time", self.silent.clone());
-        registry.register(
-            "tessera_quarantines",
-            "Workers whose stop could not be confirmed; an operator must decide",
-            self.quarantines.clone(),
-        );
-        registry.register("tessera_sessions_opened", "Sessions of agents that began", self.sessions_opened.clone());
-        registry.register("tessera_sessions_ended", "Sessions of agents that ended", self.sessions_ended.clone());
-        registry.register("tessera_disk_free_bytes", "Bytes free on this member's disk", self.disk_free.clone());
-        registry.register("tessera_disk_reserve_bytes", "Bytes that must stay free", self.disk_reserve.clone());
-        self.backups.register(registry);
+    /// Makes the series of few values that are known: what is counted first is an increase then, and alerts see it.
+    fn begin_at_zero(&self) {
+        for cause in ["priority", "drain"] {
+            let _ = self.preemptions.of([cause]);
+        }
+        for outcome in ["done", "failed", "overtaken"] {
+            let _ = self.migrations.of([outcome]);
+        }
+        for outcome in ["released", "confirmed", "running"] {
+            let _ = self.fencings.of([outcome]);
+        }
     }
 
     /// Shows what can be looked up in the ledger and of the agents.
-    pub(crate) fn show(&self, view: LedgerView, telemetry: Telemetry) {
-        self.registry().register_collector(Box::new(scrape::Scraped::new(view, telemetry)));
+    pub fn show(&self, view: LedgerView, telemetry: Telemetry, usage: Option<Keeper>) {
+        let scraped = scrape::Scraped::new(view, telemetry, usage, Arc::clone(&self.queues), Arc::clone(&self.pending));
+        self.registry().register_collector(Box::new(scraped));
     }
 
     /// The registry, to add to it. Names begin with `tessera_`; it adds no prefix.
@@ -183,32 +143,44 @@ impl Metrics {
     }
 
     pub(crate) fn job_submitted(&self, queue: &str) {
-        self.submitted.get_or_create(&ByQueue { queue: queue.to_owned() }).inc();
+        self.submitted.of([self.queues.of(queue)]).inc();
     }
 
     pub(crate) fn job_finished(&self, queue: &str, outcome: &'static str) {
-        self.finished.get_or_create(&ByQueueAndOutcome { queue: queue.to_owned(), outcome }).inc();
+        self.finished.of([self.queues.of(queue), outcome]).inc();
     }
 
-    pub(crate) fn job_waited(&self, queue: &str, waited: Duration) {
-        self.waits.get_or_create(&ByQueue { queue: queue.to_owned() }).observe(waited.as_secs_f64());
+    /// A job got its first grant; `trace` is the trace of its life, where somebody collects it.
+    pub(crate) fn job_waited(&self, queue: &str, waited: Duration, trace: Option<String>) {
+        self.waits.of([self.queues.of(queue)]).observe(waited, trace);
     }
 
     pub(crate) fn preempted(&self, cause: &'static str) {
-        self.preemptions.get_or_create(&ByCause { cause }).inc();
+        self.preemptions.of([cause]).inc();
     }
 
     pub(crate) fn migrated(&self, outcome: &'static str) {
-        self.migrations.get_or_create(&ByOutcome { outcome }).inc();
+        self.migrations.of([outcome]).inc();
     }
 
-    pub(crate) fn planned(&self, took: Duration) {
+    pub(crate) fn migration_took(&self, took: Duration) {
+        self.migration_duration.observe(took.as_secs_f64());
+    }
+
+    /// A plan was made, for which so many requests were tried.
+    pub(crate) fn planned(&self, took: Duration, tried: u64) {
         self.placement.observe(took.as_secs_f64());
+        self.candidates.observe(tried as f64);
     }
 
     pub(crate) fn plan_answered(&self, accepted: u64, rejected: u64) {
-        self.plan_parts.get_or_create(&ByOutcome { outcome: "accepted" }).inc_by(accepted);
-        self.plan_parts.get_or_create(&ByOutcome { outcome: "rejected" }).inc_by(rejected);
+        self.plan_parts.of(["accepted"]).inc_by(accepted);
+        self.plan_parts.of(["rejected"]).inc_by(rejected);
+    }
+
+    /// What jobs wait for now; `None`: this member does not place.
+    pub(crate) fn jobs_wait(&self, waits: Option<Waits>) {
+        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = waits;
     }
 
     pub(crate) fn lease_granted(&self) {
@@ -216,7 +188,7 @@ impl Metrics {
     }
 
     pub(crate) fn lease_withheld(&self, cause: &'static str) {
-        self.leases_withheld.get_or_create(&ByCause { cause }).inc();
+        self.leases_withheld.of([cause]).inc();
     }
 
     pub(crate) fn lease_expired(&self) {
@@ -232,12 +204,16 @@ impl Metrics {
         self.quarantines.inc();
     }
 
+    pub(crate) fn fenced(&self, outcome: &'static str) {
+        self.fencings.of([outcome]).inc();
+    }
+
     pub(crate) fn session_opened(&self) {
         self.sessions_opened.inc();
     }
 
     pub(crate) fn session_ended(&self, cause: &'static str) {
-        self.sessions_ended.get_or_create(&ByCause { cause }).inc();
+        self.sessions_ended.of([cause]).inc();
     }
 
     /// What of the free room cannot be used; `None`: this member does not place.
@@ -251,7 +227,7 @@ impl Metrics {
             // Thousandths, so that what is counted exactly is divided exactly.
             let thousandths = (u128::from(unusable) * 1000).checked_div(u128::from(free)).unwrap_or(0);
             let ratio = f64::from(u32::try_from(thousandths).unwrap_or(1000)) / 1000.0;
-            self.fragmentation.get_or_create(&ByResource { resource }).set(ratio);
+            self.fragmentation.of([resource]).set(ratio);
         }
     }
 
@@ -263,6 +239,9 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod size_tests;
 
 #[cfg(test)]
 mod tests {

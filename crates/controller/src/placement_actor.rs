@@ -119,7 +119,10 @@ pub(crate) async fn run(surroundings: Surroundings) {
         };
         let event = tokio::select! {
             biased;
-            () = end.cancelled() => return pool.metrics().fragmented(None),
+            () = end.cancelled() => {
+                pool.metrics().fragmented(None);
+                return pool.metrics().jobs_wait(None);
+            }
             answer = &mut in_flight, if !in_flight.is_terminated() => Event::Answered(answer),
             change = reader.changed() => Event::Changed(change),
             plan = &mut planning, if !planning.is_terminated() => Event::Compacted(plan),
@@ -140,7 +143,6 @@ pub(crate) async fn run(surroundings: Surroundings) {
         for effect in effects {
             match effect {
                 Effect::Propose { request, within } => {
-                    pool.metrics().planned(decided);
                     let pool = pool.clone();
                     let proposed = async move { pool.propose(*request, Instant::now() + within).await };
                     in_flight.set(proposed.boxed().fuse());
@@ -149,6 +151,8 @@ pub(crate) async fn run(surroundings: Surroundings) {
                 Effect::Wake(Wake::In(pause)) => wake_at = Some(Instant::now() + pause),
                 Effect::Wake(Wake::Never) => wake_at = None,
                 Effect::Count { accepted, rejected } => pool.metrics().plan_answered(accepted, rejected),
+                Effect::Planned { tried } => pool.metrics().planned(decided, tried),
+                Effect::Waits(waits) => pool.metrics().jobs_wait(Some(waits)),
                 Effect::Measured(fragmentation) => pool.metrics().fragmented(Some(fragmentation)),
                 Effect::Compact(errand) => planning.set(planned(errand).boxed().fuse()),
             }

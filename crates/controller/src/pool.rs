@@ -11,6 +11,7 @@ use tessera_ledger::wire::encode_request;
 use tessera_ledger::{Command, JobId, JobSpec, LogTime, Outcome, Request, Revision, State};
 use tessera_otlp::Span;
 use tessera_placement::{CompactionOrder, Explanation, Preview, WaitCode};
+use tessera_usage::Keeper;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -113,6 +114,8 @@ pub struct Parts {
     pub placement: watch::Receiver<Option<Address<Question>>>,
     /// How much room the disk has.
     pub room: watch::Receiver<DiskSpace>,
+    /// What jobs have held; `None`: this member does not keep it.
+    pub usage: Option<Keeper>,
 }
 
 fn committed(applied: Applied<Outcome>) -> Committed {
@@ -261,6 +264,12 @@ impl PoolHandle {
     #[must_use]
     pub fn consensus(&self) -> &Consensus<LedgerMachine> {
         &self.inner.consensus
+    }
+
+    /// What jobs have held; `None`: this member does not keep it.
+    #[must_use]
+    pub fn usage(&self) -> Option<&Keeper> {
+        self.inner.usage.as_ref()
     }
 
     /// Why a job waits; `None` when there is no such job. Answered by the placement actor, so only on the leader.

@@ -116,6 +116,7 @@ pub const ROUTES: &[Route] = &[
     Route::asking(Verb::Post, "/v1/compaction:plan", "PoolService/PlanCompaction"),
     Route::changing(Verb::Post, "/v1/compaction:start", "PoolService/StartCompaction"),
     Route::changing(Verb::Post, "/v1/compaction:stop", "PoolService/StopCompaction"),
+    Route::asking(Verb::Get, "/v1/usage", "UsageService/QueryUsage"),
     Route::asking(Verb::Get, "/v1/cluster", "ClusterService/GetClusterStatus"),
     Route::changing(Verb::Post, "/v1/cluster:initialize", "ClusterService/InitializeCluster"),
     Route::changing(Verb::Post, "/v1/cluster:transferLeadership", "ClusterService/TransferLeadership"),
@@ -140,7 +141,7 @@ mod tests {
         let routed: Vec<&str> = described.iter().map(|described| described.route.method).collect();
         let once: BTreeSet<&str> = routed.iter().copied().collect();
         assert_eq!(once.len(), routed.len(), "a method has two routes");
-        let services = ["JobService", "QueueService", "PoolService", "ClusterService"];
+        let services = ["JobService", "QueueService", "PoolService", "UsageService", "ClusterService"];
         let pool = described[0].method.parent_pool().clone();
         for service in services.iter().filter_map(|name| pool.get_service_by_name(&format!("tessera.v1.{name}"))) {
             for method in service.methods() {

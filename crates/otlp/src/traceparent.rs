@@ -29,6 +29,12 @@ pub fn text(context: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags())
 }
 
+/// The trace's id in hexadecimal digits, if what happens in it is collected: only then can somebody look at it.
+#[must_use]
+pub fn sampled_trace(text: &str) -> Option<String> {
+    parse(text).filter(SpanContext::is_sampled).map(|context| context.trace_id().to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +47,12 @@ mod tests {
         assert!(context.is_sampled() && context.is_remote());
         assert_eq!(text(&context), GOOD);
         assert!(!parse(&GOOD.replace("-01", "-00")).expect("it is one").is_sampled());
+    }
+
+    #[test]
+    fn only_a_trace_that_is_collected_is_shown() {
+        assert_eq!(sampled_trace(GOOD).as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        assert_eq!(sampled_trace(&GOOD.replace("-01", "-00")), None);
     }
 
     #[test]

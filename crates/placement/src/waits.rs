@@ -1,12 +1,14 @@
 //! What a job waits for in one word, for lists: only what is known already is looked at, so that a thousand rows cost
 //! no more than reading them. [`Pool::explain`] finds out the rest.
 
+use std::collections::BTreeMap;
+
 use tessera_ledger::{Job, LogTime, State};
 
 use crate::demand::Demand;
 use crate::line::shape::{Block, Shape};
 use crate::pool::Pool;
-use crate::why::{WaitCode, standing, without_blocks};
+use crate::why::{WaitCode, standing, too_large_for, without_blocks};
 
 impl Pool {
     /// What a job waited for when it was tried last. It says of a lack what the sums over all its cards tell; where
@@ -17,9 +19,32 @@ impl Pool {
             return explanation.code;
         }
         // One that is not in line yet, or has its place in a plan already, is looked at next.
-        let Some(shape) = self.line.shape_in_line(job.id) else { return WaitCode::Ready };
+        self.line.shape_in_line(job.id).map_or(WaitCode::Ready, |shape| self.shape_waits_for(state, shape))
+    }
+
+    /// How many jobs of each queue wait for what, by what was known when they were tried last. Jobs that a person
+    /// keeps back are not among them. Costs as much as there are different requests, not jobs.
+    #[must_use]
+    pub fn waits_by_queue(&self, state: &State) -> BTreeMap<(String, WaitCode), u64> {
+        let mut waits: BTreeMap<(String, WaitCode), u64> = BTreeMap::new();
+        let mut add = |queue: &str, code: WaitCode, jobs: usize| {
+            if jobs > 0 {
+                *waits.entry((queue.to_owned(), code)).or_default() += jobs as u64;
+            }
+        };
+        for shape in self.line.shapes.all() {
+            let code = too_large_for(state, &shape.spec).unwrap_or_else(|| self.shape_waits_for(state, shape));
+            add(&shape.spec.queue, code, shape.jobs.len());
+        }
+        for spec in self.line.later() {
+            add(&spec.queue, WaitCode::Backoff, 1);
+        }
+        waits
+    }
+
+    fn shape_waits_for(&self, state: &State, shape: &Shape) -> WaitCode {
         if shape.demand.offers.is_empty() {
-            let without = without_blocks(&self.index.classes, &job.spec, state);
+            let without = without_blocks(&self.index.classes, &shape.spec, state);
             return without.map_or(WaitCode::NoAcceptableCard, |without| without.code);
         }
         match shape.block {

@@ -319,7 +319,16 @@ pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explana
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         return Some(Explanation::new(WaitCode::Backoff, text).with("milliseconds_left", millis));
     }
-    state.capacity().admit(&job.spec, state.config().reference_precision).err().map(|refused| too_large(&refused))
+    refused_for_size(state, &job.spec)
+}
+
+fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanation> {
+    state.capacity().admit(spec, state.config().reference_precision).err().map(|refused| too_large(&refused))
+}
+
+/// What makes a request too large for the whole pool, if it is.
+pub(crate) fn too_large_for(state: &State, spec: &JobSpec) -> Option<WaitCode> {
+    refused_for_size(state, spec).map(|explanation| explanation.code)
 }
 
 /// What keeps a job from ever starting in this pool, with the numbers of the refusal that it would get now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tessera_consensus::{BadConfig, ConsensusConfig};
 use tessera_controller::backup::BackupPlan;
-use tessera_controller::config::{ControllerConfig, MassLoss, Timings};
+use tessera_controller::config::{ControllerConfig, MassLoss, Timings, UsageSettings};
 use tessera_ledger::Level;
 
 use crate::json_face::name_of;
@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub limits: MemberLimits,
     /// What backups this member saves while it leads; `None`: none.
     pub backup: Option<BackupPlan>,
+    /// For how long is kept what jobs held, and what it costs.
+    pub usage: UsageSettings,
     /// For drills: by how many milliseconds this member's wall clock is taken to be ahead; negative: behind.
     pub clock_offset_ms: i64,
     /// The highest release level that this member announces and applies: that of this release, but in drills
@@ -72,6 +74,7 @@ impl ServerConfig {
             session_outbox: 256,
             limits: MemberLimits::default(),
             backup: None,
+            usage: UsageSettings::default(),
             clock_offset_ms: 0,
             highest_level: Level::NEWEST,
         }
@@ -95,6 +98,7 @@ impl ServerConfig {
             mass_loss: self.mass_loss,
             session_outbox: self.session_outbox,
             backup: self.backup.clone(),
+            usage: self.usage.clone(),
             highest_level: self.highest_level,
             failover: self.failover(),
         }

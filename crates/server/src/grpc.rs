@@ -31,6 +31,7 @@ use tessera_api::v1::cluster_service_server::ClusterServiceServer;
 use tessera_api::v1::job_service_server::JobServiceServer;
 use tessera_api::v1::pool_service_server::PoolServiceServer;
 use tessera_api::v1::queue_service_server::QueueServiceServer;
+use tessera_api::v1::usage_service_server::UsageServiceServer;
 use tessera_api::{FILE_DESCRIPTOR_SET, limits};
 use tessera_connection::Inbound;
 use tessera_consensus::raft_service;
@@ -48,7 +49,7 @@ use crate::seats::Seats;
 use crate::services::forward::{Channels, LeaderLayer};
 use crate::services::readiness::Readiness;
 use crate::services::watch::{WatchMeters, WatchSettings};
-use crate::services::{ClusterApi, Desk, JobApi, PoolApi, QueueApi};
+use crate::services::{ClusterApi, Desk, JobApi, PoolApi, QueueApi, UsageApi};
 use tessera_controller::pool::PoolHandle;
 
 /// Largest answer in bytes: a page of the largest jobs.
@@ -192,6 +193,11 @@ fn api(desk: &Desk) -> Routes {
     )
     .add_service(
         QueueServiceServer::new(QueueApi::new(desk.clone()))
+            .max_decoding_message_size(limits::REQUEST)
+            .max_encoding_message_size(LARGEST_ANSWER),
+    )
+    .add_service(
+        UsageServiceServer::new(UsageApi::new(desk.clone()))
             .max_decoding_message_size(limits::REQUEST)
             .max_encoding_message_size(LARGEST_ANSWER),
     )

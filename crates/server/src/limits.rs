@@ -5,13 +5,11 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tessera_api::error::{LIMIT, Refusal};
 use tessera_api::v1::ErrorReason;
+use tessera_metrics::{Counters, Gauges, table};
 use tonic::Status;
 
 /// How much the clients of one member may have open or under way at once.
@@ -121,40 +119,36 @@ impl Limited {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByLimit {
-    limit: &'static str,
-}
-
 /// What is used of each limit, and how often it was met. Clones count together.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitMeters {
     limits: MemberLimits,
-    used: Family<ByLimit, Gauge>,
-    most: Family<ByLimit, Gauge>,
-    refused: Family<ByLimit, Counter>,
+    used: Gauges<1>,
+    most: Gauges<1>,
+    refused: Counters<1>,
 }
 
 impl LimitMeters {
     pub(crate) fn new(limits: MemberLimits) -> Self {
-        let meters = Self { limits, used: Family::default(), most: Family::default(), refused: Family::default() };
+        let (used, most) = (table::LIMIT_USED.unregistered(), table::LIMIT_MOST.unregistered());
+        let meters = Self { limits, used, most, refused: table::LIMIT_REFUSED.unregistered() };
         for limited in Limited::ALL {
             let most = i64::try_from(limited.of(&limits)).unwrap_or(i64::MAX);
-            meters.most.get_or_create_owned(&ByLimit { limit: limited.name() }).set(most);
+            meters.most.of([limited.name()]).set(most);
             meters.used(limited).set(0);
         }
         meters
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register("tessera_limit_used", "What clients use of each limit of this member", self.used.clone());
-        registry.register("tessera_limit_most", "The limits of this member", self.most.clone());
-        registry.register("tessera_limit_refused", "Refusals because a limit was met", self.refused.clone());
+        self.used.register(registry);
+        self.most.register(registry);
+        self.refused.register(registry);
     }
 
     /// The gauge of what is used of a limit.
     pub(crate) fn used(&self, limited: Limited) -> Gauge {
-        self.used.get_or_create_owned(&ByLimit { limit: limited.name() })
+        self.used.of([limited.name()])
     }
 
     /// Counts one more of something until what is answered is dropped.
@@ -166,7 +160,7 @@ impl LimitMeters {
 
     /// Counts a refusal, and words it.
     pub(crate) fn refuse(&self, limited: Limited) -> Status {
-        self.refused.get_or_create_owned(&ByLimit { limit: limited.name() }).inc();
+        self.refused.of([limited.name()]).inc();
         refusal(limited, limited.of(&self.limits))
     }
 }

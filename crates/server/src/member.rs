@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tessera_controller::pool::PoolHandle;
 #[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
+use tessera_usage::{Keeper, Settings};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,6 +36,9 @@ use crate::grpc::{self, GrpcSettings, ServeError};
 use crate::http;
 use crate::json_face::JsonFace;
 
+/// The file of the accounts in the data folder.
+#[cfg(feature = "rocksdb")]
+const USAGE_FILE: &str = "usage.sqlite";
 /// How long a process that was told who it is waits for the others to admit it.
 const ADMISSION: Duration = Duration::from_secs(60);
 /// How long a leader that is shut down tries to hand leadership over.
@@ -115,6 +120,8 @@ pub struct Ground {
     pub seed: u64,
     /// Who looks on while the log is applied; `None`: nobody.
     pub onlooker: Option<Arc<dyn Onlooker>>,
+    /// Where accounts of what jobs hold are kept; `None`: nowhere.
+    pub usage: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Ground {
@@ -168,6 +175,7 @@ async fn run_on_disk(config: ServerConfig, pulse: Pulse, shutdown: CancellationT
         shown: watch::Sender::new(None),
         seed: rand::random(),
         onlooker: None,
+        usage: Some(config.data_dir.join(USAGE_FILE)),
     };
     run_here(ground, config, pulse, shutdown).await
 }
@@ -196,7 +204,7 @@ async fn run_here(
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     config.validate()?;
-    let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker } = ground;
+    let Ground { store, outbound, clock, inbound, http, consensus, shown, seed, onlooker, usage } = ground;
     let metrics = Metrics::new();
     // Everything ends when this function does, however it ends.
     let end = CancellationToken::new();
@@ -225,7 +233,7 @@ async fn run_here(
         }
     };
     let network = Network { inbound, outbound, json };
-    let running = Running::start(named, (starter, onlooker), &config, metrics, network, &end).await?;
+    let running = Running::start(named, (starter, onlooker, usage), &config, metrics, network, &end).await?;
     shown.send_replace(Some(running.pool.clone()));
     let consensus = running.pool.consensus().clone();
     let alive = move || {
@@ -241,6 +249,19 @@ async fn run_here(
     drop(timeout(HANDOVER, pushing).await);
     drop(timeout(HANDOVER, beating).await);
     result
+}
+
+/// The accounts of a member. It serves without them rather than not at all: whoever asks for them is told.
+fn accounts(path: PathBuf, identity: &Identity, config: &ServerConfig) -> Option<Keeper> {
+    let settings = Settings { path, cluster: identity.cluster.to_string(), retention: config.usage.retention };
+    match Keeper::start(settings) {
+        Ok(keeper) => Some(keeper),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::error!(%error, cause, "this member keeps no usage");
+            None
+        }
+    }
 }
 
 /// How consensus is started.
@@ -304,7 +325,7 @@ struct Running {
 impl Running {
     async fn start(
         named: Named,
-        (starter, onlooker): (Starter, Option<Arc<dyn Onlooker>>),
+        (starter, onlooker, usage): (Starter, Option<Arc<dyn Onlooker>>, Option<PathBuf>),
         config: &ServerConfig,
         metrics: Arc<Metrics>,
         Network { inbound, outbound, json }: Network,
@@ -312,7 +333,8 @@ impl Running {
     ) -> Result<Self, RunError> {
         let Named { identity, pool: new_pool, founding } = named;
         let (machine, view, feed) = LedgerMachine::new(config.highest_level);
-        let machine = machine.seen_by(onlooker);
+        let usage = usage.and_then(|path| accounts(path, &identity, config));
+        let machine = machine.seen_by(onlooker).accounted_by(usage.clone());
         let store = Arc::clone(&starter.environment.store);
         let consensus = starter.start(identity.clone(), machine).await?;
         let means = Means {
@@ -323,6 +345,7 @@ impl Running {
             outbound,
             metrics,
             config: config.controller(),
+            usage,
         };
         let Controller { pool, agents, mut tasks } = Controller::start(consensus.clone(), means, end);
         if let Some(new_pool) = new_pool {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 /// Upper bounds of the buckets in microseconds; the last bucket has none.
-pub const SYNC_BOUNDS_MICROS: [u64; 12] =
-    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
+pub const SYNC_BOUNDS_MICROS: [u64; 15] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000,
+];
 
 /// Counts of synced writes by duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,13 +40,13 @@ mod tests {
     #[test]
     fn a_duration_falls_into_the_bucket_of_its_bound() {
         let mut histogram = SyncHistogram::default();
-        for micros in [1, 100, 101, 2_000_000] {
+        for micros in [1, 100, 101, 20_000_000] {
             histogram.record(Duration::from_micros(micros), 2);
         }
         assert_eq!(histogram.buckets[0], 2);
         assert_eq!(histogram.buckets[1], 1);
         assert_eq!(histogram.buckets[SYNC_BOUNDS_MICROS.len()], 1);
         assert_eq!((histogram.count, histogram.requests), (4, 8));
-        assert_eq!(histogram.sum, Duration::from_micros(2_000_202));
+        assert_eq!(histogram.sum, Duration::from_micros(20_000_202));
     }
 }

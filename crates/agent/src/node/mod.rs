@@ -21,4 +21,4 @@ mod state;
 
 pub use event::{Effect, Event, LaunchOrder, PoolTerms};
 pub use record::{Stage, WorkerRecord, cause_of, from_ref, policy_of};
-pub use state::{Node, NodeFacts};
+pub use state::{CardUse, Node, NodeFacts};

@@ -11,6 +11,17 @@ use crate::boot::BootTime;
 use crate::supervisor::status::{Phase, Status};
 use crate::worker::{Fence, Lease, Term, WorkerId};
 
+/// What workers hold of one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CardUse {
+    /// Blocks.
+    pub blocks: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Slices.
+    pub slices: u64,
+}
+
 /// What does not change while an agent runs.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
@@ -248,6 +259,24 @@ impl Node {
             *counts.entry(name).or_default() += 1;
         }
         counts
+    }
+
+    /// What workers that are not over hold of each of this node's cards.
+    #[must_use]
+    pub fn card_use(&self) -> BTreeMap<u32, CardUse> {
+        let mut cards: BTreeMap<u32, CardUse> = BTreeMap::new();
+        let here = self.workers.values().filter(|record| !record.status.is_final());
+        for order in here.filter_map(|record| record.order.as_ref()) {
+            // An order names the whole virtual card, which may be spread over nodes.
+            let slices = order.slices.iter().filter(|placed| placed.node_name == self.facts.name);
+            for slice in slices.filter_map(|placed| placed.slice.as_ref()) {
+                let held = cards.entry(slice.card_index).or_default();
+                held.blocks += u64::from(slice.blocks);
+                held.memory_mib += slice.memory_mib;
+                held.slices += 1;
+            }
+        }
+        cards
     }
 
     /// Time left of the lease.

@@ -9,6 +9,7 @@ mod operator;
 mod pool;
 mod queue;
 mod simulate;
+mod usage;
 mod values;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use pool::{
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
 pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
+pub use usage::{By, UsageArgs, UsageCommand};
 pub use values::{CardRef, JobNumber};
 
 /// The exit codes, as they stand in every help text.
@@ -73,6 +75,8 @@ pub enum Command {
     Card(CardCommand),
     /// Shows and sets queues
     Queue(QueueCommand),
+    /// Usage: what jobs held, for how long, and what it costs
+    Usage(UsageCommand),
     /// Creates the control plane and changes its members
     Cluster(ClusterCommand),
     /// Runs a whole pool on this machine: members and agents on loopback

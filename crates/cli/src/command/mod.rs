@@ -13,6 +13,7 @@ mod operator;
 mod pool;
 mod queue;
 mod simulate;
+mod usage;
 mod what_if;
 
 use clap::CommandFactory;
@@ -35,6 +36,7 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Pool(command) => pool::run(Desk::open(&command.client)?, command.verb).await,
         Command::Node(command) => node::run(Desk::open(&command.client)?, command.verb).await,
         Command::Card(command) => card::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Usage(command) => usage::run(Desk::open(&command.client)?, command.what).await,
         Command::Queue(command) => queue::run(Desk::open(&command.client)?, command.verb).await,
         Command::Cluster(command) => cluster::run(Desk::open(&command.client)?, command.verb).await,
         Command::Dev(args) => daemon::dev(args).await,

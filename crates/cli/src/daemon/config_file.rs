@@ -11,6 +11,7 @@ use tessera_agent::AgentConfig;
 use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
 use tessera_controller::backup::BackupPlan;
+use tessera_ledger::CardKind;
 use tessera_server::ServerConfig;
 
 use super::units::{Size, Time};
@@ -53,6 +54,17 @@ pub struct ServerFile {
     #[serde(default)]
     limits: MemberLimitsSection,
     backup: Option<BackupSection>,
+    #[serde(default)]
+    usage: UsageSection,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsageSection {
+    retention: Option<Time>,
+    currency: Option<String>,
+    #[serde(default)]
+    prices: BTreeMap<KindWord, Price>,
 }
 
 /// Backups that the leader saves.
@@ -72,6 +84,42 @@ impl BackupSection {
         set(&mut plan.keep, self.keep);
         plan.max_age = self.max_age.map(|time| time.0);
         plan
+    }
+}
+
+/// A kind of card as files name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KindWord {
+    Gpu,
+    Npu,
+    Fpga,
+    Cpu,
+}
+
+impl From<KindWord> for CardKind {
+    fn from(word: KindWord) -> Self {
+        match word {
+            KindWord::Gpu => Self::Gpu,
+            KindWord::Npu => Self::Npu,
+            KindWord::Fpga => Self::Fpga,
+            KindWord::Cpu => Self::Cpu,
+        }
+    }
+}
+
+/// A price, in millionths.
+#[derive(Clone, Copy, Debug)]
+struct Price(u64);
+
+impl<'de> Deserialize<'de> for Price {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and 10^15
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let price = f64::deserialize(deserializer)?;
+        if !(0.0..=1e9).contains(&price) {
+            return Err(D::Error::custom(format!("a price is between 0 and a thousand million, not {price}")));
+        }
+        Ok(Self((price * 1e6).round() as u64))
     }
 }
 
@@ -182,6 +230,10 @@ impl ServerFile {
         set(&mut config.mass_loss.window, time(self.mass_loss.window));
 
         config.backup = self.backup.as_ref().map(BackupSection::plan);
+        let usage = &self.usage;
+        set(&mut config.usage.retention, time(usage.retention));
+        set(&mut config.usage.currency, usage.currency.clone());
+        config.usage.prices = usage.prices.iter().map(|(kind, price)| ((*kind).into(), price.0)).collect();
 
         let bytes = |size: Option<Size>| size.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX));
         let limits = &self.limits;

@@ -296,6 +296,7 @@ impl Links {
         let answer = self
             .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
         let answer = answer.await?;
+        self.shared.meters.answered(member.id, asked_at.elapsed());
         self.shared.time.heard(member.id, asked_at, answer.clock_ms);
         Ok(answer)
     }

@@ -1,58 +1,33 @@
 //! What Prometheus sees of the backups that a leader saves.
 
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tessera_metrics::declare::Number;
+use tessera_metrics::{Counters, table};
 
 use super::Metrics;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BySuccess {
-    outcome: &'static str,
-}
-
 /// Meters of backups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct BackupMeters {
-    saved: Family<BySuccess, Counter>,
-    interval: Gauge<f64, AtomicU64>,
-    newest: Gauge<f64, AtomicU64>,
+    saved: Counters<1>,
+    interval: Number,
+    newest: Number,
     bytes: Gauge,
-    took: Gauge<f64, AtomicU64>,
+    took: Number,
 }
 
 impl BackupMeters {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "tessera_backups",
-            "Backups that this member tried to save as the leader",
-            self.saved.clone(),
-        );
-        registry.register(
-            "tessera_backup_interval_seconds",
-            "Time from one backup to the next as this member is configured; 0: it saves none",
-            self.interval.clone(),
-        );
-        registry.register(
-            "tessera_backup_newest_timestamp_seconds",
-            "When the newest backup in the folder was taken; the leader tells",
-            self.newest.clone(),
-        );
-        registry.register(
-            "tessera_backup_size_bytes",
-            "Size of the newest backup that this member saved",
-            self.bytes.clone(),
-        );
-        registry.register(
-            "tessera_backup_duration_seconds",
-            "How long it took to save; it rests between pieces",
-            self.took.clone(),
-        );
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        Self {
+            saved: table::BACKUPS.by_label(registry),
+            interval: table::BACKUP_INTERVAL.by_label_numbers(registry).of([]),
+            newest: table::BACKUP_NEWEST.by_label_numbers(registry).of([]),
+            bytes: table::BACKUP_SIZE.register(registry),
+            took: table::BACKUP_DURATION.by_label_numbers(registry).of([]),
+        }
     }
 }
 
@@ -68,13 +43,13 @@ impl Metrics {
     }
 
     pub(crate) fn backup_saved(&self, bytes: u64, took: Duration) {
-        self.backups.saved.get_or_create(&BySuccess { outcome: "saved" }).inc();
+        self.backups.saved.of(["saved"]).inc();
         self.backups.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         self.backups.took.set(took.as_secs_f64());
     }
 
     pub(crate) fn backup_failed(&self) {
-        self.backups.saved.get_or_create(&BySuccess { outcome: "failed" }).inc();
+        self.backups.saved.of(["failed"]).inc();
     }
 
     /// This member leads no more: another one tells.

@@ -1,13 +1,17 @@
 //! What is looked up in the ledger when Prometheus asks.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
-use tessera_ledger::{BlockCounts, CardKind, Eligibility, JobState, NodeState, Percent, State};
+use prometheus_client::encoding::DescriptorEncoder;
+use tessera_ledger::{BlockCounts, CardKind, Eligibility, JobState, NodeState, Percent, QueueAmount, State};
+use tessera_metrics::{QueueLabels, Scrape, table};
+use tessera_placement::WaitCode;
+use tessera_usage::Keeper;
 
+use super::Waits;
+use super::tally::Tally;
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 
@@ -16,147 +20,138 @@ use crate::view::LedgerView;
 pub(super) struct Scraped {
     view: LedgerView,
     telemetry: Telemetry,
+    usage: Option<Keeper>,
+    queues: Arc<QueueLabels>,
+    pending: Arc<Mutex<Option<Waits>>>,
+    tally: Mutex<Tally>,
 }
 
 impl Scraped {
-    pub(super) const fn new(view: LedgerView, telemetry: Telemetry) -> Self {
-        Self { view, telemetry }
+    pub(super) fn new(
+        view: LedgerView,
+        telemetry: Telemetry,
+        usage: Option<Keeper>,
+        queues: Arc<QueueLabels>,
+        pending: Arc<Mutex<Option<Waits>>>,
+    ) -> Self {
+        Self { view, telemetry, usage, queues, pending, tally: Mutex::default() }
+    }
+
+    fn jobs(&self, scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.follow(state);
+        // Every queue is there, also while it has no job.
+        let queues = state.queues().map(|queue| ((self.queues.of(&queue.settings.name), JobState::Pending.name()), 0));
+        let mut jobs: BTreeMap<(&str, &str), u64> = queues.collect();
+        for ((queue, state), count) in tally.jobs() {
+            *jobs.entry((self.queues.of(queue), state.name())).or_default() += count;
+        }
+        scrape.gauges(&table::JOBS, jobs.iter().map(|((queue, state), jobs)| ([*queue, *state], count(*jobs))))?;
+        let mut pending: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let placed = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waits) = &*placed {
+            let kept = tally.kept_back().map(|((queue, code), count)| (queue, code, count));
+            let waiting = waits.iter().map(|((queue, code), count)| (queue.as_str(), *code, *count));
+            for (queue, code, count) in waiting.chain(kept) {
+                *pending.entry((self.queues.of(queue), WaitCode::name(code))).or_default() += count;
+            }
+        }
+        let series = pending.iter().map(|((queue, reason), jobs)| ([*queue, *reason], count(*jobs)));
+        scrape.gauges(&table::JOBS_PENDING, series)?;
+        scrape.gauge(&table::FENCES_PENDING, count(tally.workers_in_doubt()))
+    }
+
+    /// What queues hold and may hold; a queue that is not shown by name is in the sum of the others.
+    fn quotas(&self, scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
+        let mut amounts: BTreeMap<(&str, &str), QueueAmount> = BTreeMap::new();
+        for queue in state.queues() {
+            let settings = &queue.settings;
+            let borrowed = queue.used.minus(settings.guaranteed);
+            let kinds = [
+                ("used", Some(queue.used)),
+                ("borrowed", Some(borrowed)),
+                ("guaranteed", Some(settings.guaranteed)),
+                ("maximum", settings.maximum),
+            ];
+            for (kind, amount) in kinds {
+                let Some(amount) = amount else { continue };
+                let sum = amounts.entry((self.queues.of(&settings.name), kind)).or_default();
+                *sum = sum.plus(amount);
+            }
+        }
+        let tflops = amounts.iter().map(|((queue, kind), sum)| ([*queue, *kind], sum.compute.0 as f64 / 1000.0));
+        scrape.gauges(&table::QUOTA_COMPUTE, tflops)?;
+        let bytes = |amount: &QueueAmount| count(amount.memory.0.saturating_mul(1 << 20));
+        scrape.gauges(&table::QUOTA_MEMORY, amounts.iter().map(|((queue, kind), sum)| ([*queue, *kind], bytes(sum))))
     }
 }
 
 impl Collector for Scraped {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let mut scrape = Scrape::new(encoder);
+        let scrape = &mut scrape;
         let state = self.view.current();
-        blocks(&mut encoder, &state)?;
-        jobs(&mut encoder, &state)?;
-        queues(&mut encoder, &state)?;
-        nodes(&mut encoder, &state)?;
-        limits(&mut encoder, &state)?;
+        blocks(scrape, &state)?;
+        self.jobs(scrape, &state)?;
+        scrape.gauge(&table::REQUEST_IDS, count(state.requests_remembered()))?;
+        scrape.gauge(&table::REQUEST_FLOOR, state.request_floor().0 as f64 / 1000.0)?;
+        scrape.gauge(&table::MOVES_IN_PROGRESS, count(state.moves().count() as u64))?;
+        self.quotas(scrape, &state)?;
+        nodes(scrape, &state)?;
+        limits(scrape, &state)?;
         let silence = self.telemetry.most_silent().map_or(0.0, |heard| heard.elapsed().as_secs_f64());
-        gauge(
-            &mut encoder,
-            "tessera_node_heartbeat_age_seconds",
-            "Age of the oldest last heartbeat of a session",
-            silence,
-        )?;
-        let sessions = count(self.telemetry.sessions() as u64);
-        gauge(&mut encoder, "tessera_sessions", "Agents with a session with this member", sessions)
+        scrape.gauge(&table::HEARTBEAT_AGE, silence)?;
+        scrape.gauge(&table::USAGE_KEPT, i64::from(self.usage.as_ref().is_some_and(Keeper::keeps)))?;
+        scrape.gauge(&table::SESSIONS, count(self.telemetry.sessions() as u64))
     }
 }
 
-fn blocks(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
-    let mut classes: BTreeMap<(&str, &str, &str), (BlockCounts, u64)> = BTreeMap::new();
-    let mut total = BlockCounts::default();
+/// What the cards of one class hold and offer.
+#[derive(Default)]
+struct OfClass {
+    counts: BlockCounts,
+    offered: u64,
+    oversubscribed: u64,
+}
+
+/// Blocks by class of card, in one pass: there may be a hundred thousand cards.
+fn blocks(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
+    let mut classes: BTreeMap<(&str, &str, &str), OfClass> = BTreeMap::new();
     for (_, card) in state.cards() {
         let class = (card.description.kind.name(), card.description.vendor.as_str(), card.description.model.as_str());
-        let (counts, blocks) = classes.entry(class).or_default();
-        *counts = counts.plus(card.extents.counts());
-        *blocks += u64::from(card.blocks.0);
-        total = total.plus(card.extents.counts());
+        let of = classes.entry(class).or_default();
+        of.counts = of.counts.plus(card.extents.counts());
+        of.offered += u64::from(card.blocks.0);
+        of.oversubscribed += u64::from(card.oversubscription > Percent::WHOLE);
     }
-    let mut family = encoder.encode_descriptor("tessera_blocks", "Blocks by state", None, MetricType::Gauge)?;
-    for ((kind, vendor, model), (counts, _)) in &classes {
+    let series = classes.iter().flat_map(|((kind, vendor, model), of)| {
         let states = [
-            ("free", counts.free),
-            ("held", counts.held),
-            ("running", counts.running),
-            ("draining", counts.draining),
-            ("lost", counts.lost),
-            ("offline", counts.offline),
+            ("free", of.counts.free),
+            ("held", of.counts.held),
+            ("running", of.counts.running),
+            ("draining", of.counts.draining),
+            ("lost", of.counts.lost),
+            ("offline", of.counts.offline),
         ];
-        for (name, blocks) in states {
-            let labels = [("kind", *kind), ("vendor", *vendor), ("model", *model), ("state", name)];
-            ConstGauge::new(count(blocks)).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    let mut family =
-        encoder.encode_descriptor("tessera_blocks_capacity", "Blocks that cards offer", None, MetricType::Gauge)?;
-    for ((kind, vendor, model), (_, blocks)) in &classes {
-        let labels = [("kind", *kind), ("vendor", *vendor), ("model", *model)];
-        ConstGauge::new(count(*blocks)).encode(family.encode_family(&labels)?)?;
-    }
-    oversubscription(encoder, state)?;
-    // Law L1: what is counted along the way must be what the cards say.
-    let broken = i64::from(total != state.block_counts());
-    gauge(
-        encoder,
-        "tessera_ledger_conservation_broken",
-        "1 when blocks are counted wrongly (law L1); must stay 0",
-        broken,
-    )
-}
-
-/// Cards that offer more blocks than they are rated for. The policy is said even where no card follows it yet.
-fn oversubscription(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
+        states.map(|(name, blocks)| ([*kind, *vendor, *model, name], count(blocks)))
+    });
+    scrape.gauges(&table::BLOCKS, series)?;
+    let capacity = classes.iter().map(|((kind, vendor, model), of)| ([*kind, *vendor, *model], count(of.offered)));
+    scrape.gauges(&table::BLOCKS_CAPACITY, capacity)?;
     let mut cards: BTreeMap<&str, u64> = BTreeMap::new();
-    for (_, card) in state.cards() {
-        let sum = cards.entry(card.description.kind.name()).or_default();
-        *sum += u64::from(card.oversubscription > Percent::WHOLE);
+    for ((kind, _, _), of) in &classes {
+        *cards.entry(kind).or_default() += of.oversubscribed;
     }
-    let help = "Cards that offer more blocks than they are rated for, with isolation `shared` only";
-    let mut family = encoder.encode_descriptor("tessera_cards_oversubscribed", help, None, MetricType::Gauge)?;
-    for (kind, cards) in cards {
-        ConstGauge::new(count(cards)).encode(family.encode_family(&[("kind", kind)])?)?;
-    }
-    let help = "Blocks that cards may offer, as a share of those that they are rated for";
-    let mut family = encoder.encode_descriptor("tessera_oversubscription_ratio", help, None, MetricType::Gauge)?;
-    for kind in CardKind::ALL {
-        let ratio = f64::from(state.config().oversubscribed(kind).0) / 100.0;
-        ConstGauge::new(ratio).encode(family.encode_family(&[("kind", kind.name())])?)?;
-    }
-    Ok(())
+    scrape.gauges(&table::CARDS_OVERSUBSCRIBED, cards.iter().map(|(kind, cards)| ([*kind], count(*cards))))?;
+    // The policy is said even where no card follows it yet.
+    let ratio = |kind| f64::from(state.config().oversubscribed(kind).0) / 100.0;
+    scrape.gauges(&table::OVERSUBSCRIPTION, CardKind::ALL.into_iter().map(|kind| ([kind.name()], ratio(kind))))?;
+    // Law L1: what is counted along the way must be what the cards say.
+    let total = classes.values().fold(BlockCounts::default(), |sum, of| sum.plus(of.counts));
+    scrape.gauge(&table::CONSERVATION_BROKEN, i64::from(total != state.block_counts()))
 }
 
-fn jobs(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
-    let mut family = encoder.encode_descriptor("tessera_jobs", "Jobs by state", None, MetricType::Gauge)?;
-    for job_state in JobState::ALL {
-        let labels = [("state", job_state.name())];
-        ConstGauge::new(count(state.job_count(job_state))).encode(family.encode_family(&labels)?)?;
-    }
-    let ids = count(state.requests_remembered());
-    gauge(encoder, "tessera_request_ids", "Answered request ids that are remembered", ids)?;
-    gauge(
-        encoder,
-        "tessera_request_floor_timestamp_seconds",
-        "Unix time until which request ids were made that are forgotten, and refused; 0 while none is",
-        state.request_floor().0 as f64 / 1000.0,
-    )?;
-    let moves = count(state.moves().count() as u64);
-    gauge(encoder, "tessera_moves_in_progress", "Moves of jobs between cards in progress", moves)
-}
-
-fn queues(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
-    let mut family = encoder.encode_descriptor(
-        "tessera_queue_jobs",
-        "Jobs of a queue that are not over",
-        None,
-        MetricType::Gauge,
-    )?;
-    for queue in state.queues() {
-        let labels = [("queue", queue.settings.name.as_str())];
-        ConstGauge::new(count(queue.jobs)).encode(family.encode_family(&labels)?)?;
-    }
-    let mut family = encoder.encode_descriptor(
-        "tessera_quota_tflops",
-        "Compute of a queue at the reference precision: what it uses, is guaranteed, and may use at most",
-        None,
-        MetricType::Gauge,
-    )?;
-    for queue in state.queues() {
-        let settings = &queue.settings;
-        let amounts =
-            [("used", Some(queue.used)), ("guaranteed", Some(settings.guaranteed)), ("maximum", settings.maximum)];
-        for (kind, amount) in amounts {
-            let Some(amount) = amount else { continue };
-            let labels = [("queue", settings.name.as_str()), ("kind", kind)];
-            let tflops = amount.compute.0 as f64 / 1000.0;
-            ConstGauge::new(tflops).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    Ok(())
-}
-
-fn nodes(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
+fn nodes(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
     let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut leaving = 0u64;
     for node in state.nodes() {
@@ -175,16 +170,13 @@ fn nodes(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result
             leaving += state.allocations_on(node.id).count() as u64;
         }
     }
-    let mut family = encoder.encode_descriptor("tessera_nodes", "Nodes by state", None, MetricType::Gauge)?;
-    for ((lives, takes), nodes) in kinds {
-        let labels = [("state", lives), ("eligibility", takes)];
-        ConstGauge::new(count(nodes)).encode(family.encode_family(&labels)?)?;
-    }
-    gauge(encoder, "tessera_drain_remaining_allocations", "Grants still on nodes that are drained", count(leaving))
+    let series = kinds.iter().map(|((lives, takes), nodes)| ([*lives, *takes], count(*nodes)));
+    scrape.gauges(&table::NODES, series)?;
+    scrape.gauge(&table::DRAIN_REMAINING, count(leaving))
 }
 
 /// What the ledger holds of each thing that is limited, and the limit.
-fn limits(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Result {
+fn limits(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
     let limits = &state.config().limits;
     let limited = [
         ("spec_bytes", state.spec_bytes(), limits.spec_bytes),
@@ -193,24 +185,8 @@ fn limits(encoder: &mut DescriptorEncoder<'_>, state: &State) -> std::fmt::Resul
         ("cards", state.card_count(), limits.cards),
         ("events", state.events_held(), limits.events),
     ];
-    let help = "What the ledger holds of each thing that is limited";
-    let mut family = encoder.encode_descriptor("tessera_pool_limit_used", help, None, MetricType::Gauge)?;
-    for (limit, used, _) in limited {
-        ConstGauge::new(count(used)).encode(family.encode_family(&[("limit", limit)])?)?;
-    }
-    let mut family = encoder.encode_descriptor("tessera_pool_limit_most", "The limits", None, MetricType::Gauge)?;
-    for (limit, _, most) in limited {
-        ConstGauge::new(count(most)).encode(family.encode_family(&[("limit", limit)])?)?;
-    }
-    Ok(())
-}
-
-fn gauge<N>(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: N) -> std::fmt::Result
-where
-    ConstGauge<N>: EncodeMetric,
-{
-    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    ConstGauge::new(value).encode(metric)
+    scrape.gauges(&table::POOL_LIMIT_USED, limited.map(|(limit, used, _)| ([limit], count(used))))?;
+    scrape.gauges(&table::POOL_LIMIT_MOST, limited.map(|(limit, _, most)| ([limit], count(most))))
 }
 
 fn count(count: u64) -> i64 {

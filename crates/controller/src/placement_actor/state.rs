@@ -10,6 +10,7 @@ use tessera_placement::{CompactionPlan, Fragmentation, Limits, Pool};
 use super::compaction::{Compaction, Errand};
 use super::{NAME, Question};
 use crate::feed::{Change, Scope};
+use crate::metrics::Waits;
 use crate::pool::{Committed, ProposeError};
 
 /// Pause before another plan after one could not be proposed, or after a decision was cut short without a plan.
@@ -39,10 +40,14 @@ pub(super) enum Effect {
     Propose { request: Box<Request>, within: Duration },
     /// Forget any earlier wish to be woken, and wake it then.
     Wake(Wake),
+    /// A plan was made, for which so many requests were tried.
+    Planned { tried: u64 },
     /// Count what the ledger said of a plan's parts.
     Count { accepted: u64, rejected: u64 },
     /// Tell how much of what is free cannot be used.
     Measured(Fragmentation),
+    /// So many jobs of each queue wait for what.
+    Waits(Waits),
     /// Plan compaction beside the actor and tell what came of it.
     Compact(Box<Errand>),
 }
@@ -110,6 +115,7 @@ impl Placement {
                 if let Some(known) = &mut self.known {
                     known.pool.set_load(load.clone());
                     effects.push(Effect::Measured(known.pool.fragmentation(&known.state)));
+                    effects.push(Effect::Waits(known.pool.waits_by_queue(&known.state)));
                 }
                 self.load = load;
                 return effects;
@@ -206,6 +212,7 @@ impl Placement {
             return;
         }
         self.due = false;
+        let tried = known.pool.work().tried;
         let decision = known.pool.decide(&known.state, now, &self.limits);
         let look = self.compaction.next_look(&known.state).filter(|look| *look > now);
         let wake = match (decision.more, decision.next_wakeup.into_iter().chain(look).min()) {
@@ -219,6 +226,8 @@ impl Placement {
         }
         tracing::debug!(revision = decision.plan.revision.0, parts = decision.plan.parts.len(), "a plan is decided");
         self.flight = Flight::Proposed;
+        // The count begins anew when the settings changed.
+        effects.push(Effect::Planned { tried: known.pool.work().tried.saturating_sub(tried) });
         effects.push(Effect::Propose { request: Box::new(request(decision.plan)), within: self.propose_within });
     }
 

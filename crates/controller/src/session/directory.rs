@@ -103,7 +103,7 @@ fn step(known: &State, state: &State, directory: &Directory, metrics: &Metrics) 
     for entry in entries {
         for event in entry.events.iter() {
             concerned(known, state, event, &mut concerns);
-            events::count(metrics, state, event);
+            events::count(metrics, known, state, entry, event);
             trace::waited(state, entry, event);
         }
     }

@@ -1,11 +1,12 @@
 //! What is counted of what entries change. Only the leader counts, so that sums over members are right.
 
-use tessera_ledger::{Event, Job, JobState, Reason, State};
+use tessera_ledger::{EntryEvents, Event, Job, JobState, NodeState, Reason, State, WorkerState};
+use tessera_otlp::traceparent::sampled_trace;
 
 use crate::metrics::Metrics;
 
-/// Counts an event.
-pub(crate) fn count(metrics: &Metrics, state: &State, event: &Event) {
+/// Counts an event of an entry that lies between `known` and `state`.
+pub(crate) fn count(metrics: &Metrics, known: &State, state: &State, entry: &EntryEvents, event: &Event) {
     match event {
         Event::Job { job, from, to, reason, .. } => {
             // An ended job stays in the ledger for longer than a leader lags behind it.
@@ -19,7 +20,29 @@ pub(crate) fn count(metrics: &Metrics, state: &State, event: &Event) {
                 "a worker was killed and is not confirmed to be gone: its blocks are quarantined until an operator decides"
             );
         }
+        Event::Move { id, in_progress: false, .. } => {
+            if let Some(movement) = known.move_in_progress(*id) {
+                metrics.migration_took(entry.time.since(movement.started_at));
+            }
+        }
+        Event::Worker { allocation, rank, node, state: now, .. } => {
+            let before = known.allocation(*allocation).and_then(|grant| grant.worker(*rank)).map(|worker| worker.state);
+            let lost = state.node(*node).is_some_and(|node| node.state == NodeState::Lost);
+            if let Some(outcome) = fenced(before, *now, lost) {
+                metrics.fenced(outcome);
+            }
+        }
         _ => {}
+    }
+}
+
+/// How it ended that a worker's blocks were in doubt, if they were and it has.
+fn fenced(before: Option<WorkerState>, now: WorkerState, node_lost: bool) -> Option<&'static str> {
+    match (before?, now) {
+        (WorkerState::Lost, WorkerState::Stopped) => Some("confirmed"),
+        (WorkerState::Lost, WorkerState::Running | WorkerState::Draining) => Some("running"),
+        (before, WorkerState::Stopped) if node_lost && before != WorkerState::Stopped => Some("released"),
+        _ => None,
     }
 }
 
@@ -36,7 +59,8 @@ fn job_moved(metrics: &Metrics, job: &Job, from: Option<JobState>, to: JobState,
     }
     match (from, to, reason) {
         (Some(JobState::Pending), JobState::Starting, _) if job.attempts == 1 => {
-            metrics.job_waited(queue, job.changed_at.since(job.submitted_at));
+            let waited = job.changed_at.since(job.submitted_at);
+            metrics.job_waited(queue, waited, sampled_trace(&job.traceparent));
         }
         (_, JobState::Suspending, Reason::Preempted { .. }) => metrics.preempted("priority"),
         (_, JobState::Suspending, Reason::Drained { .. }) => metrics.preempted("drain"),
@@ -63,8 +87,10 @@ mod tests {
         ledger.apply(Command::CancelJob { job: waits });
         let metrics = Metrics::new();
         let entries = ledger.state.events_after(Revision(0)).expect("few entries are all remembered");
-        for event in entries.flat_map(|entry| entry.events.iter()) {
-            count(&metrics, &ledger.state, event);
+        for entry in entries {
+            for event in entry.events.iter() {
+                count(&metrics, &State::new(), &ledger.state, entry, event);
+            }
         }
         let page = metrics.encode().expect("every metric can be written");
         for line in [

@@ -101,6 +101,12 @@ impl Line {
         self.shapes.get(waiting.shape)
     }
 
+    /// What the jobs ask for whose backoff is not over.
+    pub(crate) fn later(&self) -> impl Iterator<Item = &tessera_ledger::JobSpec> {
+        let known = self.later.iter().filter_map(|(_, id)| self.jobs.get(id));
+        known.filter_map(|waiting| self.shapes.get(waiting.shape)).map(|shape| &*shape.spec)
+    }
+
     /// The jobs of plans that the ledger has not answered.
     pub(crate) fn planned(&self) -> Vec<JobId> {
         self.planned.iter().copied().collect()

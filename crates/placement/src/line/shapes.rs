@@ -255,6 +255,11 @@ impl Shapes {
         self.table.get(id.0)?.as_ref()
     }
 
+    /// All shapes.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Shape> {
+        self.table.iter().flatten()
+    }
+
     /// Notes that the first job of a shape cannot start, and so none of the shape.
     pub(crate) fn block(&mut self, id: ShapeId, block: Block) {
         self.change(id, |shape| shape.block = Some(block));

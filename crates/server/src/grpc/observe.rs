@@ -16,6 +16,7 @@ use tessera_api::error::code_name;
 use tessera_api::metadata::TRACEPARENT;
 use tessera_otlp::Span;
 use tessera_otlp::span::within;
+use tessera_otlp::traceparent::sampled_trace;
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::body::Body;
@@ -129,7 +130,8 @@ impl OpenCall {
             return;
         }
         let duration: Duration = self.began.elapsed();
-        self.meter.record(code, duration);
+        let trace = self.span.as_ref().and_then(|span| sampled_trace(&span.traceparent()));
+        self.meter.record(code, duration, trace);
         if let Some(span) = self.span.take() {
             span.set("rpc.response.status_code", code_name(code));
             if is_fault(code) {

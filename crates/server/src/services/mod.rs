@@ -18,6 +18,7 @@ pub mod readiness;
 mod reading;
 pub(crate) mod refusal;
 mod scan;
+mod usage;
 pub mod watch;
 
 use std::pin::Pin;
@@ -36,6 +37,7 @@ pub use cluster::ClusterApi;
 pub use jobs::JobApi;
 pub use pool::PoolApi;
 pub use queues::QueueApi;
+pub use usage::UsageApi;
 
 use crate::grpc::GrpcSettings;
 use crate::limits::{LimitMeters, Limited, Use};

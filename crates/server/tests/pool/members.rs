@@ -108,6 +108,7 @@ async fn member(
         shown: watch::Sender::new(None),
         seed: u64::from(listen.port()),
         onlooker: None,
+        usage: None,
     };
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(run_on(ground, config, shutdown.clone()));

@@ -76,6 +76,7 @@ async fn process(end: &CancellationToken) -> String {
         shown: watch::Sender::new(None),
         seed: 4,
         onlooker: None,
+        usage: None,
     };
     let config = ServerConfig::new("unused", address);
     let end = end.clone();

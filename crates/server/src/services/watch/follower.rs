@@ -105,6 +105,7 @@ impl<T: Topic> Follower<T> {
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let state = self.states.borrow_and_update().clone();
+            self.open.behind(state.revision().0.saturating_sub(self.place.revision.0));
             self.send_changes(&state).await?;
             drop(state);
             if !synced {

@@ -1,41 +1,41 @@
 //! Meters of watches.
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WatchLabels {
-    watch: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CutLabels {
-    watch: &'static str,
-    reason: &'static str,
-}
+use tessera_metrics::{Counters, Gauges, Histograms, table};
 
 /// What is counted of watches. Clones count together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct WatchMeters {
-    streams: Family<WatchLabels, Gauge>,
-    cut: Family<CutLabels, Counter>,
+    streams: Gauges<1>,
+    cut: Counters<2>,
+    lag: Histograms<1>,
+}
+
+impl Default for WatchMeters {
+    fn default() -> Self {
+        Self {
+            streams: table::WATCH_STREAMS.unregistered(),
+            cut: table::WATCHES_CUT.unregistered(),
+            lag: table::WATCH_LAG.unregistered(),
+        }
+    }
 }
 
 impl WatchMeters {
     /// Adds the meters to a registry without prefix.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("tessera_watch_streams", "Watches that are open on this member", self.streams.clone());
-        registry.register("tessera_watches_cut", "Watches that this member ended, by reason", self.cut.clone());
+        self.streams.register(registry);
+        self.cut.register(registry);
+        self.lag.register(registry);
     }
 
     /// Counts a watch as open until what is answered is dropped.
     pub(super) fn open(&self, watch: &'static str) -> OpenWatch {
-        let streams = self.streams.get_or_create_owned(&WatchLabels { watch });
+        let streams = self.streams.of([watch]);
         streams.inc();
-        OpenWatch { streams, cut: self.cut.clone(), watch }
+        OpenWatch { streams, lag: self.lag.of([watch]), cut: self.cut.clone(), watch }
     }
 }
 
@@ -43,14 +43,20 @@ impl WatchMeters {
 #[derive(Debug)]
 pub(super) struct OpenWatch {
     streams: Gauge,
-    cut: Family<CutLabels, Counter>,
+    lag: Histogram,
+    cut: Counters<2>,
     watch: &'static str,
 }
 
 impl OpenWatch {
     /// Counts the watch as cut.
     pub(super) fn cut(&self, reason: &'static str) {
-        self.cut.get_or_create_owned(&CutLabels { watch: self.watch, reason }).inc();
+        self.cut.of([self.watch, reason]).inc();
+    }
+
+    /// The watch goes on, so many entries behind what this member has applied.
+    pub(super) fn behind(&self, entries: u64) {
+        self.lag.observe(entries as f64);
     }
 }
 

@@ -123,6 +123,7 @@ async fn member(id: u64, config: ServerConfig, room: watch::Receiver<DiskSpace>)
         telemetry: Telemetry::default(),
         metrics: Metrics::new(),
         config: Arc::new(config.controller()),
+        usage: None,
         outbound: Outbound::default(),
         placement: placement_seen,
         room,

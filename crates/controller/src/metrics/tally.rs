@@ -1,0 +1,177 @@
+//! Sums over all jobs and workers, brought up to date by what has happened since Prometheus asked last: what asking
+//! costs grows with what changes, not with how much there is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tessera_ledger::{AllocationId, Event, Job, JobId, JobState, Revision, State, WorkerState};
+use tessera_placement::WaitCode;
+
+/// What is counted of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    queue: usize,
+    state: JobState,
+    /// What keeps it from waiting in line, if it is a person.
+    kept_back: Option<WaitCode>,
+}
+
+/// The sums up to a revision.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    revision: Option<Revision>,
+    queues: Vec<String>,
+    numbers: HashMap<String, usize>,
+    known: HashMap<JobId, Counted>,
+    jobs: BTreeMap<(usize, JobState), u64>,
+    kept_back: BTreeMap<(usize, WaitCode), u64>,
+    /// Workers in doubt by grant.
+    in_doubt: BTreeMap<AllocationId, u64>,
+}
+
+impl Tally {
+    /// Takes in what has happened up to this state.
+    pub(super) fn follow(&mut self, state: &State) {
+        let known = self.revision.filter(|revision| *revision <= state.revision());
+        let entries = known.and_then(|revision| state.events_after(revision));
+        let Some(entries) = entries else { return self.read(state) };
+        let (mut jobs, mut grants) = (BTreeSet::new(), BTreeSet::new());
+        for event in entries.flat_map(|entry| entry.events.iter()) {
+            match event {
+                Event::Job { job, .. } | Event::JobRemoved { job } => {
+                    jobs.insert(*job);
+                }
+                Event::Worker { allocation, .. } | Event::AllocationReleased { allocation, .. } => {
+                    grants.insert(*allocation);
+                }
+                _ => {}
+            }
+        }
+        for id in jobs {
+            let counted = state.job(id).map(|job| self.counted(job));
+            self.put(id, counted);
+        }
+        for id in grants {
+            self.judge(id, state);
+        }
+        self.revision = Some(state.revision());
+    }
+
+    /// Reads everything anew.
+    fn read(&mut self, state: &State) {
+        *self = Self::default();
+        for job in state.jobs_from(JobId::default()) {
+            let counted = self.counted(job);
+            self.put(job.id, Some(counted));
+        }
+        for allocation in state.allocations() {
+            self.judge(allocation.id, state);
+        }
+        self.revision = Some(state.revision());
+    }
+
+    fn counted(&mut self, job: &Job) -> Counted {
+        let waits = matches!(job.state, JobState::Pending | JobState::Suspended);
+        let kept_back = match (waits, job.held, job.parked) {
+            (true, true, _) => Some(WaitCode::Held),
+            (true, false, true) => Some(WaitCode::SuspendedByUser),
+            _ => None,
+        };
+        Counted { queue: self.number(&job.spec.queue), state: job.state, kept_back }
+    }
+
+    fn number(&mut self, queue: &str) -> usize {
+        if let Some(number) = self.numbers.get(queue) {
+            return *number;
+        }
+        self.queues.push(queue.to_owned());
+        self.numbers.insert(queue.to_owned(), self.queues.len() - 1);
+        self.queues.len() - 1
+    }
+
+    fn put(&mut self, id: JobId, counted: Option<Counted>) {
+        let before = match &counted {
+            Some(counted) => self.known.insert(id, counted.clone()),
+            None => self.known.remove(&id),
+        };
+        if let Some(before) = before {
+            less(&mut self.jobs, (before.queue, before.state));
+            if let Some(code) = before.kept_back {
+                less(&mut self.kept_back, (before.queue, code));
+            }
+        }
+        if let Some(counted) = counted {
+            *self.jobs.entry((counted.queue, counted.state)).or_default() += 1;
+            if let Some(code) = counted.kept_back {
+                *self.kept_back.entry((counted.queue, code)).or_default() += 1;
+            }
+        }
+    }
+
+    /// Counts the workers of a grant that are in doubt.
+    fn judge(&mut self, id: AllocationId, state: &State) {
+        let lost = state.allocation(id).map_or(0, |allocation| {
+            allocation.workers.iter().filter(|worker| worker.state == WorkerState::Lost).count() as u64
+        });
+        if lost == 0 {
+            self.in_doubt.remove(&id);
+        } else {
+            self.in_doubt.insert(id, lost);
+        }
+    }
+
+    /// Jobs by queue and state.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = ((&str, JobState), u64)> {
+        self.jobs.iter().map(|((queue, state), jobs)| ((self.queues[*queue].as_str(), *state), *jobs))
+    }
+
+    /// Jobs that a person keeps from waiting in line, by queue.
+    pub(super) fn kept_back(&self) -> impl Iterator<Item = ((&str, WaitCode), u64)> {
+        self.kept_back.iter().map(|((queue, code), jobs)| ((self.queues[*queue].as_str(), *code), *jobs))
+    }
+
+    /// Workers whose blocks are in doubt.
+    pub(super) fn workers_in_doubt(&self) -> u64 {
+        self.in_doubt.values().sum()
+    }
+}
+
+fn less<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K) {
+    if let Some(sum) = sums.get_mut(&key) {
+        *sum -= 1;
+        if *sum == 0 {
+            sums.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Ledger, job};
+    use tessera_ledger::Command;
+
+    fn shown(tally: &Tally) -> Vec<(String, u64)> {
+        let jobs = tally.jobs().map(|((queue, state), jobs)| (format!("{queue} {}", state.name()), jobs));
+        jobs.chain(tally.kept_back().map(|((queue, code), jobs)| (format!("{queue} {}", code.name()), jobs))).collect()
+    }
+
+    #[test]
+    fn sums_that_follow_are_those_that_are_read_anew() {
+        let mut ledger = Ledger::default();
+        let node = ledger.node("a", &[10]);
+        let mut following = Tally::default();
+        let runs = ledger.submit(job(4));
+        following.follow(&ledger.state);
+        let waits = ledger.submit(job(4));
+        ledger.apply(Command::HoldJob { job: waits });
+        following.follow(&ledger.state);
+        assert_eq!(shown(&following), [("default pending".to_owned(), 2), ("default HELD".to_owned(), 1)]);
+        ledger.grant(runs, &[(node, 0, 4)]);
+        ledger.apply(Command::CancelJob { job: waits });
+        following.follow(&ledger.state);
+        let mut anew = Tally::default();
+        anew.follow(&ledger.state);
+        assert_eq!(shown(&following), shown(&anew));
+        assert_eq!(shown(&anew), [("default starting".to_owned(), 1), ("default cancelled".to_owned(), 1)]);
+    }
+}

@@ -1,0 +1,394 @@
+//! Declarations of metrics, and what they become: registered families to count in. What is only looked up when
+//! Prometheus asks is written by [`Scrape`](crate::Scrape).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Who publishes a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// Members.
+    Member,
+    /// Agents.
+    Agent,
+    /// Both.
+    Every,
+}
+
+/// What a metric is to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, but for restarts.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by size.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the text formats.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Last words of names that are units, as the text formats have them, and how documents show them.
+const UNITS: [(&str, &str); 9] = [
+    ("seconds", "seconds"),
+    ("bytes", "bytes"),
+    ("ratio", "ratio"),
+    ("tflops", "TFLOPS"),
+    ("celsius", "°C"),
+    ("watts", "watts"),
+    ("joules", "joules"),
+    ("entries", "entries"),
+    ("blocks", "blocks"),
+];
+
+/// All that there is to say of a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Declaration {
+    /// Its name in Prometheus' text format and in queries; that of a counter ends with `_total`.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// Bounds of its buckets, if it is a histogram.
+    pub bounds: &'static [f64],
+    /// Who publishes it.
+    pub of: Process,
+    /// What it means, in one sentence without its full stop.
+    pub help: &'static str,
+}
+
+impl Declaration {
+    /// Its name in OpenMetrics, which adds `_total` to samples of counters itself.
+    #[must_use]
+    pub fn family(&self) -> &'static str {
+        self.name.strip_suffix("_total").unwrap_or(self.name)
+    }
+
+    /// Its unit, which is the last word of its name: that in the text format, and that for people.
+    #[must_use]
+    pub fn unit(&self) -> Option<(&'static str, &'static str)> {
+        let last = self.family().rsplit('_').next()?;
+        UNITS.into_iter().find(|(word, _)| *word == last && self.family() != "tessera_blocks")
+    }
+
+    /// The name without the unit, and the unit.
+    pub(crate) fn parts(&self) -> (&'static str, Option<Unit>) {
+        match self.unit() {
+            Some((unit, _)) => {
+                let stem = self.family().strip_suffix(unit).and_then(|stem| stem.strip_suffix('_'));
+                (stem.unwrap_or(self.family()), Some(Unit::Other(unit.to_owned())))
+            }
+            None => (self.family(), None),
+        }
+    }
+
+    fn register(&self, registry: &mut Registry, metric: impl prometheus_client::registry::Metric) {
+        match self.parts() {
+            (stem, Some(unit)) => registry.register_with_unit(stem, self.help, unit, metric),
+            (name, None) => registry.register(name, self.help, metric),
+        }
+    }
+}
+
+/// Marks a counter.
+#[derive(Debug)]
+pub enum CounterKind {}
+/// Marks a gauge.
+#[derive(Debug)]
+pub enum GaugeKind {}
+/// Marks a histogram.
+#[derive(Debug)]
+pub enum HistogramKind {}
+
+/// A declared metric with `N` labels.
+#[derive(Debug)]
+pub struct Metric<K, const N: usize> {
+    /// What is said of it.
+    pub declaration: Declaration,
+    pub(crate) labels: [&'static str; N],
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K, const N: usize> Metric<K, N> {
+    pub(crate) const fn new(declaration: Declaration, labels: [&'static str; N]) -> Self {
+        Self { declaration, labels, kind: PhantomData }
+    }
+
+    fn values(&self, values: [&str; N]) -> Labels<N> {
+        Labels { names: self.labels, values: values.map(str::to_owned) }
+    }
+}
+
+/// The labels of one series.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Labels<const N: usize> {
+    names: [&'static str; N],
+    values: [String; N],
+}
+
+impl<const N: usize> EncodeLabelSet for Labels<N> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        for pair in self.names.iter().zip(&self.values) {
+            let (name, value) = (*pair.0, pair.1.as_str());
+            prometheus_client::encoding::EncodeLabel::encode(&(name, value), encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+/// A gauge of a number that need not be whole.
+pub type Number = Gauge<f64, AtomicU64>;
+
+impl Metric<CounterKind, 0> {
+    /// Registers it.
+    pub fn register(&'static self, registry: &mut Registry) -> Counter {
+        let counter = Counter::default();
+        self.register_as(registry, &counter);
+        counter
+    }
+
+    /// Registers a counter that was made before.
+    pub fn register_as(&'static self, registry: &mut Registry, counter: &Counter) {
+        self.declaration.register(registry, counter.clone());
+    }
+
+    /// Registers a count that does not change.
+    pub fn register_value(&'static self, registry: &mut Registry, count: u64) {
+        self.declaration.register(registry, ConstCounter::new(count));
+    }
+}
+
+impl<const N: usize> Metric<CounterKind, N> {
+    /// Registers it, to be counted by labels.
+    pub fn by_label(&'static self, registry: &mut Registry) -> Counters<N> {
+        let family = Family::default();
+        self.declaration.register(registry, family.clone());
+        Counters { metric: self, family }
+    }
+
+    /// The same, to be registered later.
+    #[must_use]
+    pub fn unregistered(&'static self) -> Counters<N> {
+        Counters { metric: self, family: Family::default() }
+    }
+}
+
+/// A counter by labels. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Counters<const N: usize> {
+    metric: &'static Metric<CounterKind, N>,
+    family: Family<Labels<N>, Counter>,
+}
+
+impl<const N: usize> Counters<N> {
+    /// Registers what was made unregistered.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metric.declaration.register(registry, self.family.clone());
+    }
+
+    /// The counter of these values of the labels.
+    #[must_use]
+    pub fn of(&self, values: [&str; N]) -> Counter {
+        self.family.get_or_create_owned(&self.metric.values(values))
+    }
+}
+
+impl Metric<GaugeKind, 0> {
+    /// Registers it.
+    pub fn register(&'static self, registry: &mut Registry) -> Gauge {
+        let gauge = Gauge::default();
+        self.declaration.register(registry, gauge.clone());
+        gauge
+    }
+
+    /// Registers a value that does not change.
+    pub fn register_value(&'static self, registry: &mut Registry, value: f64) {
+        self.declaration.register(registry, ConstGauge::new(value));
+    }
+}
+
+impl<const N: usize> Metric<GaugeKind, N> {
+    /// Registers it, to be set by labels.
+    pub fn by_label(&'static self, registry: &mut Registry) -> Gauges<N> {
+        let gauges = self.unregistered();
+        gauges.register(registry);
+        gauges
+    }
+
+    /// The same for numbers that need not be whole.
+    pub fn by_label_numbers(&'static self, registry: &mut Registry) -> Gauges<N, Number> {
+        let gauges = Gauges { metric: self, family: Family::default() };
+        self.declaration.register(registry, gauges.family.clone());
+        gauges
+    }
+
+    /// A gauge by labels, to be registered later.
+    #[must_use]
+    pub fn unregistered(&'static self) -> Gauges<N> {
+        Gauges { metric: self, family: Family::default() }
+    }
+}
+
+/// A gauge by labels. Clones are the same gauge.
+#[derive(Clone, Debug)]
+pub struct Gauges<const N: usize, G = Gauge> {
+    metric: &'static Metric<GaugeKind, N>,
+    family: Family<Labels<N>, G>,
+}
+
+impl<const N: usize> Gauges<N> {
+    /// Registers what was made unregistered.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metric.declaration.register(registry, self.family.clone());
+    }
+}
+
+impl<const N: usize, G: Clone + Default> Gauges<N, G> {
+    /// The gauge of these values of the labels.
+    #[must_use]
+    pub fn of(&self, values: [&str; N]) -> G {
+        self.family.get_or_create_owned(&self.metric.values(values))
+    }
+
+    /// Forgets all series.
+    pub fn clear(&self) {
+        self.family.clear();
+    }
+}
+
+/// Makes the histograms of a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct WithBounds(&'static [f64]);
+
+impl MetricConstructor<Histogram> for WithBounds {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+impl MetricConstructor<HistogramWithExemplars<TraceLabel>> for WithBounds {
+    fn new_metric(&self) -> HistogramWithExemplars<TraceLabel> {
+        HistogramWithExemplars::new(self.0.iter().copied())
+    }
+}
+
+impl Metric<HistogramKind, 0> {
+    /// Registers it.
+    pub fn register(&'static self, registry: &mut Registry) -> Histogram {
+        let histogram = self.unregistered_alone();
+        self.declaration.register(registry, histogram.clone());
+        histogram
+    }
+
+    /// The same, to be registered later with [`Self::register_as`].
+    #[must_use]
+    pub fn unregistered_alone(&'static self) -> Histogram {
+        Histogram::new(self.declaration.bounds.iter().copied())
+    }
+
+    /// Registers a histogram that was made before.
+    pub fn register_as(&'static self, registry: &mut Registry, histogram: &Histogram) {
+        self.declaration.register(registry, histogram.clone());
+    }
+}
+
+impl<const N: usize> Metric<HistogramKind, N> {
+    /// A histogram by labels, to be registered later.
+    #[must_use]
+    pub fn unregistered(&'static self) -> Histograms<N> {
+        let family = Family::new_with_constructor(WithBounds(self.declaration.bounds));
+        Histograms { metric: self, family }
+    }
+
+    /// Registers it, to be observed by labels, each observation with the trace that it belongs to.
+    pub fn traced(&'static self, registry: &mut Registry) -> TracedHistograms<N> {
+        let traced = self.traced_unregistered();
+        traced.register(registry);
+        traced
+    }
+
+    /// The same, to be registered later.
+    #[must_use]
+    pub fn traced_unregistered(&'static self) -> TracedHistograms<N> {
+        let family = Family::new_with_constructor(WithBounds(self.declaration.bounds));
+        TracedHistograms { metric: self, family }
+    }
+}
+
+/// A histogram by labels. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Histograms<const N: usize> {
+    metric: &'static Metric<HistogramKind, N>,
+    family: Family<Labels<N>, Histogram, WithBounds>,
+}
+
+impl<const N: usize> Histograms<N> {
+    /// Registers it.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metric.declaration.register(registry, self.family.clone());
+    }
+
+    /// The histogram of these values of the labels.
+    #[must_use]
+    pub fn of(&self, values: [&str; N]) -> Histogram {
+        self.family.get_or_create_owned(&self.metric.values(values))
+    }
+}
+
+/// Names the trace of an observation.
+pub type TraceLabel = [(&'static str, String); 1];
+type Traced = HistogramWithExemplars<TraceLabel>;
+
+/// A histogram by labels that remembers, of each bucket, the trace of the newest observation for which one is known.
+/// Readers that ask for OpenMetrics get them as exemplars. Clones count together.
+#[derive(Clone, Debug)]
+pub struct TracedHistograms<const N: usize> {
+    metric: &'static Metric<HistogramKind, N>,
+    family: Family<Labels<N>, Traced, WithBounds>,
+}
+
+impl<const N: usize> TracedHistograms<N> {
+    /// Registers it.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metric.declaration.register(registry, self.family.clone());
+    }
+
+    /// The histogram of these values of the labels.
+    #[must_use]
+    pub fn of(&self, values: [&str; N]) -> TracedHistogram {
+        TracedHistogram(self.family.get_or_create_owned(&self.metric.values(values)))
+    }
+}
+
+/// One series of [`TracedHistograms`].
+#[derive(Clone, Debug)]
+pub struct TracedHistogram(Traced);
+
+impl TracedHistogram {
+    /// Adds a duration; `trace` is the trace's id in hexadecimal digits, where it is known.
+    pub fn observe(&self, took: Duration, trace: Option<String>) {
+        let at = trace.is_some().then(SystemTime::now);
+        self.0.observe(took.as_secs_f64(), trace.map(|trace| [("trace_id", trace)]), at);
+    }
+}

@@ -1,0 +1,20 @@
+//! What members and agents measure.
+//!
+//! Every metric is declared once, in [`table`]: its name, type, labels, bounds and meaning. From the declaration follow
+//! how it is registered and encoded ([`declare`]), its unit, its row in docs/metrics.md ([`document`]), and what a page
+//! is held against in tests ([`page`]). Whoever adds a metric adds it to the table and uses it; nothing else is told.
+//!
+//! No metric has a series per job, and of members none has one per node or card: pages stay small whatever the pool's
+//! size. Labels of queues are bounded by [`queue_label`].
+
+pub mod declare;
+pub mod document;
+pub mod page;
+mod queue_label;
+pub mod revision;
+mod scrape;
+pub mod table;
+
+pub use declare::{Counters, Gauges, Histograms, TracedHistograms};
+pub use queue_label::{OTHER_QUEUES, QUEUES_SHOWN, QueueLabels};
+pub use scrape::Scrape;

@@ -1,0 +1,28 @@
+//! What agents measure. A node has few cards, so series by card are fine here; none is by job.
+
+use super::{CounterKind, Declaration, GaugeKind, Metric, Process, metrics};
+
+metrics! { Agent;
+    AGENT_CONNECTED: GaugeKind "tessera_agent_connected" [] "Whether the leader knows this node and answers";
+    AGENT_SESSIONS: CounterKind "tessera_agent_sessions_total" []
+        "Sessions opened with a leader since the agent's start";
+    AGENT_TERM: GaugeKind "tessera_agent_term" [] "Highest term of a leader that this node has seen";
+    AGENT_LEASE_REMAINING: GaugeKind "tessera_agent_lease_remaining_seconds" []
+        "Time until workers are told to stop if the lease is not renewed";
+    AGENT_FENCE_STATE: GaugeKind "tessera_agent_fence_state" ["state"]
+        "1 for the state that fencing on this node is in";
+    AGENT_WORKERS: GaugeKind "tessera_agent_workers" ["state"] "Workers on this node by where they stand";
+    CARD_INFO: GaugeKind "tessera_card_info" ["card", "uuid", "vendor", "model", "kind", "pci_address", "simulated"]
+        "What a card is";
+    CARD_HEALTHY: GaugeKind "tessera_card_healthy" ["card"] "Whether a card is usable";
+    CARD_UTILIZATION: GaugeKind "tessera_card_utilization_ratio" ["card"] "Share of time that a card computed";
+    CARD_MEMORY_LIMIT: GaugeKind "tessera_card_memory_limit_bytes" ["card"] "Memory of a card that can be granted";
+    CARD_MEMORY_USED: GaugeKind "tessera_card_memory_used_bytes" ["card"] "Memory of a card in use";
+    CARD_MEMORY_GRANTED: GaugeKind "tessera_card_memory_granted_bytes" ["card"]
+        "Memory of a card that is granted to workers which are here";
+    CARD_GRANTED: GaugeKind "tessera_card_granted_blocks" ["card"]
+        "Blocks of a card that are granted to workers which are here";
+    CARD_SLICES: GaugeKind "tessera_card_slices" ["card"] "Slices of a card that workers which are here hold";
+    CARD_TEMPERATURE: GaugeKind "tessera_card_temperature_celsius" ["card"] "Temperature of a card";
+    CARD_POWER: GaugeKind "tessera_card_power_watts" ["card"] "Power that a card draws";
+}

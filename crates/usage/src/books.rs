@@ -1,0 +1,225 @@
+//! Reads off the ledger who begins and who ceases to hold what. Pure: the shell tells it which grants an entry has
+//! touched, and keeps what it answers.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tessera_ledger::{
+    Allocation, AllocationId, AllocationPhase, CheckpointMode, JobId, LogTime, Rank, Reason, Revision, State,
+    WorkerState,
+};
+
+/// Cards that count alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Class {
+    /// Their kind.
+    pub kind: &'static str,
+    /// Their maker.
+    pub vendor: String,
+    /// Their model.
+    pub model: String,
+}
+
+/// What is said of a job in the accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    /// Its number.
+    pub id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Who submitted it.
+    pub submitter: String,
+    /// Its queue.
+    pub queue: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What one worker holds of the cards of one class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The grant.
+    pub allocation: AllocationId,
+    /// Which try of the job.
+    pub attempt: u32,
+    /// The worker.
+    pub rank: Rank,
+    /// The class.
+    pub class: Class,
+    /// Blocks.
+    pub blocks: u64,
+    /// What a block computes at the reference precision, in thousandths of a TFLOPS.
+    pub block_milli_tflops: u64,
+    /// Card memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// Something to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A worker holds from now on.
+    Began {
+        /// Whose it is.
+        job: Arc<JobFacts>,
+        /// What it holds.
+        holding: Holding,
+    },
+    /// A worker holds nothing any more.
+    Ended {
+        /// The grant.
+        allocation: AllocationId,
+        /// The worker.
+        rank: Rank,
+    },
+    /// What was computed under a grant is lost: it ended by preemption or failure, and left no checkpoint.
+    Lost {
+        /// The grant.
+        allocation: AllocationId,
+    },
+}
+
+/// The changes of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its index.
+    pub revision: Revision,
+    /// Its time.
+    pub time: LogTime,
+    /// What changed.
+    pub changes: Vec<Change>,
+}
+
+/// Who holds something now.
+#[derive(Debug, Default)]
+pub struct Books {
+    open: HashMap<AllocationId, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    job: JobId,
+    ranks: BTreeSet<Rank>,
+}
+
+impl Books {
+    /// What an entry changed that touched these grants; `state` is as the entry left it.
+    pub fn note(&mut self, state: &State, touched: impl IntoIterator<Item = AllocationId>) -> Vec<Change> {
+        let touched: BTreeSet<AllocationId> = touched.into_iter().collect();
+        let mut changes = Vec::new();
+        for id in touched {
+            match state.allocation(id) {
+                Some(allocation) => self.compare(state, allocation, &mut changes),
+                None => self.close(state, id, &mut changes),
+            }
+        }
+        changes
+    }
+
+    /// Forgets what was known: the state was replaced. Answers what is held in the new one.
+    pub fn replace(&mut self, state: &State) -> Vec<Change> {
+        self.open.clear();
+        self.note(state, state.allocations().map(|allocation| allocation.id))
+    }
+
+    fn compare(&mut self, state: &State, allocation: &Allocation, changes: &mut Vec<Change>) {
+        let holding = holding_ranks(allocation);
+        let before = self.open.get(&allocation.id).map(|open| &open.ranks);
+        let nothing = BTreeSet::new();
+        let before = before.unwrap_or(&nothing);
+        let ended = before.difference(&holding).map(|rank| Change::Ended { allocation: allocation.id, rank: *rank });
+        changes.extend(ended);
+        let began: Vec<Rank> = holding.difference(before).copied().collect();
+        if !began.is_empty()
+            && let Some(facts) = facts(state, allocation.job)
+        {
+            let began = began.into_iter().flat_map(|rank| holdings(state, allocation, rank));
+            changes.extend(began.map(|holding| Change::Began { job: Arc::clone(&facts), holding }));
+        }
+        if !holding.is_empty() || self.open.contains_key(&allocation.id) {
+            self.open.insert(allocation.id, Open { job: allocation.job, ranks: holding });
+        }
+    }
+
+    fn close(&mut self, state: &State, id: AllocationId, changes: &mut Vec<Change>) {
+        let Some(open) = self.open.remove(&id) else { return };
+        changes.extend(open.ranks.into_iter().map(|rank| Change::Ended { allocation: id, rank }));
+        if is_lost(state, open.job, id) {
+            changes.push(Change::Lost { allocation: id });
+        }
+    }
+}
+
+/// The workers that hold something. While a grant waits for blocks that others are still giving back, those who give
+/// them back hold them.
+fn holding_ranks(allocation: &Allocation) -> BTreeSet<Rank> {
+    if allocation.phase == AllocationPhase::Waiting {
+        return BTreeSet::new();
+    }
+    let holding = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+    holding.map(|worker| worker.rank).collect()
+}
+
+fn facts(state: &State, id: JobId) -> Option<Arc<JobFacts>> {
+    let job = state.job(id)?;
+    Some(Arc::new(JobFacts {
+        id,
+        name: job.spec.name.clone(),
+        submitter: job.submitter.clone(),
+        queue: job.spec.queue.clone(),
+        labels: job.spec.labels.clone(),
+    }))
+}
+
+/// What a worker holds, by class of card.
+fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> {
+    let mut classes: BTreeMap<Class, (u64, u64)> = BTreeMap::new();
+    for slice in allocation.worker(rank).into_iter().flat_map(|worker| &worker.slices) {
+        let Some(card) = state.card(slice.card) else { continue };
+        let description = &card.description;
+        let class = Class {
+            kind: description.kind.name(),
+            vendor: description.vendor.clone(),
+            model: description.model.clone(),
+        };
+        let sums = classes.entry(class).or_default();
+        sums.0 += u64::from(slice.length.0);
+        sums.1 += slice.memory.0;
+    }
+    let holding = |(class, (blocks, memory_mib))| Holding {
+        allocation: allocation.id,
+        attempt: allocation.attempt,
+        rank,
+        class,
+        blocks,
+        block_milli_tflops: state.config().block_size.0,
+        memory_mib,
+    };
+    classes.into_iter().map(holding).collect()
+}
+
+/// Whether what was computed under a grant that has left the ledger is lost. A job that says that it can be suspended
+/// with a checkpoint is believed; one that was cancelled, or met its own time limit, has lost nothing to the pool.
+fn is_lost(state: &State, job: JobId, allocation: AllocationId) -> bool {
+    let Some(job) = state.job(job) else { return false };
+    let attempt = job.history.iter().rev().find(|attempt| attempt.allocation == allocation);
+    let begins_anew = job.spec.checkpoint.mode == CheckpointMode::Requeue;
+    match attempt.and_then(|attempt| attempt.reason.as_ref()) {
+        Some(
+            Reason::NonZeroExit { .. }
+            | Reason::Signalled { .. }
+            | Reason::StartFailed { .. }
+            | Reason::NodeFault { .. }
+            | Reason::OutOfMemory
+            | Reason::WorkerVanished
+            | Reason::NodeLost { .. },
+        ) => true,
+        Some(
+            Reason::Preempted { .. }
+            | Reason::Drained { .. }
+            | Reason::SuspendedByUser
+            | Reason::Moving
+            | Reason::MoveFailed,
+        ) => begins_anew,
+        _ => false,
+    }
+}
