@@ -5,7 +5,7 @@
 //! is held against in tests ([`page`]). Whoever adds a metric adds it to the table and uses it; nothing else is told.
 //!
 //! No metric has a series per job, and of members none has one per node or card: pages stay small whatever the pool's
-//! size. Labels of queues are bounded by [`queue_label`].
+//! size. Labels of queues are bounded by [`QueueLabels`].
 
 pub mod declare;
 pub mod document;

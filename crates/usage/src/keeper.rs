@@ -17,6 +17,8 @@ use crate::query::{Answer, Query};
 
 /// How long entries are gathered before they are written together, unless somebody asks.
 const GATHER: Duration = Duration::from_secs(1);
+/// Most entries that are written together.
+const MOST_GATHERED: usize = 4_096;
 /// How often, by the ledger's time, what is too old is looked for.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
@@ -142,8 +144,11 @@ impl Work {
                     Some(urgent) => break Some(urgent),
                     None => break None,
                 }
-                // Nothing more for now, or for ever: both are noticed again.
-                next = orders.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+                // Also while entries never cease to come, they are written.
+                let left = until.saturating_duration_since(Instant::now());
+                if !left.is_zero() && entries.len() < MOST_GATHERED {
+                    next = orders.recv_timeout(left).ok();
+                }
             };
             if let Some(last) = entries.last() {
                 let reached = (last.revision, last.time);
