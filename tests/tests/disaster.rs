@@ -77,7 +77,7 @@ async fn let_work_come(pool: &Pool, runbook: &mut Runbook) -> Result<()> {
     pool.follow(runbook.command("cluster status", &[])).await?;
     pool.follow(runbook.command("node list", &[])).await?;
     for node in &pool.nodes {
-        pool.follow(runbook.command("node uncordon", &[("NODE", &node.name)])).await?;
+        pool.follow(runbook.command("node uncordon", &[("NODE", node.name.as_str())])).await?;
     }
     Ok(())
 }
@@ -85,7 +85,7 @@ async fn let_work_come(pool: &Pool, runbook: &mut Runbook) -> Result<()> {
 /// Adds the member at a place, whose data folder is empty, as a runbook says.
 async fn add_member(pool: &mut Pool, place: usize, runbook: &mut Runbook) -> Result<()> {
     pool.start_member(place)?;
-    let command = runbook.command("cluster member add", &[("MEMBER", &pool.members[place].address)]);
+    let command = runbook.command("cluster member add", &[("MEMBER", pool.members[place].address.as_str())]);
     until("the member to be added", async || pool.follow(command.clone()).await.ok()).await.map(drop)
 }
 
@@ -113,7 +113,7 @@ async fn a_lost_control_plane_is_restored_from_a_backup_while_work_runs() -> Res
     // Saved from a follower, under load.
     let file = pool.folder().join("pool.backup");
     let follower = pool.members[(pool.leader().await? + 1) % 3].address.clone();
-    let save = ["--server", &follower, "cluster", "snapshot", "save", text(&file)?];
+    let save = ["cluster", "snapshot", "save", text(&file)?, "--server", &follower];
     let load = join_all((0..40).map(|_| submit(&client, shell("true"))));
     let (saved, submitted) = tokio::join!(pool.cli_ok(&save), load);
     saved?;
@@ -250,7 +250,7 @@ async fn the_one_member_that_is_left_begins_anew_and_the_dead_are_refused() -> R
         (log.contains(&cluster) && log.contains("called")).then_some(())
     })
     .await?;
-    let status = field(&pool, &["--server", &address, "cluster", "status"], "cluster_id").await?;
+    let status = field(&pool, &["cluster", "status", "--server", &address], "cluster_id").await?;
     assert_eq!(status, cluster);
     let alone = pool.client_of(0);
     long.end(&alone, runs).await?;
@@ -292,7 +292,7 @@ async fn a_member_whose_disk_is_damaged_is_replaced() -> Result<()> {
     let members = members.as_array().context("a list of members")?;
     let id = members.iter().find(|member| member["address"] == address).context("it is a member")?["id"].to_string();
     set_aside(&pool, damaged)?;
-    pool.follow(runbook.command("cluster member remove", &[("ID", &id)])).await?;
+    pool.follow(runbook.command("cluster member remove", &[("ID", id.as_str())])).await?;
     add_member(&mut pool, damaged, &mut runbook).await?;
     runbook.was_followed();
     let running = get(&client, job).await?;
