@@ -124,7 +124,7 @@ class Rehearsal:
             )
 
     def inventory(self, log, *agent):
-        """Writes the inventory, with what members are to log, and further settings of agents."""
+        """Writes the inventory, with what is to be logged, and further settings of agents."""
         lines = [
             'package = "tessera.deb"',
             f'shell = ["{self.work}/enter", "{{name}}"]',
@@ -133,6 +133,7 @@ class Rehearsal:
             "[member]",
             f'log = {{ filter = "{log}" }}',
             "[agent]",
+            f'log = {{ filter = "{log}" }}',
             'inventory = "/etc/tessera/cards.toml"',
             *agent,
         ]
@@ -191,7 +192,8 @@ class Rehearsal:
         )
 
     def pids(self):
-        return [host.run("cat /run/tessera-controller.pid /run/tessera-agent.pid").split() for host in self.hosts]
+        names = "cd /run && echo $(cat tessera-controller.pid) $(cat tessera-agent.pid)"
+        return [host.run(names).split() for host in self.hosts]
 
     def replaced(self, before):
         """The roles of the processes that are others than these, host by host."""

@@ -4,12 +4,12 @@
     deploy/hosts/rollout.py apply --inventory hosts.toml     # what differs is changed; a second time nothing is
     deploy/hosts/rollout.py restart --inventory hosts.toml   # restarts everything, one after the other
 
-A host is reached by the inventory's `shell`, ssh as root unless it says otherwise, and needs nothing but Debian and systemd.
-What was changed is restarted member by member, followers first, each only while all others are well, and agents after the
-members, each only when a leader has welcomed the one before; jobs run on. What is still to be restarted is marked on its host
-before anything there is changed: a run that was interrupted is simply run again. The cluster is made once. A member that is
-new in an inventory, or has lost its disk, joins a cluster that exists by `tessera cluster member add` (docs/operations.md),
-which is a person's decision.
+A host is reached by the inventory's `shell`, ssh as root unless it says otherwise, and needs only Debian and systemd.
+What was changed is restarted member by member, followers first, each only while all others are well, and agents after
+the members, each only when a leader has welcomed the one before; jobs run on. What is still to be restarted is marked on
+its host before anything there is changed: a run that was interrupted is simply run again. The cluster is made once. A
+member that is new in an inventory, or has lost its disk, joins a cluster that exists by `tessera cluster member add`
+(docs/operations.md), which is a person's decision.
 """
 
 import argparse
@@ -209,9 +209,9 @@ class Pool:
                 break
             time.sleep(0.2)
         raise Refused(
-            f"{host.name}: no leader has welcomed the agent within {self.patience_s} s (/readyz says: {said[-1]}); no agent "
-            "after it is restarted, and its work ends with its lease. Mend `[agent]` in the inventory, `server` above "
-            "all, or the network, then run this again"
+            f"{host.name}: no leader has welcomed the agent within {self.patience_s:g} s (/readyz says: {said[-1]}); no "
+            "agent after it is restarted, and its work ends with its lease. Mend `[agent]` in the inventory, `server` "
+            "above all, or the network, then run this again"
         )
 
     # All of them.
@@ -258,8 +258,8 @@ class Pool:
             status = self.all_well(spared=members)
             leader = status["leader"]["address"]
             ill = next((member["address"] for member in status["members"] if member["error"]), None)
-            # The one that is ill comes first: its restart may be what mends it. The leader comes last, after it has handed
-            # leadership over to one that was restarted.
+            # The one that is ill comes first: its restart may be what mends it. The leader comes last, after it has
+            # handed leadership over to one that was restarted.
             host = next((host for host in members if self.is_at(host, ill)), None) or next(
                 (host for host in members if not self.is_at(host, leader)), members[0]
             )
@@ -285,8 +285,8 @@ class Pool:
         return address == f"{host.address}:{PORTS['member'][0]}"
 
     def all_well(self, applied=0, spared=()):
-        """Waits until every member answers, can be written to, and has applied the log up to there. One of the spared, which
-        are still to be restarted, may be ill."""
+        """Waits until every member answers, can be written to, and has applied the log up to there. One of the spared,
+        which are still to be restarted, may be ill."""
         end, why = time.monotonic() + self.patience_s, "no member answers"
         while time.monotonic() < end:
             if (status := self.status()) is not None:
@@ -296,7 +296,7 @@ class Pool:
                     return status
                 why = f"not well: {', '.join(ill)}" if ill else "nobody leads"
             time.sleep(0.2)
-        raise Refused(f"{why}, for {self.patience_s} s; nothing more is restarted. Mend it, then run this again")
+        raise Refused(f"{why}, for {self.patience_s:g} s; nothing more is restarted. Mend it, then run this again")
 
     def restart(self):
         parts = {(host, role) for host in self.hosts for role in host.roles}
