@@ -13,7 +13,7 @@ guest() {
     ok() { echo "ok   $1"; }
     die() {
         echo "FAILED: $1"
-        systemctl --no-pager --lines 20 status tessera-controller tessera-agent
+        systemctl --no-pager --lines 20 status tessera-controller tessera-agent slow-end
         exit 1
     }
     until_true() {
@@ -71,9 +71,9 @@ guest() {
     until_true "it leads again" tessera job list
     ok "a member that hangs is ended by its watchdog and started again, with all it knew"
 
-    # A process that says that it stops, and goes on for longer than its watchdog would bear.
+    # A process that says that it stops, gives no further sign of life, and goes on for longer than its watchdog would bear.
     cat >/run/slow-end.sh <<'SLOW'
-trap 'systemd-notify --stopping; sleep 5; exit 0' TERM
+trap 'systemd-notify STOPPING=1; sleep 5; exit 0' TERM
 systemd-notify --ready
 while :; do systemd-notify WATCHDOG=1; sleep 0.2; done
 SLOW
