@@ -5,8 +5,9 @@ Each host is a namespace of network, mounts, processes and names, with an addres
 (an overlay above this machine's). `rollout.py` installs the Debian package there and writes the configuration; a stand-in for
 systemd starts the installed units. Then, under a stream of submissions:
 
-1. the inventory changes, and rollout.py restarts the pool member by member,
-2. the host of the leader is lost, all of it at once, and comes back.
+1. the inventory changes, rollout.py restarts the pool member by member, is killed on the way, and is run again,
+2. the inventory names a member that is none, which may cost one agent its work and no more, and is mended,
+3. the host of the leader is lost, all of it at once, and comes back.
 
 Nothing acknowledged may be lost or done twice. Needs root and cargo-deb, or a package that is built (--package).
 """
@@ -122,8 +123,8 @@ class Rehearsal:
                 f"{(work / 'cards.toml').read_text()}END\n"
             )
 
-    def inventory(self, log):
-        """Writes the inventory, with what members are to log."""
+    def inventory(self, log, *agent):
+        """Writes the inventory, with what is to be logged, and further settings of agents."""
         lines = [
             'package = "tessera.deb"',
             f'shell = ["{self.work}/enter", "{{name}}"]',
@@ -132,7 +133,9 @@ class Rehearsal:
             "[member]",
             f'log = {{ filter = "{log}" }}',
             "[agent]",
+            f'log = {{ filter = "{log}" }}',
             'inventory = "/etc/tessera/cards.toml"',
+            *agent,
         ]
         for host in self.hosts:
             group = f"tessera/{self.work.name}/{host.name}"
@@ -145,16 +148,31 @@ class Rehearsal:
             ]
         (self.work / "hosts.toml").write_text("\n".join(lines))
 
-    def rollout(self, what="apply"):
-        done = subprocess.run(
-            [str(HERE / "rollout.py"), what, "--inventory", str(self.work / "hosts.toml")],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def command(self):
+        return [str(HERE / "rollout.py"), "apply", "--inventory", str(self.work / "hosts.toml")]
+
+    def rollout(self):
+        done = subprocess.run(self.command(), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"rehearsal: FAILED: {done.stdout}{done.stderr}{self.logs()}")
         return done.stdout
+
+    def interrupted_rollout(self, word):
+        """A rollout that is killed as soon as it says this; what it said."""
+        said = []
+        with subprocess.Popen(self.command(), stdout=subprocess.PIPE, text=True) as rollout:
+            for line in rollout.stdout:
+                said.append(line)
+                if word in line:
+                    rollout.kill()
+                    break
+        return "".join(said)
+
+    def refused_rollout(self):
+        """A rollout that must be refused; why it was."""
+        done = subprocess.run([*self.command(), "--patience", "8"], capture_output=True, text=True, check=False)
+        check("a rollout that does harm is stopped", done.returncode != 0)
+        return done.stderr
 
     def logs(self):
         files = sorted((self.work / "disks").glob("*/upper/var/log/tessera-*.log"))
@@ -174,7 +192,13 @@ class Rehearsal:
         )
 
     def pids(self):
-        return [host.run("cat /run/tessera-controller.pid /run/tessera-agent.pid").split() for host in self.hosts]
+        names = "cd /run && echo $(cat tessera-controller.pid) $(cat tessera-agent.pid)"
+        return [host.run(names).split() for host in self.hosts]
+
+    def replaced(self, before):
+        """The roles of the processes that are others than these, host by host."""
+        pairs = [pair for old, new in zip(before, self.pids()) for pair in zip(old, new, ("member", "agent"))]
+        return [role for old, new, role in pairs if old != new]
 
     def all_nodes(self, state):
         nodes = self.ask("node", "list") or []
@@ -203,15 +227,21 @@ class Rehearsal:
         )
         stream.taken()
         self.inventory("info,openraft=error")
+        restarted = re.compile(r"(host-\d): restarted the member")
+        first = restarted.findall(self.interrupted_rollout("restarted the member"))
+        check("a rollout was killed when the first member was restarted", len(first) == 1)
         said = self.rollout()
-        restarted = re.findall(r"(host-\d): restarted the member", said)
-        check("a change of the inventory restarted every member, one after the other", sorted(restarted) == NAMES)
         check(
-            "every process is another one",
-            all(a != b for old, new in zip(before, self.pids()) for a, b in zip(old, new)),
+            "a change of the inventory restarted every member, one after the other, over two runs",
+            sorted(first + restarted.findall(said)) == NAMES,
         )
+        check("what was written before the interruption was not written again", "wrote" not in said)
+        check("every process is another one", self.replaced(before) == ["member", "agent"] * len(NAMES))
         stream.more(5)
         say(f"longest wait for an acknowledgement during the rolling restart: {stream.taken()}")
+        before = self.pids()
+        check("then there is nothing left to do", len(self.rollout().splitlines()) == 1 and not self.replaced(before))
+        self.misdirect()
 
         lost = until("somebody leads", self.leader)
         lost.lose()
@@ -241,6 +271,20 @@ class Rehearsal:
         stream.end.set()
         stream.thread.join()
         self.judge(stream)
+
+    def misdirect(self):
+        """Tells agents of a member that is none."""
+        before = self.pids()
+        self.inventory("info,openraft=error", 'server = ["10.77.0.99:7400"]')
+        why = self.refused_rollout()
+        check("it says which agent, and what to look at", "host-1: no leader has welcomed the agent" in why)
+        check("one agent was restarted with it, and nothing else", self.replaced(before) == ["agent"])
+        why = self.refused_rollout()
+        check("run again, it stops at the same one", "host-1:" in why and self.replaced(before) == ["agent"])
+        self.inventory("info,openraft=error")
+        self.rollout()
+        check("mended, every agent is restarted, and no member", self.replaced(before) == ["agent"] * len(NAMES))
+        until("every node is ready with the right members", lambda: self.all_nodes("ready"))
 
     def judge(self, stream):
         """What must hold at the end."""

@@ -4,10 +4,12 @@
     deploy/hosts/rollout.py apply --inventory hosts.toml     # what differs is changed; a second time nothing is
     deploy/hosts/rollout.py restart --inventory hosts.toml   # restarts everything, one after the other
 
-A host is reached by the inventory's `shell`, ssh as root unless it says otherwise, and needs nothing but Debian and systemd.
-What was changed is restarted member by member, followers first, each only while all others are well, and agents after the
-members; jobs run on. The cluster is made once. A member that is new in an inventory, or has lost its disk, joins a cluster
-that exists by `tessera cluster member add` (docs/operations.md), which is a person's decision.
+A host is reached by the inventory's `shell`, ssh as root unless it says otherwise, and needs only Debian and systemd.
+What was changed is restarted member by member, followers first, each only while all others are well, and agents after
+the members, each only when a leader has welcomed the one before; jobs run on. What is still to be restarted is marked on
+its host before anything there is changed: a run that was interrupted is simply run again. The cluster is made once. A
+member that is new in an inventory, or has lost its disk, joins a cluster that exists by `tessera cluster member add`
+(docs/operations.md), which is a person's decision.
 """
 
 import argparse
@@ -24,7 +26,7 @@ PORTS = {"member": (7400, 7401), "agent": (7410, 7411)}
 UNITS = {"member": "tessera-controller", "agent": "tessera-agent"}
 FILES = {"member": "/etc/tessera/controller.toml", "agent": "/etc/tessera/agent.toml"}
 INSTALLED = "/var/lib/tessera/package.sha256"
-# How long a member may take to be current again after it was restarted.
+# How long a member may take to be current again after it was restarted, and an agent to be welcomed by a leader.
 PATIENCE_S = 300
 
 
@@ -57,6 +59,11 @@ class Host:
         return self.run("true", accept="any")[0] == 0
 
 
+def mark(role):
+    """The file that says on a host: what runs there is older than what lies there."""
+    return f"/var/lib/tessera/restart-{UNITS[role]}"
+
+
 def say(text):
     print(f"rollout: {text}", flush=True)
 
@@ -84,8 +91,8 @@ def merged(*tables):
 class Pool:
     """The hosts of an inventory."""
 
-    def __init__(self, path):
-        self.path = pathlib.Path(path)
+    def __init__(self, path, patience_s=PATIENCE_S):
+        self.path, self.patience_s = pathlib.Path(path), patience_s
         try:
             self.inventory = tomllib.loads(self.path.read_text())
         except (OSError, tomllib.TOMLDecodeError) as error:
@@ -98,8 +105,8 @@ class Pool:
             raise Refused(f"{len(self.members)} hosts have the role member; one, three or five make a cluster")
         self.servers = [f"{host.address}:{PORTS['member'][0]}" for host in self.members]
 
-    def configuration(self, host, role):
-        """The text of a configuration file."""
+    def settings(self, host, role):
+        """What a configuration file says."""
         port, http = PORTS[role]
         if role == "member":
             table = {
@@ -117,8 +124,11 @@ class Pool:
                 "listen": f"{host.address}:{port}",
                 "http": f"0.0.0.0:{http}",
             }
-        table = merged(table, self.inventory.get(role, {}), host.own.get(role, {}))
-        return f"# Written by deploy/hosts/rollout.py from its inventory.\n{toml(table)}\n"
+        return merged(table, self.inventory.get(role, {}), host.own.get(role, {}))
+
+    def configuration(self, host, role):
+        """The text of a configuration file."""
+        return f"# Written by deploy/hosts/rollout.py from its inventory.\n{toml(self.settings(host, role))}\n"
 
     def tessera(self, command, accept=(0,)):
         """Runs the command line on the first host that is there."""
@@ -134,13 +144,25 @@ class Pool:
 
     # One host at a time.
 
+    def is_marked(self, host, role):
+        return host.run(f"test -e {mark(role)}", accept=(0, 1))[0] == 0
+
+    def mark(self, host, role):
+        """Notes that what runs is to be restarted, so that whoever is interrupted from here on knows it again."""
+        host.run(f"mkdir -p {pathlib.PurePosixPath(mark(role)).parent} && : >{mark(role)} && sync {mark(role)}")
+
+    def unmark(self, host, role):
+        host.run(f"rm -f {mark(role)}")
+
     def install(self, host):
-        """Installs the package; whether anything was changed."""
+        """Installs the package, unless it is there."""
         package = self.path.parent / self.inventory["package"]
         content = package.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if host.run(f"cat {INSTALLED} 2>/dev/null", accept="any")[1] == digest:
-            return False
+            return
+        for role in host.roles:
+            self.mark(host, role)
         host.run("cat >/var/tmp/tessera.deb", content)
         # What the package depends on comes from where the host gets its packages.
         host.run(
@@ -149,37 +171,60 @@ class Pool:
         )
         host.run(f"echo {digest} >{INSTALLED}")
         say(f"{host.name}: installed {package.name}")
-        return True
 
     def configure(self, host, role):
-        """Writes a configuration file; whether it differs from what was there."""
+        """Writes a configuration file, unless it is there."""
         text, file = self.configuration(host, role), FILES[role]
         if host.run(f"cat {file} 2>/dev/null", accept="any")[1] == text.strip():
-            return False
+            return
+        self.mark(host, role)
         # A file that is half written is never read.
         host.run(f"cat >{file}.new && chmod 644 {file}.new && mv {file}.new {file}", text.encode())
         say(f"{host.name}: wrote {file}")
-        return True
 
     def runs(self, host, role):
         return host.run(f"systemctl is-active --quiet {UNITS[role]}", accept="any")[0] == 0
 
     def start(self, host, role):
+        self.mark(host, role)
         host.run(f"systemctl daemon-reload && systemctl enable --quiet {UNITS[role]} && systemctl start {UNITS[role]}")
+        if role == "agent":
+            self.welcomed(host)
+        self.unmark(host, role)
         say(f"{host.name}: started {UNITS[role]}")
+
+    def welcomed(self, host):
+        """Waits until a leader has welcomed the agent: it serves before that, and holds no lease without one."""
+        address, _, port = self.settings(host, "agent")["http"].rpartition(":")
+        # An address that stands for all of a host is asked at by none.
+        address = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}.get(address, address.strip("[]"))
+        # Bash asks, because a host need have nothing else that could.
+        ask = f'exec 3<>/dev/tcp/{address}/{port} && printf "GET /readyz HTTP/1.0\\r\\n\\r\\n" >&3 && cat <&3'
+        end = time.monotonic() + self.patience_s
+        while True:
+            said = host.run(f"timeout 5 bash -c {shlex.quote(ask)} 2>&1", accept="any")[1].splitlines() or ["nothing"]
+            if said[0].split(" ")[1:2] == ["200"]:
+                return
+            if time.monotonic() > end:
+                break
+            time.sleep(0.2)
+        raise Refused(
+            f"{host.name}: no leader has welcomed the agent within {self.patience_s:g} s (/readyz says: {said[-1]}); no "
+            "agent after it is restarted, and its work ends with its lease. Mend `[agent]` in the inventory, `server` "
+            "above all, or the network, then run this again"
+        )
 
     # All of them.
 
     def apply(self):
-        changed = set()
         for host in self.hosts:
             if not host.is_there():
                 raise Refused(f"{host.name} cannot be reached; nothing was changed on it and on those after it")
-            installed = self.install(host)
+            self.install(host)
             for role in host.roles:
-                if self.configure(host, role) or installed:
-                    changed.add((host, role))
-        running = {(host, role) for host in self.hosts for role in host.roles if self.runs(host, role)}
+                self.configure(host, role)
+        parts = [(host, role) for host in self.hosts for role in host.roles]
+        running = {part for part in parts if self.runs(*part)}
         for host in self.members:
             if (host, "member") not in running:
                 self.start(host, "member")
@@ -187,7 +232,7 @@ class Pool:
         for host in self.agents:
             if (host, "agent") not in running:
                 self.start(host, "agent")
-        self.roll(changed & running)
+        self.roll({part for part in running if self.is_marked(*part)})
         say("the hosts are as the inventory says")
 
     def found(self):
@@ -210,49 +255,70 @@ class Pool:
         """Restarts members one after the other, then agents."""
         members = [host for host in self.members if (host, "member") in parts]
         while members:
-            status = self.all_well()
+            status = self.all_well(spared=members)
             leader = status["leader"]["address"]
-            # The leader comes last, after it has handed leadership over to one that was restarted.
-            host = next((host for host in members if not self.is_at(host, leader)), members[0])
+            ill = next((member["address"] for member in status["members"] if member["error"]), None)
+            # The one that is ill comes first: its restart may be what mends it. The leader comes last, after it has
+            # handed leadership over to one that was restarted.
+            host = next((host for host in members if self.is_at(host, ill)), None) or next(
+                (host for host in members if not self.is_at(host, leader)), members[0]
+            )
             if self.is_at(host, leader) and len(self.members) > 1:
                 self.tessera("cluster transfer-leader")
             applied = max(member["committed_index"] for member in status["members"])
             host.run(f"systemctl restart {UNITS['member']}")
             self.all_well(applied)
+            self.unmark(host, "member")
             members.remove(host)
             say(f"{host.name}: restarted the member")
         for host in self.agents:
             if (host, "agent") in parts:
+                # An agent that cannot come back ends its work: none is risked while members are ill.
+                self.all_well()
                 host.run(f"systemctl restart {UNITS['agent']}")
+                self.welcomed(host)
+                self.unmark(host, "agent")
                 say(f"{host.name}: restarted the agent")
 
     @staticmethod
     def is_at(host, address):
         return address == f"{host.address}:{PORTS['member'][0]}"
 
-    def all_well(self, applied=0):
-        """Waits until every member answers, can be written to, and has applied the log up to there."""
-        end, why = time.monotonic() + PATIENCE_S, "no member answers"
+    def all_well(self, applied=0, spared=()):
+        """Waits until every member answers, can be written to, and has applied the log up to there. One of the spared,
+        which are still to be restarted, may be ill."""
+        end, why = time.monotonic() + self.patience_s, "no member answers"
         while time.monotonic() < end:
             if (status := self.status()) is not None:
                 ill = [m["address"] for m in status["members"] if m["error"] or m["applied_index"] < applied]
-                if not ill and status["leader"] and status["writable"]:
+                one = len(ill) == 1 and any(self.is_at(host, ill[0]) for host in spared)
+                if (one or not ill) and status["leader"] and status["writable"]:
                     return status
                 why = f"not well: {', '.join(ill)}" if ill else "nobody leads"
             time.sleep(0.2)
-        raise Refused(f"{why}, for {PATIENCE_S} s; nothing more is restarted. Mend it, then run this again")
+        raise Refused(f"{why}, for {self.patience_s:g} s; nothing more is restarted. Mend it, then run this again")
 
     def restart(self):
-        self.roll({(host, role) for host in self.hosts for role in host.roles})
+        parts = {(host, role) for host in self.hosts for role in host.roles}
+        for part in parts:
+            self.mark(*part)
+        self.roll(parts)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["apply", "restart"])
     parser.add_argument("--inventory", required=True, help="the inventory file (TOML); see deploy/hosts/hosts.toml")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE_S,
+        metavar="SECONDS",
+        help="how long a member may take to be current, and an agent to be welcomed (%(default)s)",
+    )
     arguments = parser.parse_args()
     try:
-        pool = Pool(arguments.inventory)
+        pool = Pool(arguments.inventory, arguments.patience)
         pool.apply() if arguments.what == "apply" else pool.restart()
     except Refused as refused:
         sys.exit(f"rollout: {refused}")

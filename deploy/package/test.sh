@@ -101,7 +101,8 @@ TESSERA_NODE=$node chroot "$root" setpriv --no-new-privs --bounding-set "$(bound
 agent=$!
 export TESSERA_SERVER=10.0.0.1:7400
 until_true "the agent is welcomed" inside curl -sf http://10.0.0.1:7411/readyz
-until_true "the member is ready" inside curl -sf http://10.0.0.1:7401/readyz
+until_true "the member is ready" inside curl -sf http://127.0.0.1:7401/readyz
+! inside curl -sf http://10.0.0.1:7401/v1/jobs >/dev/null || die "the example shows every job to the network"
 said=$(inside tessera job run --tflops 0.01 -- sh -c 'echo "user $(id -u), $TESSERA_JOB_ID"') || die "the job failed: $said"
 [[ $said =~ ^user\ ([0-9]+),\ 1$ ]] || die "the job said: $said"
 [ "${BASH_REMATCH[1]}" -ge 1879048192 ] || die "the job ran as somebody else's user ${BASH_REMATCH[1]}"
@@ -129,7 +130,7 @@ inside tessera job wait 2 >/dev/null || die "the job did not survive the restart
 say "a job outlived its agent"
 
 inside dpkg --install /var/lib/tessera.deb >"$work/dpkg.log" 2>&1 || die "installing again: $(cat "$work/dpkg.log")"
-inside curl -sf http://10.0.0.1:7401/readyz >/dev/null || die "an upgrade of the package ended the member"
+inside curl -sf http://127.0.0.1:7401/readyz >/dev/null || die "an upgrade of the package ended the member"
 kill "$agent" "$controller"
 wait "$agent" || die "the agent ended with $?"
 wait "$controller" || die "the member ended with $?"

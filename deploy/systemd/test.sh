@@ -13,7 +13,7 @@ guest() {
     ok() { echo "ok   $1"; }
     die() {
         echo "FAILED: $1"
-        systemctl --no-pager --lines 20 status tessera-controller tessera-agent
+        systemctl --no-pager --lines 20 status tessera-controller tessera-agent slow-end
         exit 1
     }
     until_true() {
@@ -70,6 +70,19 @@ guest() {
     until_true "a member that hangs is started again" restarted
     until_true "it leads again" tessera job list
     ok "a member that hangs is ended by its watchdog and started again, with all it knew"
+
+    # A process that says that it stops, gives no further sign of life, and goes on for longer than its watchdog would bear.
+    cat >/run/slow-end.sh <<'SLOW'
+trap 'systemd-notify STOPPING=1; sleep 5; exit 0' TERM
+systemd-notify --ready
+while :; do systemd-notify WATCHDOG=1; sleep 0.2; done
+SLOW
+    systemd-run --quiet --unit slow-end --property Type=notify --property NotifyAccess=all --property WatchdogSec=2s \
+        --property TimeoutStopSec=20s --property RemainAfterExit=yes bash /run/slow-end.sh || die "it does not start"
+    systemctl kill slow-end --kill-whom main
+    until_true "it ends" sh -c '[ "$(systemctl show slow-end --property MainPID --value)" = 0 ]'
+    [ "$(shows slow-end Result)" = success ] || die "what says that it stops is ended by its watchdog: $(shows slow-end Result)"
+    ok "the watchdog is off for what says that it stops: TimeoutStopSec alone counts"
     systemctl stop tessera-agent tessera-controller
     [ "$(shows tessera-controller Result)$(shows tessera-agent Result)" = successsuccess ] || die "the units do not end in order"
     ok "both units end in order"
