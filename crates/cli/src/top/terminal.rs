@@ -4,6 +4,7 @@ use std::io;
 
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt;
+use ratatui::backend::Backend;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -58,7 +59,9 @@ pub async fn show(mut state: State, reader: Reader, palette: Palette) -> io::Res
                         return Ok(());
                     }
                     if wish(key) == Some(Wish::Redraw) {
-                        terminal.clear()?;
+                        // Not `Terminal::clear`, which asks the terminal where the cursor is, and not all answer.
+                        terminal.backend_mut().clear()?;
+                        terminal.swap_buffers();
                     }
                 }
                 Some(Ok(_)) => {}
