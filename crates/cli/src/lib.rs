@@ -6,16 +6,21 @@
 //! what to do next.
 
 pub mod args;
+pub mod bundle;
 pub mod command;
 pub mod daemon;
+pub mod doctor;
 pub mod exit;
 pub mod failure;
 mod position;
 pub mod print;
 pub mod reference;
 pub mod settings;
+mod survey;
+mod top;
 mod trace;
 pub mod view;
+mod waits;
 
 use std::path::Path;
 use std::process::ExitCode;

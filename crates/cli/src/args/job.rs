@@ -29,6 +29,12 @@ pub enum JobVerb {
     /// Lists jobs, newest first
     #[command(visible_alias = "ls")]
     List(ListJobsArgs),
+    /// Lists what jobs hold and how busy their cards are, those that hold most first
+    Top {
+        /// Jobs that are over too
+        #[arg(short, long)]
+        all: bool,
+    },
     /// Shows everything about a job
     Show(OneJob),
     /// Says what keeps a job from starting, and the smallest change that would start it

@@ -9,6 +9,7 @@ mod operator;
 mod pool;
 mod queue;
 mod simulate;
+mod top;
 mod usage;
 mod values;
 
@@ -27,13 +28,14 @@ pub use job::{
     EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
     PlanArgs, RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
-pub use operator::{OperatorCommand, OperatorVerb, ReplayArgs};
+pub use operator::{DebugArgs, DoctorArgs, HostArgs, OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{
     BlockArgs, CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb,
     PrecisionChoice, SetConfigArgs,
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
 pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
+pub use top::{TopArgs, TopCommand, TopTab};
 pub use usage::{By, UsageArgs, UsageCommand};
 pub use values::{CardRef, JobNumber};
 
@@ -79,6 +81,8 @@ pub enum Command {
     Usage(UsageCommand),
     /// Creates the control plane and changes its members
     Cluster(ClusterCommand),
+    /// Shows the pool live in the terminal: nodes, cards, jobs and queues, and who uses what
+    Top(TopCommand),
     /// Runs a whole pool on this machine: members and agents on loopback
     Dev(DevArgs),
     /// Runs a member of the control plane
@@ -87,7 +91,7 @@ pub enum Command {
     Agent(Box<AgentArgs>),
     /// Plays traces through the real placement, and measures what comes of it
     Simulate(Box<SimulateCommand>),
-    /// Looks into what members have on their disks
+    /// Looks after members and hosts: what they have on their disks, and whether they are fit
     Operator(OperatorCommand),
     /// Chooses the control plane that the other commands talk to
     Context(ContextCommand),

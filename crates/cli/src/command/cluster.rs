@@ -1,28 +1,24 @@
 //! `tessera cluster`.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::future::join_all;
 use tessera_api::pool_view;
 use tessera_api::v1::{
-    AddMemberRequest, GetClusterStatusRequest, GetClusterStatusResponse, InitializeClusterRequest, ListMembersRequest,
-    NewMember, PoolConfig, PromoteMemberRequest, RemoveMemberRequest, TransferLeadershipRequest,
+    AddMemberRequest, InitializeClusterRequest, ListMembersRequest, NewMember, PoolConfig, PromoteMemberRequest,
+    RemoveMemberRequest, TransferLeadershipRequest,
 };
 use tessera_client::{Address, Client, ClientError};
 
 use super::Desk;
-use super::desk::silence;
 use crate::args::{AddMemberArgs, ClusterVerb, InitArgs, LeaseArgs, MemberVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::confirm;
-use crate::view::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
+use crate::survey::Survey;
+use crate::view::{InitializedView, LeaderView, MemberView};
 
 /// Least time for changes of the membership, which copy the ledger and wait for others.
 const MEMBERSHIP: Duration = Duration::from_secs(60);
-/// Most time for asking one member how it is.
-const STATUS: Duration = Duration::from_secs(2);
 
 /// Does a verb of `tessera cluster`.
 pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> {
@@ -99,56 +95,13 @@ fn founders(named: &[String], servers: &[Address]) -> Result<Vec<NewMember>, Fai
 
 /// Asks every member that is known, and believes the highest term.
 async fn status(mut desk: Desk) -> Result<Exit, Failure> {
-    let mut asked: BTreeSet<Address> = BTreeSet::new();
-    let mut answers: Vec<(Address, Result<GetClusterStatusResponse, ClientError>)> = Vec::new();
-    let mut next: BTreeSet<Address> = desk.client.members().iter().cloned().collect();
-    while !next.is_empty() {
-        let found = join_all(next.iter().map(|address| ask(&desk.client, address.clone()))).await;
-        asked.append(&mut next);
-        for (_, answer) in &found {
-            let members = answer.iter().flat_map(|answer| &answer.members);
-            next.extend(members.filter_map(|member| member.address.parse().ok()).filter(|it| !asked.contains(it)));
-        }
-        answers.extend(found);
-    }
-    if answers.iter().all(|(_, answer)| answer.is_err())
-        && let Some((_, Err(error))) = answers.first()
-    {
+    let survey = Survey::take(&desk.client).await;
+    if let Some(error) = survey.nobody_answered() {
         return Err(Failure::call("no member could be asked", error));
     }
-    let view = cluster_view(&answers);
+    let view = survey.view();
     desk.printer.one(&view)?;
     Ok(if view.writable { Exit::Done } else { Exit::Unavailable })
-}
-
-async fn ask(client: &Client, address: Address) -> (Address, Result<GetClusterStatusResponse, ClientError>) {
-    let answer = match client.only(&address) {
-        Ok(client) => client.with_deadline(STATUS).get_cluster_status(GetClusterStatusRequest {}).await,
-        Err(error) => Err(error),
-    };
-    (address, answer)
-}
-
-fn cluster_view(answers: &[(Address, Result<GetClusterStatusResponse, ClientError>)]) -> ClusterView {
-    let good = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
-    let newest = good().max_by_key(|status| (status.term, status.leader.is_some(), status.committed_index));
-    let member = |(address, answer): &(Address, Result<GetClusterStatusResponse, ClientError>)| match answer {
-        Ok(status) => MemberStatusView::answered(address.to_string(), status),
-        Err(error) => MemberStatusView::silent(address.to_string(), silence(error)),
-    };
-    let mut members: Vec<MemberStatusView> = answers.iter().map(member).collect();
-    members.sort_by_key(|member| (member.error.is_some(), member.id));
-    ClusterView {
-        cluster_id: good().map(|status| status.cluster_id.clone()).find(|id| !id.is_empty()).unwrap_or_default(),
-        writable: good().any(|status| status.writable),
-        leader: newest.and_then(|status| status.leader.clone()).map(MemberView::from),
-        term: newest.map_or(0, |status| status.term),
-        changing_voters: newest.is_some_and(|status| status.changing_voters),
-        voters: newest.map_or(0, |status| status.members.iter().filter(|member| member.voter).count()),
-        level: good().map(|status| status.level).max().unwrap_or_default(),
-        level_held: newest.is_some_and(|status| status.level_held),
-        members,
-    }
 }
 
 async fn list(mut desk: Desk) -> Result<Exit, Failure> {
@@ -204,7 +157,6 @@ async fn transfer(mut desk: Desk, member: Option<u64>) -> Result<Exit, Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_api::v1::Member;
 
     fn address(port: u16) -> Address {
         format!("127.0.0.1:{port}").parse().expect("a good address")
@@ -227,26 +179,5 @@ mod tests {
         assert_eq!(refused.exit, Exit::Usage);
         assert!(refused.to_string().contains("config.leases.regrant_after: must be at least a quarter"), "{refused}");
         assert!(check_leases(LeaseArgs::default()).is_ok());
-    }
-
-    #[test]
-    fn a_member_that_is_cut_off_does_not_decide_who_leads() {
-        let says = |term, leader: u64, writable| GetClusterStatusResponse {
-            cluster_id: "c".to_owned(),
-            member_id: leader,
-            admitted: true,
-            term,
-            leader: Some(Member { id: leader, ..Member::default() }),
-            writable,
-            ..Default::default()
-        };
-        let answers = [
-            (address(1), Ok(says(4, 1, false))),
-            (address(2), Ok(says(5, 2, true))),
-            (address(3), Err(ClientError::NoMembers)),
-        ];
-        let view = cluster_view(&answers);
-        assert_eq!((view.leader.map(|leader| leader.id), view.term, view.writable), (Some(2), 5, true));
-        assert_eq!(view.members.last().map(|member| member.role.as_str()), Some("unreachable"));
     }
 }

@@ -6,13 +6,16 @@ mod cluster;
 mod compact;
 mod config;
 mod context;
+mod debug;
 mod desk;
+mod doctor;
 mod job;
 mod node;
 mod operator;
 mod pool;
 mod queue;
 mod simulate;
+mod top;
 mod usage;
 mod what_if;
 
@@ -25,6 +28,7 @@ use crate::failure::Failure;
 
 pub use context::ContextView;
 pub use desk::Desk;
+pub(crate) use desk::{PAGE, node_named, silence};
 
 /// Does what was typed.
 ///
@@ -39,11 +43,12 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Usage(command) => usage::run(Desk::open(&command.client)?, command.what).await,
         Command::Queue(command) => queue::run(Desk::open(&command.client)?, command.verb).await,
         Command::Cluster(command) => cluster::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Top(command) => top::run(Desk::open(&command.client)?, command.view).await,
         Command::Dev(args) => daemon::dev(args).await,
         Command::Server(args) => Box::pin(daemon::server(*args)).await,
         Command::Agent(args) => daemon::agent(*args).await,
         Command::Simulate(command) => simulate::run(*command),
-        Command::Operator(command) => operator::run(command),
+        Command::Operator(command) => operator::run(command).await,
         Command::Context(command) => context::run(command),
         Command::Schema => crate::reference::print_schema(),
         Command::Completions { shell } => {

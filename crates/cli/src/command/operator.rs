@@ -1,4 +1,4 @@
-//! `tessera operator`: looks into what members have on their disks. It talks to no control plane.
+//! `tessera operator`. `replay` looks into what a member has on its disk and talks to no control plane.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,12 @@ use crate::failure::Failure;
 /// Runs the command.
 ///
 /// # Errors
-/// A [`Failure`] when the folder cannot be read.
-pub fn run(command: OperatorCommand) -> Result<Exit, Failure> {
+/// A [`Failure`] when what was asked for cannot be looked at.
+pub async fn run(command: OperatorCommand) -> Result<Exit, Failure> {
     match command.verb {
         OperatorVerb::Replay(args) => replay(&args),
+        OperatorVerb::Doctor(args) => super::doctor::run(&args).await,
+        OperatorVerb::Debug(args) => super::debug::run(*args).await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
 use tessera_actor::Pulse;
 use tessera_agent::reach::{Reach, Wishes};
@@ -35,6 +36,14 @@ pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
     told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)
+}
+
+/// The configuration of the agent whose file this is.
+///
+/// # Errors
+/// A [`Failure`] when such an agent does not start.
+pub fn agent_config(path: &Path) -> Result<AgentConfig, Failure> {
+    configured(&AgentArgs::default(), &load::<AgentFile>(Some(path))?, source_towards)
 }
 
 /// Flags before the file before the defaults.

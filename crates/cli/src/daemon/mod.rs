@@ -9,7 +9,8 @@ mod server;
 mod shutdown;
 mod units;
 
-pub use agent::agent;
+pub use agent::{agent, agent_config};
 pub use dev::dev;
 pub use logging::log_to_terminal;
-pub use server::server;
+pub(crate) use server::connections_for;
+pub use server::{member_config, server};

@@ -1,7 +1,7 @@
 //! `tessera server`: a member of the control plane.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tessera_actor::Pulse;
@@ -84,8 +84,16 @@ fn with_files_for_connections(mut config: ServerConfig) -> ServerConfig {
 
 /// The connections of clients that a process that may open so many files can keep, half of the files left to agents
 /// and members.
-fn connections_for(files: u64) -> usize {
+pub(crate) fn connections_for(files: u64) -> usize {
     usize::try_from(files.saturating_sub(FILES_BESIDE.min(files / 2)) / 2).unwrap_or(usize::MAX).max(16)
+}
+
+/// The configuration of the member whose file this is.
+///
+/// # Errors
+/// A [`Failure`] when such a member does not start.
+pub fn member_config(path: &Path) -> Result<ServerConfig, Failure> {
+    configured(&ServerArgs::default(), &load::<ServerFile>(Some(path))?)
 }
 
 /// Flags before the file before the defaults.

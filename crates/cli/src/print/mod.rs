@@ -17,7 +17,7 @@ use crate::view::Clock;
 
 pub use confirm::confirm;
 pub use map::draw as draw_map;
-pub use page::Page;
+pub use page::{Page, page_of};
 pub use table::{Column, Rows, Tabular};
 
 /// What can be shown as a page.

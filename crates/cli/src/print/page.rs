@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Write};
 
-use super::painted;
 use super::table::{Rows, Tabular, plain};
+use super::{Detail, painted};
 use crate::view::Clock;
 
 /// Width of the labels.
@@ -14,6 +14,14 @@ pub struct Page {
     text: String,
     color: bool,
     wide: bool,
+}
+
+/// A page as plain text.
+#[must_use]
+pub fn page_of(view: &impl Detail, clock: &Clock) -> String {
+    let mut page = Page::new(false, false);
+    view.detail(clock, &mut page);
+    page.finish()
 }
 
 impl Page {

@@ -279,6 +279,12 @@ impl JobView {
         matches!(self.state.as_str(), "pending" | "suspended")
     }
 
+    /// Why it is where it is, in a word.
+    #[must_use]
+    pub fn why_short(&self) -> String {
+        self.waits_for.clone().unwrap_or_else(|| self.reason.code.clone())
+    }
+
     /// What one virtual card must offer.
     pub(super) fn card(&self) -> v1::VirtualCardRequest {
         self.spec.virtual_card.clone().unwrap_or_default()
@@ -325,7 +331,7 @@ impl Tabular for JobView {
             self.spec.name.clone(),
             self.spec.queue.clone(),
             self.state.clone(),
-            self.waits_for.clone().unwrap_or_else(|| self.reason.code.clone()),
+            self.why_short(),
             self.demand(),
             self.spec.priority().to_string(),
             clock.ago(self.submitted_at.as_deref()),

@@ -13,6 +13,7 @@ mod compaction;
 mod config;
 mod job;
 mod job_page;
+mod job_use;
 mod node;
 mod pool;
 mod queue;
@@ -33,8 +34,9 @@ pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, Me
 pub use compaction::{CompactionPlanView, CompactionStatusView, MoveAnswerView};
 pub use config::ConfigView;
 pub use job::{AttemptView, JobView, WorkerView};
+pub use job_use::{CardUseView, JobUseView};
 pub use node::{NodeDetailView, NodeView};
-pub use pool::{BlocksView, MemberVerdictView, PoolView, VerifyView};
+pub use pool::{BlocksView, KindView, MemberVerdictView, PoolView, VerifyView};
 pub use queue::QueueView;
 pub use spec::SpecView;
 pub use time::Clock;

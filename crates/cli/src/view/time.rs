@@ -44,6 +44,14 @@ impl Clock {
         short(end.since(start))
     }
 
+    /// The same in seconds; 0 when it never began.
+    #[must_use]
+    pub fn seconds_between(&self, start: Option<&str>, end: Option<&str>) -> f64 {
+        let parse = |text: &str| text.parse::<Timestamp>().ok();
+        let end = end.and_then(parse).map_or(*self, Clock);
+        start.and_then(parse).map_or(0.0, |start| end.since(start).as_secs_f64())
+    }
+
     fn since(&self, then: Timestamp) -> Duration {
         Duration::try_from(self.0.duration_since(then)).unwrap_or_default()
     }

@@ -1,9 +1,6 @@
 //! `tessera job list`, once or for ever.
 
-use std::collections::BTreeMap;
-
-use tessera_api::limits;
-use tessera_api::v1::{Consistency, JobFilter, JobState, ListJobsRequest, ListWaitsRequest};
+use tessera_api::v1::{Consistency, JobFilter, JobState, ListJobsRequest};
 use tessera_client::watch::Start;
 
 use super::super::Desk;
@@ -13,6 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
 use crate::view::{JobUpdateView, JobView};
+use crate::waits;
 
 pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Failure> {
     let filter = JobFilter {
@@ -56,16 +54,8 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
 /// Adds what the jobs wait for. Only the leader knows: without one, and in a list of any age, the reason that the
 /// ledger keeps is shown.
 async fn add_waits(desk: &Desk, jobs: &mut [JobView]) {
-    if desk.consistency == i32::from(Consistency::Stale) {
-        return;
-    }
-    let mut waiting: Vec<&mut JobView> = jobs.iter_mut().filter(|job| job.is_waiting()).collect();
-    for some in waiting.chunks_mut(limits::FILTER) {
-        let job_ids = some.iter().map(|job| job.id).collect();
-        let Ok(answer) = desk.client.list_waits(ListWaitsRequest { job_ids }).await else { return };
-        let mut words: BTreeMap<u64, String> =
-            answer.waits.into_iter().map(|wait| (wait.job_id, wait.constraint)).collect();
-        some.iter_mut().for_each(|job| job.waits_for = words.remove(&job.id));
+    if desk.consistency != i32::from(Consistency::Stale) {
+        waits::add(&desk.client, jobs).await;
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) async fn run(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
         JobVerb::Run(args) => run::run(desk, *args).await,
         JobVerb::Plan(args) => submit::plan(desk, args).await,
         JobVerb::List(args) => list::list(desk, args).await,
+        JobVerb::Top { all } => super::top::jobs(desk, all).await,
         JobVerb::Show(one) => show(desk, one.job).await,
         JobVerb::Why(args) => why(desk, args).await,
         JobVerb::Move(args) => moving::run(desk, args).await,

@@ -1,0 +1,143 @@
+//! `tessera top` and `tessera job top`.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+
+use serde::Serialize;
+use tessera_client::ClientError;
+
+use super::Desk;
+use crate::args::{TopArgs, TopTab};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::print::{Detail, Page, Tabular};
+use crate::top::draw::Palette;
+use crate::top::read::Reader;
+use crate::top::{Overview, State, terminal};
+use crate::view::{CardView, Clock, JobUseView, NodeView, QueueView};
+
+/// Nodes that are asked at once how busy their cards are.
+const AT_ONCE: usize = 16;
+
+/// Runs the command.
+pub(super) async fn run(desk: Desk, args: TopArgs) -> Result<Exit, Failure> {
+    let live = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if args.once || !live || !desk.printer.for_people() {
+        return once(desk, args).await;
+    }
+    let reader = Reader::new(&desk.client, desk.consistency, args.interval);
+    let palette = Palette { color: desk.printer.color() };
+    let shown = terminal::show(State::new(&args), reader, palette).await;
+    shown.map_err(|error| {
+        Failure::from_error(Exit::Failed, "the terminal cannot be used", &error)
+            .next("`tessera top --once` prints the same without one")
+    })?;
+    Ok(Exit::Done)
+}
+
+/// The numbers and one list.
+#[derive(Serialize)]
+struct Snapshot {
+    #[serde(flatten)]
+    overview: Overview,
+    #[serde(flatten)]
+    list: List,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum List {
+    JobList(Vec<JobUseView>),
+    NodeList(Vec<NodeView>),
+    CardList(Vec<CardView>),
+    QueueList(Vec<QueueView>),
+}
+
+async fn once(mut desk: Desk, args: TopArgs) -> Result<Exit, Failure> {
+    let reader = Reader::new(&desk.client, desk.consistency, desk.timeout);
+    let snapshot = read(&reader, &args).await.map_err(|error| Failure::call("the pool cannot be shown", &error))?;
+    desk.printer.one(&snapshot)?;
+    Ok(if snapshot.overview.cluster.writable { Exit::Done } else { Exit::Unavailable })
+}
+
+async fn read(reader: &Reader, args: &TopArgs) -> Result<Snapshot, ClientError> {
+    let overview = reader.overview().await?;
+    let list = match args.tab {
+        TopTab::Jobs => List::JobList(kept(jobs_with_use(reader, args.all).await?, args)),
+        TopTab::Nodes => List::NodeList(kept(all(async |token| reader.nodes(token).await).await?, args)),
+        TopTab::Cards => List::CardList(kept(all(async |token| reader.cards(token).await).await?, args)),
+        TopTab::Queues => List::QueueList(kept(all(async |token| reader.queues(token).await).await?, args)),
+    };
+    Ok(Snapshot { overview, list })
+}
+
+/// Every page of a list.
+async fn all<V>(page: impl AsyncFn(String) -> Result<(Vec<V>, String), ClientError>) -> Result<Vec<V>, ClientError> {
+    let (mut views, mut token) = (Vec::new(), String::new());
+    loop {
+        let (some, next) = page(token).await?;
+        views.extend(some);
+        if next.is_empty() {
+            return Ok(views);
+        }
+        token = next;
+    }
+}
+
+/// Those with the text that somebody asked for.
+fn kept<V: Tabular>(views: Vec<V>, args: &TopArgs) -> Vec<V> {
+    let (text, clock) = (args.filter.to_lowercase(), Clock::now());
+    let has = |view: &V| view.cells(&clock).iter().any(|cell| cell.to_lowercase().contains(&text));
+    views.into_iter().filter(|view| text.is_empty() || has(view)).collect()
+}
+
+/// Jobs with what they hold and how busy their cards are, those that hold most first.
+async fn jobs_with_use(reader: &Reader, ended: bool) -> Result<Vec<JobUseView>, ClientError> {
+    let jobs = all(async |token| reader.jobs(ended, token).await).await?;
+    let mut jobs: Vec<JobUseView> = jobs.iter().map(JobUseView::from).collect();
+    let mut nodes: Vec<String> = jobs.iter().flat_map(|job| job.cards.iter().map(|card| card.node.clone())).collect();
+    nodes.sort();
+    nodes.dedup();
+    let mut busy = BTreeMap::new();
+    for some in nodes.chunks(AT_ONCE) {
+        busy.extend(reader.readings(some).await);
+    }
+    jobs.iter_mut().for_each(|job| job.tell_use(&busy));
+    jobs.sort_by(|one, other| other.blocks.cmp(&one.blocks));
+    Ok(jobs)
+}
+
+/// `tessera job top`.
+pub(super) async fn jobs(mut desk: Desk, ended: bool) -> Result<Exit, Failure> {
+    let reader = Reader::new(&desk.client, desk.consistency, desk.timeout);
+    let jobs = jobs_with_use(&reader, ended).await;
+    desk.printer.list(&jobs.map_err(|error| Failure::call("the jobs cannot be listed", &error))?)?;
+    Ok(Exit::Done)
+}
+
+impl Detail for Snapshot {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
+        let Overview { pool, cluster, warnings } = &self.overview;
+        pool.detail(clock, out);
+        out.line("leader", format!("{}, term {}", self.overview.leader(), cluster.term));
+        for warning in warnings {
+            out.line("warning", warning);
+        }
+        match &self.list {
+            List::JobList(jobs) => out.tabular("jobs", jobs, clock),
+            List::NodeList(nodes) => out.tabular("nodes", nodes, clock),
+            List::CardList(cards) => out.tabular("cards", cards, clock),
+            List::QueueList(queues) => out.tabular("queues", queues, clock),
+        }
+    }
+
+    fn name(&self) -> String {
+        let names = |of: Vec<String>| of.join("\n");
+        match &self.list {
+            List::JobList(jobs) => names(jobs.iter().map(Tabular::name).collect()),
+            List::NodeList(nodes) => names(nodes.iter().map(Tabular::name).collect()),
+            List::CardList(cards) => names(cards.iter().map(Tabular::name).collect()),
+            List::QueueList(queues) => names(queues.iter().map(Tabular::name).collect()),
+        }
+    }
+}

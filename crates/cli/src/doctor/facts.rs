@@ -1,0 +1,242 @@
+//! What was seen. Nothing here is an opinion.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Something that was looked at: what it is, or why it could not be seen.
+pub type Seen<T> = Result<T, String>;
+
+/// All that was seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Files of configuration that cannot be used, and why.
+    pub unusable: Vec<(String, String)>,
+    /// The member of this host, as it is configured.
+    pub member: Option<MemberSettings>,
+    /// The agent of this host, as it is configured.
+    pub agent: Option<AgentSettings>,
+    /// The clock.
+    pub clock: Seen<ClockFacts>,
+    /// The folders of data.
+    pub folders: Vec<FolderFacts>,
+    /// Where the member and the agent listen.
+    pub ports: Vec<PortFacts>,
+    /// The way to each member.
+    pub ways: Vec<WayFacts>,
+    /// How the members are.
+    pub cluster: ClusterFacts,
+    /// The kernel.
+    pub kernel: Seen<KernelFacts>,
+    /// What workers can be given here; absent on a host without an agent.
+    pub containment: Option<Seen<ContainmentFacts>>,
+    /// The limits of this process, or of the one that runs.
+    pub limits: Seen<LimitFacts>,
+    /// The memory of the host.
+    pub memory: Seen<MemoryFacts>,
+    /// Devices and their drivers.
+    pub devices: Seen<DeviceFacts>,
+}
+
+/// What of a member's settings is judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberSettings {
+    /// Bytes that must be free.
+    pub disk_reserve_bytes: u64,
+    /// Connections of clients that it keeps.
+    pub connections: usize,
+    /// Pause between heartbeats of a leader, in milliseconds.
+    pub heartbeat_ms: u64,
+    /// Least silence after which another member stands for election, in milliseconds.
+    pub election_ms: u64,
+}
+
+/// What of an agent's settings is judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSettings {
+    /// Name of the node.
+    pub node: String,
+    /// What it offers, in words.
+    pub cards: Seen<String>,
+}
+
+/// The clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockFacts {
+    /// Whether the kernel believes that it is kept right.
+    pub synchronised: bool,
+    /// How far it may be off, in microseconds, as the kernel says.
+    pub max_error_us: i64,
+    /// What `/proc/self/timens_offsets` adds to the clocks of this process, in seconds: monotonic, boot time.
+    pub namespace_offsets: Vec<i64>,
+}
+
+/// A folder of data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FolderFacts {
+    /// Whose: `member` or `agent`.
+    pub of: String,
+    /// Where.
+    pub path: PathBuf,
+    /// Whether it is there already; its nearest parent is looked at while it is not.
+    pub exists: bool,
+    /// The file system.
+    pub room: Seen<RoomFacts>,
+    /// How long writing and syncing four KiB took, in microseconds, each time.
+    pub fsync_us: Seen<Vec<u64>>,
+}
+
+/// Room in a file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomFacts {
+    /// Its kind, such as `ext4`.
+    pub kind: String,
+    /// Bytes that may still be written.
+    pub free_bytes: u64,
+    /// All of them.
+    pub total_bytes: u64,
+    /// Files that may still be made.
+    pub free_files: u64,
+    /// All of them; 0 where there is no limit.
+    pub total_files: u64,
+}
+
+/// Where something listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortFacts {
+    /// What: `member`, `member http`, `agent http`.
+    pub of: String,
+    /// Where.
+    pub address: String,
+    /// Whether somebody answers there.
+    pub answers: bool,
+    /// Whether this process could listen there.
+    pub bindable: Seen<()>,
+}
+
+/// The way to a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WayFacts {
+    /// The member.
+    pub address: String,
+    /// How long its name took to be resolved, in microseconds.
+    pub resolved_us: Seen<u64>,
+    /// The least of several round trips, in microseconds.
+    pub round_trip_us: Seen<u64>,
+}
+
+/// The control plane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// Whether mutations are accepted.
+    pub writable: bool,
+    /// Members with a vote.
+    pub voters: usize,
+    /// Release level in force.
+    pub level: u32,
+    /// Each member that was told of, or found.
+    pub members: Vec<MemberFacts>,
+}
+
+/// How a member is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemberFacts {
+    /// Where it serves.
+    pub address: String,
+    /// Why it did not answer.
+    pub error: Option<String>,
+    /// Its role.
+    pub role: String,
+    /// Its release.
+    pub version: String,
+    /// The highest release level that it can apply.
+    pub highest_level: u32,
+    /// Last entry that it knows to be committed.
+    pub committed_index: u64,
+    /// Last entry that it applied.
+    pub applied_index: u64,
+    /// Seconds by which its clock is ahead of the others'.
+    pub clock_offset_seconds: Option<f64>,
+    /// Whether that is too much.
+    pub clock_off: bool,
+}
+
+/// The kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFacts {
+    /// Its release.
+    pub release: String,
+    /// Whether `pidfd_open` works.
+    pub pidfd: Seen<()>,
+    /// User namespaces that may be made; absent: not built in.
+    pub user_namespaces: Option<u64>,
+    /// What a filter of system calls may do; empty: there are none.
+    pub seccomp_actions: String,
+    /// Whether this process can never gain privileges.
+    pub no_new_privileges: bool,
+    /// Bits of entropy.
+    pub entropy: Option<u64>,
+    /// The choice of huge pages that is in force.
+    pub huge_pages: Option<String>,
+}
+
+/// What workers can be given, as the agent's own code tried it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainmentFacts {
+    /// Whether a whole tree of processes ends with its supervisor.
+    pub whole_trees_end: Seen<()>,
+    /// The hierarchies that are mounted, in words.
+    pub hierarchies: String,
+    /// Whether the processes of a worker can be tracked by a control group.
+    pub tracked: bool,
+    /// What cannot be enforced, in sentences.
+    pub missing: Vec<String>,
+    /// Files of the group that was made, of those that are of use.
+    pub group_files: Vec<String>,
+}
+
+/// Limits of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitFacts {
+    /// Whose, in words.
+    pub of: String,
+    /// Files that may be open; none: no limit.
+    pub open_files: Option<u64>,
+    /// Processes of the user; none: no limit.
+    pub processes: Option<u64>,
+    /// Bytes that may be locked; none: no limit.
+    pub locked_bytes: Option<u64>,
+}
+
+/// The host's memory, in KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryFacts {
+    /// What could be given to processes now.
+    pub available_kib: u64,
+    /// All of it.
+    pub total_kib: u64,
+    /// Swap.
+    pub swap_kib: u64,
+    /// Swap that is in use.
+    pub swap_used_kib: u64,
+}
+
+/// Devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// Accelerators on the PCI bus.
+    pub accelerators: Vec<Accelerator>,
+}
+
+/// An accelerator on the PCI bus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accelerator {
+    /// PCI address.
+    pub address: String,
+    /// PCI id of its maker, such as `0x10de`.
+    pub vendor: String,
+    /// The kernel's driver that has it.
+    pub driver: Option<String>,
+    /// The maker's library for programs.
+    pub library: Option<String>,
+}

@@ -1,0 +1,277 @@
+//! One row of a list: what it is about, and its cells.
+
+use crate::args::TopTab;
+use crate::view::{BlocksView, CardView, Clock, JobView, NodeView, QueueView};
+
+/// What a row is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A job by its number.
+    Job(u64),
+    /// A node by its name.
+    Node(String),
+    /// A card by its node and its index.
+    Card(String, u32),
+    /// A queue by its name.
+    Queue(String),
+}
+
+/// A cell: what is shown, and what it is sorted by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// What is shown.
+    pub text: String,
+    /// What it is sorted by, when that is a number.
+    pub number: Option<f64>,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// What it is about.
+    pub subject: Subject,
+    /// Its cells, one for each column but the bar.
+    pub cells: Vec<Cell>,
+    /// Its blocks, drawn as a bar.
+    pub blocks: Option<BlocksView>,
+    /// The cards that a job is on, by node and index.
+    pub cards: Vec<(String, u32)>,
+    /// Whether somebody should look at it.
+    pub alarming: bool,
+}
+
+/// A column of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its title.
+    pub title: &'static str,
+    /// Its width; 0: what is left.
+    pub width: u16,
+    /// Whether it holds numbers.
+    pub right: bool,
+}
+
+const fn left(title: &'static str, width: u16) -> Column {
+    Column { title, width, right: false }
+}
+
+const fn right(title: &'static str, width: u16) -> Column {
+    Column { title, width, right: true }
+}
+
+/// The column of a job that says how busy its cards are.
+pub const BUSY: usize = 5;
+
+const JOBS: &[Column] = &[
+    right("JOB", 7),
+    left("NAME", 14),
+    left("QUEUE", 9),
+    left("STATE", 10),
+    right("BLOCKS", 6),
+    right("BUSY", 5),
+    right("RAN", 7),
+    left("WHERE OR WHY", 0),
+];
+const NODES: &[Column] = &[
+    left("NODE", 18),
+    left("STATE", 9),
+    right("CARDS", 5),
+    right("FREE", 6),
+    right("BLOCKS", 7),
+    right("JOBS", 4),
+    right("HEARD", 6),
+    left("USE", 0),
+];
+const CARDS: &[Column] = &[
+    left("CARD", 20),
+    left("KIND", 5),
+    left("HEALTH", 9),
+    right("FREE", 5),
+    right("BLOCKS", 6),
+    right("BUSY", 5),
+    right("MEMORY", 6),
+    left("USE", 0),
+];
+const QUEUES: &[Column] = &[
+    left("QUEUE", 18),
+    right("JOBS", 6),
+    right("USED TF", 10),
+    right("GUARANT.", 9),
+    right("MAXIMUM", 9),
+    right("WEIGHT", 6),
+    left("SHARE", 0),
+];
+
+/// The columns of a list; the last of nodes and cards is their bar.
+#[must_use]
+pub const fn columns(tab: TopTab) -> &'static [Column] {
+    match tab {
+        TopTab::Jobs => JOBS,
+        TopTab::Nodes => NODES,
+        TopTab::Cards => CARDS,
+        TopTab::Queues => QUEUES,
+    }
+}
+
+fn words(text: impl Into<String>) -> Cell {
+    Cell { text: text.into(), number: None }
+}
+
+fn number(value: u64) -> Cell {
+    Cell { text: value.to_string(), number: Some(value as f64) }
+}
+
+/// A share as percent; unknown ones go below all others.
+pub fn percent(share: Option<f64>) -> Cell {
+    match share {
+        Some(share) => Cell { text: format!("{:.0}%", share * 100.0), number: Some(share) },
+        None => Cell { text: "-".to_owned(), number: Some(-1.0) },
+    }
+}
+
+/// `12s`, or `-`.
+fn seconds(value: Option<f64>) -> Cell {
+    match value {
+        Some(value) => Cell { text: format!("{value:.0}s"), number: Some(value) },
+        None => Cell { text: "-".to_owned(), number: Some(f64::INFINITY) },
+    }
+}
+
+impl Entry {
+    /// Whether it has `text` somewhere, in any case.
+    #[must_use]
+    pub fn has(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        self.cells.iter().any(|cell| cell.text.to_lowercase().contains(&text))
+            || self.cards.iter().any(|(node, _)| node.to_lowercase().contains(&text))
+    }
+
+    /// Of a job. How busy its cards are is read apart.
+    #[must_use]
+    pub fn job(job: &JobView, clock: &Clock) -> Self {
+        let used = JobCards::of(job);
+        let place = if used.cards.is_empty() || job.is_waiting() { job.why_short() } else { used.nodes() };
+        Self {
+            subject: Subject::Job(job.id),
+            cells: vec![
+                number(job.id),
+                words(&job.spec.name),
+                words(&job.spec.queue),
+                words(&job.state),
+                number(used.blocks),
+                percent(None),
+                Cell {
+                    text: clock.between(job.started_at.as_deref(), job.ended_at.as_deref()),
+                    number: Some(clock.seconds_between(job.started_at.as_deref(), job.ended_at.as_deref())),
+                },
+                words(place),
+            ],
+            blocks: None,
+            cards: used.cards,
+            alarming: matches!(job.state.as_str(), "failed" | "timeout"),
+        }
+    }
+
+    /// Of a node.
+    #[must_use]
+    pub fn node(node: &NodeView) -> Self {
+        let state =
+            if node.state == "ready" && node.eligibility != "eligible" { &node.eligibility } else { &node.state };
+        Self {
+            subject: Subject::Node(node.name.clone()),
+            cells: vec![
+                words(&node.name),
+                words(state),
+                number(node.cards.into()),
+                number(node.blocks.free),
+                number(node.blocks.total),
+                number(node.jobs.len() as u64),
+                seconds(node.since_heartbeat_seconds),
+            ],
+            blocks: Some(node.blocks),
+            cards: Vec::new(),
+            alarming: node.state == "lost" || node.connected == Some(false) || node.blocks.lost > 0 || node.faults > 0,
+        }
+    }
+
+    /// Of a card.
+    #[must_use]
+    pub fn card(card: &CardView) -> Self {
+        let memory = card.memory_used_mib as f64 / card.memory_mib.max(1) as f64;
+        Self {
+            subject: Subject::Card(card.node.clone(), card.index),
+            cells: vec![
+                words(&card.name),
+                words(&card.kind),
+                words(&card.health),
+                number(card.blocks.free),
+                number(card.blocks.total),
+                percent(card.sample.as_ref().map(|sample| sample.utilization)),
+                percent(Some(memory)),
+            ],
+            blocks: Some(card.blocks),
+            cards: Vec::new(),
+            alarming: card.health == "unhealthy" || card.blocks.lost > 0,
+        }
+    }
+
+    /// Of a queue.
+    #[must_use]
+    pub fn queue(queue: &QueueView) -> Self {
+        let tflops = |value: f64| Cell { text: format!("{value:.0}"), number: Some(value) };
+        let amount = |of: Option<f64>| of.map_or_else(|| Cell { text: "-".to_owned(), number: Some(-1.0) }, tflops);
+        Self {
+            subject: Subject::Queue(queue.name.clone()),
+            cells: vec![
+                words(&queue.name),
+                number(queue.jobs),
+                tflops(queue.used.tflops),
+                amount(queue.guaranteed.map(|of| of.tflops)),
+                amount(queue.maximum.map(|of| of.tflops)),
+                number(queue.weight.into()),
+                Cell { text: format!("{}%", queue.share_percent), number: Some(queue.share_percent) },
+            ],
+            blocks: None,
+            cards: Vec::new(),
+            alarming: false,
+        }
+    }
+}
+
+/// What a job holds.
+pub struct JobCards {
+    /// Its blocks.
+    pub blocks: u64,
+    /// Its memory.
+    pub memory_mib: u64,
+    /// The cards, each once, by node and index.
+    pub cards: Vec<(String, u32)>,
+}
+
+impl JobCards {
+    /// Of a job.
+    #[must_use]
+    pub fn of(job: &JobView) -> Self {
+        let workers = job.allocation.iter().flat_map(|allocation| &allocation.workers);
+        let slices: Vec<_> = workers.flat_map(|of| of.slices.iter().map(|slice| (of.node.as_str(), slice))).collect();
+        let mut cards: Vec<(String, u32)> =
+            slices.iter().map(|(node, slice)| ((*node).to_owned(), slice.card)).collect();
+        cards.sort();
+        cards.dedup();
+        Self {
+            blocks: slices.iter().map(|(_, slice)| slice.last_block + 1 - slice.first_block).sum(),
+            memory_mib: slices.iter().map(|(_, slice)| slice.memory_mib).sum(),
+            cards,
+        }
+    }
+
+    /// The nodes, each once: `a, b` or `a, b and 6 more`.
+    fn nodes(&self) -> String {
+        let mut nodes: Vec<&str> = self.cards.iter().map(|(node, _)| node.as_str()).collect();
+        nodes.dedup();
+        match nodes.as_slice() {
+            [first, second, rest @ ..] if !rest.is_empty() => format!("{first}, {second} and {} more", rest.len()),
+            few => few.join(", "),
+        }
+    }
+}

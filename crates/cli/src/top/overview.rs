@@ -1,0 +1,102 @@
+//! The pool at a glance: who leads, how much is used, and what somebody should look at.
+
+use serde::Serialize;
+
+use crate::view::{ClusterView, PoolView};
+
+/// The pool at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Overview {
+    /// The pool in numbers.
+    pub pool: PoolView,
+    /// The control plane.
+    pub cluster: ClusterView,
+    /// What somebody should look at, worst first.
+    pub warnings: Vec<String>,
+}
+
+impl Overview {
+    /// Puts both together, and says what is not as it should be.
+    #[must_use]
+    pub fn of(pool: PoolView, cluster: ClusterView) -> Self {
+        let warnings = warnings(&pool, &cluster);
+        Self { pool, cluster, warnings }
+    }
+
+    /// `m0 (10.0.0.1:7400)`, or that there is none.
+    #[must_use]
+    pub fn leader(&self) -> String {
+        match &self.cluster.leader {
+            Some(leader) if leader.name.is_empty() => format!("{} ({})", leader.id, leader.address),
+            Some(leader) => format!("{} ({})", leader.name, leader.address),
+            None => "none".to_owned(),
+        }
+    }
+}
+
+fn warnings(pool: &PoolView, cluster: &ClusterView) -> Vec<String> {
+    let mut found = Vec::new();
+    if !cluster.writable {
+        found.push("nothing can be changed: no leader with a quorum".to_owned());
+    }
+    let silent: Vec<&str> =
+        cluster.members.iter().filter(|of| of.error.is_some()).map(|of| of.address.as_str()).collect();
+    if !silent.is_empty() {
+        found.push(format!("members do not answer: {}", silent.join(", ")));
+    }
+    for member in cluster.members.iter().filter(|of| of.clock_off) {
+        let by = member.clock_offset_seconds.unwrap_or_default();
+        found.push(format!("the clock of member {} is off by {by:.1} s", member.id));
+    }
+    let lost = pool.nodes.get("lost").copied().unwrap_or_default();
+    if lost > 0 {
+        found.push(format!("nodes are lost: {lost}"));
+    }
+    if pool.blocks.lost > 0 {
+        found.push(format!("blocks are quarantined (lost): {}", pool.blocks.lost));
+    }
+    if pool.blocks.offline > 0 {
+        found.push(format!("blocks are offline: {}", pool.blocks.offline));
+    }
+    let pending = pool.jobs.get("pending").copied().unwrap_or_default();
+    if pending > 0 && pool.blocks.free > 0 {
+        found.push(format!("jobs wait: {pending}, beside free blocks: {}", pool.blocks.free));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::state::tests::{cluster, pool};
+
+    #[test]
+    fn a_healthy_pool_has_nothing_to_say() {
+        assert_eq!(Overview::of(pool(), cluster()).warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_worst_first() {
+        let (mut pool, mut cluster) = (pool(), cluster());
+        cluster.writable = false;
+        cluster.members[1].error = Some("refused".to_owned());
+        cluster.members[0].clock_off = true;
+        cluster.members[0].clock_offset_seconds = Some(-12.5);
+        pool.nodes.insert("lost".to_owned(), 2);
+        pool.blocks.lost = 9;
+        pool.blocks.offline = 4;
+        pool.jobs.insert("pending".to_owned(), 3);
+        assert_eq!(
+            Overview::of(pool, cluster).warnings,
+            [
+                "nothing can be changed: no leader with a quorum",
+                "members do not answer: 10.0.0.2:7400",
+                "the clock of member 1 is off by -12.5 s",
+                "nodes are lost: 2",
+                "blocks are quarantined (lost): 9",
+                "blocks are offline: 4",
+                "jobs wait: 3, beside free blocks: 112",
+            ]
+        );
+    }
+}

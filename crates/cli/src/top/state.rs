@@ -1,0 +1,389 @@
+//! What is shown, and how it changes: by what was read, and by keys. Nothing here asks or draws.
+
+use std::collections::BTreeMap;
+
+use super::entry::{self, BUSY, Entry, Subject, columns};
+use super::keys::Wish;
+use super::overview::Overview;
+use crate::args::{TopArgs, TopTab};
+
+/// The lists in the order of their keys.
+pub const TABS: [TopTab; 4] = [TopTab::Jobs, TopTab::Nodes, TopTab::Cards, TopTab::Queues];
+
+/// Nodes that are read in one pass to say how busy the cards of jobs are.
+const NODES_FOR_USE: usize = 16;
+
+/// Something was read.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// The pool at a glance, at this time of day.
+    Overview {
+        /// The overview.
+        overview: Box<Overview>,
+        /// For people, such as `14:03:22`.
+        at: String,
+    },
+    /// A page of a list.
+    Page {
+        /// Which list.
+        tab: TopTab,
+        /// Its rows.
+        entries: Vec<Entry>,
+        /// Whether it is the first of the list.
+        first: bool,
+        /// Whether it is the last.
+        last: bool,
+    },
+    /// How busy cards are: the share of time they computed, by node and index.
+    Readings(BTreeMap<(String, u32), f64>),
+    /// The page about a row.
+    Detail {
+        /// The row.
+        subject: Subject,
+        /// Its text.
+        text: String,
+    },
+    /// Nobody answered; what is shown grows old.
+    Trouble(String),
+}
+
+/// What the reader is to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wants {
+    /// The list.
+    pub tab: TopTab,
+    /// The page that is open.
+    pub detail: Option<Subject>,
+    /// Whether ended jobs are listed too.
+    pub all: bool,
+    /// Nodes whose cards the jobs in sight are on.
+    pub nodes: Vec<String>,
+    /// Nothing.
+    pub paused: bool,
+}
+
+/// A list: its rows, and where one stands in it.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    rows: Vec<Entry>,
+    /// The round that is being read, while the one before is shown.
+    gathered: Vec<Entry>,
+    /// Whether all of it was read once.
+    pub complete: bool,
+    selected: Option<Subject>,
+    /// The column it is sorted by; none: the order of the members.
+    pub sort: Option<usize>,
+    /// The other way round.
+    pub reverse: bool,
+}
+
+/// What is over the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Nothing.
+    List,
+    /// The page about a row, and how far it is scrolled.
+    Detail(Subject, u16),
+    /// The keys.
+    Help,
+}
+
+/// All that is shown.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The pool at a glance.
+    pub overview: Option<Overview>,
+    /// When that was read.
+    pub at: String,
+    /// Why nothing new comes.
+    pub trouble: Option<String>,
+    /// The list that is looked at.
+    pub tab: TopTab,
+    lists: [List; 4],
+    /// Shown are rows with this text.
+    pub filter: String,
+    /// Whether the filter is being written.
+    pub writing: bool,
+    /// What is over the list.
+    pub over: Over,
+    /// The text of the page that is open.
+    pub detail: Option<(Subject, String)>,
+    /// Whether ended jobs are listed too.
+    pub all: bool,
+    /// Whether everything is held as it is.
+    pub paused: bool,
+    busy: BTreeMap<(String, u32), f64>,
+    /// Rows that fit.
+    height: usize,
+}
+
+impl State {
+    /// As somebody asked for it; nothing was read yet.
+    #[must_use]
+    pub fn new(args: &TopArgs) -> Self {
+        Self {
+            overview: None,
+            at: String::new(),
+            trouble: None,
+            tab: args.tab,
+            lists: Default::default(),
+            filter: args.filter.clone(),
+            writing: false,
+            over: Over::List,
+            detail: None,
+            all: args.all,
+            paused: false,
+            busy: BTreeMap::new(),
+            height: 1,
+        }
+    }
+
+    /// Takes in what was read.
+    pub fn apply(&mut self, update: Update) {
+        if self.paused {
+            return;
+        }
+        match update {
+            Update::Overview { overview, at } => {
+                self.overview = Some(*overview);
+                self.at = at;
+                self.trouble = None;
+            }
+            Update::Page { tab, entries, first, last } => {
+                let busy = &self.busy;
+                let entries = entries.into_iter().map(|entry| with_use(entry, busy));
+                self.lists[place(tab)].take(entries.collect(), first, last);
+            }
+            Update::Readings(busy) => {
+                self.busy = busy;
+                let jobs = &mut self.lists[place(TopTab::Jobs)];
+                for entry in jobs.rows.iter_mut().chain(&mut jobs.gathered) {
+                    tell_use(entry, &self.busy);
+                }
+            }
+            Update::Detail { subject, text } => {
+                if matches!(&self.over, Over::Detail(open, _) if *open == subject) {
+                    self.detail = Some((subject, text));
+                }
+            }
+            Update::Trouble(why) => self.trouble = Some(why),
+        }
+    }
+
+    /// Rows that fit have become more or fewer.
+    pub fn resize(&mut self, height: usize) {
+        self.height = height.max(1);
+    }
+
+    /// A key was pressed. Answers whether to go on.
+    pub fn on(&mut self, wish: Wish) -> bool {
+        let text = self.detail.as_ref().map_or("", |(_, text)| text);
+        let lines = u16::try_from(text.lines().count().saturating_sub(1)).unwrap_or(u16::MAX);
+        match (wish, &mut self.over) {
+            (Wish::Quit, _) => return false,
+            (Wish::Help, over) => *over = if *over == Over::Help { Over::List } else { Over::Help },
+            (Wish::Pause, _) => self.paused = !self.paused,
+            (Wish::Back, over @ (Over::Help | Over::Detail(..))) => *over = Over::List,
+            (Wish::Rows(by), Over::Detail(_, scroll)) => {
+                *scroll = scroll.saturating_add_signed(clamped(by)).min(lines);
+            }
+            (Wish::Pages(by), Over::Detail(_, scroll)) => {
+                *scroll = scroll.saturating_add_signed(clamped(by.saturating_mul(10))).min(lines);
+            }
+            (Wish::Last, Over::Detail(_, scroll)) => *scroll = lines,
+            (Wish::First, Over::Detail(_, scroll)) => *scroll = 0,
+            (_, Over::Help | Over::Detail(..)) if !matches!(wish, Wish::Tab(_) | Wish::NextTab | Wish::PreviousTab) => {
+            }
+            (wish, _) => self.in_list(wish),
+        }
+        true
+    }
+
+    fn in_list(&mut self, wish: Wish) {
+        let here = place(self.tab);
+        match wish {
+            Wish::Tab(tab) => self.go_to(tab),
+            Wish::NextTab => self.go_to(here + 1),
+            Wish::PreviousTab => self.go_to(here + TABS.len() - 1),
+            Wish::Rows(by) => self.step(by),
+            Wish::Pages(by) => self.step(by.saturating_mul(isize::try_from(self.height).unwrap_or(1))),
+            Wish::First => self.step(isize::MIN),
+            Wish::Last => self.step(isize::MAX),
+            Wish::Back => self.filter.clear(),
+            Wish::Filter => self.writing = true,
+            Wish::Sort => {
+                let columns = self.visible_columns();
+                let list = &mut self.lists[here];
+                list.sort = match list.sort {
+                    None => Some(0),
+                    Some(last) if last + 1 >= columns => None,
+                    Some(column) => Some(column + 1),
+                };
+            }
+            Wish::Reverse => self.lists[here].reverse ^= true,
+            Wish::All => {
+                self.all = !self.all;
+                let jobs = &mut self.lists[place(TopTab::Jobs)];
+                *jobs = List { sort: jobs.sort, reverse: jobs.reverse, ..List::default() };
+            }
+            Wish::Open => {
+                if let Some(subject) = self.selected().map(|entry| entry.subject.clone()) {
+                    self.detail = None;
+                    self.over = Over::Detail(subject, 0);
+                }
+            }
+            Wish::Quit | Wish::Help | Wish::Pause | Wish::Redraw => {}
+        }
+    }
+
+    /// A letter of the filter, or its end.
+    pub fn write(&mut self, letter: Option<char>) {
+        match letter {
+            Some('\u{8}') => {
+                self.filter.pop();
+            }
+            Some(letter) => self.filter.push(letter),
+            None => self.writing = false,
+        }
+    }
+
+    fn go_to(&mut self, place: usize) {
+        self.tab = TABS[place % TABS.len()];
+        self.over = Over::List;
+    }
+
+    /// Columns that can be sorted by.
+    fn visible_columns(&self) -> usize {
+        let bar = matches!(self.tab, TopTab::Nodes | TopTab::Cards);
+        columns(self.tab).len() - usize::from(bar)
+    }
+
+    /// The list that is looked at.
+    #[must_use]
+    pub fn list(&self) -> &List {
+        &self.lists[place(self.tab)]
+    }
+
+    /// The rows that are shown, in their order.
+    #[must_use]
+    pub fn rows(&self) -> Vec<&Entry> {
+        let list = self.list();
+        let mut rows: Vec<&Entry> =
+            list.shown().iter().filter(|entry| self.filter.is_empty() || entry.has(&self.filter)).collect();
+        if let Some(column) = list.sort {
+            rows.sort_by(|one, other| entry_order(one, other, column));
+        }
+        if list.reverse {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// The row that is selected: the first one unless somebody chose.
+    #[must_use]
+    pub fn selected(&self) -> Option<&Entry> {
+        let rows = self.rows();
+        rows.get(self.selected_place(&rows)).copied()
+    }
+
+    /// Its place among `rows`.
+    #[must_use]
+    pub fn selected_place(&self, rows: &[&Entry]) -> usize {
+        let chosen = self.list().selected.as_ref();
+        chosen.and_then(|chosen| rows.iter().position(|entry| entry.subject == *chosen)).unwrap_or(0)
+    }
+
+    fn step(&mut self, by: isize) {
+        let rows = self.rows();
+        let Some(last) = rows.len().checked_sub(1) else { return };
+        let place_now = self.selected_place(&rows);
+        let target = place_now.saturating_add_signed(by).min(last);
+        let subject = rows[target].subject.clone();
+        self.lists[place(self.tab)].selected = Some(subject);
+    }
+
+    /// The rows that are in sight: the page on which the selected one is.
+    #[must_use]
+    pub fn in_sight<'a>(&self, rows: &'a [&'a Entry]) -> (usize, &'a [&'a Entry]) {
+        let first = self.selected_place(rows) / self.height * self.height;
+        (first, &rows[first.min(rows.len())..(first + self.height).min(rows.len())])
+    }
+
+    /// What should be read.
+    #[must_use]
+    pub fn wants(&self) -> Wants {
+        let mut nodes: Vec<String> = Vec::new();
+        if self.tab == TopTab::Jobs {
+            let rows = self.rows();
+            let (_, seen) = self.in_sight(&rows);
+            nodes = seen.iter().flat_map(|entry| entry.cards.iter().map(|(node, _)| node.clone())).collect();
+            nodes.sort();
+            nodes.dedup();
+            nodes.truncate(NODES_FOR_USE);
+        }
+        let detail = match &self.over {
+            Over::Detail(subject, _) => Some(subject.clone()),
+            Over::List | Over::Help => None,
+        };
+        Wants { tab: self.tab, detail, all: self.all, nodes, paused: self.paused }
+    }
+}
+
+impl List {
+    /// What is known: the last whole round, or the first one as far as it has come.
+    #[must_use]
+    pub fn shown(&self) -> &[Entry] {
+        if self.complete { &self.rows } else { &self.gathered }
+    }
+
+    fn take(&mut self, entries: Vec<Entry>, first: bool, last: bool) {
+        if first {
+            self.gathered.clear();
+        }
+        self.gathered.extend(entries);
+        if last {
+            self.rows = std::mem::take(&mut self.gathered);
+            self.complete = true;
+        }
+    }
+}
+
+/// The place of a list among all.
+#[must_use]
+pub fn place(tab: TopTab) -> usize {
+    TABS.iter().position(|of| *of == tab).unwrap_or(0)
+}
+
+fn clamped(by: isize) -> i16 {
+    i16::try_from(by).unwrap_or(if by < 0 { i16::MIN } else { i16::MAX })
+}
+
+/// Numbers begin with the largest, words with the first of the alphabet.
+fn entry_order(one: &Entry, other: &Entry, column: usize) -> std::cmp::Ordering {
+    let (Some(one), Some(other)) = (one.cells.get(column), other.cells.get(column)) else {
+        return std::cmp::Ordering::Equal;
+    };
+    match (one.number, other.number) {
+        (Some(one), Some(other)) => other.total_cmp(&one),
+        _ => one.text.cmp(&other.text),
+    }
+}
+
+fn with_use(mut entry: Entry, busy: &BTreeMap<(String, u32), f64>) -> Entry {
+    tell_use(&mut entry, busy);
+    entry
+}
+
+/// How busy the cards of a job are, on average over those that are known.
+fn tell_use(entry: &mut Entry, busy: &BTreeMap<(String, u32), f64>) {
+    if !matches!(entry.subject, Subject::Job(_)) {
+        return;
+    }
+    let known: Vec<f64> = entry.cards.iter().filter_map(|card| busy.get(card).copied()).collect();
+    let mean = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
+    entry.cells[BUSY] = entry::percent(mean);
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+pub(super) mod tests;
