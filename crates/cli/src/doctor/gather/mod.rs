@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tessera_agent::{AgentConfig, CardSource};
 use tessera_client::Client;
-use tessera_server::ServerConfig;
 use tessera_devices::{HostRoot, NodeDevices};
+use tessera_server::ServerConfig;
 
 use super::facts::{AgentSettings, Facts, MemberSettings, Seen};
 
