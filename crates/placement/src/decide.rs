@@ -154,7 +154,9 @@ impl Pool {
             Err(short) => {
                 // Gangs whose virtual cards spread may find room for several where one more card is freed.
                 let missing = if shape.demand.span == Span::Card { short.missing } else { 1 };
-                self.line.shapes.block(id, Block::Capacity { retry_at: None, in_queue: false, missing });
+                self.line
+                    .shapes
+                    .block(id, Block::Capacity { retry_at: None, in_queue: false, over_maximum: false, missing });
             }
         }
     }
@@ -186,7 +188,8 @@ impl Pool {
         );
         let Some((placement, victims)) = search.found else {
             round.more |= search.inexact;
-            let short = Block::Capacity { retry_at: search.retry_at, in_queue, missing: 1 };
+            let (retry_at, over_maximum) = (search.retry_at, search.over_maximum);
+            let short = Block::Capacity { retry_at, in_queue, over_maximum, missing: 1 };
             return self.line.shapes.block(id, if search.inexact { Block::Round } else { short });
         };
         let amount = queues::amount(placement.blocks(), placement.memory(), block_size);

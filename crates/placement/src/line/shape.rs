@@ -141,6 +141,8 @@ pub(crate) enum Block {
         retry_at: Option<LogTime>,
         /// Whether room in its queue would help as well.
         in_queue: bool,
+        /// Whether somebody could give way for it, if its queue might hold more.
+        over_maximum: bool,
         /// Virtual cards for which there was no room: so many must find some before another try makes sense.
         missing: u32,
     },

@@ -235,8 +235,8 @@ impl Shapes {
         match block {
             Some(Block::Queue) => put(&mut self.in_queue, id, enter),
             Some(Block::Round) => put(&mut self.round, id, enter),
-            Some(Block::Capacity { retry_at, in_queue, .. }) => {
-                if in_queue {
+            Some(Block::Capacity { retry_at, in_queue, over_maximum, .. }) => {
+                if in_queue || over_maximum {
                     put(&mut self.in_queue, id, enter);
                 }
                 if gave_way {

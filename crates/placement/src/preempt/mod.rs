@@ -13,6 +13,7 @@ mod spare;
 mod steps;
 mod trial;
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,6 +95,8 @@ pub(crate) struct Search {
     pub(crate) retry_at: Option<LogTime>,
     /// Whether a victim was left out only because of what is in the present plan.
     pub(crate) inexact: bool,
+    /// Whether victims were passed over because its queue, or one above it, would hold more than its maximum.
+    pub(crate) over_maximum: bool,
 }
 
 /// What the plan being made has already done: its victims, and cards whose numbers the ledger does not know yet.
@@ -117,6 +120,7 @@ struct Hunt<'a> {
     known: BTreeMap<AllocationId, Option<Arc<Victim>>>,
     retry_at: Option<LogTime>,
     inexact: bool,
+    over_maximum: Cell<bool>,
 }
 
 /// Looks for a cheap preemption that lets a gang fit, on cards and in its queue, in a plan that is written at `now`
@@ -132,7 +136,9 @@ pub(crate) fn search(
 ) -> Search {
     let known = BTreeMap::new();
     let now = now.max(state.time());
-    let mut hunt = Hunt { state, now, victims, queues, job, in_plan, known, retry_at: None, inexact: false };
+    let over_maximum = Cell::new(false);
+    let mut hunt =
+        Hunt { state, now, victims, queues, job, in_plan, known, retry_at: None, inexact: false, over_maximum };
     let demand = job.demand;
     let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
     let mut found = None;
@@ -152,7 +158,8 @@ pub(crate) fn search(
     if found.is_none() && elsewhere {
         found = steps::one_after_another(index, &mut hunt);
     }
-    Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact }
+    let over_maximum = hunt.over_maximum.get();
+    Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact, over_maximum }
 }
 
 impl<'a> Hunt<'a> {
@@ -216,8 +223,11 @@ impl<'a> Hunt<'a> {
     /// Whether the job's queue takes so much once these have given back what they hold, and may.
     fn admits(&self, amount: QueueAmount, victims: &[Arc<Victim>]) -> bool {
         let (queue, givers) = (self.job.queue, victims.iter().map(|victim| victim.giver()));
-        self.queues.admit(queue, amount, &given_back(victims)).is_ok()
-            && !(self.job.gave_way && self.queues.lends_more_for(queue, amount, givers))
+        if self.queues.admit(queue, amount, &given_back(victims)).is_err() {
+            self.over_maximum.set(true);
+            return false;
+        }
+        !(self.job.gave_way && self.queues.lends_more_for(queue, amount, givers))
     }
 
     /// Sets of these that may give way, each one after the other as the ledger judges: as many as may, those in front

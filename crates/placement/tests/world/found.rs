@@ -261,3 +261,33 @@ fn one_starts_out_of_turn_before_one_that_may_preempt_it() {
     ];
     play(&nodes, &steps, &limits(), false, true);
 }
+
+/// A queue is guaranteed something, and its gang that waits for whole cards may recall what others hold of them.
+#[test]
+fn a_gang_of_whole_cards_gets_a_guarantee() {
+    let nodes = [
+        vec![(CardKind::Npu, 10, 100, 0, false)],
+        vec![(CardKind::Npu, 3, 100, 0, false)],
+        vec![(CardKind::Gpu, 20, 100, 0, false)],
+        vec![(CardKind::Gpu, 20, 100, 0, false), (CardKind::Npu, 8, 400, 0, false)],
+        vec![(CardKind::Gpu, 8, 100, 0, false)],
+    ];
+    let steps = [
+        Step::Queue(4, None, (30, 3000)),
+        submit(Request { tflops: 6, ..Request::default() }),
+        submit(Request::default()),
+        submit(Request { tflops: 4, memory: 50, gang: 3, host: (1000, false), ..Request::default() }),
+        submit(Request::default()),
+        Step::Queue(3, Some((20, 500)), (20, 500)),
+        submit(Request::default()),
+        submit(Request::default()),
+        submit(Request { memory: 300, ..Request::default() }),
+        Step::Queue(20, None, (0, 0)),
+        Step::Decide,
+        submit(Request { gang: 2, kinds: vec![CardKind::Gpu], queue: 3, host: (0, true), ..Request::default() }),
+        Step::Decide,
+        Step::Queue(19, None, (20, 500)),
+        Step::Decide,
+    ];
+    play(&nodes, &steps, &limits(), false, true);
+}
