@@ -180,7 +180,7 @@ async fn a_lost_control_plane_is_restored_from_a_backup_while_work_runs() -> Res
     assert_eq!(get(&client, waits).await?.state(), JobState::Pending, "no new work comes before the operator says so");
     let_work_come(&pool, &mut runbook).await?;
     long.end(&client, runs).await?;
-    pool.cli_ok(&["job", "cancel", &blocker.to_string()]).await?;
+    pool.cli_ok(&["job", "cancel", &blocker.to_string(), "--yes"]).await?;
     wait_for(&client, waits, JobState::Completed).await?;
     wait_for(&client, new, JobState::Completed).await?;
     for job in before {
