@@ -7,9 +7,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -143,9 +144,22 @@ fn lease_options([heartbeat, stop, kill, regrant]: [u64; 4]) -> [String; 4] {
     ]
 }
 
+/// Ports of members and agents: below those that the kernel gives to connections that go out, which would take one that
+/// was found free before whoever it is for listens on it.
+const PORTS: std::ops::Range<u16> = 10_000..18_000;
+
+/// An address on which nobody listens, another one each time.
 fn free_address(host: &str) -> Result<String> {
-    let socket = TcpListener::bind((host, 0)).context("asking the kernel for a port")?;
-    Ok(socket.local_addr()?.to_string())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Other processes that test begin elsewhere.
+    let begin = u16::try_from(std::process::id().wrapping_mul(211) % u32::from(PORTS.end - PORTS.start))?;
+    for _ in PORTS {
+        let place = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
+        if let Ok(socket) = TcpListener::bind((host, PORTS.start + place)) {
+            return Ok(socket.local_addr()?.to_string());
+        }
+    }
+    bail!("all ports from {} to {} of {host} are taken", PORTS.start, PORTS.end)
 }
 
 impl Pool {

@@ -35,7 +35,7 @@ pub enum RecoverError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: PastError,
+        source: Box<PastError>,
     },
     /// A folder of nobody.
     #[error("{} belongs to no member of a cluster", path.display())]
@@ -63,7 +63,7 @@ impl Survivor {
     /// # Errors
     /// [`RecoverError`].
     pub fn look(data_dir: &Path) -> Result<Self, RecoverError> {
-        let unread = |source| RecoverError::Unreadable { path: data_dir.to_owned(), source };
+        let unread = |error| RecoverError::Unreadable { path: data_dir.to_owned(), source: Box::new(error) };
         let past = Past::open(data_dir).map_err(unread)?;
         let identity = past.identity().map_err(unread)?;
         let identity = identity.ok_or_else(|| RecoverError::Nobody { path: data_dir.to_owned() })?;
@@ -94,7 +94,7 @@ pub fn recover(survivors: &[Survivor], founder: &Founder) -> Result<(Survivor, B
     if let Some(other) = survivors.iter().find(|survivor| survivor.cluster_id != most.cluster_id) {
         return Err(RecoverError::Clusters { clusters: (most.cluster_id.clone(), other.cluster_id.clone()) });
     }
-    let unread = |source| RecoverError::Unreadable { path: most.data_dir.clone(), source };
+    let unread = |error| RecoverError::Unreadable { path: most.data_dir.clone(), source: Box::new(error) };
     let mut past = Past::open(&most.data_dir).map_err(unread)?;
     let mut state = past.beginning().map_err(unread)?;
     loop {
