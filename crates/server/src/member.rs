@@ -177,7 +177,7 @@ async fn run_on_disk(config: ServerConfig, pulse: Pulse, shutdown: CancellationT
         onlooker: None,
         usage: Some(config.data_dir.join(USAGE_FILE)),
     };
-    run_here(ground, config, pulse, shutdown).await
+    Box::pin(run_here(ground, config, pulse, shutdown)).await
 }
 
 #[cfg(feature = "rocksdb")]

@@ -45,12 +45,15 @@ struct Snapshot {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
 enum List {
-    JobList(Vec<JobUseView>),
-    NodeList(Vec<NodeView>),
-    CardList(Vec<CardView>),
-    QueueList(Vec<QueueView>),
+    #[serde(rename = "job_list")]
+    Jobs(Vec<JobUseView>),
+    #[serde(rename = "node_list")]
+    Nodes(Vec<NodeView>),
+    #[serde(rename = "card_list")]
+    Cards(Vec<CardView>),
+    #[serde(rename = "queue_list")]
+    Queues(Vec<QueueView>),
 }
 
 async fn once(mut desk: Desk, args: TopArgs) -> Result<Exit, Failure> {
@@ -63,10 +66,10 @@ async fn once(mut desk: Desk, args: TopArgs) -> Result<Exit, Failure> {
 async fn read(reader: &Reader, args: &TopArgs) -> Result<Snapshot, ClientError> {
     let overview = reader.overview().await?;
     let list = match args.tab {
-        TopTab::Jobs => List::JobList(kept(jobs_with_use(reader, args.all).await?, args)),
-        TopTab::Nodes => List::NodeList(kept(all(async |token| reader.nodes(token).await).await?, args)),
-        TopTab::Cards => List::CardList(kept(all(async |token| reader.cards(token).await).await?, args)),
-        TopTab::Queues => List::QueueList(kept(all(async |token| reader.queues(token).await).await?, args)),
+        TopTab::Jobs => List::Jobs(kept(jobs_with_use(reader, args.all).await?, args)),
+        TopTab::Nodes => List::Nodes(kept(all(async |token| reader.nodes(token).await).await?, args)),
+        TopTab::Cards => List::Cards(kept(all(async |token| reader.cards(token).await).await?, args)),
+        TopTab::Queues => List::Queues(kept(all(async |token| reader.queues(token).await).await?, args)),
     };
     Ok(Snapshot { overview, list })
 }
@@ -103,7 +106,7 @@ async fn jobs_with_use(reader: &Reader, ended: bool) -> Result<Vec<JobUseView>, 
         busy.extend(reader.readings(some).await);
     }
     jobs.iter_mut().for_each(|job| job.tell_use(&busy));
-    jobs.sort_by(|one, other| other.blocks.cmp(&one.blocks));
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.blocks));
     Ok(jobs)
 }
 
@@ -124,20 +127,20 @@ impl Detail for Snapshot {
             out.line("warning", warning);
         }
         match &self.list {
-            List::JobList(jobs) => out.tabular("jobs", jobs, clock),
-            List::NodeList(nodes) => out.tabular("nodes", nodes, clock),
-            List::CardList(cards) => out.tabular("cards", cards, clock),
-            List::QueueList(queues) => out.tabular("queues", queues, clock),
+            List::Jobs(jobs) => out.tabular("jobs", jobs, clock),
+            List::Nodes(nodes) => out.tabular("nodes", nodes, clock),
+            List::Cards(cards) => out.tabular("cards", cards, clock),
+            List::Queues(queues) => out.tabular("queues", queues, clock),
         }
     }
 
     fn name(&self) -> String {
         let names = |of: Vec<String>| of.join("\n");
         match &self.list {
-            List::JobList(jobs) => names(jobs.iter().map(Tabular::name).collect()),
-            List::NodeList(nodes) => names(nodes.iter().map(Tabular::name).collect()),
-            List::CardList(cards) => names(cards.iter().map(Tabular::name).collect()),
-            List::QueueList(queues) => names(queues.iter().map(Tabular::name).collect()),
+            List::Jobs(jobs) => names(jobs.iter().map(Tabular::name).collect()),
+            List::Nodes(nodes) => names(nodes.iter().map(Tabular::name).collect()),
+            List::Cards(cards) => names(cards.iter().map(Tabular::name).collect()),
+            List::Queues(queues) => names(queues.iter().map(Tabular::name).collect()),
         }
     }
 }
