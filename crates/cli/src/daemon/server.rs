@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn connections_leave_files_to_everything_else() {
-        assert_eq!([1_024, 4_096, 1 << 20].map(connections_for), [256, 1_536, 523_776]);
+        assert_eq!([1_024, 4_096, 1 << 20].map(connections_for), [256, 1_408, 523_648]);
         assert_eq!(connections_for(0), 16);
     }
 
