@@ -9,7 +9,7 @@ use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
 use tessera_ledger::{
-    Allocation, AllocationPhase, Job, JobState, NodeId, NodeState, OnDisconnect, Owner, Rank, State, Worker,
+    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, REVISIONS_AHEAD, Rank, State, Worker,
     WorkerState,
 };
 use xxhash_rust::xxh3::Xxh3;
@@ -57,9 +57,11 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
         (AllocationPhase::Waiting | AllocationPhase::Reserved, _) => None,
         (_, WorkerState::Stopped) => Some(if present { Desire::Stop } else { Desire::Forget }),
         (_, WorkerState::Draining) | (AllocationPhase::Ending, _) => Some(Desire::Stop),
-        // Nobody has it: it is over, or the pool began anew from a state in which it ran. Started again under its old
-        // grant, it could meet what took its place; its agent notes that it is not to be, and the job is tried again.
-        (AllocationPhase::Active, WorkerState::Lost) if !present && is_lost(state, worker.node) => Some(Desire::Stop),
+        // The pool began anew from a state in which it ran, and nobody has it. Started again under its old grant, it could
+        // meet what took its place; its agent notes that it is not to be, and the job is tried again.
+        (AllocationPhase::Active, WorkerState::Lost) if !present && is_of_before(state, allocation) => {
+            Some(Desire::Stop)
+        }
         // `Lost` here is work that went on without a lease, as its job allows: it is still wanted.
         (AllocationPhase::Active, WorkerState::Held | WorkerState::Running | WorkerState::Lost) => {
             Some(Desire::Run(fingerprint(state, allocation, worker)))
@@ -67,9 +69,9 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
     }
 }
 
-/// Whether the pool has not heard from a node what it really runs.
-fn is_lost(state: &State, node: NodeId) -> bool {
-    state.node(node).is_none_or(|node| node.state == NodeState::Lost)
+/// Whether a grant is of the time before the pool began anew.
+fn is_of_before(state: &State, allocation: &Allocation) -> bool {
+    state.revision().0.saturating_sub(allocation.epoch.0) >= REVISIONS_AHEAD
 }
 
 /// A hash over all that the worker is told of the slices of its virtual card: what is told differently is told anew.
