@@ -123,7 +123,7 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
             "close some, ask another member, or raise the member's limit (docs/configuration.md)"
         }
         R::OutputExpired => "keep output longer with `output_retention` in the job file",
-        R::UsageNotKept => "ask another member with `--server`; docs/usage.md says how accounts are begun anew",
+        R::UsageNotKept => "no member that was asked keeps accounts: docs/usage.md says how accounts are begun anew",
         R::NodeUnreachable => "`tessera node show NODE` says when it was heard last",
         R::Internal => "this is a defect of Tessera: please report it with the member's log",
         _ => return None,

@@ -156,10 +156,12 @@ impl Tries {
         Next::After(wait)
     }
 
-    /// A cluster that does not exist will not come to exist by asking: every member of a whole round said so.
+    /// A cluster that does not exist will not come to exist by asking, nor will accounts that nobody keeps: every member
+    /// of a whole round said so.
     fn refused_by_all(&self) -> Option<ClientError> {
         let first = self.said.values().next()?;
-        let all = self.said.values().all(|error| error.reason == Some(ErrorReason::NotInitialized));
+        let lasts = matches!(first.reason, Some(ErrorReason::NotInitialized | ErrorReason::UsageNotKept));
+        let all = lasts && self.said.values().all(|error| error.reason == first.reason);
         all.then(|| ClientError::Refused(Box::new(first.clone())))
     }
 
@@ -196,7 +198,7 @@ fn meaning(error: &ApiError) -> Meaning {
         Some(
             R::NotLeader | R::TermStale | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped | R::DeadlineExceeded,
         ) => Meaning::Elsewhere,
-        Some(R::NotInitialized) => Meaning::Elsewhere,
+        Some(R::NotInitialized | R::UsageNotKept) => Meaning::Elsewhere,
         Some(R::Overloaded | R::StorageFull | R::NodeUnreachable | R::WatchTooSlow) => Meaning::Busy,
         // A limit of this member: another may have room.
         Some(R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManySubmissionStreams) => {

@@ -191,6 +191,23 @@ async fn a_cluster_that_does_not_exist_is_said_after_one_round() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_member_does_not_keep_another_is_asked_for_and_all_of_them_once() {
+    let not_kept = || Err(refusal(Code::Unavailable, "USAGE_NOT_KEPT", &[]));
+    let network = Network::default();
+    Member::submits(move |_| not_kept()).serve(&network, &address(1));
+    Member::submits(|_| Ok(7)).serve(&network, &address(2));
+    assert_eq!(client(&network, 2).submit_job(submission()).await.expect("the second one knows"), 7);
+
+    let network = Network::default();
+    Member::submits(move |_| not_kept()).serve(&network, &address(1));
+    Member::submits(move |_| not_kept()).serve(&network, &address(2));
+    let started = Instant::now();
+    let error = client(&network, 2).submit_job(submission()).await.expect_err("nobody knows");
+    assert_eq!(error.reason(), Some(ErrorReason::UsageNotKept));
+    assert_eq!(started.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn headers_of_the_caller_are_on_every_try() {
     let network = Network::default();
     let seen = fails_first(1, || not_leader(None)).serve(&network, &address(1));

@@ -56,7 +56,7 @@ impl UsageService for UsageApi {
 
 fn not_kept(error: &UsageError) -> Status {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    let sentence = format!("this member cannot tell usage: {error}{cause}; ask another member with --server");
+    let sentence = format!("this member cannot tell usage: {error}{cause}; another member may know");
     refusal::because(v1::ErrorReason::UsageNotKept, sentence)
 }
 
