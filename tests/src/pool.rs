@@ -1,83 +1,25 @@
 //! A pool of real processes on loopback: members with RocksDB and fsync, agents with simulated cards, workers in
 //! control groups. Ports come from the kernel; each pool has its own folder and its own names.
 
-use std::cell::RefCell;
+mod asking;
+mod ending;
+mod options;
+mod ports;
+
 use std::fmt::Write as _;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use anyhow::Result;
 use tempfile::TempDir;
-use tessera_api::v1::{GetClusterStatusRequest, GetPoolRequest, Node, NodeState};
-use tessera_client::{Address, Client, Settings};
 
+pub use options::{CardSpec, Options, REFERENCE_POOL};
+
+use self::options::lease_options;
+use self::ports::free_address;
 use crate::process::Process;
 use crate::wait::until;
-
-/// One simulated card: kind and TFLOPS.
-pub type CardSpec = (&'static str, u32);
-
-/// The reference pool of the patent (P8): 200 blocks on four nodes.
-pub const REFERENCE_POOL: [&[CardSpec]; 4] = [
-    &[("gpu", 9), ("gpu", 9), ("npu", 20), ("fpga", 25)],
-    &[("gpu", 10), ("gpu", 10), ("npu", 18), ("npu", 18)],
-    &[("npu", 3), ("fpga", 8), ("fpga", 8), ("fpga", 7)],
-    &[("gpu", 14), ("gpu", 14), ("npu", 15), ("fpga", 12)],
-];
-
-/// What kind of pool a test wants.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Number of members.
-    pub members: usize,
-    /// The cards of each node.
-    pub nodes: Vec<Vec<CardSpec>>,
-    /// Lease times in milliseconds: heartbeat, stop, kill, regrant.
-    pub lease: [u64; 4],
-    /// Data folders of members by place, where a test brings its own file system.
-    pub member_folders: Vec<(usize, PathBuf)>,
-    /// Address on which members serve.
-    pub host: &'static str,
-    /// The node, by place, that lives in another network namespace, and the namespace's file.
-    pub far_node: Option<(usize, PathBuf)>,
-    /// Nodes whose cards are the processors of this machine, after the others.
-    pub local_nodes: usize,
-    /// What `cluster init` is told beside the members.
-    pub init: Vec<&'static str>,
-    /// Whether each node registers before the next one starts, so that blocks are numbered in the order given.
-    pub in_order: bool,
-    /// What members, by place, are started with besides.
-    pub member_arguments: Vec<(usize, &'static str)>,
-    /// What the configuration files of members say besides.
-    pub member_config: String,
-    /// Variables of members and agents.
-    pub environment: Vec<(&'static str, String)>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            members: 3,
-            nodes: vec![vec![("gpu", 8)], vec![("gpu", 8)], vec![("gpu", 8)]],
-            lease: [200, 2_000, 3_000, 5_000],
-            member_folders: vec![],
-            host: "127.0.0.1",
-            far_node: None,
-            local_nodes: 0,
-            init: vec![],
-            in_order: false,
-            member_arguments: vec![],
-            member_config: String::new(),
-            environment: vec![],
-        }
-    }
-}
 
 /// A member: its address and, while it runs, its process.
 #[derive(Debug)]
@@ -132,34 +74,6 @@ pub fn binary() -> PathBuf {
     let path = folder.join("tessera");
     assert!(path.exists(), "{} is not built: run `cargo build -p tessera-cli`, or set TESSERA_BIN", path.display());
     path
-}
-
-/// Lease times as the command line wants them.
-fn lease_options([heartbeat, stop, kill, regrant]: [u64; 4]) -> [String; 4] {
-    [
-        format!("--lease-heartbeat={heartbeat}ms"),
-        format!("--lease-stop-after={stop}ms"),
-        format!("--lease-kill-after={kill}ms"),
-        format!("--lease-regrant-after={regrant}ms"),
-    ]
-}
-
-/// Ports of members and agents: below those that the kernel gives to connections that go out, which would take one that
-/// was found free before whoever it is for listens on it.
-const PORTS: std::ops::Range<u16> = 10_000..18_000;
-
-/// An address on which nobody listens, another one each time.
-fn free_address(host: &str) -> Result<String> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Other processes that test begin elsewhere.
-    let begin = u16::try_from(std::process::id().wrapping_mul(211) % u32::from(PORTS.end - PORTS.start))?;
-    for _ in PORTS {
-        let place = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
-        if let Ok(socket) = TcpListener::bind((host, PORTS.start + place)) {
-            return Ok(socket.local_addr()?.to_string());
-        }
-    }
-    bail!("all ports from {} to {} of {host} are taken", PORTS.start, PORTS.end)
 }
 
 impl Pool {
@@ -338,197 +252,5 @@ impl Pool {
             output.status.success().then_some(())
         })
         .await
-    }
-
-    /// Changes the lease times of the running pool; in milliseconds, as in [`Options::lease`].
-    ///
-    /// # Errors
-    /// When they are refused; the error shows what was said.
-    pub async fn set_lease(&self, lease: [u64; 4]) -> Result<String> {
-        let lease = lease_options(lease);
-        let mut arguments = vec!["pool", "config", "set"];
-        arguments.extend(lease.iter().map(String::as_str));
-        self.cli_ok(&arguments).await
-    }
-
-    /// A client that knows every member.
-    ///
-    /// # Panics
-    /// Never: addresses made here parse.
-    #[must_use]
-    pub fn client(&self) -> Client {
-        let addresses: Vec<Address> =
-            self.members.iter().map(|member| member.address.parse().expect("an address made here parses")).collect();
-        let settings = Settings { deadline: Duration::from_secs(30), ..Settings::default() };
-        Client::new(&addresses, settings).expect("there are members")
-    }
-
-    /// A client that knows one member only.
-    ///
-    /// # Panics
-    /// Never: addresses made here parse.
-    #[must_use]
-    pub fn client_of(&self, place: usize) -> Client {
-        let address = self.members[place].address.parse().expect("an address made here parses");
-        self.client().only(&address).expect("one member is enough")
-    }
-
-    /// Runs the command line against the pool and answers what it printed.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub async fn cli(&self, arguments: &[&str]) -> Result<std::process::Output> {
-        let mut command = tokio::process::Command::new(binary());
-        command
-            .args(arguments)
-            .env("TESSERA_SERVER", self.server_list())
-            .env("TESSERA_CONFIG", self.folder().join("no-config.toml"))
-            .env("NO_COLOR", "1")
-            .stdin(std::process::Stdio::null())
-            .kill_on_drop(true);
-        command.output().await.context("running the command line")
-    }
-
-    /// Follows a command of a runbook and answers what it printed.
-    ///
-    /// # Errors
-    /// As [`Self::cli_ok`].
-    pub async fn follow(&self, command: Vec<String>) -> Result<String> {
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        self.cli_ok(&words).await
-    }
-
-    /// Like [`Self::cli`], but an exit code other than 0 is an error that shows what was printed.
-    ///
-    /// # Errors
-    /// As said.
-    pub async fn cli_ok(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.cli(arguments).await?;
-        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "tessera {arguments:?}: {}\n{stdout}\n{stderr}", output.status);
-        Ok(stdout.into_owned())
-    }
-
-    /// Waits until so many nodes are ready.
-    ///
-    /// # Errors
-    /// When that does not happen.
-    pub async fn wait_for_nodes(&self, count: usize) -> Result<()> {
-        let client = self.client();
-        until("the nodes to be ready", async || {
-            let nodes = client.list_nodes(Default::default()).await.ok()?.nodes;
-            let ready = |node: &&Node| node.state() == NodeState::Ready;
-            (nodes.iter().filter(ready).count() >= count).then_some(())
-        })
-        .await
-    }
-
-    /// The place of the leader that a majority knows.
-    ///
-    /// # Errors
-    /// When there is none for long.
-    pub async fn leader(&self) -> Result<usize> {
-        let client = self.client();
-        until("a leader", async || {
-            let status = client.get_cluster_status(GetClusterStatusRequest::default()).await.ok()?;
-            let leader = status.leader?.address;
-            self.members.iter().position(|member| member.address == leader && member.process.is_some())
-        })
-        .await
-    }
-
-    /// The process of a member.
-    ///
-    /// # Panics
-    /// When it was killed and not started again: a mistake of the test.
-    pub fn member(&mut self, place: usize) -> &mut Process {
-        self.members[place].process.as_mut().expect("the member runs")
-    }
-
-    /// Ends a member in order and waits until it is gone.
-    ///
-    /// # Errors
-    /// When it is gone already.
-    pub async fn end_member(&mut self, place: usize) -> Result<()> {
-        self.member(place).signal(Signal::SIGTERM)?;
-        self.member_ended(place).await.map(drop)
-    }
-
-    /// Waits until a member has ended; its exit code then.
-    ///
-    /// # Errors
-    /// When the system does not say.
-    pub async fn member_ended(&mut self, place: usize) -> Result<i32> {
-        let member = RefCell::new(self.member(place));
-        until("the member to end", async || member.borrow_mut().ended().ok().flatten()).await
-    }
-
-    /// The agent of a node.
-    ///
-    /// # Panics
-    /// When it was killed and not started again: a mistake of the test.
-    pub fn agent(&mut self, place: usize) -> &mut Process {
-        self.nodes[place].process.as_mut().expect("the agent runs")
-    }
-
-    /// Ends an agent in order and waits until it is gone.
-    ///
-    /// # Errors
-    /// When it is gone already.
-    pub async fn end_agent(&mut self, place: usize) -> Result<()> {
-        self.agent(place).signal(Signal::SIGTERM)?;
-        let agent = RefCell::new(self.agent(place));
-        until("the agent to end", async || agent.borrow_mut().ended().ok().flatten()).await.map(drop)
-    }
-
-    /// Kills a member with SIGKILL.
-    pub fn kill_member(&mut self, place: usize) {
-        self.members[place].process = None;
-    }
-
-    /// The live processes of the workers of a node, whatever they forked.
-    #[must_use]
-    pub fn processes_on(&self, place: usize) -> Vec<i32> {
-        let mark = format!("TESSERA_WORKER_DIR={}/", self.nodes[place].data.display());
-        crate::process::live_with_variable(mark.as_bytes())
-    }
-
-    /// Kills the supervisors of a node's workers with SIGKILL.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn kill_supervisors(&self, place: usize) -> Result<()> {
-        let mut killed = 0;
-        for folder in std::fs::read_dir(self.nodes[place].data.join("workers"))? {
-            let Ok(text) = std::fs::read(folder?.path().join("status.json")) else { continue };
-            let status: serde_json::Value = serde_json::from_slice(&text)?;
-            let pid = status["supervisor"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-            killed += usize::from(pid.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()));
-        }
-        ensure!(killed > 0, "{} has no supervisor", self.nodes[place].name);
-        Ok(())
-    }
-
-    /// Kills an agent with SIGKILL.
-    pub fn kill_agent(&mut self, place: usize) {
-        self.nodes[place].process = None;
-    }
-
-    /// Asks a member to check every law on its state.
-    ///
-    /// # Errors
-    /// When a law is broken, or nobody answers.
-    pub async fn verify(&self) -> Result<()> {
-        let answer = self.client().verify_pool(Default::default()).await?;
-        ensure!(answer.violations.is_empty(), "laws are broken: {:?}", answer.violations);
-        Ok(())
-    }
-
-    /// Blocks of the pool by state.
-    ///
-    /// # Errors
-    /// When nobody answers.
-    pub async fn summary(&self) -> Result<tessera_api::v1::GetPoolResponse> {
-        Ok(self.client().get_pool(GetPoolRequest::default()).await?)
     }
 }
