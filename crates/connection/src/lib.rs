@@ -5,6 +5,48 @@
 //! one on a [`Dialer`] and a [`Listener`] of another making. What protects the bytes on their way is [`Transport`]'s
 //! matter alone, and who is at the other end is told to services as a [`Peer`].
 
+/// Passes what is written into a connection around another one on to `self.$io`.
+#[macro_export]
+macro_rules! writes_through {
+    ($connection:ty, $io:ident) => {
+        impl ::tokio::io::AsyncWrite for $connection {
+            fn poll_write(
+                mut self: ::std::pin::Pin<&mut Self>,
+                cx: &mut ::std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> ::std::task::Poll<::std::io::Result<usize>> {
+                ::std::pin::Pin::new(&mut self.$io).poll_write(cx, bytes)
+            }
+
+            fn poll_flush(
+                mut self: ::std::pin::Pin<&mut Self>,
+                cx: &mut ::std::task::Context<'_>,
+            ) -> ::std::task::Poll<::std::io::Result<()>> {
+                ::std::pin::Pin::new(&mut self.$io).poll_flush(cx)
+            }
+
+            fn poll_shutdown(
+                mut self: ::std::pin::Pin<&mut Self>,
+                cx: &mut ::std::task::Context<'_>,
+            ) -> ::std::task::Poll<::std::io::Result<()>> {
+                ::std::pin::Pin::new(&mut self.$io).poll_shutdown(cx)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                self.$io.is_write_vectored()
+            }
+
+            fn poll_write_vectored(
+                mut self: ::std::pin::Pin<&mut Self>,
+                cx: &mut ::std::task::Context<'_>,
+                bytes: &[::std::io::IoSlice<'_>],
+            ) -> ::std::task::Poll<::std::io::Result<usize>> {
+                ::std::pin::Pin::new(&mut self.$io).poll_write_vectored(cx, bytes)
+            }
+        }
+    };
+}
+
 mod inbound;
 mod outbound;
 #[cfg(feature = "pages")]

@@ -21,7 +21,8 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Serves `router` on what comes in until `shutdown`, then lets open answers end.
 ///
-/// A reader that does not read is cut by the system ([`Inbound`]); a stream must end by itself when `shutdown` is cancelled.
+/// A reader that does not read is cut by the system ([`Inbound`]); a stream must end by itself when `shutdown`
+/// is cancelled.
 pub async fn serve(inbound: Inbound, router: Router, shutdown: CancellationToken) {
     let seats = Arc::new(Semaphore::new(CONNECTIONS));
     let open = TaskTracker::new();
