@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use tessera_ledger::CardKind;
 
 use crate::v1;
 
@@ -99,7 +100,7 @@ word!(
 );
 
 /// The kind of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A graphics processor.
@@ -112,15 +113,20 @@ pub enum Kind {
     Cpu,
 }
 
-impl From<Kind> for i32 {
+impl From<Kind> for CardKind {
     fn from(kind: Kind) -> Self {
         match kind {
-            Kind::Gpu => v1::CardKind::Gpu,
-            Kind::Npu => v1::CardKind::Npu,
-            Kind::Fpga => v1::CardKind::Fpga,
-            Kind::Cpu => v1::CardKind::Cpu,
+            Kind::Gpu => Self::Gpu,
+            Kind::Npu => Self::Npu,
+            Kind::Fpga => Self::Fpga,
+            Kind::Cpu => Self::Cpu,
         }
-        .into()
+    }
+}
+
+impl From<Kind> for i32 {
+    fn from(kind: Kind) -> Self {
+        v1::CardKind::from(CardKind::from(kind)).into()
     }
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use tessera_agent::AgentConfig;
 use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
+use tessera_api::job_file::values::Kind;
 use tessera_controller::backup::BackupPlan;
-use tessera_ledger::CardKind;
 use tessera_server::ServerConfig;
 
 use super::units::{Size, Time};
@@ -64,7 +64,7 @@ struct UsageSection {
     retention: Option<Time>,
     currency: Option<String>,
     #[serde(default)]
-    prices: BTreeMap<KindWord, Price>,
+    prices: BTreeMap<Kind, Price>,
 }
 
 /// Backups that the leader saves.
@@ -84,27 +84,6 @@ impl BackupSection {
         set(&mut plan.keep, self.keep);
         plan.max_age = self.max_age.map(|time| time.0);
         plan
-    }
-}
-
-/// A kind of card as files name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum KindWord {
-    Gpu,
-    Npu,
-    Fpga,
-    Cpu,
-}
-
-impl From<KindWord> for CardKind {
-    fn from(word: KindWord) -> Self {
-        match word {
-            KindWord::Gpu => Self::Gpu,
-            KindWord::Npu => Self::Npu,
-            KindWord::Fpga => Self::Fpga,
-            KindWord::Cpu => Self::Cpu,
-        }
     }
 }
 
