@@ -1,5 +1,5 @@
-//! `tessera operator debug` on a pool of which a member is gone: the others are in the bundle, the missing one is named,
-//! and nothing secret is there, neither of configuration nor of jobs.
+//! `tessera operator debug` on a pool of which a member is gone: the others are in the bundle, the missing one is
+//! named, and nothing secret is there, neither of configuration nor of jobs.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

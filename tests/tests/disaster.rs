@@ -1,4 +1,5 @@
-//! The control plane is lost: a pool begins anew from a backup, or from the one member that is left, while work runs on.
+//! The control plane is lost: a pool begins anew from a backup, or from the one member that is left, while work
+//! runs on.
 
 use std::path::PathBuf;
 

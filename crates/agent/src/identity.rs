@@ -122,8 +122,9 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The operator's word that the node's pool began anew under another id: it belongs to that one from now on. Answers
-    /// the pool that it belonged to, when that was another one. Terms go on: those of a pool that began anew are higher.
+    /// The operator's word that the node's pool began anew under another id: it belongs to that one from now on.
+    /// Answers the pool that it belonged to, when that was another one. Terms go on: those of a pool that began anew
+    /// are higher.
     ///
     /// # Errors
     /// When it cannot be kept.

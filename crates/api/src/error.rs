@@ -237,8 +237,8 @@ fn shortened(text: &str) -> String {
     format!("{}...", &text[..end])
 }
 
-// `code`, the gRPC code under which a reason travels, and `retry_delay`, how long to wait before trying again: both as the
-// comments of the values say.
+// `code`, the gRPC code under which a reason travels, and `retry_delay`, how long to wait before trying again: both as
+// the comments of the values say.
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
 /// The reason of a refusal by the ledger.

@@ -156,8 +156,8 @@ impl Tries {
         Next::After(wait)
     }
 
-    /// A cluster that does not exist will not come to exist by asking, nor will accounts that nobody keeps: every member
-    /// of a whole round said so.
+    /// A cluster that does not exist will not come to exist by asking, nor will accounts that nobody keeps: every
+    /// member of a whole round said so.
     fn refused_by_all(&self) -> Option<ClientError> {
         let first = self.said.values().next()?;
         let lasts = matches!(first.reason, Some(ErrorReason::NotInitialized | ErrorReason::UsageNotKept));

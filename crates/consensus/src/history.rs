@@ -71,7 +71,8 @@ impl History {
         self.reader.identity().map(codec::decode_identity).transpose()
     }
 
-    /// Last entry of the log, or of the snapshot that stands for it: who has the most log is told by it, the term first.
+    /// Last entry of the log, or of the snapshot that stands for it: who has the most log is told by it, the
+    /// term first.
     #[must_use]
     pub fn last(&self) -> (Term, LogIndex) {
         let last =

@@ -1,16 +1,16 @@
 //! Backups: the whole ledger at one revision in one file, from which a pool can begin anew when its control plane is
 //! lost.
 //!
-//! A backup is a file of its own format, read without any control plane. Its first line says that it is one and in which
-//! version, its second what is in it, as JSON ([`Header`]). Then come the chunks of a snapshot of the ledger, each after
-//! its length as four bytes, big end first; a length of zero ends them. The last 32 bytes are the SHA-256 of all bytes
-//! before them. A file that lacks them is not whole, and nothing of it is taken.
+//! A backup is a file of its own format, read without any control plane. Its first line says that it is one and in
+//! which version, its second what is in it, as JSON ([`Header`]). Then come the chunks of a snapshot of the ledger,
+//! each after its length as four bytes, big end first; a length of zero ends them. The last 32 bytes are the SHA-256 of
+//! all bytes before them. A file that lacks them is not whole, and nothing of it is taken.
 //!
 //! [`Encoder`] makes the bytes, a piece at a time; [`Partial`] is a file that appears under its name only when it is
-//! whole; [`Backup`] reads one and trusts nothing in it before its hash is right; [`restore`] makes the data folder of a
-//! new cluster of it, and [`recover`] of what a stopped member has on its disk; `schedule` is the leader's actor that
-//! saves backups every so often ([`BackupPlan`]). What begins anew is said in
-//! `State::begin_anew` of the ledger and `begin_anew` of consensus.
+//! whole; [`Backup`] reads one and trusts nothing in it before its hash is right; [`restore`] makes the data folder of
+//! a new cluster of it, and [`recover`] of what a stopped member has on its disk; `schedule` is the leader's actor that
+//! saves backups every so often ([`BackupPlan`]). What begins anew is said in `State::begin_anew` of the ledger and
+//! `begin_anew` of consensus.
 
 mod encode;
 #[cfg(feature = "rocksdb")]

@@ -12,8 +12,8 @@
 //!   that cannot be rebuilt from the ledger and from what agents report, so a change of leader loses nothing:
 //!   [`placement_actor`] decides who gets which blocks, [`session`] talks to agents and grants leases, `lifecycle`
 //!   declares nodes lost, drives moves and lets time pass.
-//! * [`disk`] watches the room on the disk, `clock` the wall clock; [`past`] reads the log of a member that has stopped;
-//!   [`backup`] saves the ledger and lets a pool begin anew.
+//! * [`disk`] watches the room on the disk, `clock` the wall clock; [`past`] reads the log of a member that has
+//!   stopped; [`backup`] saves the ledger and lets a pool begin anew.
 //!
 //! How people and programs ask all this, and how a member is put together of it, is the crate `tessera-server`.
 //!

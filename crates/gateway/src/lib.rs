@@ -1,10 +1,11 @@
 //! The API as JSON over HTTP: `/v1/...` for curl, scripts, and the console.
 //!
 //! One table ([`routes`]) says which path stands for which gRPC method. Nothing here knows what a method does: a
-//! request is put together from path, query and body by the API's own descriptors (`question`), handed to the very stack of
-//! services that gRPC calls pass (`call`), and the answer is written by the rules that protocol buffers have for JSON
-//! (`answer`). So a call has the same limits, deadlines, way to the leader and refusals whichever face it comes in by.
-//! Watches and output come as server-sent events (`events`). [`openapi`] describes all of it, from the same table.
+//! request is put together from path, query and body by the API's own descriptors (`question`), handed to the very
+//! stack of services that gRPC calls pass (`call`), and the answer is written by the rules that protocol buffers have
+//! for JSON (`answer`). So a call has the same limits, deadlines, way to the leader and refusals whichever face it
+//! comes in by. Watches and output come as server-sent events (`events`). [`openapi`] describes all of it, from the
+//! same table.
 
 mod answer;
 mod call;

@@ -217,8 +217,8 @@ impl VirtualCardRequest {
 }
 
 impl JobSpec {
-    /// A job that runs a program on one virtual card. Everything else is as for a job whose submitter says no more: this
-    /// is where each field has its default.
+    /// A job that runs a program on one virtual card. Everything else is as for a job whose submitter says no more:
+    /// this is where each field has its default.
     #[must_use]
     pub fn new(command: Vec<String>, virtual_card: VirtualCardRequest) -> Self {
         Self {

@@ -63,8 +63,8 @@ pub(crate) struct Founding {
     pub answer: oneshot::Sender<Result<(), MembershipError>>,
 }
 
-/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use everything at
-/// once. Founders of an older release keep it lower; then it is not waited for long.
+/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use
+/// everything at once. Founders of an older release keep it lower; then it is not waited for long.
 pub(crate) async fn level_in_force(pool: &PoolHandle) {
     let mut state = pool.view().changes();
     let raised = state.wait_for(|state| state.level() >= pool.config().highest_level);
@@ -87,8 +87,8 @@ pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Mem
     }
 }
 
-/// Waits on `inbound` until this process is told who it is; `None` when `end` comes first. The member is served on the same
-/// afterwards.
+/// Waits on `inbound` until this process is told who it is; `None` when `end` comes first. The member is served on the
+/// same afterwards.
 pub(crate) async fn wait(
     inbound: Inbound,
     advertise: &str,

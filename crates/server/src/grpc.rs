@@ -1,9 +1,9 @@
 //! The member's gRPC server: the services, put together with what every call passes on its way to them.
 //!
-//! From the outside in: limits and keepalive of connections; `programs`, which lets no browser call; [`observe`], a span and meters per call; [`reasons`],
-//! which leaves no refusal without one; `admit`, which keeps clients within limits; [`deadline`] and [`LeaderLayer`],
-//! which brings calls to the leader; then the router with the API's services, the health service, reflection, the
-//! sessions of agents and what the other members call.
+//! From the outside in: limits and keepalive of connections; `programs`, which lets no browser call; [`observe`], a
+//! span and meters per call; [`reasons`], which leaves no refusal without one; `admit`, which keeps clients within
+//! limits; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the API's services,
+//! the health service, reflection, the sessions of agents and what the other members call.
 //!
 //! The same port answers the API as JSON, at `/v1/...` (`tessera-gateway`).
 
@@ -101,8 +101,8 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Serves the member of `pool` on what comes in by `inbound` until `shutdown`, then lets open calls end for a bounded time.
-/// `json` answers for as long.
+/// Serves the member of `pool` on what comes in by `inbound` until `shutdown`, then lets open calls end for a bounded
+/// time. `json` answers for as long.
 ///
 /// # Errors
 /// [`ServeError`].

@@ -131,8 +131,8 @@ impl std::fmt::Debug for Ground {
 }
 
 /// Runs a member until `shutdown`, or until it must stop. When it leads at the end, it hands leadership over first.
-/// `pulse` beats while it serves: as a member as long as the loop of its consensus answers, before that while it waits to
-/// be made one.
+/// `pulse` beats while it serves: as a member as long as the loop of its consensus answers, before that while it waits
+/// to be made one.
 ///
 /// # Errors
 /// [`RunError`]: the process should print it with its causes and exit; a member never goes on after it.

@@ -4,7 +4,8 @@
 //! answered with the nearest one. The JSON Schema of the format ([`schema`]) is published as
 //! `docs/job-file.schema.json`, for editors.
 //!
-//! [`model`] is the format; [`units`] and [`values`] are what may be written in it; [`syntax`](self) knows the three notations.
+//! [`model`] is the format; [`units`] and [`values`] are what may be written in it; [`syntax`](self) knows the
+//! three notations.
 
 mod complaint;
 mod locate;

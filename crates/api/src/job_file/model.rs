@@ -1,5 +1,5 @@
-//! The job file, field by field. Its JSON Schema and the tables of `docs/job-file.md` are made from these types and their
-//! comments: what holds when a field is left out is what a comment ends with.
+//! The job file, field by field. Its JSON Schema and the tables of `docs/job-file.md` are made from these types and
+//! their comments: what holds when a field is left out is what a comment ends with.
 
 use std::collections::BTreeMap;
 

@@ -54,8 +54,8 @@ fn without_huge_pages() {
     }
 }
 
-/// Files that a member has open beside its connections of clients: those of its store, its logs, its connections to others, and
-/// those that its pages are asked over.
+/// Files that a member has open beside its connections of clients: those of its store, its logs, its connections to
+/// others, and those that its pages are asked over.
 const FILES_BESIDE: u64 = 1_280;
 
 /// Raises the number of files that this process may have open as far as it may, and lowers the limit of connections

@@ -57,8 +57,8 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
         (AllocationPhase::Waiting | AllocationPhase::Reserved, _) => None,
         (_, WorkerState::Stopped) => Some(if present { Desire::Stop } else { Desire::Forget }),
         (_, WorkerState::Draining) | (AllocationPhase::Ending, _) => Some(Desire::Stop),
-        // The pool began anew from a state in which it ran, and nobody has it. Started again under its old grant, it could
-        // meet what took its place; its agent notes that it is not to be, and the job is tried again.
+        // The pool began anew from a state in which it ran, and nobody has it. Started again under its old grant, it
+        // could meet what took its place; its agent notes that it is not to be, and the job is tried again.
         (AllocationPhase::Active, WorkerState::Lost) if !present && is_of_before(state, allocation) => {
             Some(Desire::Stop)
         }

@@ -2,8 +2,8 @@
 //! from one member of a control plane whose majority is lost.
 //!
 //! What the old control plane did after that state nobody knows. So nothing that it may have handed out since is handed
-//! out again, and nothing is believed of work that it may have started, stopped or granted anew: every node is taken for
-//! lost with its work where it stood, and gets no new work, until its agent has said what it really runs (law L2).
+//! out again, and nothing is believed of work that it may have started, stopped or granted anew: every node is taken
+//! for lost with its work where it stood, and gets no new work, until its agent has said what it really runs (law L2).
 
 use crate::allocation::{AllocationPhase, WorkerState};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank};

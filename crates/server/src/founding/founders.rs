@@ -25,8 +25,8 @@ pub(crate) struct Founders {
 }
 
 impl Founders {
-    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where it
-    /// stands.
+    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where
+    /// it stands.
     pub async fn introduce(&self, outbound: &Outbound, deadline: Instant) -> Result<(), Refusal> {
         let others = || self.members.iter().filter(|member| member.id != self.own);
         let refuse = |member: &Member, error: IntroduceError| {

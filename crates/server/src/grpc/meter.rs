@@ -27,7 +27,8 @@ pub(super) struct MethodMeter {
 }
 
 impl MethodMeter {
-    /// Counts one call that ended with `code` after `duration`; `trace` is its trace's id, where somebody collects them.
+    /// Counts one call that ended with `code` after `duration`; `trace` is its trace's id, where somebody
+    /// collects them.
     pub(super) fn record(&self, code: Code, duration: Duration, trace: Option<String>) {
         self.seconds.observe(duration, trace);
         let slot = usize::try_from(i32::from(code)).ok().and_then(|number| self.handled.get(number));

@@ -1,8 +1,9 @@
-//! gRPC is for programs. A web page can have a browser send bytes to any address, without being asked whether it may, and
-//! what it sends is no worse a call than another: so what a browser could have sent is refused before anything is read.
+//! gRPC is for programs. A web page can have a browser send bytes to any address, without being asked whether it
+//! may, and what it sends is no worse a call than another: so what a browser could have sent is refused before
+//! anything is read.
 //!
-//! Browsers speak HTTP/1 to an address without TLS, say which page asks, and cannot say `application/grpc` without asking
-//! for permission, which is never given. Calls in JSON have rules of their own (`tessera-gateway`).
+//! Browsers speak HTTP/1 to an address without TLS, say which page asks, and cannot say `application/grpc` without
+//! asking for permission, which is never given. Calls in JSON have rules of their own (`tessera-gateway`).
 
 use std::task::{Context, Poll};
 

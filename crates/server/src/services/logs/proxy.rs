@@ -15,8 +15,8 @@ use tonic::{Code, Status};
 use super::locate::{Location, Wanted, locate};
 use crate::services::refusal;
 
-/// How long an agent may take to accept a connection; and for how long it may be silent before it is asked whether it lives, and
-/// given up when it does not answer.
+/// How long an agent may take to accept a connection; and for how long it may be silent before it is asked whether it
+/// lives, and given up when it does not answer.
 const TERMS: Terms = {
     let asked_after = Duration::from_secs(5);
     Terms {
