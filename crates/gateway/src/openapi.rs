@@ -24,8 +24,7 @@ pub fn document() -> Result<Value, GatewayError> {
     let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for described in &described {
         let verb = described.route.verb.name().to_ascii_lowercase();
-        let path = described.route.path.to_owned();
-        paths.entry(path).or_default().insert(verb, operation(described, &mut schemas));
+        paths.entry(shown(described.route.path)).or_default().insert(verb, operation(described, &mut schemas));
     }
     let components = schemas.finish();
     Ok(json!({
@@ -54,7 +53,7 @@ pub fn text() -> Result<String, GatewayError> {
 fn operation(described: &Described, schemas: &mut Schemas) -> Value {
     let (route, method) = (described.route, &described.method);
     let input = method.input();
-    let bound: Vec<&str> = route.path.split(['{', '}']).skip(1).step_by(2).collect();
+    let bound: Vec<&str> = bound(route.path).collect();
     let mut parameters: Vec<Value> = bound.iter().filter_map(|name| parameter(&input, name, "path", schemas)).collect();
     let mut operation = json!({
         "operationId": method.name(),
@@ -89,13 +88,30 @@ fn operation(described: &Described, schemas: &mut Schemas) -> Value {
     operation
 }
 
+/// The fields that a path says.
+fn bound(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['{', '}']).skip(1).step_by(2)
+}
+
+/// How a path is shown: without the messages that its fields are in, because two templates that differ in names alone
+/// are one path to OpenAPI.
+fn shown(path: &str) -> String {
+    bound(path)
+        .fold(path.to_owned(), |path, field| path.replace(&format!("{{{field}}}"), &format!("{{{}}}", last(field))))
+}
+
+/// The last part of a dotted name.
+fn last(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
 fn answer(described: &Described, schemas: &mut Schemas) -> Value {
     let schema = schemas.reference(&described.method.output());
     if described.method.is_server_streaming() {
         json!({
             "description": "Server-sent events; the data of each is a message. `refused` says why the stream was cut, \
                             `end` that it is over.",
-            "content": { "text/event-stream": { "itemSchema": schema, "schema": { "type": "string" } } },
+            "content": { "text/event-stream": { "x-item-schema": schema, "schema": { "type": "string" } } },
         })
     } else {
         json!({ "description": "The answer.", "content": { "application/json": { "schema": schema } } })
@@ -131,7 +147,7 @@ fn parameter(message: &MessageDescriptor, name: &str, place: &str, schemas: &mut
         }
     };
     let mut parameter = json!({
-        "name": name,
+        "name": if place == "path" { last(name) } else { name },
         "in": place,
         "schema": schemas.field(&field),
         "description": comment(&field.parent_message().parent_file(), field.path()),

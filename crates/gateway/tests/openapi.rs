@@ -30,3 +30,14 @@ fn everything_that_is_referred_to_is_there() {
     assert!(some > 100, "only {some} references found");
     assert!(document["paths"]["/v1/jobs/{job_id}"]["get"]["description"].as_str().is_some_and(|told| !told.is_empty()));
 }
+
+#[test]
+fn no_two_paths_differ_by_the_names_of_their_fields_alone() {
+    let document = tessera_gateway::openapi::document().expect("the descriptors are whole");
+    let paths = document["paths"].as_object().expect("paths");
+    let mut seen = std::collections::BTreeMap::new();
+    for path in paths.keys() {
+        let shape: Vec<&str> = path.split(['{', '}']).step_by(2).collect();
+        assert_eq!(seen.insert(shape, path), None, "{path} is there already");
+    }
+}
