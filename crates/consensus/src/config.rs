@@ -10,15 +10,15 @@
 //! What ends a reign over a stall is the leader itself, and sooner. So that a leader that reaches some voters but no
 //! quorum falls silent, it sends no heartbeats once the newest one that a quorum acknowledged was *sent*
 //! `election_timeout_max` ago. When a leader's process, or the way to its quorum, stands still, that acknowledgement
-//! may be older than the stall by a heartbeat (1.2 of them with the jitter of the timer) and a round trip. So a stall
-//! of up to about `election_timeout_max` - 1.2 * `heartbeat` - one round trip is survived for certain, about 170 ms; a
-//! longer one may cost a reign. Hence `election_timeout_max` must be at least four heartbeats.
+//! may be older than the stall by a heartbeat and a round trip. So a stall of up to about `election_timeout_max` -
+//! `heartbeat` - one round trip is survived for certain, about 180 ms; a longer one may cost a reign. Hence
+//! `election_timeout_max` must be at least four heartbeats.
 //!
 //! The usual death is faster than a timeout. When the leader's process is killed, or its host reboots in order, the
 //! kernel closes its sockets, and every follower holds one open for exactly this purpose (`Presence` in the raft
 //! service). A follower that sees it close does not wait for the random share: it asks for pre-votes as soon as its
 //! lease is over, one follower after the other (`stagger`). From the kill to the next leader that is
-//! `election_timeout_max`, less the age of the last heartbeat (0 to 1.2 of `heartbeat`), plus a quarter of `stagger`,
+//! `election_timeout_max`, less the age of the last heartbeat (0 to one `heartbeat`), plus a quarter of `stagger`,
 //! plus one `stagger` for each follower ahead in the order that cannot win, plus 10 to 20 ms for two round trips and
 //! two synced writes: about 190 to 245 ms when the first one wins. A closed socket never shortens a lease, so a broken
 //! connection to a live leader costs nothing.

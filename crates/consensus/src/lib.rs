@@ -43,6 +43,7 @@ mod metrics;
 mod observe;
 mod presence;
 mod propose;
+mod pulse;
 mod reads;
 mod recent;
 mod shared;

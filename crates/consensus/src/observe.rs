@@ -8,6 +8,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::{Instant as _, ServerState};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::StopReason;
@@ -17,8 +18,9 @@ use crate::shared::{AppliedAt, Shared};
 use crate::status::{FollowerStatus, Leadership, Role, Status};
 use crate::types::{RaftMetrics, RoleMetrics, TypeConfig, index_of};
 
-/// How often the status is refreshed when nothing happens, so that the freshness of a quorum in it is never older.
-const REFRESH: Duration = Duration::from_millis(250);
+/// How often the status is refreshed when nothing is applied. What raft says of itself changes with every heartbeat that
+/// is acknowledged, which is no reason to look: the freshness of the quorum, and how far followers are, are this old.
+const REFRESH: Duration = Duration::from_millis(100);
 
 /// Pause after each look, so that under load many changes are published together. Whoever leads, and whether it may act,
 /// is told at once all the same: nothing else in the status has anybody waiting for it.
@@ -55,20 +57,21 @@ impl Observer {
 
     /// Waits until there is reason to look again; `None` when the core is gone.
     async fn change(&mut self, applied: &mut watch::Receiver<AppliedAt>) -> Option<()> {
+        // Its first entry is what an elected leader waits for before it may act.
         let elected = matches!(*self.leadership.borrow(), Leadership::Leading { ready: false, .. });
+        let looked = Instant::now();
+        let due = async {
+            let moved = timeout_at(looked + REFRESH, applied.changed()).await;
+            if moved.is_ok() && !elected {
+                sleep_until(looked + SETTLE).await;
+            }
+        };
         tokio::select! {
-            () = tokio::time::sleep(SETTLE) => {}
             changed = self.roles.changed() => {
                 changed.ok()?;
-                return self.until_metrics_know_roles().await;
+                self.until_metrics_know_roles().await
             }
-            // Its first entry is what an elected leader waits for before it may act.
-            _ = applied.changed(), if elected => return Some(()),
-        }
-        tokio::select! {
-            changed = self.metrics.changed() => changed.ok(),
-            _ = applied.changed() => Some(()),
-            () = tokio::time::sleep(REFRESH) => Some(()),
+            () = due => Some(()),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::machine::Machine;
 use crate::observe::Observer;
 use crate::presence::Presence;
 use crate::propose::Proposer;
+use crate::pulse::Pulse;
 use crate::reads::Rounds;
 use crate::shared::Shared;
 use crate::status::{Leadership, Status};
@@ -187,6 +188,13 @@ fn spawn_all<M: Machine>(
         end: end.clone(),
     };
     tasks.spawn(shared.entropy.scope(proposer.run()));
+    let pulse = Pulse {
+        shared: Arc::clone(&shared),
+        raft: raft.clone(),
+        leadership: leadership_seen.clone(),
+        end: end.clone(),
+    };
+    tasks.spawn(shared.entropy.scope(pulse.run()));
     let rounds = Rounds {
         shared: Arc::clone(&shared),
         raft: raft.clone(),

@@ -1,0 +1,71 @@
+//! When the clock of the raft core ticks.
+//!
+//! With each tick, one every fifth of a heartbeat, the core looks whether a heartbeat or an election is due. On an idle
+//! member that was most of what it did, and both are known without looking: a leader's heartbeats have a timer of their
+//! own here, and no election is due while the lease of a leader that was heard lasts. So the clock ticks only while a
+//! member neither leads nor hears who does.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::Applier;
+use crate::machine::Machine;
+use crate::shared::Shared;
+use crate::status::Leadership;
+use crate::types::TypeConfig;
+
+/// Sends a leader's heartbeats, and stops the core's clock while nothing can be due.
+pub(crate) struct Pulse<M: Machine> {
+    pub shared: Arc<Shared>,
+    pub raft: openraft::Raft<TypeConfig, Applier<M>>,
+    pub leadership: watch::Receiver<Leadership>,
+    pub end: CancellationToken,
+}
+
+impl<M: Machine> Pulse<M> {
+    pub(crate) async fn run(mut self) {
+        let end = self.end.clone();
+        tokio::select! {
+            () = end.cancelled() => {}
+            _ = self.follow_roles() => {}
+        }
+    }
+
+    /// Ends with the observer, that is with the core.
+    async fn follow_roles(&mut self) -> Option<()> {
+        let mut leadership = self.leadership.clone();
+        loop {
+            let leads = matches!(*leadership.borrow_and_update(), Leadership::Leading { .. });
+            tokio::select! {
+                changed = leadership.changed() => changed.ok()?,
+                beaten = self.beat(), if leads => beaten?,
+                () = self.listen(), if !leads => {}
+            }
+        }
+    }
+
+    /// Sends heartbeats for as long as the core takes them.
+    async fn beat(&self) -> Option<()> {
+        self.raft.runtime_config().tick(false);
+        let mut heartbeats = interval(self.shared.config.heartbeat);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            heartbeats.tick().await;
+            self.raft.trigger().heartbeat().await.ok()?;
+        }
+    }
+
+    /// Lets the clock tick while no leader is heard.
+    async fn listen(&self) {
+        let (lease, pause) = (self.shared.config.election_timeout_max, self.shared.config.heartbeat);
+        loop {
+            let lease_ends = self.shared.leader_heard_at().map(|heard| heard + lease);
+            let until = lease_ends.filter(|ends| *ends > Instant::now());
+            self.raft.runtime_config().tick(until.is_none());
+            sleep_until(until.unwrap_or_else(|| Instant::now() + pause)).await;
+        }
+    }
+}
