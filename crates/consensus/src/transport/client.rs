@@ -18,8 +18,9 @@ use openraft::{OptionalSend, RPCTypes};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Response, Status, Streaming};
+use tonic::Response;
 
+use super::beats::{Answers, Beats};
 use super::gathered::Gathered;
 use super::links::{CallError, InUse, Lane, Links, failed};
 use super::{send, wire};
@@ -46,7 +47,12 @@ impl Network {
     }
 
     fn client(&self, target: u64, place: &Place, heartbeats: bool) -> PeerClient {
-        PeerClient { links: Arc::clone(&self.links), peer: place.member(target), heartbeats }
+        PeerClient {
+            links: Arc::clone(&self.links),
+            peer: place.member(target),
+            heartbeats,
+            beats: Mutex::new(Beats::Unopened),
+        }
     }
 }
 
@@ -67,6 +73,8 @@ pub(crate) struct PeerClient {
     pub links: Arc<Links>,
     pub peer: Member,
     heartbeats: bool,
+    /// Never locked: openraft wants its clients to be shareable, and shares none.
+    beats: Mutex<Beats>,
 }
 
 pub(super) fn unreachable(error: &CallError) -> Unreachable<TypeConfig> {
@@ -91,7 +99,7 @@ impl PeerClient {
     }
 
     async fn heartbeat(
-        &self,
+        &mut self,
         request: AppendEntriesRequest<TypeConfig>,
         patience: Duration,
     ) -> Rpc<StreamAppendResult<TypeConfig>> {
@@ -102,14 +110,9 @@ impl PeerClient {
             leader_commit: request.leader_commit.as_ref().map(log_id_to_pb),
         };
         let asked_at = Instant::now();
-        let answer = self.links.call(
-            &self.peer,
-            Lane::Control,
-            asked_at + patience,
-            heartbeat,
-            |mut client, request| async move { client.heartbeat(request).await },
-        );
-        let answer = answer.await.map_err(|error| self.rpc_error(RPCTypes::AppendEntries, error))?;
+        let beats = self.beats.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let answer = beats.beat(&self.links, &self.peer, heartbeat, asked_at + patience).await;
+        let answer = answer.map_err(|error| self.rpc_error(RPCTypes::AppendEntries, error))?;
         self.links.shared.time.heard(self.peer.id, asked_at, answer.clock_ms);
         wire::outcome_from_pb(answer.outcome).map_err(unreadable)
     }
@@ -179,29 +182,12 @@ where
     futures::stream::once(moved).filter_map(|()| async { None::<T> }).boxed()
 }
 
-/// The other side's half of a stream of appends.
-enum Answers {
-    Opening(BoxFuture<'static, Result<Streaming<pb::AppendResponse>, Status>>),
-    Open(Box<Streaming<pb::AppendResponse>>),
-}
-
-impl Answers {
-    async fn next(&mut self) -> Result<Option<pb::AppendResponse>, Status> {
-        loop {
-            match self {
-                Answers::Opening(opening) => *self = Answers::Open(Box::new(opening.await?)),
-                Answers::Open(answers) => return answers.message().await,
-            }
-        }
-    }
-}
-
 /// The answering half of a stream of appends.
 struct Exchange {
     unanswered: Unanswered,
     patience: Duration,
     connection: InUse,
-    answers: Answers,
+    answers: Answers<pb::AppendResponse>,
 }
 
 impl Exchange {

@@ -101,13 +101,13 @@ impl InUse {
     }
 
     /// Notes that it works.
-    fn note_answer(&self) {
+    pub(super) fn note_answer(&self) {
         *self.answered() = Instant::now();
     }
 
     /// A call went unanswered. A busy peer answers late, a dead connection never: it is given up after two leases of
     /// silence, and not before, because dialling anew makes a busy peer busier.
-    fn note_silence(&self) {
+    pub(super) fn note_silence(&self) {
         if self.answered().elapsed() >= self.lease * 2 {
             self.drop_connection();
         }
@@ -208,9 +208,8 @@ impl Links {
     {
         let patience = deadline.saturating_duration_since(Instant::now());
         let connection = self.connect(member, lane)?;
-        let mut request = Request::new(request);
-        request.set_timeout(patience);
-        match timeout_at(deadline, method(connection.client(), request)).await {
+        // The other side needs no deadline of its own: what is given up here is reset there.
+        match timeout_at(deadline, method(connection.client(), Request::new(request))).await {
             Ok(Ok(answer)) => {
                 connection.note_answer();
                 Ok(answer.into_inner())

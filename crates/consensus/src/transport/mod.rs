@@ -4,6 +4,7 @@
 //! (votes, heartbeats, questions of readers), *bulk* (appends, pipelined on one stream) and *snapshot*. Every call has
 //! a deadline; a connection that breaks or falls silent is dropped and dialled anew by the next call.
 
+mod beats;
 mod client;
 mod gathered;
 mod links;

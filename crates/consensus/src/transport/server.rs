@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, try_unfold};
 use futures::{Stream, StreamExt};
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
@@ -230,9 +230,24 @@ impl<M: Machine> Served<M> {
     }
 }
 
+impl<M: Machine> Served<M> {
+    async fn take_heartbeat(&self, request: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
+        self.check_member(request.header.as_ref())?;
+        let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
+        self.plausible(heartbeat.vote)?;
+        let (vote, previous, commit) =
+            (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
+        let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
+        self.note_leader(&vote, commit);
+        let outcome = wire::outcome_to_pb(answer.into_stream_result(previous, previous));
+        Ok(pb::HeartbeatResponse { outcome: Some(outcome), clock_ms: self.clock_ms() })
+    }
+}
+
 #[tonic::async_trait]
 impl<M: Machine> RaftService for Served<M> {
     type AppendStream = BoxStream<'static, Result<pb::AppendResponse, Status>>;
+    type HeartbeatsStream = BoxStream<'static, Result<pb::HeartbeatResponse, Status>>;
     type PresenceStream = BoxStream<'static, Result<pb::PresenceResponse, Status>>;
 
     async fn append(
@@ -262,16 +277,20 @@ impl<M: Machine> RaftService for Served<M> {
         &self,
         request: Request<pb::HeartbeatRequest>,
     ) -> Result<Response<pb::HeartbeatResponse>, Status> {
-        let request = request.into_inner();
-        self.check_member(request.header.as_ref())?;
-        let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
-        self.plausible(heartbeat.vote)?;
-        let (vote, previous, commit) =
-            (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
-        let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
-        self.note_leader(&vote, commit);
-        let outcome = wire::outcome_to_pb(answer.into_stream_result(previous, previous));
-        Ok(Response::new(pb::HeartbeatResponse { outcome: Some(outcome), clock_ms: self.clock_ms() }))
+        self.take_heartbeat(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn heartbeats(
+        &self,
+        request: Request<Streaming<pb::HeartbeatRequest>>,
+    ) -> Result<Response<Self::HeartbeatsStream>, Status> {
+        let served = Served { inner: Arc::clone(&self.inner) };
+        let answers = try_unfold((served, request.into_inner()), |(served, mut incoming)| async move {
+            let Some(request) = incoming.message().await? else { return Ok(None) };
+            let answer = served.take_heartbeat(request).await?;
+            Ok(Some((answer, (served, incoming))))
+        });
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
