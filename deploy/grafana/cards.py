@@ -252,4 +252,5 @@ BOARD = board(
         ("NVIDIA cards, by the DCGM exporter", NVIDIA),
         ("AMD cards, by the ROCm device metrics exporter", AMD),
     ],
+    "/nodes",
 )

@@ -417,4 +417,5 @@ BOARD = board(
         ("Limits and sessions", LIMITS),
         ("Inside of members", INSIDE),
     ],
+    "/control",
 )

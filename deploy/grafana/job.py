@@ -99,4 +99,5 @@ BOARD = board(
     "What can be seen of one job: its nodes, its queue, and where the rest is.",
     (JOB, QUEUE, NODE),
     [("The job", NOTES), ("Its nodes", PLACES), ("Its queue", QUEUES)],
+    "/jobs/$job",
 )

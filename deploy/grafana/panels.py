@@ -178,8 +178,8 @@ NODE = choice(
 QUEUE = choice("queue", "Queue", f"label_values(tessera_quota_tflops{{{IN}}}, queue)", "Queues of the pool")
 
 
-def board(uid, title, says, variables, rows):
-    """A dashboard: rows of panels, each row with a title."""
+def board(uid, title, says, variables, rows, view):
+    """A dashboard: rows of panels, each row with a title; `view` is the address in the console that shows the same."""
     made = dashboard.Dashboard(f"Tessera / {title}").uid(f"tessera-{uid}").description(says).tags(["tessera"])
     made = made.refresh("30s").time("now-3h", "now").timezone("browser").tooltip(models.DashboardCursorSync.CROSSHAIR)
     made = made.editable()
@@ -196,6 +196,10 @@ def board(uid, title, says, variables, rows):
     made = made.link(others.include_vars(True).keep_time(True))
     operations = dashboard.DashboardLink("Operations").type(models.DashboardLinkType.LINK).url("${docs}/operations.md")
     made = made.link(operations.target_blank(True))
+    console = dashboard.TextBoxVariable("console").label("Console").description("Where the console of a member is")
+    made = made.with_variable(console.default_value("https://tessera.example/console"))
+    shown = dashboard.DashboardLink("Console").type(models.DashboardLinkType.LINK).url(f"${{console}}/#{view}")
+    made = made.link(shown.target_blank(True))
     for name, panels in rows:
         made = made.with_row(dashboard.Row(name))
         for panel in panels:

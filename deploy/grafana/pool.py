@@ -241,4 +241,5 @@ BOARD = board(
     "Is the pool well, and does it get work done? The first page to open.",
     (),
     [("Health", HEALTH), ("Needs attention", ATTENTION), ("Work", WORK), ("Flow of jobs", FLOW), ("Nodes", NODES)],
+    "/",
 )

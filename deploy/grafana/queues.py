@@ -176,4 +176,5 @@ BOARD = board(
     "Who uses how much, who is owed how much, and how long jobs wait.",
     (QUEUE,),
     [("Now", NOW), ("Shares", SHARES), ("Waits", WAITS), ("Flow", FLOW)],
+    "/queues",
 )

@@ -11,7 +11,7 @@ from pool import ROOT
 FOREIGN = {"up", "ALERTS"}
 EXPORTERS = ("DCGM_FI_", "gpu_")
 TARGET_LABELS = {"cluster", "instance", "job", "member", "node", "le", "UUID", "gpu_uuid"}
-VARIABLES = {"datasource", "cluster", "docs"}
+VARIABLES = {"datasource", "cluster", "docs", "console"}
 
 
 def documented():
@@ -125,6 +125,15 @@ class Dashboards(unittest.TestCase):
                     path = link["url"].replace("${docs}", str(ROOT / "docs"))
                     with open(path, encoding="utf-8") as file:
                         self.assertIn(" ", file.read(), f"{name} / {panel['title']}")
+
+    def test_every_board_leads_to_its_view_of_the_console(self):
+        views = (ROOT / "crates" / "console" / "assets" / "app.js").read_text(encoding="utf-8")
+        for name, board in boards.load().items():
+            [link] = [link["url"] for link in board["links"] if link["title"] == "Console"]
+            view = re.fullmatch(r"\$\{console\}/#/(\w*)(?:/\$(\w+))?", link)
+            self.assertIn(f'["{view[1]}", ', views, name)
+            if view[2]:
+                self.assertIn(view[2], {variable["name"] for variable in board["templating"]["list"]}, name)
 
 
 if __name__ == "__main__":
