@@ -39,8 +39,8 @@ pub(super) enum Beats {
 /// A stream whose heartbeats were all answered.
 pub(super) struct Stream {
     connection: InUse,
-    requests: mpsc::Sender<pb::HeartbeatRequest>,
-    answers: Answers<pb::HeartbeatResponse>,
+    requests: mpsc::Sender<pb::HeartbeatsRequest>,
+    answers: Answers<pb::HeartbeatsResponse>,
 }
 
 impl Stream {
@@ -54,8 +54,8 @@ impl Stream {
 
     async fn ask(&mut self, heartbeat: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
         // There is room: the one before was answered. A stream that ended says why below.
-        let _ = self.requests.send(heartbeat).await;
-        let answer = self.answers.next().await?;
+        let _ = self.requests.send(pb::HeartbeatsRequest { heartbeat: Some(heartbeat) }).await;
+        let answer = self.answers.next().await?.and_then(|answer| answer.answer);
         answer.ok_or_else(|| Status::unavailable("the stream of heartbeats ended"))
     }
 }

@@ -247,7 +247,7 @@ impl<M: Machine> Served<M> {
 #[tonic::async_trait]
 impl<M: Machine> RaftService for Served<M> {
     type AppendStream = BoxStream<'static, Result<pb::AppendResponse, Status>>;
-    type HeartbeatsStream = BoxStream<'static, Result<pb::HeartbeatResponse, Status>>;
+    type HeartbeatsStream = BoxStream<'static, Result<pb::HeartbeatsResponse, Status>>;
     type PresenceStream = BoxStream<'static, Result<pb::PresenceResponse, Status>>;
 
     async fn append(
@@ -282,13 +282,15 @@ impl<M: Machine> RaftService for Served<M> {
 
     async fn heartbeats(
         &self,
-        request: Request<Streaming<pb::HeartbeatRequest>>,
+        request: Request<Streaming<pb::HeartbeatsRequest>>,
     ) -> Result<Response<Self::HeartbeatsStream>, Status> {
         let served = Served { inner: Arc::clone(&self.inner) };
         let answers = try_unfold((served, request.into_inner()), |(served, mut incoming)| async move {
             let Some(request) = incoming.message().await? else { return Ok(None) };
-            let answer = served.take_heartbeat(request).await?;
-            Ok(Some((answer, (served, incoming))))
+            let heartbeat =
+                request.heartbeat.ok_or_else(|| Status::invalid_argument("a message without a heartbeat"))?;
+            let answer = Some(served.take_heartbeat(heartbeat).await?);
+            Ok(Some((pb::HeartbeatsResponse { answer }, (served, incoming))))
         });
         Ok(Response::new(answers.boxed()))
     }
