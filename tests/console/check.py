@@ -24,6 +24,7 @@ from playwright.sync_api import expect, sync_playwright
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NODES = ["node-0", "node-1", "node-2", "node-3"]
 PATIENCE = 20_000  # milliseconds
+STILL = ("/usage", "/plan", "/reports")  # views of what was asked once
 BROWSER = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
@@ -124,7 +125,8 @@ class Browser:
     def open(self, page, view):
         page.goto(f"http://{self.pool.http}/console/#{view}")
         expect(page.locator("h1")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator("#link")).to_have_attribute("data-state", "live", timeout=PATIENCE)
+        if not view.startswith(STILL):
+            expect(page.locator("#link")).to_have_attribute("data-state", "live", timeout=PATIENCE)
 
     def look(self, page, name):
         """Keeps a picture, and has axe-core look for what some people could not use."""
@@ -152,7 +154,8 @@ def check_views(pool, browser, jobs):
         "jobs": ("/jobs", "sleeper"), "jobs-waiting": ("/jobs?states=pending", "too-much"), "job": (f"/jobs/{jobs['sleeper']}", "Where it is"),
         "job-waiting": (f"/jobs/{jobs['too-much']}", "Why it waits"), "job-failed": (f"/jobs/{jobs['broken']}", "Attempts"),
         "queues": ("/queues", "research"), "usage": ("/usage?by=queue", "Block-hours"), "nodes": ("/nodes", "node-3"), "node": ("/nodes/node-1", "Cards"),
-        "events": ("/events", "What happened"), "control": ("/control", "Agreement"), "nowhere": ("/nothing", "Not here"),
+        "events": ("/events", "What happened"), "control": ("/control", "Agreement"),
+        "plan": ("/plan?tflops=4", "start"), "reports": ("/reports", "Report"), "nowhere": ("/nothing", "Not here"),
     }
     for scheme in ("light", "dark"):
         page = browser.page(scheme)
@@ -193,6 +196,39 @@ def check_numbers(pool, browser, jobs):
     expect(page.locator("main")).to_contain_text("Output")
     browser.open(page, f"/jobs/{jobs['talker']}")
     expect(page.locator("pre.output")).to_contain_text("hello from a worker")
+    page.context.close()
+
+
+def check_plan(pool, browser):
+    """A plan says what the command line says of the same job, and leaves nothing behind."""
+    page = browser.page("light")
+    for tflops in ("4", "5000"):
+        job = pool.folder / "plan.json"
+        job.write_text(json.dumps({"name": "plan", "command": ["true"], "virtual_card": {"tflops": float(tflops)}}))
+        told = json.loads(pool.tessera("job", "plan", str(job), "-o", "json", check=False).stdout)["verdict"]
+        browser.open(page, f"/plan?tflops={tflops}")
+        shown = page.locator("[data-verdict]").get_attribute("data-verdict")
+        same(f"what becomes of {tflops} TFLOPS", shown.removeprefix("PLAN_VERDICT_").lower(), told)
+    assert all(job["name"] != "plan" for job in pool.ask("job", "list")), "a plan was submitted"
+    page.context.close()
+
+
+def check_reports(pool, browser):
+    """The figures of a report are those that the simulation printed."""
+    jobs, report = pool.folder / "jobs.csv", pool.folder / "report.json"
+    jobs.write_text("job,cards,card_milli,cpu_milli,memory_mib,submitted_s,runtime_s\n" + "".join(
+        f"j{number},1,{100 + number % 7 * 100},1000,1024,{number * 30},{600 + number % 11 * 300}\n" for number in range(120)))
+    report.write_text(pool.tessera("simulate", "--cluster", "2x4", "--jobs", str(jobs), "--policy", "tessera,fgd", "--json").stdout)
+    runs = json.loads(report.read_text())
+    page = browser.page("light")
+    browser.open(page, "/reports")
+    page.locator("input[name=report]").set_input_files(str(report))
+    expect(page.locator("svg.chart")).to_have_count(3)
+    shown = page.locator("[data-figure='Jobs completed']").all_inner_texts()
+    same("jobs completed", shown, [f"{run['completed']} of {run['jobs']}" for run in runs])
+    browser.look(page, "report-light")
+    page.locator("input[name=report]").set_input_files(str(jobs))
+    expect(page.locator("main")).to_contain_text("This is no report")
     page.context.close()
 
 
@@ -303,6 +339,7 @@ def run(pool, browser):
     jobs["too-much"] = wait("a job to wait", lambda: fill_up(pool, jobs["too-much"]))
     for name, check in [
         ("views", lambda: check_views(pool, browser, jobs)), ("numbers", lambda: check_numbers(pool, browser, jobs)),
+        ("plan", lambda: check_plan(pool, browser)), ("reports", lambda: check_reports(pool, browser)),
         ("live", lambda: check_live(pool, browser)), ("many", lambda: check_many(pool, browser)), ("loss", lambda: check_loss(pool, browser)),
     ]:
         began = time.monotonic()

@@ -36,6 +36,14 @@ export async function ask(path, parameters, signal) {
   return response.json();
 }
 
+/** Asks a question that is a message of its own; it changes nothing either. */
+export async function answer(path, question, signal) {
+  const headers = { accept: "application/json", "content-type": "application/json" };
+  const response = await fetch(address(path), { method: "POST", body: JSON.stringify(question), signal, headers });
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
+
 /** What every question carries: any member can answer it, also when no quorum is there. */
 export const STALE = { consistency: "stale" };
 

@@ -12,12 +12,15 @@ import { job } from "./view-job.js";
 import { queues } from "./view-queues.js";
 import { node, nodes } from "./view-nodes.js";
 import { usage } from "./view-usage.js";
+import { plan } from "./view-plan.js";
+import { reports } from "./view-reports.js";
 import { events } from "./view-events.js";
 import { control } from "./view-control.js";
 
 const VIEWS = [
   ["", "Overview", overview], ["map", "Block map", blockMap], ["jobs", "Jobs", jobs, job], ["queues", "Queues", queues],
-  ["usage", "Usage", usage], ["nodes", "Nodes", nodes, node], ["events", "Events", events], ["control", "Control plane", control],
+  ["plan", "Plan", plan], ["usage", "Usage", usage], ["nodes", "Nodes", nodes, node], ["events", "Events", events],
+  ["control", "Control plane", control], ["reports", "Reports", reports],
 ];
 
 let shown = new AbortController();

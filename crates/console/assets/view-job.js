@@ -94,7 +94,8 @@ function amount({ value, unit }) {
   return unit === "MiB" ? memory(value) : `${count(value)} ${unit}`.trim();
 }
 
-function explanation(why) {
+/** What keeps a job from starting, and what would help. */
+export function explanation(why) {
   if (why.error) return refusedNote(why.error);
   if (!why.explanation) return h("p", { class: "quiet-text" }, (why.reason || {}).sentence || "It is about to start.");
   const { constraint, sentence, numbers, smallestChange, estimatedStart } = why.explanation;
