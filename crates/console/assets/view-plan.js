@@ -4,7 +4,7 @@ import { answer, STALE } from "./api.js";
 import { h, fill, panel, table, facts, link } from "./dom.js";
 import { counted, count, duration, kind, memory, tflops, time, word } from "./text.js";
 import { explanation } from "./view-job.js";
-import { choice, field, filters, jobLink, mark, nodeLink, refusedNote } from "./widgets.js";
+import { asking, choice, field, jobLink, mark, nodeLink, refusedNote } from "./widgets.js";
 
 const VERDICTS = {
   PLAN_VERDICT_STARTS: ["good", "It would start at once."],
@@ -20,13 +20,13 @@ export async function plan({ main, signal, query, path }) {
   const body = h("div", {});
   fill(main, h("h1", {}, "Plan"),
     h("p", { class: "lead" }, "What would become of a job if it were submitted now. Nothing is submitted."),
-    filters(path,
+    asking(path, "Plan", [
       field("TFLOPS of a virtual card", "tflops", of("tflops"), "such as 12.5"),
       field("Memory of a virtual card, GiB", "memory", of("memory"), "such as 16"),
       field("Virtual cards", "gang", of("gang"), "1"),
       choice("Kind of card", "kind", of("kind"), KINDS), choice("On", "span", of("span", "card"), SPANS),
       field("Queue", "queue", of("queue"), "default"), field("Priority", "priority", of("priority"), "of the queue"),
-      field("Time limit, hours", "hours", of("hours"), "none")),
+      field("Time limit, hours", "hours", of("hours"), "none")]),
     body);
   if (!of("tflops")) {
     fill(body, h("p", { class: "note" }, "Say how much a virtual card computes."));

@@ -74,8 +74,11 @@ export const choice = (label, name, chosen, options) => h("label", {}, label,
 export const field = (label, name, value, hint) => h("label", {}, label,
   h("input", { name, value: value || "", placeholder: hint, autocomplete: "off", spellcheck: "false" }));
 
+/** A form that chooses what a view lists. */
+export const filters = (view, ...fields) => asking(view, "Filter", fields);
+
 /** A form whose fields become the query of the view's address. */
-export function filters(view, ...fields) {
+export function asking(view, verb, fields) {
   const go = (form) => {
     const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
     location.hash = view + (query.size ? "?" + query : "");
@@ -83,6 +86,6 @@ export function filters(view, ...fields) {
   const form = h("form", { class: "filters", on: {
     submit: (event) => { event.preventDefault(); go(form); },
     change: () => go(form),
-  } }, fields, h("button", { type: "submit" }, "Filter"), link(view, "Clear"));
+  } }, fields, h("button", { type: "submit" }, verb), link(view, "Clear"));
   return form;
 }
