@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use tessera_objects::PlaceError;
+
 use crate::CheckpointId;
 use crate::published::BadManifest;
 
@@ -103,11 +105,11 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The URL of a store.
-    #[error("{url:?} is no checkpoint store: {problem}; the forms are file:///folder and s3://bucket/prefix")]
-    BadUrl {
+    /// Where a store should be.
+    #[error("{address:?} is no checkpoint store: {problem}")]
+    BadAddress {
         /// What was given.
-        url: String,
+        address: String,
         /// What is wrong with it.
         problem: String,
     },
@@ -137,7 +139,26 @@ impl Error {
     }
 }
 
+impl From<PlaceError> for Error {
+    fn from(error: PlaceError) -> Self {
+        match error {
+            PlaceError::BadUrl { url: address, problem } => Self::BadAddress {
+                address,
+                problem: format!("{problem}; the forms are file:///folder and s3://bucket/prefix"),
+            },
+            PlaceError::Full { place } => Self::Full { place, needed_bytes: 0, free_bytes: 0 },
+            PlaceError::Refused { place, source } => Self::Refused { place, source },
+            PlaceError::Unreachable { place, source } => Self::Unreachable { place, source },
+            PlaceError::Io { path, source } => Self::io(path)(source),
+            // Only a bucket is missing as a whole; what is in it is asked for by those who know what it is.
+            PlaceError::Missing { ref place, .. } => {
+                Self::Unreachable { place: place.clone(), source: Box::new(error) }
+            }
+        }
+    }
+}
+
 /// Whether the system said that there is no room, or no more for this user.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

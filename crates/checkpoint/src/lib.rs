@@ -30,7 +30,6 @@ mod serve;
 mod space;
 mod store;
 mod unpack;
-mod url;
 mod walk;
 
 pub use copy::copy;
@@ -47,7 +46,6 @@ pub use save::save;
 pub use serve::{Guard, serve};
 pub use space::Reservation;
 pub use store::{Store, read_chunk, read_published};
-pub use url::Place;
 
 /// Messages and service of `tessera.checkpoint.v1`.
 #[allow(clippy::all, reason = "generated; documented in the .proto file")]

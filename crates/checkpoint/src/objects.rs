@@ -12,10 +12,11 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
+use tessera_objects::Place;
 
 use crate::published::{Hash, LARGEST_MANIFEST};
 use crate::space::Space;
-use crate::{CheckpointId, Chunk, Error, Place, Reservation, Store};
+use crate::{CheckpointId, Chunk, Error, Reservation, Store};
 
 const MANIFEST: &str = "manifest";
 
@@ -33,9 +34,9 @@ impl Objects {
     /// By URL: `file:///folder` or `s3://bucket/prefix`, as [`Place::open`] says.
     ///
     /// # Errors
-    /// [`Error::BadUrl`]; [`Error::Io`] when the folder cannot be made.
+    /// [`Error::BadAddress`]; [`Error::Io`] when the folder cannot be made.
     pub fn open(url: &str) -> Result<Self, Error> {
-        Place::open(url).map(Self::at)
+        Ok(Self::at(Place::open(url)?))
     }
 
     /// In a folder, such as one on an agent's own disk.
@@ -43,7 +44,7 @@ impl Objects {
     /// # Errors
     /// [`Error::Io`] when the folder cannot be made.
     pub fn folder(folder: &Path) -> Result<Self, Error> {
-        Place::folder(folder).map(Self::at)
+        Ok(Self::at(Place::folder(folder)?))
     }
 
     /// At a place.
@@ -73,6 +74,10 @@ impl Objects {
         Ok(used)
     }
 
+    fn error(&self, error: object_store::Error) -> Error {
+        self.at.error(error).into()
+    }
+
     fn key(&self, id: &CheckpointId, name: &str) -> Key {
         self.checkpoint(id).join(name)
     }
@@ -92,7 +97,7 @@ impl Objects {
             None => self.at.prefix().clone(),
         };
         let depth = self.at.prefix().parts().count();
-        let objects = self.at.objects().list(Some(&under)).map_err(|error| self.at.error(error));
+        let objects = self.at.objects().list(Some(&under)).map_err(|error| self.error(error));
         let ours = objects.try_filter_map(move |object| async move {
             let id = object.location.parts().nth(depth + 1).and_then(|part| part.as_ref().parse().ok());
             // Whatever else is there is somebody else's.
@@ -105,7 +110,7 @@ impl Objects {
         let removing = futures::stream::iter(keys).map(|key| async move {
             match self.at.objects().delete(&key).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(self.at.error(error)),
+                Err(error) => Err(self.error(error)),
             }
         });
         removing.buffer_unordered(REMOVED_AT_ONCE).try_collect().await
@@ -128,14 +133,14 @@ impl Store for Objects {
 
     async fn put_chunk(&self, id: &CheckpointId, index: u32, hash: &Hash, bytes: Bytes) -> Result<(), Error> {
         let put = self.at.objects().put(&self.chunk(id, index, hash), bytes.into()).await;
-        put.map(drop).map_err(|error| self.at.error(error))
+        put.map(drop).map_err(|error| self.error(error))
     }
 
     async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error> {
         match self.at.objects().head(&self.chunk(id, index, &chunk.hash)).await {
             Ok(object) => Ok(object.size == chunk.stored_bytes),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(self.at.error(error)),
+            Err(error) => Err(self.error(error)),
         }
     }
 
@@ -144,12 +149,12 @@ impl Store for Objects {
         let object = match self.at.objects().get(&self.chunk(id, index, &chunk.hash)).await {
             Ok(object) => object,
             Err(object_store::Error::NotFound { .. }) => return Err(damaged(format!("chunk {index} is gone"))),
-            Err(error) => return Err(self.at.error(error)),
+            Err(error) => return Err(self.error(error)),
         };
         if object.meta.size != chunk.stored_bytes {
             return Err(damaged(format!("chunk {index} is not what was stored")));
         }
-        object.bytes().await.map_err(|error| self.at.error(error))
+        object.bytes().await.map_err(|error| self.error(error))
     }
 
     async fn put_manifest(&self, id: &CheckpointId, manifest: Bytes) -> Result<(), Error> {
@@ -159,7 +164,7 @@ impl Store for Objects {
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Err(Error::Exists { place: self.at.url().to_owned(), id: *id })
             }
-            Err(error) => Err(self.at.error(error)),
+            Err(error) => Err(self.error(error)),
         }
     }
 
@@ -168,13 +173,13 @@ impl Store for Objects {
         let object = match self.at.objects().get(&self.key(id, MANIFEST)).await {
             Ok(object) => object,
             Err(object_store::Error::NotFound { .. }) => return Err(Error::Missing { place: place(), id: *id }),
-            Err(error) => return Err(self.at.error(error)),
+            Err(error) => return Err(self.error(error)),
         };
         if object.meta.size > LARGEST_MANIFEST as u64 {
             let problem = format!("its manifest has {} bytes", object.meta.size);
             return Err(Error::Damaged { place: place(), id: *id, problem });
         }
-        object.bytes().await.map_err(|error| self.at.error(error))
+        object.bytes().await.map_err(|error| self.error(error))
     }
 
     async fn list(&self, job: Option<u64>) -> Result<Vec<CheckpointId>, Error> {
@@ -193,7 +198,7 @@ impl Store for Objects {
         // From here on there is none, whatever becomes of the rest.
         self.remove(vec![self.key(id, MANIFEST)]).await?;
         let list = self.at.objects().list(Some(&self.checkpoint(id)));
-        let keys = list.map_ok(|object| object.location).try_collect().await.map_err(|error| self.at.error(error))?;
+        let keys = list.map_ok(|object| object.location).try_collect().await.map_err(|error| self.error(error))?;
         self.remove(keys).await?;
         let Some(folder) = self.at.local() else { return Ok(()) };
         let folder = folder.join(id.job.to_string()).join(id.to_string());

@@ -5,10 +5,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::sys::stat::{FileStat, fstat};
-use tar::{Builder, EntryType, Header, HeaderMode};
+use tar::{Builder, EntryType, Header};
 
 use crate::Error;
 use crate::measure::Measured;
@@ -17,36 +18,71 @@ use crate::walk::{Found, walk};
 /// Writes the folder to `out`.
 pub(crate) fn pack(folder: &Path, out: &mut dyn Write) -> Result<Measured, Error> {
     let mut archive = Builder::new(out);
-    archive.mode(HeaderMode::Complete);
     let mut measured = Measured::default();
     walk(folder, &mut |path, found, seen| {
+        let failed = || Error::io(folder.join(path));
         let mut header = header(seen);
         measured.entries += 1;
+        let name = path.as_os_str().as_bytes();
         let added = match found {
             Found::Folder => {
                 header.set_entry_type(EntryType::Directory);
-                archive.append_data(&mut header, path, io::empty())
+                add(&mut archive, header, name, &mut io::empty())
             }
             Found::Link(target) => {
                 header.set_entry_type(EntryType::Symlink);
-                archive.append_link(&mut header, path, target)
+                let target = target.as_os_str().as_bytes();
+                // As it is: whoever tidies it up says something else.
+                if header.set_link_name_literal(target).is_err() {
+                    add_long(&mut archive, EntryType::GNULongLink, target).map_err(failed())?;
+                }
+                add(&mut archive, header, name, &mut io::empty())
             }
             Found::File(mut file) => {
                 header.set_entry_type(EntryType::Regular);
                 let size = u64::try_from(seen.st_size).unwrap_or(0);
                 header.set_size(size);
                 measured.bytes += size;
-                let added = archive.append_data(&mut header, path, Exactly { file: &mut file, left: size });
+                let added = add(&mut archive, header, name, &mut Exactly { file: &mut file, left: size });
                 if is_other(&file, seen) {
                     return Err(Error::Changed { path: folder.join(path) });
                 }
                 added
             }
         };
-        added.map_err(Error::io(folder.join(path)))
+        added.map_err(failed())
     })?;
     archive.finish().map_err(Error::io(folder))?;
     Ok(measured)
+}
+
+/// Adds an entry. Names are bytes here: the crate's own way to write long ones refuses some that are no text.
+fn add(
+    archive: &mut Builder<&mut dyn Write>,
+    mut header: Header,
+    name: &[u8],
+    content: &mut dyn Read,
+) -> io::Result<()> {
+    let field = &mut header.as_old_mut().name;
+    let fits = name.len().min(field.len());
+    field[..fits].copy_from_slice(&name[..fits]);
+    if fits < name.len() {
+        add_long(archive, EntryType::GNULongName, name)?;
+    }
+    header.set_cksum();
+    archive.append(&header, content)
+}
+
+/// Adds what is longer than its field in the header of the next entry, as GNU's tar does.
+fn add_long(archive: &mut Builder<&mut dyn Write>, kind: EntryType, long: &[u8]) -> io::Result<()> {
+    let mut header = Header::new_gnu();
+    let mark = b"././@LongLink";
+    header.as_old_mut().name[..mark.len()].copy_from_slice(mark);
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(long.len() as u64 + 1);
+    header.set_cksum();
+    archive.append(&header, long.chain(&[0_u8][..]))
 }
 
 fn header(seen: &FileStat) -> Header {

@@ -135,7 +135,7 @@ pub enum BadManifest {
 impl Published {
     /// The manifest.
     #[must_use]
-    pub(crate) fn manifest(&self) -> Bytes {
+    pub fn manifest(&self) -> Bytes {
         let mut text = serde_json::to_string(self).expect("numbers and texts have a form in JSON");
         let hash = Hash::of(text.as_bytes());
         text.push('\n');
@@ -144,8 +144,11 @@ impl Published {
         text.into()
     }
 
-    /// Reads a manifest, and believes nothing in it that cannot be.
-    pub(crate) fn from_manifest(manifest: &[u8], id: &CheckpointId) -> Result<Self, BadManifest> {
+    /// Reads the manifest of a checkpoint, and believes nothing in it that cannot be.
+    ///
+    /// # Errors
+    /// [`BadManifest`].
+    pub fn from_manifest(manifest: &[u8], id: &CheckpointId) -> Result<Self, BadManifest> {
         let text = std::str::from_utf8(manifest).map_err(|_| BadManifest::Hash)?;
         let (line, hash) = text.split_once('\n').ok_or(BadManifest::Hash)?;
         if hash.strip_suffix('\n') != Some(&Hash::of(line.as_bytes()).to_string()) {

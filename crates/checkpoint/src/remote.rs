@@ -42,9 +42,9 @@ impl Remote {
     /// with the first question.
     ///
     /// # Errors
-    /// [`Error::BadUrl`] when that is no address.
+    /// [`Error::BadAddress`] when that is no address.
     pub fn new(outbound: &Outbound, address: &str, ticket: impl Into<String>) -> Result<Self, Error> {
-        let bad = |problem: String| Error::BadUrl { url: address.to_owned(), problem };
+        let bad = |problem: String| Error::BadAddress { address: address.to_owned(), problem };
         let channel = outbound.lazily(address, &TERMS).map_err(|error| bad(error.to_string()))?;
         let place = format!("agent {address}");
         Ok(Self { place, ticket: ticket.into(), client: CheckpointServiceClient::new(channel) })

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
@@ -71,7 +71,10 @@ struct Making {
 impl Making {
     fn make(self, chunks: Receiver<Cut>, _seat: Option<OwnedSemaphorePermit>) -> Result<(), Error> {
         let above = self.above()?;
-        let made = Builder::new().prefix(".restoring-").tempdir_in(&above).map_err(Error::io(&above))?;
+        // Nobody else may look into it, or put anything there, while it is made.
+        let mode = fs::Permissions::from_mode(0o700);
+        let made = Builder::new().prefix(".restoring-").permissions(mode).tempdir_in(&above);
+        let made = made.map_err(Error::io(&above))?;
         let mut joiner = Joiner::new(chunks);
         let unpacked = unpack(&mut joiner, made.path(), self.owner);
         let unpacked = unpacked.map_err(|failed| failed.of(&self.published.id, &self.place))?;

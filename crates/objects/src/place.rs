@@ -3,14 +3,23 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use object_store::ObjectStore;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use url::Url;
 
-use crate::Error;
+use crate::PlaceError;
+
+/// How long a connection to a bucket may take to open.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long one request may take: a large chunk over a slow line.
+const REQUEST: Duration = Duration::from_secs(300);
+/// How often and how long a request is tried again before the bucket counts as unreachable.
+const RETRIES: usize = 4;
+const RETRY: Duration = Duration::from_secs(60);
 
 /// A folder or a bucket, ready to be used. It opens no connection by itself.
 #[derive(Clone, Debug)]
@@ -29,9 +38,20 @@ impl Place {
     /// (`AWS_ALLOW_HTTP=true` where that is plain HTTP), web identity and instance roles.
     ///
     /// # Errors
-    /// [`Error::BadUrl`]; [`Error::Io`] when the folder cannot be made.
-    pub fn open(url: &str) -> Result<Self, Error> {
-        let bad = |problem: String| Error::BadUrl { url: url.to_owned(), problem };
+    /// [`PlaceError::BadUrl`]; [`PlaceError::Io`] when the folder cannot be made.
+    pub fn open(url: &str) -> Result<Self, PlaceError> {
+        let variables = std::env::vars_os();
+        let readable =
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        Self::open_with(url, readable)
+    }
+
+    /// As [`Place::open`], with these variables in place of those of the environment.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(url: &str, variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, PlaceError> {
+        let bad = |problem: String| PlaceError::BadUrl { url: url.to_owned(), problem };
         let parsed = Url::parse(url).map_err(|error| bad(error.to_string()))?;
         match parsed.scheme() {
             "file" => {
@@ -39,7 +59,7 @@ impl Place {
                     parsed.to_file_path().map_err(|()| bad("it names no folder of this machine".to_owned()))?;
                 Self::folder(&folder)
             }
-            "s3" => Self::bucket(url, &parsed),
+            "s3" => Self::bucket(url, &parsed, variables),
             scheme => Err(bad(format!("{scheme} is not known here"))),
         }
     }
@@ -47,22 +67,26 @@ impl Place {
     /// A folder. It is made when it is not there; then nobody but its owner may look into it.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn folder(folder: &Path) -> Result<Self, Error> {
+    /// [`PlaceError::Io`].
+    pub fn folder(folder: &Path) -> Result<Self, PlaceError> {
         use std::os::unix::fs::DirBuilderExt;
         let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder).map_err(Error::io(folder))?;
-        let folder = folder.canonicalize().map_err(Error::io(folder))?;
-        let bad = |problem: String| Error::BadUrl { url: folder.display().to_string(), problem };
+        builder.recursive(true).mode(0o700).create(folder).map_err(PlaceError::io(folder))?;
+        let folder = folder.canonicalize().map_err(PlaceError::io(folder))?;
+        let bad = |problem: String| PlaceError::BadUrl { url: folder.display().to_string(), problem };
         let objects = LocalFileSystem::new_with_prefix(&folder).map_err(|error| bad(error.to_string()))?;
         let url = Url::from_file_path(&folder).map_err(|()| bad("it is not absolute".to_owned()))?;
-        // A checkpoint that was told is there after a power cut.
+        // What was told to be there is there after a power cut.
         let objects = Arc::new(objects.with_fsync(true));
         Ok(Self { url: url.to_string(), objects, prefix: Key::default(), folder: Some(folder) })
     }
 
-    fn bucket(url: &str, parsed: &Url) -> Result<Self, Error> {
-        let bad = |problem: String| Error::BadUrl { url: url.to_owned(), problem };
+    fn bucket(
+        url: &str,
+        parsed: &Url,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, PlaceError> {
+        let bad = |problem: String| PlaceError::BadUrl { url: url.to_owned(), problem };
         let bucket = parsed.host_str().filter(|bucket| !bucket.is_empty());
         let bucket = bucket.ok_or_else(|| bad("it names no bucket".to_owned()))?;
         if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
@@ -71,7 +95,18 @@ impl Place {
         let prefix = Key::from_url_path(parsed.path()).map_err(|error| bad(error.to_string()))?;
         // TLS needs one provider of ciphers for the process; whoever came first has chosen.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let objects = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
+        let client = ClientOptions::new().with_connect_timeout(CONNECT).with_timeout(REQUEST);
+        let retry = RetryConfig { max_retries: RETRIES, retry_timeout: RETRY, ..RetryConfig::default() };
+        let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
+        for (name, value) in variables {
+            // What is not for S3 is for somebody else.
+            if name.starts_with("AWS_")
+                && let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let objects = builder.with_bucket_name(bucket).build();
         let objects = Arc::new(objects.map_err(|error| bad(error.to_string()))?);
         Ok(Self { url: url.trim_end_matches('/').to_owned(), objects, prefix, folder: None })
     }
@@ -100,35 +135,43 @@ impl Place {
         self.folder.as_deref()
     }
 
-    /// What an answer of the object store means, when it is not that something is missing.
+    /// What lies above it, and its last name.
+    ///
+    /// # Errors
+    /// [`PlaceError::BadUrl`] when it names all of a bucket or folder.
+    pub fn split(mut self) -> Result<(Self, String), PlaceError> {
+        let mut parts: Vec<_> = self.prefix.parts().map(|part| part.as_ref().to_owned()).collect();
+        let named = parts.pop().zip(self.url.rsplit_once('/').map(|(above, _)| above.to_owned()));
+        let Some((name, above)) = named else {
+            return Err(PlaceError::BadUrl { url: self.url, problem: "a name is missing at its end".to_owned() });
+        };
+        (self.prefix, self.url) = (Key::from_iter(parts), above);
+        Ok((self, name))
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Key {
+        self.prefix.clone().join(name)
+    }
+
+    /// What an answer of the object store means.
     #[must_use]
-    pub fn error(&self, error: object_store::Error) -> Error {
-        let place = self.url.clone();
-        if causes(&error).any(|cause| cause.downcast_ref().is_some_and(crate::error::is_full)) {
-            return Error::Full { place, needed_bytes: 0, free_bytes: 0 };
-        }
-        let denied = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::PermissionDenied;
-        let refused = causes(&error).any(|cause| cause.downcast_ref().is_some_and(denied));
-        match error {
-            object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-                Error::Refused { place, source: Box::new(error) }
-            }
-            error if refused => Error::Refused { place, source: Box::new(error) },
-            error => Error::Unreachable { place, source: Box::new(error) },
-        }
+    pub fn error(&self, error: object_store::Error) -> PlaceError {
+        PlaceError::of(&self.url, error)
     }
 }
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.url == other.url
+    }
+}
+
+impl Eq for Place {}
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
     }
-}
-
-fn causes<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
 }
 
 #[cfg(test)]
