@@ -1,7 +1,6 @@
 //! What end-to-end tests share: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of what they
 //! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), runbooks to follow ([`runbook`]), disks
-//! that fill
-//! ([`small_disk`]), and waiting on conditions ([`wait`]).
+//! that fill ([`small_disk`]), and waiting on conditions ([`wait`]).
 
 pub mod collector;
 pub mod command;

@@ -1,5 +1,5 @@
-//! What it takes to save the whole ledger to a file, to look whether the file is whole, to make a member's data folder of
-//! it, and until a member that is started on that folder answers with everything in it.
+//! What it takes to save the whole ledger to a file, to look whether the file is whole, to make a member's data
+//! folder of it, and until a member that is started on that folder answers with everything in it.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -4,9 +4,9 @@ use crate::limits::Limits;
 use crate::store::{read_chunk, read_published};
 use crate::{CheckpointId, Error, Published, Store};
 
-/// Copies a checkpoint, chunk by chunk; each is checked on its way. When it returns, the checkpoint is complete in `to`;
-/// when it fails or is dropped, it is not there, and the chunks that were copied are not copied again the next time. What
-/// is complete in `to` already stays as it is.
+/// Copies a checkpoint, chunk by chunk; each is checked on its way. When it returns, the checkpoint is complete in
+/// `to`; when it fails or is dropped, it is not there, and the chunks that were copied are not copied again the next
+/// time. What is complete in `to` already stays as it is.
 ///
 /// # Errors
 /// What either store says.

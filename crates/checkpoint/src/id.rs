@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Names one checkpoint of one program. The order is that in which checkpoints are made: of two of one job and rank, the
-/// later is greater.
+/// Names one checkpoint of one program. The order is that in which checkpoints are made: of two of one job and rank,
+/// the later is greater.
 ///
 /// Its text form is also its name in every store: `job-12-attempt-3-epoch-45-sequence-6-rank-0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,8 +12,8 @@ pub(crate) const LARGEST_CHUNK: u64 = 64 << 20;
 
 /// What all work with checkpoints in a process shares. Clones share it.
 ///
-/// A save, restore or copy keeps at most two chunks in memory, so together they keep at most twice the size of a chunk
-/// times the number that may be under way.
+/// A save, restore or copy keeps at most two chunks in memory, so together they keep at most twice the size of a
+/// chunk times the number that may be under way.
 #[derive(Clone, Debug)]
 pub struct Limits {
     chunk_bytes: u64,

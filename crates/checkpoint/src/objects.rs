@@ -1,7 +1,7 @@
 //! A checkpoint store in a folder or a bucket.
 //!
-//! Names of objects: `<job>/<id>/<index>-<hash>` for chunks, `<job>/<id>/manifest` for the manifest. A chunk's name says
-//! what is in it, and objects appear in full or not at all; so one that is there is the right one.
+//! Names of objects: `<job>/<id>/<index>-<hash>` for chunks, `<job>/<id>/manifest` for the manifest. A chunk's name
+//! says what is in it, and objects appear in full or not at all; so one that is there is the right one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

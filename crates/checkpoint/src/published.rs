@@ -1,7 +1,7 @@
 //! What is known of a checkpoint that is complete, and the manifest that says so.
 //!
-//! A manifest is one line of JSON and a second with the BLAKE3 hash of the first. It is written when everything that it
-//! names is there, so a checkpoint with a manifest is complete, and one without is none.
+//! A manifest is one line of JSON and a second with the BLAKE3 hash of the first. It is written when everything that
+//! it names is there, so a checkpoint with a manifest is complete, and one without is none.
 
 use std::fmt;
 

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tessera_connection::{KeepAlive, Outbound, Terms};
 use tokio::time::timeout;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
 use crate::published::{Hash, LARGEST_MANIFEST};
 use crate::wire::checkpoint_service_client::CheckpointServiceClient;
@@ -86,6 +86,17 @@ impl Remote {
         }
     }
 
+    /// What it answers, when it answers in time.
+    async fn answer<T>(
+        &self,
+        id: Option<&CheckpointId>,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Error> {
+        let silent = |_| Status::deadline_exceeded("no answer came for too long");
+        let answer = timeout(SILENCE, call).await.map_err(silent).and_then(|answer| answer);
+        answer.map(Response::into_inner).map_err(|status| self.error(id, status))
+    }
+
     fn read_only(&self) -> Error {
         Error::ReadOnly { place: self.place.clone() }
     }
@@ -115,9 +126,10 @@ impl Store for Remote {
 
     async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error> {
         let asked = ReadChunkRequest { checkpoint: id.to_string(), index, ticket: self.ticket.clone() };
-        let pieces = self.client.clone().read_chunk(asked).await.map_err(|status| self.error(Some(id), status))?;
+        let mut client = self.client.clone();
+        let pieces = self.answer(Some(id), client.read_chunk(asked)).await?;
         let most = usize::try_from(chunk.stored_bytes).unwrap_or(usize::MAX);
-        self.gather(id, pieces.into_inner(), |piece: ReadChunkResponse| piece.data, most).await
+        self.gather(id, pieces, |piece: ReadChunkResponse| piece.data, most).await
     }
 
     async fn put_manifest(&self, _id: &CheckpointId, _manifest: Bytes) -> Result<(), Error> {
@@ -126,16 +138,17 @@ impl Store for Remote {
 
     async fn get_manifest(&self, id: &CheckpointId) -> Result<Bytes, Error> {
         let asked = ReadManifestRequest { checkpoint: id.to_string(), ticket: self.ticket.clone() };
-        let pieces = self.client.clone().read_manifest(asked).await.map_err(|status| self.error(Some(id), status))?;
-        self.gather(id, pieces.into_inner(), |piece: ReadManifestResponse| piece.data, LARGEST_MANIFEST).await
+        let mut client = self.client.clone();
+        let pieces = self.answer(Some(id), client.read_manifest(asked)).await?;
+        self.gather(id, pieces, |piece: ReadManifestResponse| piece.data, LARGEST_MANIFEST).await
     }
 
     /// Of one job only: the ticket is for one.
     async fn list(&self, job: Option<u64>) -> Result<Vec<CheckpointId>, Error> {
         let Some(job) = job else { return Err(self.read_only()) };
         let asked = ListCheckpointsRequest { job, ticket: self.ticket.clone() };
-        let listed = self.client.clone().list_checkpoints(asked).await.map_err(|status| self.error(None, status))?;
-        let names = listed.into_inner().checkpoints;
+        let mut client = self.client.clone();
+        let names = self.answer(None, client.list_checkpoints(asked)).await?.checkpoints;
         let mut ids: Vec<CheckpointId> = names.iter().filter_map(|name| name.parse().ok()).collect();
         ids.sort_unstable();
         Ok(ids)

@@ -26,12 +26,12 @@ pub struct Owner {
     pub group: u32,
 }
 
-/// Makes the folder `into` of a checkpoint. It must not be there yet, or be empty. It appears when all of it is on the
-/// disk and its hash is right; whatever fails before leaves it as it was. Only its owner may look into it.
+/// Makes the folder `into` of a checkpoint. It must not be there yet, or be empty. It appears when all of it is on
+/// the disk and its hash is right; whatever fails before leaves it as it was. Only its owner may look into it.
 ///
 /// # Errors
-/// [`Error::NotEmpty`], [`Error::Damaged`], [`Error::Full`] when there is no room for the folder, [`Error::Io`]; what the
-/// store says.
+/// [`Error::NotEmpty`], [`Error::Damaged`], [`Error::Full`] when there is no room for the folder, [`Error::Io`]; what
+/// the store says.
 pub async fn restore(
     store: &dyn Store,
     published: &Published,

@@ -24,8 +24,10 @@ const GATHERED: usize = 1 << 18;
 /// [`Error::Changed`] for what is in the folder; what the store says.
 pub async fn save(store: &dyn Store, id: &CheckpointId, folder: &Path, limits: &Limits) -> Result<Published, Error> {
     let seat = limits.seat().await;
-    if store.list(Some(id.job)).await?.contains(id) {
-        return Err(Error::Exists { place: store.place().to_owned(), id: *id });
+    match store.get_manifest(id).await {
+        Ok(_) => return Err(Error::Exists { place: store.place().to_owned(), id: *id }),
+        Err(Error::Missing { .. }) => {}
+        Err(error) => return Err(error),
     }
     let room = measure(folder).await?.at_most();
     let _room = store.reserve(room).await?;

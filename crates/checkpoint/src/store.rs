@@ -66,8 +66,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// When something of it may be left.
     async fn delete(&self, id: &CheckpointId) -> Result<(), Error>;
 
-    /// Removes what saves left that ended before they were done, when nothing was added to it for so long. Returns what
-    /// was removed.
+    /// Removes what saves left that ended before they were done, when nothing was added to it for so long. Returns
+    /// what was removed.
     ///
     /// # Errors
     /// When something of it may be left.

@@ -1,8 +1,8 @@
 //! A folder out of an archive that may have been made to do harm.
 //!
-//! Whoever restores it may write more than the program that it is for. So nothing is written but below the new folder:
-//! a name has no `..` and does not begin at the root, what is above it is a folder that this archive made, and nothing
-//! that is there is opened again. Links are made as they are and never followed.
+//! Whoever restores it may write more than the program that it is for. So nothing is written but below the new
+//! folder: a name has no `..` and does not begin at the root, what is above it is a folder that this archive made,
+//! and nothing that is there is opened again. Links are made as they are and never followed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,7 +1,8 @@
 //! Looking at a folder that belongs to somebody who may change it meanwhile, and may mean harm.
 //!
 //! Whoever saves a checkpoint may read more than the program that wrote it. So nothing is opened by a path that the
-//! program could have replaced by a link: every folder is opened from the folder above it, and links are never followed.
+//! program could have replaced by a link: every folder is opened from the folder above it, and links are never
+//! followed.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;

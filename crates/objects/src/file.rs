@@ -39,9 +39,9 @@ impl Place {
         Ok(named)
     }
 
-    /// Puts a file there under a name. It appears when all of it is there; one of that name from before is replaced as
-    /// a whole. When this fails there is nothing new; when it is dropped, parts may be left that the bucket's own rule
-    /// for unfinished uploads removes.
+    /// Puts a file there under a name. It appears when all of it is there; one of that name from before is replaced
+    /// as a whole. When this fails there is nothing new; when it is dropped, parts may be left that the bucket's own
+    /// rule for unfinished uploads removes.
     ///
     /// # Errors
     /// When it is not there.
@@ -49,17 +49,27 @@ impl Place {
         let unread = || PlaceError::io(file);
         let mut source = File::open(file).await.map_err(unread())?;
         let key = self.key(name);
-        let mut upload = self.objects().put_multipart(&key).await.map_err(|error| self.error(error))?;
+        let mut upload = self.objects().put_multipart(&key).await.map_err(|error| self.not_put(error))?;
         match self.parts(upload.as_mut(), &mut source).await {
-            Ok(bytes) => upload.complete().await.map(|_| bytes).map_err(|error| self.error(error)),
+            Ok(bytes) => upload.complete().await.map(|_| bytes).map_err(|error| self.not_put(error)),
             Err(failed) => {
                 // What cannot be taken back now is what an unfinished upload leaves.
                 let _ = upload.abort().await;
                 Err(match failed {
                     Failed::Read(source) => unread()(source),
-                    Failed::Sent(error) => self.error(error),
+                    Failed::Sent(error) => self.not_put(error),
                 })
             }
+        }
+    }
+
+    /// What is missing when something is put there is the place itself.
+    fn not_put(&self, error: object_store::Error) -> PlaceError {
+        match error {
+            object_store::Error::NotFound { .. } => {
+                PlaceError::Unreachable { place: self.url().to_owned(), source: Box::new(error) }
+            }
+            error => self.error(error),
         }
     }
 
@@ -179,6 +189,6 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "content").expect("written");
         let refused = nobody.upload("a", &file).await.expect_err("there is no such bucket").to_string();
-        assert!(refused.contains("s3://nobody/a"), "{refused}");
+        assert!(refused.contains("s3://nobody/a cannot be reached"), "{refused}");
     }
 }

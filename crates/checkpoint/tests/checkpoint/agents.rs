@@ -21,10 +21,14 @@ impl Guard for Word {
 
 /// An agent that hands out what it has.
 async fn agent(shelf: &Shelf) -> (String, DropGuard) {
+    agent_within(shelf, Limits::new()).await
+}
+
+async fn agent_within(shelf: &Shelf, limits: Limits) -> (String, DropGuard) {
     let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("a free port");
     let address = inbound.local_address().expect("an address").to_string();
     let end = CancellationToken::new();
-    let service = serve(Arc::new(shelf.objects.clone()), Arc::new(Word), Limits::new());
+    let service = serve(Arc::new(shelf.objects.clone()), Arc::new(Word), limits);
     let server = tonic::transport::Server::builder().add_service(service);
     tokio::spawn(server.serve_with_incoming_shutdown(inbound.incoming(), end.clone().cancelled_owned()));
     (address, end.drop_guard())
@@ -89,6 +93,22 @@ async fn what_is_damaged_there_is_not_taken_and_what_broke_off_goes_on() {
     // Its manifest and the other chunks.
     let sparing = Breaking::after(1 + published.chunks.len() as i64 - 3, How::Fails, &remote);
     copy(&sparing, &target.objects, &id(1), &small_chunks()).await.expect("what is there is not fetched again");
+}
+
+#[tokio::test]
+async fn agents_that_copy_from_each_other_do_not_wait_for_each_other() {
+    let (folder, one, other) = (trained(), Shelf::new(), Shelf::new());
+    save(&one.objects, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
+    save(&other.objects, &id(2), folder.path(), &small_chunks()).await.expect("it is saved");
+    // All seats of each agent are taken by its copy, and the other's copy needs it to answer.
+    let (of_one, of_other) = (small_chunks().at_once(1), small_chunks().at_once(1));
+    let (to_one, _one) = agent_within(&one, of_one.clone()).await;
+    let (to_other, _other) = agent_within(&other, of_other.clone()).await;
+    let (to_one, to_other) = (remote(&to_one, "word"), remote(&to_other, "word"));
+    let (first, second) = (id(1), id(2));
+    let (there, here) =
+        tokio::join!(copy(&to_one, &other.objects, &first, &of_other), copy(&to_other, &one.objects, &second, &of_one));
+    there.and(here).expect("both are copied");
 }
 
 #[tokio::test]

@@ -29,8 +29,8 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// The backups of all clusters in a folder, or under a prefix of a bucket, the oldest first. What cannot be read as one
-/// is left out, and told in the log.
+/// The backups of all clusters in a folder, or under a prefix of a bucket, the oldest first. What cannot be read as
+/// one is left out, and told in the log.
 ///
 /// # Errors
 /// When it cannot be found out what is there.

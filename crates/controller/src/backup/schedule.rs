@@ -1,4 +1,5 @@
-//! The backup actor of the leader: saves the ledger into a folder or a bucket every so often, and removes what is too old.
+//! The backup actor of the leader: saves the ledger into a folder or a bucket every so often, and removes what is too
+//! old.
 //!
 //! The folder is meant to be the same one on every member, on a file system that outlives them. What is there decides
 //! when the next backup is due, so a change of leader makes none too many and none too few.
@@ -88,7 +89,10 @@ async fn keep_saving(pool: &PoolHandle, plan: &BackupPlan) {
 fn failed(pool: &PoolHandle, plan: &BackupPlan, error: &io::Error) {
     pool.metrics().backup_failed();
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    let why = causes.fold(error.to_string(), |why, cause| format!("{why}: {cause}"));
+    let why = causes.map(ToString::to_string).fold(error.to_string(), |why, cause| {
+        // Some say their causes themselves.
+        if why.contains(&cause) { why } else { format!("{why}: {cause}") }
+    });
     tracing::error!(place = %plan.place, error = why, "no backup could be saved; it is tried again");
 }
 
