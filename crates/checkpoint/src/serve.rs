@@ -61,7 +61,6 @@ struct Service {
 type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    #[expect(clippy::result_large_err, reason = "what gRPC answers")]
     fn check<T>(&self, request: &Request<T>, ticket: &str, job: u64) -> Result<(), Status> {
         match self.guard.permits(request.extensions().get::<Peer>(), ticket, job) {
             true => Ok(()),
@@ -140,7 +139,6 @@ impl CheckpointService for Service {
     }
 }
 
-#[expect(clippy::result_large_err, reason = "what gRPC answers")]
 fn id_of(text: &str) -> Result<CheckpointId, Status> {
     text.parse().map_err(|bad: crate::BadCheckpointId| Status::invalid_argument(bad.to_string()))
 }
