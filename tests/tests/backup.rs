@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use tessera_testkit::BucketServer;
 use tessera_tests::command::{field, refusal, text};
 use tessera_tests::jobs::{revision, shell, submit};
+use tessera_tests::page::get;
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::runbook::Runbook;
 use tessera_tests::small_disk::SmallDisk;
@@ -81,6 +83,59 @@ async fn backups_are_saved_by_themselves_whoever_leads_and_the_oldest_go() -> Re
     submit(&client, shell("true")).await?;
     let reached = revision(&client).await?;
     until("the next leader to save one", async || newest_has(&pool, reached).await).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_go_to_a_bucket_and_come_back_from_it() -> Result<()> {
+    let server = BucketServer::start()?;
+    let url = server.url("pool/backups");
+    let pool = Pool::start(Options {
+        members: 1,
+        nodes: vec![vec![("gpu", 8)]],
+        member_config: format!("[backup]\nurl = {url:?}\ninterval = \"1s\"\nkeep = 2\n"),
+        bucket: server.variables(),
+        ..Options::default()
+    })
+    .await?;
+    let client = pool.client();
+    let kept = async || -> Option<Vec<(String, u64)>> {
+        let printed = pool.cli_ok(&["cluster", "snapshot", "list", &url, "-o", "json"]).await.ok()?;
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&printed).ok()?;
+        rows.iter().map(|row| Some((row["name"].as_str()?.to_owned(), row["revision"].as_u64()?))).collect()
+    };
+    let first = until("a backup", async || kept().await?.pop()).await?.0;
+    submit(&client, shell("true")).await?;
+    let reached = revision(&client).await?;
+    let newer = async || kept().await?.pop().filter(|(_, found)| *found >= reached);
+    let (newest, found) = until("a newer one", newer).await?;
+    let gone = async || kept().await.is_some_and(|kept| kept.iter().all(|(name, _)| *name != first)).then_some(());
+    until("the first to be gone", gone).await?;
+    let inspected = field(&pool, &["cluster", "snapshot", "inspect", &format!("{url}/{newest}")], "revision").await;
+    // It may be one of the oldest by now.
+    assert!(inspected.is_err() || inspected? == found.to_string());
+
+    let by_hand = server.url("by-hand/pool.backup");
+    pool.cli_ok(&["cluster", "snapshot", "save", &by_hand]).await?;
+    let saved_at = field(&pool, &["cluster", "snapshot", "inspect", &by_hand], "revision").await?;
+    let data = pool.folder().join("restored");
+    let restore = ["cluster", "snapshot", "restore", &by_hand, "--data-dir", text(&data)?, "--yes"];
+    let address = ["--address", "127.0.0.1:7001"];
+    assert_eq!(field(&pool, &[&restore[..], &address].concat(), "old_revision").await?, saved_at);
+    assert!(data.exists(), "a member can be started on it");
+    let missing = refusal(&pool, &["cluster", "snapshot", "inspect", &server.url("by-hand/other.backup")]).await?;
+    assert!(missing.contains("other.backup"), "{missing}");
+    let nowhere = refusal(&pool, &["cluster", "snapshot", "save", "s3://nobody/pool.backup"]).await?;
+    assert!(nowhere.contains("s3://nobody"), "{nowhere}");
+
+    drop(server);
+    let failed = async || {
+        let page = get(&pool.members[0].http, "/metrics", "text/plain").ok()?;
+        page.lines()
+            .any(|line| line.starts_with("tessera_backups_total{outcome=\"failed\"}") && !line.ends_with(" 0"))
+            .then_some(())
+    };
+    until("the failure to be told", failed).await?;
+    submit(&client, shell("true")).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

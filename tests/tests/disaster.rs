@@ -119,6 +119,7 @@ async fn a_lost_control_plane_is_restored_from_a_backup_while_work_runs() -> Res
     let (saved, submitted) = tokio::join!(pool.cli_ok(&save), load);
     saved?;
     let before: Vec<u64> = submitted.into_iter().collect::<Result<_>>()?;
+    pool.follow(runbook.command("cluster snapshot list", &[("PLACE", text(pool.folder())?)])).await?;
     pool.follow(runbook.command("cluster snapshot inspect", &[("FILE", text(&file)?)])).await?;
     let inspect = ["cluster", "snapshot", "inspect", text(&file)?];
     let old_cluster = field(&pool, &inspect, "cluster_id").await?;

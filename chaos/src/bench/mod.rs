@@ -1,5 +1,6 @@
 //! The benchmarks.
 
+pub mod backup;
 pub mod exhaust;
 pub mod failover;
 pub mod place;

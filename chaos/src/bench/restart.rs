@@ -119,7 +119,7 @@ async fn restart(pool: &mut Pool, who: Who, jobs: u64, report: &mut Report) -> R
 }
 
 /// Fails unless the member answers a linearizable read with all jobs in it.
-async fn serves(client: &Client, jobs: u64) -> Result<()> {
+pub(super) async fn serves(client: &Client, jobs: u64) -> Result<()> {
     let answer = client.get_pool(GetPoolRequest::default()).await?;
     let pool = answer.pool.context("an answer without a pool")?;
     let waiting: u64 =

@@ -9,12 +9,13 @@
 //! [`Encoder`] makes the bytes, a piece at a time; [`Partial`] is a file that appears under its name only when it is
 //! whole; [`Backup`] reads one and trusts nothing in it before its hash is right; [`restore`] makes the data folder of
 //! a new cluster of it, and [`recover`] of what a stopped member has on its disk; `schedule` is the leader's actor that
-//! saves backups every so often ([`BackupPlan`]). What begins anew is said in `State::begin_anew` of the ledger and
-//! `begin_anew` of consensus.
+//! saves backups every so often ([`BackupPlan`]), and [`kept`] says which there are. What begins anew is said in
+//! `State::begin_anew` of the ledger and `begin_anew` of consensus.
 
 mod encode;
 #[cfg(feature = "rocksdb")]
 mod found;
+mod kept;
 mod partial;
 mod read;
 #[cfg(feature = "rocksdb")]
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use encode::Encoder;
 #[cfg(feature = "rocksdb")]
 pub use found::{Begun, FoundError, Founder, restore};
+pub use kept::{Kept, kept};
 pub use partial::Partial;
 pub use read::{Backup, BackupError, Verified};
 #[cfg(feature = "rocksdb")]

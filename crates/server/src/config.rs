@@ -148,6 +148,8 @@ pub enum InvalidConfig {
 
 #[cfg(test)]
 mod tests {
+    use tessera_objects::Location;
+
     use super::*;
 
     fn config() -> ServerConfig {
@@ -171,10 +173,14 @@ mod tests {
         assert!(broken(|c| c.limits.watches = 0).contains("limits"));
         assert!(broken(|c| c.advertise.clear()).contains("advertise"));
         assert!(
-            broken(|c| c.backup = Some(BackupPlan { interval: Duration::ZERO, ..BackupPlan::new("/b") }))
-                .contains("interval")
+            broken(|c| c.backup =
+                Some(BackupPlan { interval: Duration::ZERO, ..BackupPlan::new(Location::Local("/b".into())) }))
+            .contains("interval")
         );
-        assert!(broken(|c| c.backup = Some(BackupPlan { keep: 0, ..BackupPlan::new("/b") })).contains("keep"));
+        assert!(
+            broken(|c| c.backup = Some(BackupPlan { keep: 0, ..BackupPlan::new(Location::Local("/b".into())) }))
+                .contains("keep")
+        );
         assert!(broken(|c| c.consensus.mailbox = 0).contains("mailbox"));
     }
 }

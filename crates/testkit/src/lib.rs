@@ -11,12 +11,16 @@
 //! A field that the ledger gains is said here at most, and no test that is not about it has to change. Nothing that is
 //! shipped depends on this crate.
 
+mod bucket;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{
     AgentStart, CardDescription, CardHealth, CardKind, Containment, Isolation, JobSpec, Mebibytes, MilliTflops,
     NodeDescription, Precision, VirtualCardRequest,
 };
+
+pub use bucket::BucketServer;
 
 /// A job of one virtual card, on one card of any kind, with so many TFLOPS and MiB.
 #[must_use]

@@ -52,6 +52,7 @@ impl Pool {
         command
             .args(arguments)
             .env("TESSERA_SERVER", self.server_list())
+            .envs(self.bucket.iter().cloned())
             .env("TESSERA_CONFIG", self.folder().join("no-config.toml"))
             .env("NO_COLOR", "1")
             .stdin(std::process::Stdio::null())

@@ -40,6 +40,8 @@ pub struct Options {
     pub member_config: String,
     /// Variables of members and agents.
     pub environment: Vec<(&'static str, String)>,
+    /// Variables with which members, agents and commands reach a bucket.
+    pub bucket: Vec<(String, String)>,
 }
 
 impl Default for Options {
@@ -57,6 +59,7 @@ impl Default for Options {
             member_arguments: vec![],
             member_config: String::new(),
             environment: vec![],
+            bucket: vec![],
         }
     }
 }

@@ -84,18 +84,23 @@ pub struct LeaseArgs {
 pub enum SnapshotVerb {
     /// Saves the whole ledger, as it is when the command begins, to a file that appears only when it is whole
     Save {
-        /// The file; one that is there is replaced
-        file: PathBuf,
+        /// The file, or s3://BUCKET/NAME; one that is there is replaced
+        file: String,
+    },
+    /// Shows the backups that are kept in a folder or bucket, the oldest first; talks to no control plane
+    List {
+        /// The folder, or s3://BUCKET/PREFIX
+        place: String,
     },
     /// Says what is in a backup and whether it is whole; talks to no control plane
     Inspect {
-        /// The backup
-        file: PathBuf,
+        /// The backup: a file, or s3://BUCKET/NAME
+        file: String,
     },
     /// Makes the data folder of the first member of a new cluster out of a backup; talks to no control plane
     Restore {
-        /// The backup
-        file: PathBuf,
+        /// The backup: a file, or s3://BUCKET/NAME
+        file: String,
         /// The new member.
         #[command(flatten)]
         founder: FounderArgs,

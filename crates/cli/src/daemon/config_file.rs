@@ -12,6 +12,7 @@ use tessera_agent::worker::UserIds;
 use tessera_api::job_file::units::{Cpus, Memory};
 use tessera_api::job_file::values::Kind;
 use tessera_controller::backup::BackupPlan;
+use tessera_objects::Location;
 use tessera_server::ServerConfig;
 
 use super::units::{Size, Time};
@@ -69,21 +70,34 @@ struct UsageSection {
 
 /// Backups that the leader saves.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "BackupFields")]
+struct BackupSection(BackupPlan);
+
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BackupSection {
-    dir: PathBuf,
+struct BackupFields {
+    dir: Option<PathBuf>,
+    url: Option<String>,
     interval: Option<Time>,
     keep: Option<usize>,
     max_age: Option<Time>,
 }
 
-impl BackupSection {
-    fn plan(&self) -> BackupPlan {
-        let mut plan = BackupPlan::new(&self.dir);
-        set(&mut plan.interval, self.interval.map(|time| time.0));
-        set(&mut plan.keep, self.keep);
-        plan.max_age = self.max_age.map(|time| time.0);
-        plan
+impl TryFrom<BackupFields> for BackupSection {
+    type Error = String;
+
+    fn try_from(fields: BackupFields) -> Result<Self, String> {
+        let place = match (fields.dir, fields.url) {
+            (Some(dir), None) => Location::from(dir),
+            (None, Some(url)) if url.contains("://") => Location::parse(&url).map_err(|error| error.to_string())?,
+            (None, Some(url)) => return Err(format!("{url:?} is no URL; a folder is named by `dir`")),
+            _ => return Err("one of `dir` (a folder) and `url` (such as s3://bucket/prefix) must be given".to_owned()),
+        };
+        let mut plan = BackupPlan::new(place);
+        set(&mut plan.interval, fields.interval.map(|time| time.0));
+        set(&mut plan.keep, fields.keep);
+        plan.max_age = fields.max_age.map(|time| time.0);
+        Ok(Self(plan))
     }
 }
 
@@ -208,7 +222,7 @@ impl ServerFile {
         set(&mut config.mass_loss.share_percent, self.mass_loss.share_percent);
         set(&mut config.mass_loss.window, time(self.mass_loss.window));
 
-        config.backup = self.backup.as_ref().map(BackupSection::plan);
+        config.backup = self.backup.as_ref().map(|section| section.0.clone());
         let usage = &self.usage;
         set(&mut config.usage.retention, time(usage.retention));
         set(&mut config.usage.currency, usage.currency.clone());
@@ -362,6 +376,25 @@ mod tests {
         assert!(error("disk_reserve = -1\n").contains("server.toml:1:16: a size is not negative"));
         assert!(error("listen = 'nowhere'\n").contains("server.toml:1:10"));
         assert!(error("data_dir = \n").contains("server.toml:1:"));
+    }
+
+    #[test]
+    fn backups_go_to_a_folder_or_to_a_url() {
+        let place = |text: &str| {
+            let file = server(text).expect("good");
+            let mut config = ServerConfig::new("/data", SocketAddr::from(([127, 0, 0, 1], 1)));
+            file.apply(&mut config);
+            config.backup.expect("a plan").place.to_string()
+        };
+        assert_eq!(place("[backup]\ndir = '/srv/backups'\n"), "/srv/backups");
+        assert_eq!(place("[backup]\nurl = 'file:///srv/backups'\n"), "/srv/backups");
+        assert_eq!(place("[backup]\nurl = 's3://bucket/pool/'\nkeep = 3\n"), "s3://bucket/pool");
+        let error = |text: &str| server(text).expect_err("refused").to_string();
+        for both in ["[backup]\nkeep = 3\n", "[backup]\ndir = '/a'\nurl = 's3://b'\n"] {
+            assert!(error(both).contains("one of `dir`"), "{}", error(both));
+        }
+        assert!(error("[backup]\nurl = 'ftp://b'\n").contains("s3://bucket/prefix"));
+        assert!(error("[backup]\nurl = '/srv/backups'\n").contains("no URL"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tessera_controller::backup::{Begun, Counts, Survivor, Verified};
+use tessera_controller::backup::{Begun, Counts, Kept, Survivor, Verified};
 
 use super::time::Clock;
 use crate::print::{Column, Detail, Page, Tabular};
@@ -36,12 +36,10 @@ pub struct BackupView {
 impl BackupView {
     /// Of a file that was read.
     #[must_use]
-    pub fn of(file: &Path, verified: Verified) -> Self {
+    pub fn of(file: &str, verified: Verified) -> Self {
         let Verified { header, sha256, bytes } = verified;
-        let taken = i64::try_from(header.taken_at_ms).ok();
-        let taken = taken.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
         Self {
-            file: file.display().to_string(),
+            file: file.to_owned(),
             bytes,
             sha256,
             cluster_id: header.cluster_id,
@@ -49,9 +47,72 @@ impl BackupView {
             level: header.level,
             revision: header.revision,
             term: header.term,
-            taken_at: taken.map(|time| time.to_string()).unwrap_or_default(),
+            taken_at: rfc3339(header.taken_at_ms),
             counts: header.counts,
         }
+    }
+}
+
+/// A time as programs read it.
+fn rfc3339(millis: u64) -> String {
+    let time = i64::try_from(millis).ok().and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// A backup that is kept. Whether it is whole is not known before it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeptView {
+    /// Its name in the folder or bucket.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The cluster it was taken from.
+    pub cluster_id: String,
+    /// Revision of the ledger.
+    pub revision: u64,
+    /// When it was taken, in RFC 3339.
+    pub taken_at: String,
+}
+
+impl KeptView {
+    /// Of those that were found, the oldest first.
+    #[must_use]
+    pub fn list(kept: &[Kept]) -> Vec<Self> {
+        let shown = kept.iter().map(|Kept { name, header, bytes }| Self {
+            name: name.clone(),
+            bytes: *bytes,
+            cluster_id: header.cluster_id.clone(),
+            revision: header.revision,
+            taken_at: rfc3339(header.taken_at_ms),
+        });
+        shown.collect()
+    }
+}
+
+impl Tabular for KeptView {
+    fn columns() -> &'static [Column] {
+        const COLUMNS: &[Column] = &[
+            Column::left("BACKUP"),
+            Column::left("CLUSTER"),
+            Column::right("REVISION"),
+            Column::right("BYTES"),
+            Column::left("TAKEN"),
+        ];
+        COLUMNS
+    }
+
+    fn cells(&self, clock: &Clock) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.cluster_id.clone(),
+            self.revision.to_string(),
+            self.bytes.to_string(),
+            format!("{} ago", clock.ago(Some(&self.taken_at))),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
     }
 }
 
@@ -104,12 +165,12 @@ pub struct BegunView {
 impl BegunView {
     /// What was made of `from` in `data_dir`.
     #[must_use]
-    pub fn of(from: &Path, data_dir: &Path, begun: Begun) -> Self {
+    pub fn of(from: &str, data_dir: &Path, begun: Begun) -> Self {
         Self {
             cluster_id: begun.cluster_id,
             data_dir: data_dir.display().to_string(),
             old_cluster_id: begun.old_cluster_id,
-            from: from.display().to_string(),
+            from: from.to_owned(),
             old_revision: begun.old_revision,
             revision: begun.revision,
             counts: begun.counts,

@@ -26,7 +26,7 @@ mod wishes;
 mod words;
 
 pub use answer::{ExplanationView, MutationView, PlanView, SubmissionView, WhyView};
-pub use backup::{BackupView, BegunView, SurvivorView};
+pub use backup::{BackupView, BegunView, KeptView, SurvivorView};
 pub use blocks::{CardBlocksView, OwnerView, RunView};
 pub use card::{CardDetailView, CardView};
 pub use change::{JobUpdateView, PoolUpdateView};

@@ -14,7 +14,7 @@ use super::{FORMAT, HASH_BYTES, Header, MAGIC};
 use crate::machine::unreadable;
 
 /// Longest line that is read: the header has a few hundred bytes.
-const LINE_LIMIT: u64 = 64 << 10;
+pub(super) const LINE_LIMIT: u64 = 64 << 10;
 /// Largest chunk that is read: no release writes a larger one, and a damaged length must not take gigabytes.
 const CHUNK_LIMIT: usize = 80 << 20;
 
@@ -89,17 +89,7 @@ impl Backup {
         let failed = |source| BackupError::Io { path: path.to_owned(), source };
         let mut file = BufReader::new(File::open(path).map_err(failed)?);
         let mut hash = Sha256::new();
-        let not_one = |problem: &str| BackupError::NotABackup { path: path.to_owned(), problem: problem.to_owned() };
-        let first = line(&mut file, &mut hash).map_err(failed)?;
-        let first = first.ok_or_else(|| not_one("its first line is none"))?;
-        let format = first.strip_prefix(MAGIC).ok_or_else(|| not_one("it does not begin as one"))?;
-        if format.parse() != Ok(FORMAT) {
-            return Err(BackupError::UnknownFormat { path: path.to_owned(), found: format.to_owned() });
-        }
-        let second = line(&mut file, &mut hash).map_err(failed)?;
-        let second = second.ok_or_else(|| BackupError::Truncated { path: path.to_owned() })?;
-        let header = serde_json::from_str(&second)
-            .map_err(|error| BackupError::Damaged { path: path.to_owned(), problem: format!("its header: {error}") })?;
+        let header = header(path, &mut file, &mut hash)?;
         Ok(Self { path: path.to_owned(), header, file, hash })
     }
 
@@ -207,8 +197,24 @@ pub struct Verified {
     pub bytes: u64,
 }
 
+/// What the first bytes of a backup say is in it.
+pub(super) fn header(path: &Path, file: &mut impl BufRead, hash: &mut Sha256) -> Result<Header, BackupError> {
+    let failed = |source| BackupError::Io { path: path.to_owned(), source };
+    let not_one = |problem: &str| BackupError::NotABackup { path: path.to_owned(), problem: problem.to_owned() };
+    let first = line(file, hash).map_err(failed)?;
+    let first = first.ok_or_else(|| not_one("its first line is none"))?;
+    let format = first.strip_prefix(MAGIC).ok_or_else(|| not_one("it does not begin as one"))?;
+    if format.parse() != Ok(FORMAT) {
+        return Err(BackupError::UnknownFormat { path: path.to_owned(), found: format.to_owned() });
+    }
+    let second = line(file, hash).map_err(failed)?;
+    let second = second.ok_or_else(|| BackupError::Truncated { path: path.to_owned() })?;
+    serde_json::from_str(&second)
+        .map_err(|error| BackupError::Damaged { path: path.to_owned(), problem: format!("its header: {error}") })
+}
+
 /// A line without its end; `None` when there is no whole one.
-fn line(file: &mut BufReader<File>, hash: &mut Sha256) -> io::Result<Option<String>> {
+fn line(file: &mut impl BufRead, hash: &mut Sha256) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     file.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut bytes)?;
     hash.update(&bytes);

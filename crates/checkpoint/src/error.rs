@@ -1,0 +1,164 @@
+//! What can go wrong with checkpoints.
+
+use std::io;
+use std::path::PathBuf;
+
+use tessera_objects::PlaceError;
+
+use crate::CheckpointId;
+use crate::published::BadManifest;
+
+/// Why something of a checkpoint could not be done. Nothing is half done: a checkpoint is complete or absent, and a
+/// folder is restored or not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No room.
+    #[error(
+        "the checkpoint store {place} is full: {needed_bytes} bytes are needed, {free_bytes} are free; remove checkpoints or give it more"
+    )]
+    Full {
+        /// The store.
+        place: String,
+        /// What is needed; 0: not known.
+        needed_bytes: u64,
+        /// What there is; 0: nothing, or not known.
+        free_bytes: u64,
+    },
+    /// It does not answer, or not now.
+    #[error("the checkpoint store {place} cannot be reached; try again later")]
+    Unreachable {
+        /// The store.
+        place: String,
+        /// What was met.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It does not let us.
+    #[error("the checkpoint store {place} refuses; check who may read and write there")]
+    Refused {
+        /// The store.
+        place: String,
+        /// What was met.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// There is none, or it was never complete.
+    #[error("there is no checkpoint {id} in {place}; it was never complete, or was removed")]
+    Missing {
+        /// The store.
+        place: String,
+        /// The checkpoint.
+        id: CheckpointId,
+    },
+    /// It is not what was stored.
+    #[error("the checkpoint {id} in {place} is damaged: {problem}; take the one before")]
+    Damaged {
+        /// The store.
+        place: String,
+        /// The checkpoint.
+        id: CheckpointId,
+        /// What is not as it was.
+        problem: String,
+    },
+    /// There is one of that name.
+    #[error(
+        "there is a checkpoint {id} in {place} already, and checkpoints do not change; save under the next sequence"
+    )]
+    Exists {
+        /// The store.
+        place: String,
+        /// The checkpoint.
+        id: CheckpointId,
+    },
+    /// It cannot be written to from here.
+    #[error("the checkpoint store {place} belongs to another agent and is only read from here")]
+    ReadOnly {
+        /// The store.
+        place: String,
+    },
+    /// Something that cannot be packed.
+    #[error("{} cannot be in a checkpoint: {problem}", path.display())]
+    Unsuitable {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        problem: &'static str,
+    },
+    /// It was written to.
+    #[error("{} changed while it was saved; save when the program writes nothing", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is something where a checkpoint should be restored.
+    #[error("{} is not empty; restore into a folder that does not exist yet", path.display())]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The file system.
+    #[error("{} cannot be used", path.display())]
+    Io {
+        /// What could not be read or written.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Where a store should be.
+    #[error("{address:?} is no checkpoint store: {problem}")]
+    BadAddress {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The process ends, or a thread of it died.
+    #[error("work in the background ended before it was done")]
+    Ended,
+}
+
+impl Error {
+    /// Whether it may go better when the same is tried again later.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Full { .. } | Self::Changed { .. } | Self::Ended)
+    }
+
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| match is_full(&source) {
+            true => Self::Full { place: path.display().to_string(), needed_bytes: 0, free_bytes: 0 },
+            false => Self::Io { path, source },
+        }
+    }
+
+    pub(crate) fn manifest(place: &str, id: &CheckpointId) -> impl FnOnce(BadManifest) -> Self {
+        let (place, id) = (place.to_owned(), *id);
+        move |bad| Self::Damaged { place, id, problem: bad.to_string() }
+    }
+}
+
+impl From<PlaceError> for Error {
+    fn from(error: PlaceError) -> Self {
+        match error {
+            PlaceError::BadUrl { url: address, problem } => Self::BadAddress {
+                address,
+                problem: format!("{problem}; the forms are file:///folder and s3://bucket/prefix"),
+            },
+            PlaceError::Full { place } => Self::Full { place, needed_bytes: 0, free_bytes: 0 },
+            PlaceError::Refused { place, source } => Self::Refused { place, source },
+            PlaceError::Unreachable { place, source } => Self::Unreachable { place, source },
+            PlaceError::Io { path, source } => Self::io(path)(source),
+            // Only a bucket is missing as a whole; what is in it is asked for by those who know what it is.
+            PlaceError::Missing { ref place, .. } => {
+                Self::Unreachable { place: place.clone(), source: Box::new(error) }
+            }
+        }
+    }
+}
+
+/// Whether the system said that there is no room, or no more for this user.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,50 @@
+//! How much a folder would take as a checkpoint, so that room can be had before anything is stopped.
+
+use std::path::Path;
+
+use crate::Error;
+use crate::walk::{Found, walk};
+
+/// What a folder holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files, folders and links.
+    pub entries: u64,
+}
+
+/// A header, and the rest of the last block.
+const PER_ENTRY: u64 = 2 * 512;
+/// A manifest, the end of the archive, and what file systems keep for themselves.
+const ONCE: u64 = 64 << 10;
+
+impl Measured {
+    /// Bytes that it takes in a store at most, when it does not become smaller by compression.
+    #[must_use]
+    pub const fn at_most(&self) -> u64 {
+        let bytes = self.bytes.saturating_add(self.entries.saturating_mul(PER_ENTRY));
+        bytes.saturating_add(bytes / 1024).saturating_add(ONCE)
+    }
+}
+
+/// Looks how much a folder holds, and whether all of it can be in a checkpoint.
+///
+/// # Errors
+/// [`Error::Unsuitable`], [`Error::Changed`], [`Error::Io`].
+pub async fn measure(folder: &Path) -> Result<Measured, Error> {
+    let folder = folder.to_owned();
+    tokio::task::spawn_blocking(move || measured(&folder)).await.map_err(|_| Error::Ended)?
+}
+
+pub(crate) fn measured(folder: &Path) -> Result<Measured, Error> {
+    let mut measured = Measured::default();
+    walk(folder, &mut |_, found, seen| {
+        measured.entries += 1;
+        if let Found::File(_) = found {
+            measured.bytes = measured.bytes.saturating_add(seen.st_size.try_into().unwrap_or(0));
+        }
+        Ok(())
+    })?;
+    Ok(measured)
+}

@@ -1,0 +1,229 @@
+//! A checkpoint store in a folder or a bucket.
+//!
+//! Names of objects: `<job>/<id>/<index>-<hash>` for chunks, `<job>/<id>/manifest` for the manifest. A chunk's name
+//! says what is in it, and objects appear in full or not at all; so one that is there is the right one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as Key;
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
+use tessera_objects::Place;
+
+use crate::published::{Hash, LARGEST_MANIFEST};
+use crate::space::Space;
+use crate::{CheckpointId, Chunk, Error, Reservation, Store};
+
+const MANIFEST: &str = "manifest";
+
+/// Objects that are removed at once.
+const REMOVED_AT_ONCE: usize = 8;
+
+/// A checkpoint store in a folder or a bucket.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    at: Place,
+    space: Space,
+}
+
+impl Objects {
+    /// By URL: `file:///folder` or `s3://bucket/prefix`, as [`Place::open`] says.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`]; [`Error::Io`] when the folder cannot be made.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        Ok(Self::at(Place::open(url)?))
+    }
+
+    /// In a folder, such as one on an agent's own disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be made.
+    pub fn folder(folder: &Path) -> Result<Self, Error> {
+        Ok(Self::at(Place::folder(folder)?))
+    }
+
+    /// At a place.
+    #[must_use]
+    pub fn at(at: Place) -> Self {
+        let space = Space::new(at.local());
+        Self { at, space }
+    }
+
+    /// All checkpoints together take no more than this.
+    #[must_use]
+    pub fn quota_bytes(mut self, quota_bytes: u64) -> Self {
+        self.space.quota_bytes = Some(quota_bytes);
+        self
+    }
+
+    /// Bytes that everything in it takes, saves that are under way included.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    pub async fn used_bytes(&self) -> Result<u64, Error> {
+        let mut objects = self.objects(None);
+        let mut used = 0;
+        while let Some((_, object)) = objects.try_next().await? {
+            used += object.size;
+        }
+        Ok(used)
+    }
+
+    fn error(&self, error: object_store::Error) -> Error {
+        self.at.error(error).into()
+    }
+
+    fn key(&self, id: &CheckpointId, name: &str) -> Key {
+        self.checkpoint(id).join(name)
+    }
+
+    fn checkpoint(&self, id: &CheckpointId) -> Key {
+        self.at.prefix().clone().join(id.job.to_string()).join(id.to_string())
+    }
+
+    fn chunk(&self, id: &CheckpointId, index: u32, hash: &Hash) -> Key {
+        self.key(id, &format!("{index:08}-{hash}"))
+    }
+
+    /// Everything that belongs to checkpoints, of a job or of all.
+    fn objects(&self, job: Option<u64>) -> futures::stream::BoxStream<'_, Result<(CheckpointId, ObjectMeta), Error>> {
+        let under = match job {
+            Some(job) => self.at.prefix().clone().join(job.to_string()),
+            None => self.at.prefix().clone(),
+        };
+        let depth = self.at.prefix().parts().count();
+        let objects = self.at.objects().list(Some(&under)).map_err(|error| self.error(error));
+        let ours = objects.try_filter_map(move |object| async move {
+            let id = object.location.parts().nth(depth + 1).and_then(|part| part.as_ref().parse().ok());
+            // Whatever else is there is somebody else's.
+            Ok(id.map(|id: CheckpointId| (id, object)))
+        });
+        ours.boxed()
+    }
+
+    async fn remove(&self, keys: Vec<Key>) -> Result<(), Error> {
+        let removing = futures::stream::iter(keys).map(|key| async move {
+            match self.at.objects().delete(&key).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(self.error(error)),
+            }
+        });
+        removing.buffer_unordered(REMOVED_AT_ONCE).try_collect().await
+    }
+}
+
+#[async_trait]
+impl Store for Objects {
+    fn place(&self) -> &str {
+        self.at.url()
+    }
+
+    async fn reserve(&self, bytes: u64) -> Result<Reservation, Error> {
+        let used_bytes = match self.space.quota_bytes {
+            Some(_) => self.used_bytes().await?,
+            None => 0,
+        };
+        self.space.reserve(self.at.url(), bytes, used_bytes)
+    }
+
+    async fn put_chunk(&self, id: &CheckpointId, index: u32, hash: &Hash, bytes: Bytes) -> Result<(), Error> {
+        let put = self.at.objects().put(&self.chunk(id, index, hash), bytes.into()).await;
+        put.map(drop).map_err(|error| self.error(error))
+    }
+
+    async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error> {
+        match self.at.objects().head(&self.chunk(id, index, &chunk.hash)).await {
+            Ok(object) => Ok(object.size == chunk.stored_bytes),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error> {
+        let damaged = |problem| Error::Damaged { place: self.at.url().to_owned(), id: *id, problem };
+        let object = match self.at.objects().get(&self.chunk(id, index, &chunk.hash)).await {
+            Ok(object) => object,
+            Err(object_store::Error::NotFound { .. }) => return Err(damaged(format!("chunk {index} is gone"))),
+            Err(error) => return Err(self.error(error)),
+        };
+        if object.meta.size != chunk.stored_bytes {
+            return Err(damaged(format!("chunk {index} is not what was stored")));
+        }
+        object.bytes().await.map_err(|error| self.error(error))
+    }
+
+    async fn put_manifest(&self, id: &CheckpointId, manifest: Bytes) -> Result<(), Error> {
+        let options = PutOptions::from(PutMode::Create);
+        match self.at.objects().put_opts(&self.key(id, MANIFEST), manifest.into(), options).await {
+            Ok(_) => Ok(()),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                Err(Error::Exists { place: self.at.url().to_owned(), id: *id })
+            }
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    async fn get_manifest(&self, id: &CheckpointId) -> Result<Bytes, Error> {
+        let place = || self.at.url().to_owned();
+        let object = match self.at.objects().get(&self.key(id, MANIFEST)).await {
+            Ok(object) => object,
+            Err(object_store::Error::NotFound { .. }) => return Err(Error::Missing { place: place(), id: *id }),
+            Err(error) => return Err(self.error(error)),
+        };
+        if object.meta.size > LARGEST_MANIFEST as u64 {
+            let problem = format!("its manifest has {} bytes", object.meta.size);
+            return Err(Error::Damaged { place: place(), id: *id, problem });
+        }
+        object.bytes().await.map_err(|error| self.error(error))
+    }
+
+    async fn list(&self, job: Option<u64>) -> Result<Vec<CheckpointId>, Error> {
+        let mut ids = Vec::new();
+        let mut objects = self.objects(job);
+        while let Some((id, object)) = objects.try_next().await? {
+            if object.location.filename() == Some(MANIFEST) {
+                ids.push(id);
+            }
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    async fn delete(&self, id: &CheckpointId) -> Result<(), Error> {
+        // From here on there is none, whatever becomes of the rest.
+        self.remove(vec![self.key(id, MANIFEST)]).await?;
+        let list = self.at.objects().list(Some(&self.checkpoint(id)));
+        let keys = list.map_ok(|object| object.location).try_collect().await.map_err(|error| self.error(error))?;
+        self.remove(keys).await?;
+        let Some(folder) = self.at.local() else { return Ok(()) };
+        let folder = folder.join(id.job.to_string()).join(id.to_string());
+        // Files that were being written when their writer died are listed by nobody.
+        match tokio::fs::remove_dir_all(&folder).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(folder)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn sweep(&self, older_than: Duration) -> Result<Vec<CheckpointId>, Error> {
+        let mut newest = BTreeMap::<CheckpointId, Option<SystemTime>>::new();
+        let mut objects = self.objects(None);
+        while let Some((id, object)) = objects.try_next().await? {
+            let whole = object.location.filename() == Some(MANIFEST);
+            let changed = SystemTime::from(object.last_modified);
+            let before = newest.entry(id).or_insert(Some(changed));
+            *before = (!whole).then_some(()).and(*before).map(|before| before.max(changed));
+        }
+        let abandoned = |changed: SystemTime| changed.elapsed().is_ok_and(|age| age >= older_than);
+        let left = newest.into_iter().filter(|(_, changed)| changed.is_some_and(abandoned));
+        let left: Vec<_> = left.map(|(id, _)| id).collect();
+        for id in &left {
+            self.delete(id).await?;
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,128 @@
+//! Making a folder of a checkpoint.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::syncfs;
+use tempfile::{Builder, TempDir};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::chunks::{Cut, Joiner};
+use crate::limits::Limits;
+use crate::store::read_chunk;
+use crate::unpack::{Unpacked, unpack};
+use crate::{Error, Published, Store};
+
+/// Whose the restored files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub user: u32,
+    /// Group id.
+    pub group: u32,
+}
+
+/// Makes the folder `into` of a checkpoint. It must not be there yet, or be empty. It appears when all of it is on
+/// the disk and its hash is right; whatever fails before leaves it as it was. Only its owner may look into it.
+///
+/// # Errors
+/// [`Error::NotEmpty`], [`Error::Damaged`], [`Error::Full`] when there is no room for the folder, [`Error::Io`]; what
+/// the store says.
+pub async fn restore(
+    store: &dyn Store,
+    published: &Published,
+    into: &Path,
+    owner: Option<Owner>,
+    limits: &Limits,
+) -> Result<(), Error> {
+    let seat = limits.seat().await;
+    let (sender, receiver) = channel(1);
+    let making = Making { published: published.clone(), place: store.place().to_owned(), into: into.to_owned(), owner };
+    // When this future is dropped, the chunks end too early, and the thread removes what it made.
+    let unpacking = tokio::task::spawn_blocking(move || making.make(receiver, seat));
+    let sent = send_all(store, published, limits, sender).await;
+    let made = unpacking.await.map_err(|_| Error::Ended)?;
+    // When the store failed, unpacking failed only because of that; when unpacking failed, nothing more was sent.
+    sent.and(made)
+}
+
+async fn send_all(store: &dyn Store, published: &Published, limits: &Limits, chunks: Sender<Cut>) -> Result<(), Error> {
+    for (index, chunk) in (0..).zip(&published.chunks) {
+        limits.pace(chunk.stored_bytes).await;
+        let bytes = read_chunk(store, published, index).await?;
+        if chunks.send(Cut { chunk: chunk.clone(), bytes }).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Making {
+    published: Published,
+    place: String,
+    into: PathBuf,
+    owner: Option<Owner>,
+}
+
+impl Making {
+    fn make(self, chunks: Receiver<Cut>, _seat: Option<OwnedSemaphorePermit>) -> Result<(), Error> {
+        let above = self.above()?;
+        // Nobody else may look into it, or put anything there, while it is made.
+        let mode = fs::Permissions::from_mode(0o700);
+        let made = Builder::new().prefix(".restoring-").permissions(mode).tempdir_in(&above);
+        let made = made.map_err(Error::io(&above))?;
+        let mut joiner = Joiner::new(chunks);
+        let unpacked = unpack(&mut joiner, made.path(), self.owner);
+        let unpacked = unpacked.map_err(|failed| failed.of(&self.published.id, &self.place))?;
+        self.check(unpacked, joiner)?;
+        self.publish(&made, &above)?;
+        // It is not there any more under its old name: nothing is removed.
+        let _ = made.keep();
+        Ok(())
+    }
+
+    /// The folder in which it is to appear, when it may and there is room.
+    fn above(&self) -> Result<PathBuf, Error> {
+        match fs::read_dir(&self.into).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => return Err(Error::NotEmpty { path: self.into.clone() }),
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(&self.into)(error)),
+        }
+        let above = self.into.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let system = statvfs(above).map_err(|error| Error::io(above)(error.into()))?;
+        let free_bytes = system.blocks_available().saturating_mul(system.fragment_size());
+        if self.published.bytes > free_bytes {
+            let place = above.display().to_string();
+            return Err(Error::Full { place, needed_bytes: self.published.bytes, free_bytes });
+        }
+        Ok(above.to_owned())
+    }
+
+    fn check(&self, unpacked: Unpacked, joiner: Joiner) -> Result<(), Error> {
+        let Published { id, bytes, entries, hash, .. } = self.published;
+        let wrong = if joiner.finish() != hash {
+            "its content is not what was packed"
+        } else if (unpacked.bytes, unpacked.entries) != (bytes, entries) {
+            "it holds more or less than its manifest says"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Damaged { place: self.place.clone(), id, problem: wrong.to_owned() })
+    }
+
+    fn publish(&self, made: &TempDir, above: &Path) -> Result<(), Error> {
+        let folder = File::open(made.path()).map_err(Error::io(made.path()))?;
+        // One call for all files: a sync of each would take as long as there are files.
+        syncfs(&folder).map_err(|error| Error::io(made.path())(error.into()))?;
+        if let Some(Owner { user, group }) = self.owner {
+            chown(made.path(), Some(user), Some(group)).map_err(Error::io(made.path()))?;
+        }
+        fs::rename(made.path(), &self.into).map_err(Error::io(&self.into))?;
+        File::open(above).and_then(|above| above.sync_all()).map_err(Error::io(above))
+    }
+}

@@ -1,0 +1,105 @@
+//! What every checkpoint store does.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::published::Hash;
+use crate::{CheckpointId, Chunk, Error, Published, Reservation};
+
+/// Keeps checkpoints: chunks, and manifests that say which chunks belong together.
+///
+/// A store does not look into what it keeps; [`read_published`] and [`read_chunk`] check what comes out of it.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync {
+    /// What it is called in errors, such as its URL.
+    fn place(&self) -> &str;
+
+    /// Sets room aside for a checkpoint that is about to come, until the reservation is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when it would not fit.
+    async fn reserve(&self, bytes: u64) -> Result<Reservation, Error>;
+
+    /// Stores a chunk: all of it, or none.
+    ///
+    /// # Errors
+    /// What stands against it; then it is not there.
+    async fn put_chunk(&self, id: &CheckpointId, index: u32, hash: &Hash, bytes: Bytes) -> Result<(), Error>;
+
+    /// Whether a chunk is there already, in full.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error>;
+
+    /// What is stored as a chunk.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it is not there, though the manifest names it.
+    async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error>;
+
+    /// Stores the manifest. From then on there is a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when there is one of that name; else what stands against it.
+    async fn put_manifest(&self, id: &CheckpointId, manifest: Bytes) -> Result<(), Error>;
+
+    /// The manifest.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    async fn get_manifest(&self, id: &CheckpointId) -> Result<Bytes, Error>;
+
+    /// The checkpoints that have a manifest, of a job or of all, the oldest first.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    async fn list(&self, job: Option<u64>) -> Result<Vec<CheckpointId>, Error>;
+
+    /// Removes a checkpoint, its manifest first, or what a save that failed left of it. It is no error when there is
+    /// none.
+    ///
+    /// # Errors
+    /// When something of it may be left.
+    async fn delete(&self, id: &CheckpointId) -> Result<(), Error>;
+
+    /// Removes what saves left that ended before they were done, when nothing was added to it for so long. Returns
+    /// what was removed.
+    ///
+    /// # Errors
+    /// When something of it may be left.
+    async fn sweep(&self, older_than: Duration) -> Result<Vec<CheckpointId>, Error>;
+}
+
+/// What a complete checkpoint consists of.
+///
+/// # Errors
+/// [`Error::Missing`] when it is not complete, [`Error::Damaged`] when its manifest is not what was written.
+pub async fn read_published(store: &dyn Store, id: &CheckpointId) -> Result<Published, Error> {
+    let manifest = store.get_manifest(id).await?;
+    Published::from_manifest(&manifest, id).map_err(Error::manifest(store.place(), id))
+}
+
+/// A chunk as it was stored.
+///
+/// # Errors
+/// [`Error::Damaged`] when it is not what was stored.
+pub async fn read_chunk(store: &dyn Store, published: &Published, index: u32) -> Result<Bytes, Error> {
+    let damaged = |problem| Error::Damaged { place: store.place().to_owned(), id: published.id, problem };
+    let chunk = published.chunks.get(index as usize);
+    let chunk = chunk.ok_or_else(|| damaged(format!("it has no chunk {index}")))?;
+    let bytes = store.get_chunk(&published.id, index, chunk).await?;
+    let whole = bytes.len() as u64 == chunk.stored_bytes && hash_of(bytes.clone()).await? == chunk.hash;
+    match whole {
+        true => Ok(bytes),
+        false => Err(damaged(format!("chunk {index} is not what was stored"))),
+    }
+}
+
+/// Hashing megabytes would hold up what else the thread has to do.
+async fn hash_of(bytes: Bytes) -> Result<Hash, Error> {
+    tokio::task::spawn_blocking(move || Hash::of(&bytes)).await.map_err(|_| Error::Ended)
+}

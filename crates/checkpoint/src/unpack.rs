@@ -1,0 +1,169 @@
+//! A folder out of an archive that may have been made to do harm.
+//!
+//! Whoever restores it may write more than the program that it is for. So nothing is written but below the new
+//! folder: a name has no `..` and does not begin at the root, what is above it is a folder that this archive made,
+//! and nothing that is there is opened again. Links are made as they are and never followed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, FileTimes, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown, lchown, symlink};
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tar::{Archive, Entry, EntryType};
+
+use crate::{CheckpointId, Error, Owner};
+
+/// How much was unpacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unpacked {
+    pub bytes: u64,
+    pub entries: u64,
+}
+
+/// Why unpacking failed.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The archive is not one of ours.
+    Archive(String),
+    /// The file system.
+    System(Error),
+}
+
+impl Failed {
+    /// As said of a checkpoint.
+    pub(crate) fn of(self, id: &CheckpointId, place: &str) -> Error {
+        match self {
+            Self::Archive(problem) => Error::Damaged { place: place.to_owned(), id: *id, problem },
+            Self::System(error) => error,
+        }
+    }
+
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::System(Error::io(path)(source))
+    }
+}
+
+/// Unpacks everything in `archive` into the folder, which is there and empty, and reads `archive` to its end.
+pub(crate) fn unpack(archive: &mut dyn Read, into: &Path, owner: Option<Owner>) -> Result<Unpacked, Failed> {
+    let mut unpacking = Unpacking { into, owner, folders: BTreeMap::new(), unpacked: Unpacked::default() };
+    let mut archive = Archive::new(archive);
+    for entry in archive.entries().map_err(unreadable)? {
+        unpacking.entry(entry.map_err(unreadable)?)?;
+    }
+    unpacking.finish_folders()?;
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(unreadable)?;
+    Ok(unpacking.unpacked)
+}
+
+fn unreadable(error: io::Error) -> Failed {
+    Failed::Archive(format!("it cannot be unpacked: {error}"))
+}
+
+/// What a folder gets when everything is in it: a folder that may not be written to could not be filled.
+struct Finish {
+    mode: u32,
+    changed: SystemTime,
+}
+
+struct Unpacking<'a> {
+    into: &'a Path,
+    owner: Option<Owner>,
+    /// Those that the archive made, relative to the folder.
+    folders: BTreeMap<PathBuf, Finish>,
+    unpacked: Unpacked,
+}
+
+impl Unpacking<'_> {
+    fn entry(&mut self, mut entry: Entry<'_, &mut dyn Read>) -> Result<(), Failed> {
+        let path = self.place_of(&entry)?;
+        let at = self.into.join(&path);
+        let mode = entry.header().mode().map_err(unreadable)? & 0o777;
+        let changed =
+            SystemTime::UNIX_EPOCH + Duration::from_secs(entry.header().mtime().map_err(unreadable)?.min(MOST));
+        self.unpacked.entries += 1;
+        match entry.header().entry_type() {
+            EntryType::Directory => {
+                DirBuilder::new().mode(0o700).create(&at).map_err(Self::not_new(&at))?;
+                self.folders.insert(path, Finish { mode, changed });
+                Ok(())
+            }
+            EntryType::Regular => {
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&at);
+                let mut file = file.map_err(Self::not_new(&at))?;
+                self.unpacked.bytes += pour(&mut entry, &mut file, &at)?;
+                self.finish(&file, &at, mode, changed)
+            }
+            EntryType::Symlink => {
+                let target =
+                    entry.link_name_bytes().ok_or_else(|| Failed::Archive("a link leads nowhere".to_owned()))?;
+                let target = OsStr::from_bytes(&target);
+                symlink(target, &at).map_err(Self::not_new(&at))?;
+                let Some(Owner { user, group }) = self.owner else { return Ok(()) };
+                lchown(&at, Some(user), Some(group)).map_err(Failed::io(&at))
+            }
+            _ => Err(Failed::Archive(format!("{} is no file, folder or link", path.display()))),
+        }
+    }
+
+    /// Where it belongs, relative to the folder.
+    fn place_of(&self, entry: &Entry<'_, &mut dyn Read>) -> Result<PathBuf, Failed> {
+        let named = entry.path().map_err(unreadable)?;
+        let wrong = |problem| Failed::Archive(format!("{:?} {problem}", named.display().to_string()));
+        if named.as_os_str().is_empty() || !named.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(wrong("would lie outside of the folder"));
+        }
+        // Without what does not count, such as a slash at the end.
+        let path: PathBuf = named.components().collect();
+        match path.parent() {
+            Some(above) if above.as_os_str().is_empty() || self.folders.contains_key(above) => Ok(path),
+            _ => Err(wrong("lies in no folder of the checkpoint")),
+        }
+    }
+
+    /// A name that comes twice is the archive's fault, everything else the system's.
+    fn not_new(at: &Path) -> impl FnOnce(io::Error) -> Failed {
+        let at = at.to_owned();
+        move |error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Failed::Archive(format!("{} comes twice", at.display())),
+            _ => Failed::io(&at)(error),
+        }
+    }
+
+    fn finish(&self, file: &File, at: &Path, mode: u32, changed: SystemTime) -> Result<(), Failed> {
+        if let Some(Owner { user, group }) = self.owner {
+            fchown(file, Some(user), Some(group)).map_err(Failed::io(at))?;
+        }
+        file.set_permissions(Permissions::from_mode(mode)).map_err(Failed::io(at))?;
+        file.set_times(FileTimes::new().set_modified(changed)).map_err(Failed::io(at))
+    }
+
+    /// Those that lie deeper first.
+    fn finish_folders(&self) -> Result<(), Failed> {
+        for (path, Finish { mode, changed }) in self.folders.iter().rev() {
+            let at = self.into.join(path);
+            let folder = File::open(&at).map_err(Failed::io(&at))?;
+            self.finish(&folder, &at, *mode, *changed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The last second that file systems keep, and more than a program needs.
+const MOST: u64 = u32::MAX as u64;
+
+fn pour(from: &mut dyn Read, to: &mut File, at: &Path) -> Result<u64, Failed> {
+    let (mut buffer, mut bytes) = (vec![0; 1 << 18], 0);
+    loop {
+        let read = from.read(&mut buffer).map_err(unreadable)?;
+        if read == 0 {
+            return Ok(bytes);
+        }
+        to.write_all(&buffer[..read]).map_err(Failed::io(at))?;
+        bytes += read as u64;
+    }
+}

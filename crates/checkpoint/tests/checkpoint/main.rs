@@ -1,0 +1,11 @@
+//! Checkpoints as programs and operators meet them: what was saved comes back as it was, or is not there at all.
+
+mod agents;
+mod breaking;
+mod buckets;
+mod crashes;
+mod damage;
+mod hostile;
+mod keeping;
+mod support;
+mod trees;
