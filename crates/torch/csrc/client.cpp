@@ -93,6 +93,7 @@ void Client::failed() {
 void Client::freed(Handle* handle) {
   used_ -= handle->bytes;
   std::lock_guard<std::mutex> guard(dead_mutex_);
+  dead_bytes_ += handle->bytes;
   dead_.push_back(handle->id);
   delete handle;
 }
@@ -104,6 +105,7 @@ void Client::drain() {
     put(queue_, id);
   }
   dead_.clear();
+  dead_bytes_ = 0;
 }
 
 void Client::queued() {
@@ -179,6 +181,8 @@ static std::string size_text(uint64_t bytes) {
 
 void Client::ask_for(uint64_t bytes) {
   uint64_t used = used_, limit = limit_;
+  // The server must hear what is free before it hears what is wanted.
+  if (used + dead_bytes_ + bytes > limit) drain();
   if (bytes <= limit && used <= limit - bytes) return;
   throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
                               c10::str("Tessera out of memory. Tried to allocate ", size_text(bytes), ". Virtual card 0 has a total capacity of ",
@@ -219,7 +223,15 @@ void Client::grown(Handle* handle, uint64_t bytes) {
 void Client::note_line() {
   auto& line = lines_[statistics.operations % kLines];
   line = {statistics.operations, nullptr, 0};
-  if (!PyGILState_Check()) return;
+  // PyTorch lets go of Python's lock before it dispatches; threads of its own have no Python to look at.
+  if (!PyGILState_GetThisThreadState()) return;
+  auto state = PyGILState_Ensure();
+  line.code = innermost(&line.instruction);
+  PyGILState_Release(state);
+}
+
+// The code of the innermost frame outside of PyTorch, and where it is in it.
+void* Client::innermost(int* instruction) {
   PyFrameObject* frame = PyEval_GetFrame();
   Py_XINCREF(frame);
   for (int depth = 0; frame && depth < 32; depth++) {
@@ -233,20 +245,20 @@ void Client::note_line() {
     }
     Py_DECREF(code);
     if (!found->second) {
-      line.code = code;
 #if PY_VERSION_HEX >= 0x030B0000
-      line.instruction = PyFrame_GetLasti(frame);
+      *instruction = PyFrame_GetLasti(frame);
 #else
-      line.instruction = 2 * frame->f_lasti;
+      *instruction = 2 * frame->f_lasti;
 #endif
       Py_DECREF(frame);
-      return;
+      return code;
     }
     PyFrameObject* back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }
   Py_XDECREF(frame);
+  return nullptr;
 }
 
 std::string Client::where(uint64_t operation) const {

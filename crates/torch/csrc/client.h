@@ -80,6 +80,7 @@ class Client {
   void check() const;
   void failed();
   void drain();
+  void* innermost(int* instruction);
   std::string where(uint64_t operation) const;
   [[noreturn]] void raise(Status status, Reader& from);
 
@@ -93,7 +94,7 @@ class Client {
   uint64_t queued_since_ = 0;
   uint64_t next_storage_ = 1, sequence_ = 0, operations_base_ = 0;
   uint32_t next_template_ = 1, generation_ = 0;
-  std::atomic<uint64_t> used_{0}, limit_{0};
+  std::atomic<uint64_t> used_{0}, limit_{0}, dead_bytes_{0};
   std::atomic<bool> forked_{false};
   char* base_ = nullptr;
   std::string library_;

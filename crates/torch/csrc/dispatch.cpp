@@ -57,6 +57,7 @@ struct Operator {
   bool plain;          // numbers decide shapes: they belong to the key
   bool mixes;          // takes indices on the processor
   bool always_now;     // results that inference cannot know
+  bool learns;         // what it gives depends on the device: the first call with a key tells
   std::vector<c10::TypeKind> kinds;
   std::vector<int> written;  // for each return, the argument that it is
   std::unordered_map<Bytes, std::unique_ptr<Entry>, Hash, std::equal_to<>> cache;
@@ -71,7 +72,8 @@ static Operator& operator_of(const c10::OperatorHandle& handle) {
   auto& schema = handle.schema();
   auto& name = schema.name();
   auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  found = std::make_unique<Operator>(Operator{handle, has("range") || has("space"), has("index"), has("_embedding_bag"), {}, {}, {}});
+  found = std::make_unique<Operator>(Operator{handle, has("range") || has("space"), has("index"), has("_embedding_bag"),
+                                                has("batch_norm") || has("layer_norm") || has("group_norm"), {}, {}, {}});
   for (auto& argument : schema.arguments()) {
     auto type = argument.type();
     if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
@@ -346,6 +348,24 @@ static void issue(Entry& entry, Command command, Slots& slots, uint32_t names) {
   client().note_line();
 }
 
+// Makes of a call that ran at once an entry for those to come, with a template of its own.
+static Entry learned(const Operator& op, std::vector<Expected> results, std::vector<Returned> returns) {
+  Entry entry;
+  entry.id = client().next_template();
+  entry.send = true;
+  for (auto& result : results) {
+    if (result.kind != kNew) continue;
+    entry.bytes += result.bytes;
+    entry.fresh++;
+  }
+  entry.results = std::move(results);
+  entry.returns = std::move(returns);
+  for (size_t i = 0; i < entry.returns.size(); i++) {
+    if (op.written[i] >= 0) entry.returns[i] = {Returned::kArgument, uint32_t(op.written[i]), 0};
+  }
+  return entry;
+}
+
 static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack* stack) {
   client().statistics.immediate++;
   issue(entry, kExecuteNow, slots, 1);
@@ -357,16 +377,28 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
     auto layout = read_result(reply);
     adopt(slots.tensors[slot], layout, reply.get<uint64_t>());
   }
-  std::unordered_map<uint64_t, c10::Storage> fresh;
+  struct Fresh {
+    c10::Storage storage;
+    uint32_t first;
+  };
+  std::unordered_map<uint64_t, Fresh> fresh;
+  std::vector<Expected> expected;
+  std::vector<Returned> returns;
   auto tensor = [&]() -> Tensor {
-    auto kind = reply.get<uint8_t>();
+    auto kind = static_cast<Result>(reply.get<uint8_t>());
+    expected.push_back({kind});
     if (kind == kUndefined) return Tensor();
-    auto layout = read_result(reply);
-    if (kind == kOfArgument) return tensor_of(slots.tensors[reply.get<uint32_t>()]->storage(), layout);
+    auto& layout = expected.back().layout = read_result(reply);
+    if (kind == kOfArgument) {
+      expected.back().of = reply.get<uint32_t>();
+      return tensor_of(slots.tensors[expected.back().of]->storage(), layout);
+    }
     auto id = reply.get<uint64_t>(), bytes = reply.get<uint64_t>();
-    auto& storage = fresh.try_emplace(id).first->second;
-    if (!storage) storage = client().storage(id, bytes);
-    return tensor_of(storage, layout);
+    expected.back().bytes = bytes;
+    auto [found, is_new] = fresh.try_emplace(id);
+    if (is_new) found->second = {client().storage(id, bytes), uint32_t(expected.size() - 1)};
+    else expected.back().kind = kOfResult, expected.back().of = found->second.first;
+    return tensor_of(found->second.storage, layout);
   };
   auto base = stack->size() - op.kinds.size();
   std::vector<IValue> results;
@@ -374,6 +406,7 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
   for (uint32_t i = 0; i < count; i++) {
     switch (reply.get<char>()) {
       case 'T': {
+        returns.push_back({Returned::kTensor, uint32_t(expected.size()), 1});
         auto result = tensor();
         results.push_back(op.written[i] >= 0 ? (*stack)[base + op.written[i]] : IValue(result));
         break;
@@ -381,6 +414,7 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
       case 'M': {
         c10::List<Tensor> list;
         auto length = reply.get<uint32_t>();
+        returns.push_back({Returned::kList, uint32_t(expected.size()), length});
         for (uint32_t j = 0; j < length; j++) list.push_back(tensor());
         results.push_back(op.written[i] >= 0 ? (*stack)[base + op.written[i]] : IValue(list));
         break;
@@ -393,6 +427,7 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
   }
   stack->resize(base);
   for (auto& result : results) stack->push_back(std::move(result));
+  if (op.learns && changed == 0 && returns.size() == count) entry = learned(op, std::move(expected), std::move(returns));
 }
 
 static void run_ahead(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack* stack) {
@@ -451,7 +486,7 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     client().statistics.templates++;
     auto entry = std::make_unique<Entry>();
     entry->id = client().next_template();
-    entry->immediate = op.always_now;
+    entry->immediate = op.always_now || op.learns;
     if (!entry->immediate) {
       try {
         infer(op, *entry, key, slots);

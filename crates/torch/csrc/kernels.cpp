@@ -192,6 +192,15 @@ static Tensor copy_and_resize(const Tensor& self, const Tensor& to) {
 
 static at::Scalar item(const Tensor& self) { return at::_local_scalar_dense(fetch(self)); }
 
+// Programs count whole numbers with it on any device but the processor, which cannot. The counts are the same in floating point.
+static Tensor histogram(const Tensor& self, int64_t bins, const at::Scalar& low, const at::Scalar& high) {
+  static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::histc", "");
+  bool whole = at::isIntegralType(self.scalar_type(), true);
+  torch::jit::Stack stack{whole ? self.to(at::kDouble) : self, bins, low, high};
+  dispatch(op, &stack);
+  return whole ? stack[0].toTensor().to(self.scalar_type()) : stack[0].toTensor();
+}
+
 // One queue in order: streams and events are honest about that. A stream is always the one queue; an event counts as done when all
 // that was issued before it has been executed, which is waited for.
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
@@ -286,6 +295,7 @@ void install() {
   bind("set_.source_Storage_storage_offset", TORCH_FN(set_view));
   bind("set_.source_Tensor", TORCH_FN(set_tensor));
   bind("set_", TORCH_FN(set_empty));
+  bind("histc", TORCH_FN(histogram));
   bind("quantize_per_tensor", TORCH_FN(refuse_quantised));
   for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     auto full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;

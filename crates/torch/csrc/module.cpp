@@ -69,8 +69,6 @@ static void bind_server(py::module& m) {
       .def("serve", [](Executor& e, uintptr_t transport) { return e.serve(transport_at(transport)); }, Released())
       .def("answer_snapshot",
            [](Executor& e, uintptr_t transport, const std::string& error) { e.answer_snapshot(transport_at(transport), error); }, Released())
-      // What `serve` wants of a connection.
-      .def("handle", [](Executor&, py::object connection) { return connection.attr("table").cast<uintptr_t>(); })
       .def_property_readonly("device", [](Executor& e) { return e.device().str(); })
       .def("storages", &Executor::storages)
       .def("load", &Executor::load)

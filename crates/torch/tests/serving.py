@@ -12,16 +12,18 @@ TESTS = pathlib.Path(__file__).parent
 class Server:
     """A running slice server."""
 
-    def __init__(self, folder, *options, listen=None, memory="2GiB", epoch=7, token=None, environment=()):
+    def __init__(self, folder, *options, listen=None, memory="2GiB", epoch=7, token=None, environment=(), errors=None):
         self.token, self.epoch = token or secrets.token_hex(16), epoch
         listen = listen or f"unix:{folder}/slice-{secrets.token_hex(4)}.sock"
         command = [sys.executable, "-m", "tessera.slice", "--listen", listen, "--memory", memory, *map(str, options)]
         environment = {**os.environ, "TESSERA_TOKEN": self.token, "TESSERA_EPOCH": str(epoch), **dict(environment)}
         environment.pop("TESSERA_SLICES", None)
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("listening "):
-            raise RuntimeError(f"no slice server: {line}{self.process.stderr.read()}")
+            error = self.process.stderr.read() if self.process.stderr else ""
+            self.stop()
+            raise RuntimeError(f"no slice server: {line}{error}")
         self.address = line.split()[1]
 
     def environment(self):
@@ -50,7 +52,8 @@ class Server:
 
     def stop(self):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self.process.stdout.close()
 
     def __enter__(self):
         return self

@@ -2,7 +2,7 @@
 
 PyTorch's C++ interface changes with every version, so that no wheel can carry the dispatcher ready made. What is built lies in a
 folder named by the versions and the sources, under `TESSERA_BUILD` or the user's cache; `python -m tessera.build` builds it ahead of
-the first use. `TESSERA_DISPATCHER=python` does without, and so does a machine where there is no compiler.
+the first use.
 """
 
 import fcntl
@@ -27,11 +27,13 @@ def folder() -> pathlib.Path:
 
 
 def load(verbose: bool = False):
-    """The module, built when it is not there. None where it cannot be built; raises what the compiler said when it should have been."""
+    """The module, built when it is not there. Raises what is missing, or what the compiler said."""
     ready = folder() / "_dispatcher.so"
     if not ready.exists():
-        if not (shutil.which(os.environ.get("CXX", "c++")) and shutil.which("ninja")):
-            return None
+        missing = [name for name in (os.environ.get("CXX", "c++"), "ninja") if not shutil.which(name)]
+        if missing:
+            raise RuntimeError(f"the dispatcher of the device is compiled once, and {' and '.join(missing)} is not there: install it, or "
+                               f"copy {ready} from a host with the same PyTorch")  # fmt: skip
         return _build(ready, verbose)
     spec = importlib.util.spec_from_file_location("_dispatcher", ready)
     module = importlib.util.module_from_spec(spec)
@@ -61,6 +63,5 @@ def _build(ready: pathlib.Path, verbose: bool):
 
 if __name__ == "__main__":
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-    if load(verbose=True) is None:
-        sys.exit("there is no C++ compiler, or no ninja: the dispatcher in Python is used")
+    load(verbose=True)
     print(folder())

@@ -14,6 +14,7 @@ from tessera import _native, build
 NAME = "tessera"
 _connection = None
 _dispatcher = None
+_process = os.getpid()
 
 
 def start() -> None:
@@ -21,10 +22,7 @@ def start() -> None:
     global _dispatcher
     if _dispatcher is not None:
         return
-    module = None if os.environ.get("TESSERA_DISPATCHER") == "python" else build.load()
-    if module is None:
-        from tessera import dispatcher as module
-    _dispatcher = module
+    _dispatcher = build.load()
     torch.utils.rename_privateuse1_backend(NAME)
     _dispatcher.set_library(str(pathlib.Path(torch.__file__).parent) + os.sep)
     _dispatcher.install()
@@ -33,8 +31,8 @@ def start() -> None:
     # Parameters stay the same objects when a module moves: tied weights stay tied, and optimisers made before go on working.
     # Overwriting them instead trains tied models wrongly without a word.
     torch.__future__.set_swap_module_params_on_conversion(True)
-    if "batch" in (tuning := os.environ.get("TESSERA_TUNING", "")):
-        _dispatcher.set_batch(int(tuning.removeprefix("batch=")))
+    if batch := os.environ.get("TESSERA_BATCH"):
+        _dispatcher.set_batch(int(batch))
     _decompose_cells()
     _answer_for_no_cuda()
     _connect(os.environ["TESSERA_SLICES"], fresh=True)
@@ -52,12 +50,8 @@ def _connect(address: str, fresh: bool) -> None:
     token, epoch = _grant()
     connection = _native.Connection.connect(address, torch.__version__, token, epoch)
     slice = connection.slice
-    _dispatcher.connect(_dispatcher_handle(connection), slice["memory_bytes"], slice["sequence"], fresh)
+    _dispatcher.connect(connection.table, slice["memory_bytes"], slice["sequence"], fresh)
     _connection = connection
-
-
-def _dispatcher_handle(connection):
-    return connection if getattr(_dispatcher, "PYTHON", False) else connection.table
 
 
 def _stop() -> None:
@@ -215,7 +209,8 @@ def _module() -> types.ModuleType:
         return dict(zip(names, struct.unpack("<5Q", _dispatcher.status()), strict=True))
 
     module.is_initialized = module._is_compiled = is_available
-    module._is_in_bad_fork = lambda: False
+    # Seeding is passed over in a forked process, such as a worker of a data loader; computing is refused there.
+    module._is_in_bad_fork = lambda: os.getpid() != _process
     module._lazy_init = lambda: None
     module.snapshot, module.reconnect = snapshot, reconnect
     module.Stream, module.Event = torch.Stream, torch.Event

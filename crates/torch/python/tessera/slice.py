@@ -70,27 +70,15 @@ def grant() -> tuple[str, int]:
         sys.exit("TESSERA_EPOCH must hold the epoch of the grant, a number")
 
 
-def executor_of(options: argparse.Namespace, gate):
-    """The executor in C++, or the one in Python where there is no compiler."""
-    gated = options.share < 1 or options.elastic is not None
-    module = None if os.environ.get("TESSERA_DISPATCHER") == "python" else build.load()
-    if module is not None:
-        return module.Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
-    from tessera.executor import Executor
-
-    return Executor(options.device, options.memory, gate, gated)
-
-
 def serve(executor, connection, snapshots: pathlib.Path | None) -> None:
     """Serves one program until its connection ends."""
-    at = executor.handle(connection)
-    while (name := executor.serve(at)) is not None:
+    while (name := executor.serve(connection.table)) is not None:
         error = ""
         try:
             snapshot.save(executor, snapshots, name)
         except (OSError, ValueError) as failure:
             error = str(failure)
-        executor.answer_snapshot(at, error)
+        executor.answer_snapshot(connection.table, error)
 
 
 def main() -> None:
@@ -102,7 +90,8 @@ def main() -> None:
     # Ends at once when it is told to; what it holds is no file that could be left half written.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gate = _native.Gate(options.share, options.elastic)
-    executor = executor_of(options, gate)
+    gated = options.share < 1 or options.elastic is not None
+    executor = build.load().Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
     if options.restore:
         snapshot.load(executor, options.restore)
     listener = _native.Listener(
