@@ -36,7 +36,8 @@ impl Socket {
     pub(crate) fn tune(&self) -> io::Result<()> {
         if let Self::Tcp(stream) = self {
             stream.set_nodelay(true)?;
-            let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+            let alive =
+                socket2::TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
             let socket = socket2::SockRef::from(stream);
             socket.set_tcp_keepalive(&alive)?;
             socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
@@ -224,7 +225,9 @@ impl Connection {
 
     fn lost(&self, cause: &io::Error) -> Error {
         let cause = match cause.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => "it ended".into(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                "it ended".into()
+            }
             _ => cause.to_string(),
         };
         Error::Lost { peer: self.peer.clone(), cause }
@@ -267,7 +270,13 @@ pub fn end(socket: &OwnedFd) {
 /// Hands a descriptor to the other side of a Unix socket, with one byte to carry it.
 pub(crate) fn give_descriptor(stream: &UnixStream, descriptor: &OwnedFd) -> io::Result<()> {
     let raw = [descriptor.as_raw_fd()];
-    sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(&[0])], &[ControlMessage::ScmRights(&raw)], MsgFlags::empty(), None)?;
+    sendmsg::<()>(
+        stream.as_raw_fd(),
+        &[IoSlice::new(&[0])],
+        &[ControlMessage::ScmRights(&raw)],
+        MsgFlags::empty(),
+        None,
+    )?;
     Ok(())
 }
 

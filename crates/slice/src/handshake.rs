@@ -179,7 +179,9 @@ pub fn of_program(
         Answer::Refused(reason) => Err(refused(reason)),
         Answer::Welcome { slice, proof, bulk } => {
             if !proves(credentials, "server", &hello.nonce, &claim.nonce, &proof) {
-                return Err(refused("it does not know the token of this epoch: it is not the slice server asked for".into()));
+                return Err(refused(
+                    "it does not know the token of this epoch: it is not the slice server asked for".into(),
+                ));
             }
             Ok(Welcome { slice, bulk })
         }
@@ -205,7 +207,10 @@ pub fn of_server(
     let claim: Claim = hear(stream, peer)?;
     let refusal = versions.differ_from(&claim.versions).or_else(|| {
         if claim.epoch != credentials.epoch {
-            return Some(format!("the slice is granted in epoch {}, the program comes from epoch {}", credentials.epoch, claim.epoch));
+            return Some(format!(
+                "the slice is granted in epoch {}, the program comes from epoch {}",
+                credentials.epoch, claim.epoch
+            ));
         }
         (!proves(credentials, "program", &hello.nonce, &claim.nonce, &claim.proof))
             .then(|| "the token is not the one of this grant".into())

@@ -155,10 +155,11 @@ fn greet(mut socket: Socket, peer: &str, door: &Door, give: &mpsc::SyncSender<Co
 }
 
 fn welcome(mut socket: Socket, peer: &str, door: &Door, heard: &handshake::Heard) -> Result<Connection, Error> {
-    let slice = door.slice.lock().map(|slice| slice.clone()).map_err(|_| Error::Protocol {
-        peer: "this server".into(),
-        what: "a thread of it ended badly".into(),
-    })?;
+    let slice = door
+        .slice
+        .lock()
+        .map(|slice| slice.clone())
+        .map_err(|_| Error::Protocol { peer: "this server".into(), what: "a thread of it ended badly".into() })?;
     let shared: Option<(Rings, OwnedFd)> = match &socket {
         Socket::Unix(_) => Some(Rings::create()?),
         Socket::Tcp(_) => None,

@@ -61,12 +61,13 @@ impl Neighbours {
         }
         let length = NonZeroUsize::MIN.saturating_add(LENGTH - 1);
         // SAFETY: a new mapping of a file that is that long.
-        let base = unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &file, 0) }
-            .map_err(|error| Error::Memory(error.into()))?;
+        let base =
+            unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &file, 0) }
+                .map_err(|error| Error::Memory(error.into()))?;
         let mut joined = Self { base, own: PLACES };
-        joined.own = joined
-            .take_place()
-            .ok_or_else(|| Error::Memory(std::io::Error::other(format!("{} already has {PLACES} slices", path.display()))))?;
+        joined.own = joined.take_place().ok_or_else(|| {
+            Error::Memory(std::io::Error::other(format!("{} already has {PLACES} slices", path.display())))
+        })?;
         let place = &joined.places()[joined.own];
         place.share.store(share.to_bits(), Ordering::Relaxed);
         place.active.store(0, Ordering::Release);
@@ -95,7 +96,8 @@ impl Neighbours {
     pub(crate) fn active_shares(&self) -> f64 {
         let since = now().saturating_sub(IDLE.as_nanos() as u64);
         let active = |(at, place): &(usize, &Place)| {
-            *at == self.own || (place.process.load(Ordering::Relaxed) != 0 && place.active.load(Ordering::Acquire) > since)
+            *at == self.own
+                || (place.process.load(Ordering::Relaxed) != 0 && place.active.load(Ordering::Acquire) > since)
         };
         let shares = self.places().iter().enumerate().filter(active);
         shares.map(|(_, place)| f64::from_bits(place.share.load(Ordering::Relaxed)).clamp(0.0, 1.0)).sum()
@@ -115,5 +117,6 @@ impl Drop for Neighbours {
 
 /// The same clock in all processes of the host.
 fn now() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }

@@ -76,7 +76,8 @@ impl Rings {
         let length = NonZeroUsize::MIN.saturating_add(TOTAL - 1);
         // SAFETY: a new mapping of a file of this size; sealed, so that it stays that large.
         let base =
-            unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }.map_err(fail)?;
+            unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }
+                .map_err(fail)?;
         Ok(Self { base })
     }
 

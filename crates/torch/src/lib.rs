@@ -101,7 +101,8 @@ impl Connection {
     #[allow(unsafe_code)]
     fn bulk_receive(&self, py: Python<'_>, address: usize, length: usize) -> PyResult<()> {
         // SAFETY: Python passes what a tensor of its own reports.
-        py.detach(|| unsafe { locked(&self.inner).bulk_receive(address as *mut u8, length) }).map_err(|error| raise(&error))
+        py.detach(|| unsafe { locked(&self.inner).bulk_receive(address as *mut u8, length) })
+            .map_err(|error| raise(&error))
     }
 
     /// Address of the table of functions for C++; good while this object lives.
