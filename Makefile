@@ -91,4 +91,4 @@ device: wheel
 ## The figures of docs/benchmarks/device.md.
 device-bench: wheel
 	eval "$$(deploy/setup.sh torch)"
-	python crates/torch/bench/measure.py --out docs/benchmarks/device.md.part
+	python crates/torch/bench/measure.py --out docs/benchmarks/device.md

@@ -138,7 +138,8 @@ def report(local, card):
         beside = f"{local[name]:.2f}" if name in local else ""
         rows.append(f"| {name} | {value:.2f} {unit} | {beside} | {goal} | {'' if not goal else 'met' if fine else '**missed**'} |")
         missed += [] if fine else [f"{name}: {value:.2f} {unit}, asked for {goal}"]
-    head = ["Missed: " + ("; ".join(missed) if missed else "none of the goals below."), ""]
+    head = ["# The device: figures", "", "`make device-bench`, one thread on each side, program and server on one host over a Unix socket.", ""]
+    head += ["Missed: " + ("; ".join(missed) if missed else "none of the goals below."), ""]
     return head + ["| what | virtual card | local | goal | |", "|---|---|---|---|---|", *rows]
 
 
