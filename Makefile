@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build lint unit packages operating console simulation bench
+.PHONY: demo test build lint unit packages operating console simulation bench wheel device device-bench
 
 ## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
 demo:
@@ -73,3 +73,22 @@ operating:
 	cargo build --locked --workspace --bin tessera
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	timeout --signal=INT --kill-after=30 300 python -m unittest discover -s tests/operating
+
+## The device for PyTorch (docs/device.md): its wheel, in an environment with PyTorch.
+wheel:
+	eval "$$(deploy/setup.sh torch)"
+	cd crates/torch
+	maturin build --release --locked --quiet --out "$$CARGO_TARGET_DIR/wheels"
+	python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$$CARGO_TARGET_DIR"/wheels/tessera-*.whl
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -m tessera.build >/dev/null
+
+## What programs see of a virtual card, slice servers under good and bad programs, and a sample of PyTorch's own samples.
+device: wheel
+	eval "$$(deploy/setup.sh torch)"
+	cd crates/torch
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 timeout --signal=INT --kill-after=30 400 python -m pytest -q -p no:cacheprovider $(DEVICE)
+
+## The figures of docs/benchmarks/device.md.
+device-bench: wheel
+	eval "$$(deploy/setup.sh torch)"
+	python crates/torch/bench/measure.py --out docs/benchmarks/device.md

@@ -5,6 +5,7 @@
 #     eval "$(deploy/setup.sh test)"      # and the tools of the test suite
 #     eval "$(deploy/setup.sh console)"  # and a browser, for the check of the web console
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
+#     eval "$(deploy/setup.sh torch)"     # PyTorch in an environment of its own, for the device (crates/torch)
 #     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, which is built apart: no RocksDB, another folder
 #
 # Safe to run again: what is there is not installed twice. Messages go to stderr, variables to stdout.
@@ -12,7 +13,7 @@
 # TESSERA_CACHE   where builds and tools are kept (default: ~/.cache/tessera); it outlives a checkout
 set -euo pipefail
 
-what=${1:?usage: deploy/setup.sh build|test|demo|simulation|console}
+what=${1:?usage: deploy/setup.sh build|test|demo|simulation|console|torch}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${TESSERA_CACHE:-$HOME/.cache/tessera}
 mkdir -p "$cache"
@@ -90,6 +91,19 @@ axe() {
     rm -rf "$folder"
 }
 
+# PyTorch from its wheel without the CUDA packages, 2.3 GB of them, and libraries that answer in their place: crates/torch/stubs.py.
+pytorch() {
+    local environment=$cache/torch packages=$root/crates/torch/requirements.txt version=2.15.0 stamp
+    stamp=$(cat "$packages" "$root/crates/torch/stubs.py" <(echo "$version") | sha256sum | cut -c1-16)
+    [ "$(cat "$environment/stamp" 2>/dev/null)" != "$stamp" ] || return 0
+    say "installing PyTorch $version, once: two to four minutes"
+    [ -x "$environment/bin/python" ] || python3 -m venv "$environment" >&2
+    "$environment/bin/python" -m pip install -q --disable-pip-version-check --no-deps "torch==$version" >&2
+    grep -v '^#' "$packages" | xargs "$environment/bin/python" -m pip install -q --disable-pip-version-check >&2
+    "$environment/bin/python" "$root/crates/torch/stubs.py" >&2
+    echo "$stamp" >"$environment/stamp"
+}
+
 command -v cargo >/dev/null || {
     say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
     exit 1
@@ -97,6 +111,16 @@ command -v cargo >/dev/null || {
 if [ "$what" = simulation ]; then
     debian make
     echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}/sim"
+    exit
+fi
+if [ "$what" = torch ]; then
+    debian g++ binutils make python3-venv
+    pytorch
+    echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}"
+    echo "export PATH=$(printf %q "$cache/torch/bin"):\$PATH"
+    echo "export LD_LIBRARY_PATH=$(echo "$cache"/torch/lib/python3*/site-packages)/nvidia/stub/lib"
+    # The dispatcher in C++ is built once for each version of it and of PyTorch, and kept.
+    echo "export TESSERA_BUILD=$(printf %q "$cache/torch-dispatcher")"
     exit
 fi
 debian g++ libclang-dev make python3-venv
@@ -124,7 +148,7 @@ case $what in
         axe
         ;;
     *)
-        say "unknown part $what; one of build, test, demo, simulation, console"
+        say "unknown part $what; one of build, test, demo, simulation, console, torch"
         exit 2
         ;;
 esac

@@ -1,0 +1,298 @@
+//! One connection between a program and a slice server: frames in order, and bulk data beside them.
+
+use std::{
+    io::{self, BufReader, IoSlice, IoSliceMut, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
+};
+
+use crate::{
+    Address, Error, LARGEST_FRAME,
+    handshake::{self, Credentials, Slice, Versions},
+    ring::{Direction, Rings},
+};
+
+/// Bulk data smaller than this goes on the socket: waking up costs more than copying it there.
+const LEAST_SHARED: usize = 128 << 10;
+const REACH: Duration = Duration::from_secs(10);
+
+/// The socket below.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub(crate) fn tune(&self) -> io::Result<()> {
+        if let Self::Tcp(stream) = self {
+            stream.set_nodelay(true)?;
+            let alive =
+                socket2::TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+            let socket = socket2::SockRef::from(stream);
+            socket.set_tcp_keepalive(&alive)?;
+            socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn limit(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time)),
+            Self::Tcp(stream) => stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time)),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(buffer),
+            Self::Tcp(stream) => stream.write(buffer),
+        }
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write_vectored(buffers),
+            Self::Tcp(stream) => stream.write_vectored(buffers),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection that both sides have agreed on.
+pub struct Connection {
+    stream: BufReader<Socket>,
+    rings: Option<Rings>,
+    outward: Direction,
+    inward: Direction,
+    peer: String,
+    slice: Slice,
+    frame: Vec<u8>,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl Connection {
+    /// Goes to a slice server as its program.
+    pub fn connect(address: &Address, torch: &str, credentials: &Credentials) -> Result<Self, Error> {
+        let name = address.to_string();
+        let unreachable = |source| Error::Unreachable { address: name.clone(), source };
+        let mut socket = reach(address).map_err(unreachable)?;
+        socket.tune().and_then(|()| socket.limit(Some(REACH))).map_err(unreachable)?;
+        let welcome = handshake::of_program(&mut socket, &name, &Versions::of_this_build(torch), credentials)?;
+        let rings = match &socket {
+            Socket::Unix(stream) if welcome.bulk => Some(Rings::map(&take_descriptor(stream).map_err(Error::Memory)?)?),
+            _ => None,
+        };
+        socket.limit(None).map_err(unreachable)?;
+        Ok(Self::new(socket, rings, Direction::ToServer, format!("the slice server at {name}"), welcome.slice))
+    }
+
+    pub(crate) fn new(socket: Socket, rings: Option<Rings>, outward: Direction, peer: String, slice: Slice) -> Self {
+        let inward = match outward {
+            Direction::ToServer => Direction::ToProgram,
+            Direction::ToProgram => Direction::ToServer,
+        };
+        let stream = BufReader::with_capacity(256 << 10, socket);
+        Self { stream, rings, outward, inward, peer, slice, frame: Vec::new(), sent_bytes: 0, received_bytes: 0 }
+    }
+
+    /// The slice behind it.
+    pub fn slice(&self) -> &Slice {
+        &self.slice
+    }
+
+    /// Bytes sent and received on it, bulk data included.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.sent_bytes, self.received_bytes)
+    }
+
+    /// The descriptor of the socket, to be watched.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
+    }
+
+    /// Sends one frame. Waits while the other side is far behind.
+    pub fn send(&mut self, body: &[u8]) -> Result<(), Error> {
+        if body.len() > LARGEST_FRAME {
+            return Err(self.broken(&format!("a frame of {} bytes is more than {LARGEST_FRAME}", body.len())));
+        }
+        let length = (body.len() as u32).to_le_bytes();
+        let mut parts = [IoSlice::new(&length), IoSlice::new(body)];
+        let mut rest = &mut parts[..];
+        self.sent_bytes += 4 + body.len() as u64;
+        while !rest.is_empty() {
+            match self.stream.get_mut().write_vectored(rest) {
+                Ok(0) => return Err(self.lost(&io::ErrorKind::WriteZero.into())),
+                Ok(written) => IoSlice::advance_slices(&mut rest, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next frame, or nothing once the other side has ended the connection between two frames.
+    pub fn receive(&mut self) -> Result<Option<&[u8]>, Error> {
+        let mut length = [0; 4];
+        let first = loop {
+            match self.stream.read(&mut length) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        match first {
+            Ok(0) => return Ok(None),
+            Ok(read) => self.stream.read_exact(&mut length[read..]).map_err(|error| self.lost(&error))?,
+            Err(error) => return Err(self.lost(&error)),
+        }
+        let length = u32::from_le_bytes(length) as usize;
+        if length > LARGEST_FRAME {
+            return Err(self.broken(&format!("it announced a frame of {length} bytes; the most is {LARGEST_FRAME}")));
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.resize(length, 0);
+        self.stream.read_exact(&mut frame).map_err(|error| self.lost(&error))?;
+        self.frame = frame;
+        self.received_bytes += 4 + length as u64;
+        Ok(Some(&self.frame))
+    }
+
+    /// Sends bulk data; the frame that announces it went before.
+    pub fn bulk_send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.sent_bytes += bytes.len() as u64;
+        let sent = match &self.rings {
+            Some(rings) if bytes.len() >= LEAST_SHARED => {
+                let socket = self.stream.get_ref();
+                rings.write(self.outward, bytes, || is_open(socket))
+            }
+            _ => self.stream.get_mut().write_all(bytes),
+        };
+        sent.map_err(|error| self.lost(&error))
+    }
+
+    /// Receives bulk data that the frame before announced.
+    ///
+    /// # Safety
+    /// `to` must be good for writing `length` bytes.
+    #[allow(unsafe_code)]
+    pub unsafe fn bulk_receive(&mut self, to: *mut u8, length: usize) -> Result<(), Error> {
+        self.received_bytes += length as u64;
+        let received = match &self.rings {
+            Some(rings) if length >= LEAST_SHARED => {
+                let socket = self.stream.get_ref();
+                // SAFETY: as the caller says.
+                unsafe { rings.read(self.inward, to, length, || is_open(socket)) }
+            }
+            _ if length == 0 => Ok(()),
+            // SAFETY: as the caller says; the bytes are only written to.
+            _ => self.stream.read_exact(unsafe { std::slice::from_raw_parts_mut(to, length) }),
+        };
+        received.map_err(|error| self.lost(&error))
+    }
+
+    fn lost(&self, cause: &io::Error) -> Error {
+        let cause = match cause.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                "it ended".into()
+            }
+            _ => cause.to_string(),
+        };
+        Error::Lost { peer: self.peer.clone(), cause }
+    }
+
+    fn broken(&self, what: &str) -> Error {
+        Error::Protocol { peer: self.peer.clone(), what: what.into() }
+    }
+}
+
+fn reach(address: &Address) -> io::Result<Socket> {
+    match address {
+        Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
+        Address::Tcp(host) => {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+            for candidate in host.to_socket_addrs()? {
+                match TcpStream::connect_timeout(&candidate, REACH) {
+                    Ok(stream) => return Ok(Socket::Tcp(stream)),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+/// Whether the other side still holds its end.
+fn is_open(socket: &Socket) -> bool {
+    let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLHUP)];
+    poll(&mut watched, PollTimeout::ZERO).is_ok_and(|_| {
+        !watched[0].revents().is_some_and(|seen| seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
+    })
+}
+
+/// Ends the connection of this socket in both directions, from whatever thread; whoever waits on it is woken.
+pub fn end(socket: &OwnedFd) {
+    let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), nix::sys::socket::Shutdown::Both);
+}
+
+/// Hands a descriptor to the other side of a Unix socket, with one byte to carry it.
+pub(crate) fn give_descriptor(stream: &UnixStream, descriptor: &OwnedFd) -> io::Result<()> {
+    let raw = [descriptor.as_raw_fd()];
+    sendmsg::<()>(
+        stream.as_raw_fd(),
+        &[IoSlice::new(&[0])],
+        &[ControlMessage::ScmRights(&raw)],
+        MsgFlags::empty(),
+        None,
+    )?;
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn take_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!([i32; 1]);
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = control
+            && let [descriptor] = descriptors[..]
+        {
+            // SAFETY: the kernel has just made it for us, and nobody else knows it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    }
+    Err(io::Error::other("the server announced shared memory and gave none"))
+}

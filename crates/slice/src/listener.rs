@@ -1,0 +1,173 @@
+//! Where a slice server waits for its program.
+//!
+//! Handshakes run beside each other, each with a deadline, and there are only so many at a time: a stranger who connects and says
+//! nothing keeps nobody out for long. One program at a time is let in, because a slice has one program.
+
+use std::{
+    io,
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    Address, Connection, Error,
+    connection::{Socket, give_descriptor},
+    handshake::{self, Credentials, Slice, Versions},
+    ring::{Direction, Rings},
+};
+
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const MOST_HANDSHAKES: u32 = 32;
+
+enum Accepting {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+struct Door {
+    versions: Versions,
+    credentials: Credentials,
+    slice: Mutex<Slice>,
+    taken: AtomicBool,
+    under_way: AtomicU32,
+}
+
+/// A socket that listens, and the programs that came through the handshake.
+pub struct Listener {
+    address: Address,
+    programs: mpsc::Receiver<Connection>,
+    door: Arc<Door>,
+}
+
+impl Listener {
+    /// Listens. Port 0 takes a free one; [`Listener::address`] tells which.
+    pub fn bind(address: &Address, torch: &str, credentials: Credentials, slice: Slice) -> Result<Self, Error> {
+        let unreachable = |source| Error::Unreachable { address: address.to_string(), source };
+        let (socket, address) = open(address).map_err(unreachable)?;
+        let door = Arc::new(Door {
+            versions: Versions::of_this_build(torch),
+            credentials,
+            slice: Mutex::new(slice),
+            taken: AtomicBool::new(false),
+            under_way: AtomicU32::new(0),
+        });
+        let (give, programs) = mpsc::sync_channel(1);
+        let at_door = Arc::clone(&door);
+        thread::spawn(move || accept_all(&socket, &at_door, &give));
+        Ok(Self { address, programs, door })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next program, or nothing when none came in time.
+    pub fn accept(&self, within: Duration) -> Option<Connection> {
+        self.programs.recv_timeout(within).ok()
+    }
+
+    /// The program is gone: another may come, and is told how far the slice has come.
+    pub fn free(&self, sequence: u64) {
+        if let Ok(mut slice) = self.door.slice.lock() {
+            slice.sequence = sequence;
+        }
+        self.door.taken.store(false, Ordering::Release);
+    }
+}
+
+fn open(address: &Address) -> io::Result<(Accepting, Address)> {
+    match address {
+        Address::Unix(path) => {
+            // What an earlier server of the same slice left behind; a server that lives keeps its socket open and is asked first.
+            if std::os::unix::net::UnixStream::connect(path).is_err() && path.exists() {
+                std::fs::remove_file(path)?;
+            }
+            Ok((Accepting::Unix(UnixListener::bind(path)?), address.clone()))
+        }
+        Address::Tcp(host) => {
+            let listener = TcpListener::bind(host.as_str())?;
+            let address = listener.local_addr()?.into();
+            Ok((Accepting::Tcp(listener), address))
+        }
+    }
+}
+
+fn accept_all(socket: &Accepting, door: &Arc<Door>, give: &mpsc::SyncSender<Connection>) {
+    loop {
+        let (socket, peer) = match next(socket) {
+            Ok(found) => found,
+            // Out of descriptors, or a program that left before it was greeted: neither is the end of the server.
+            Err(_) => {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+        };
+        if door.under_way.fetch_add(1, Ordering::AcqRel) >= MOST_HANDSHAKES {
+            door.under_way.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let (at_door, give) = (Arc::clone(door), give.clone());
+        let spawned = thread::Builder::new().name("handshake".into()).spawn(move || {
+            let _ = greet(socket, &peer, &at_door, &give);
+            at_door.under_way.fetch_sub(1, Ordering::AcqRel);
+        });
+        if spawned.is_err() {
+            door.under_way.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+fn next(socket: &Accepting) -> io::Result<(Socket, String)> {
+    match socket {
+        Accepting::Unix(listener) => Ok((Socket::Unix(listener.accept()?.0), "the program on this host".into())),
+        Accepting::Tcp(listener) => {
+            listener.accept().map(|(stream, from)| (Socket::Tcp(stream), format!("the program at {from}")))
+        }
+    }
+}
+
+fn greet(mut socket: Socket, peer: &str, door: &Door, give: &mpsc::SyncSender<Connection>) -> Result<(), Error> {
+    let lost = |source: io::Error| Error::Lost { peer: peer.into(), cause: source.to_string() };
+    socket.tune().and_then(|()| socket.limit(Some(HANDSHAKE))).map_err(lost)?;
+    let heard = handshake::of_server(&mut socket, peer, &door.versions, &door.credentials)?;
+    if let Some(reason) = heard.refusal() {
+        return handshake::refuse(&mut socket, peer, reason);
+    }
+    if door.taken.swap(true, Ordering::AcqRel) {
+        return handshake::refuse(&mut socket, peer, "the slice has a program already; one at a time");
+    }
+    let welcomed = welcome(socket, peer, door, &heard);
+    match welcomed.map(|connection| give.try_send(connection)) {
+        Ok(Ok(())) => Ok(()),
+        failed => {
+            door.taken.store(false, Ordering::Release);
+            failed.map(|_| ())
+        }
+    }
+}
+
+fn welcome(mut socket: Socket, peer: &str, door: &Door, heard: &handshake::Heard) -> Result<Connection, Error> {
+    let slice = door
+        .slice
+        .lock()
+        .map(|slice| slice.clone())
+        .map_err(|_| Error::Protocol { peer: "this server".into(), what: "a thread of it ended badly".into() })?;
+    let shared: Option<(Rings, OwnedFd)> = match &socket {
+        Socket::Unix(_) => Some(Rings::create()?),
+        Socket::Tcp(_) => None,
+    };
+    heard.welcome(&mut socket, peer, &door.credentials, &slice, shared.is_some())?;
+    if let (Socket::Unix(stream), Some((_, descriptor))) = (&socket, &shared) {
+        give_descriptor(stream, descriptor).map_err(Error::Memory)?;
+    }
+    socket.limit(None).map_err(|source| Error::Lost { peer: peer.into(), cause: source.to_string() })?;
+    Ok(Connection::new(socket, shared.map(|(rings, _)| rings), Direction::ToProgram, peer.into(), slice))
+}

@@ -1,0 +1,293 @@
+// Queueing, waiting, accounting; and the line of the program that an error belongs to.
+#include "client.h"
+
+#include <Python.h>
+#include <frameobject.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <chrono>
+#include <thread>
+
+namespace tessera {
+
+constexpr size_t kSpan = 1ull << 44;     // of addresses that nothing lies behind
+constexpr size_t kLines = 1 << 15;       // of the last operations whose lines are known
+constexpr uint64_t kOld = 200'000;       // nanoseconds that the tail of a batch waits at most
+constexpr size_t kFullQueue = 256 << 10; // bytes
+
+static uint64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+Client& client() {
+  // Never destroyed: tensors outlive static objects.
+  static auto* one = new Client;
+  return *one;
+}
+
+// Python's lock is let go while something is waited for.
+class WithoutPython {
+ public:
+  WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutPython() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
+Client::Lock::Lock(Client& client) : client_(client) {
+  TORCH_CHECK(!client.forked_, "a virtual card cannot be used in a forked process: its connection belongs to the parent; start the ",
+              "process with the method 'spawn'");
+  if (client.mutex_.try_lock()) return;
+  WithoutPython without;
+  client.mutex_.lock();
+}
+
+void Client::connect(const Transport* transport, uint64_t memory_bytes, uint64_t sequence, bool fresh) {
+  Lock lock(*this);
+  if (!base_) {
+    base_ = static_cast<char*>(mmap(nullptr, kSpan, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    TORCH_CHECK(base_ != MAP_FAILED, "no addresses are left for the tensors of the virtual card");
+    lines_.resize(kLines);
+    // Sends what a batch has waited with for too long, so that the slice does not idle while the program thinks.
+    std::thread([] {
+      for (;;) {
+        std::this_thread::sleep_for(std::chrono::microseconds(300));
+        client().flush_if_old();
+      }
+    }).detach();
+  }
+  TORCH_CHECK(fresh || sequence == sequence_, "the slice server stands at frame ", sequence, ", the program at ", sequence_,
+              ": what lies between is in no snapshot, and cannot be gone on from");
+  sequence_ = sequence;
+  limit_ = memory_bytes;
+  transport_ = transport;
+  lost_.clear();
+  queue_.clear();
+  waiting_ = 0;
+  generation_++;
+}
+
+void Client::disconnect(const std::string& why) {
+  Lock lock(*this);
+  lost_ = why;
+  queue_.clear();
+}
+
+void Client::check() const {
+  TORCH_CHECK(lost_.empty(), "virtual card: ", lost_);
+}
+
+void Client::failed() {
+  lost_ = std::string(transport_->error(transport_->state)) +
+          ". What the virtual card held is lost with it, unless a server goes on from a snapshot (torch.tessera.reconnect)";
+  queue_.clear();
+  check();
+}
+
+void Client::freed(Handle* handle) {
+  used_ -= handle->bytes;
+  std::lock_guard<std::mutex> guard(dead_mutex_);
+  dead_bytes_ += handle->bytes;
+  dead_.push_back(handle->id);
+  delete handle;
+}
+
+void Client::drain() {
+  std::lock_guard<std::mutex> guard(dead_mutex_);
+  for (auto id : dead_) {
+    put<uint8_t>(queue_, kFree);
+    put(queue_, id);
+  }
+  dead_.clear();
+  dead_bytes_ = 0;
+}
+
+void Client::queued() {
+  if (waiting_++ == 0) queued_since_ = now();
+  if (waiting_ >= batch_ || queue_.size() > kFullQueue) flush();
+}
+
+void Client::flush() {
+  if (queue_.empty() && dead_.empty()) return;
+  check();
+  drain();
+  statistics.frames++;
+  statistics.bytes += queue_.size();
+  int outcome = transport_->send(transport_->state, reinterpret_cast<const uint8_t*>(queue_.data()), queue_.size());
+  queue_.clear();
+  waiting_ = 0;
+  if (outcome != kDone) failed();
+  sequence_++;
+}
+
+void Client::flush_if_old() {
+  if (forked_ || !mutex_.try_lock()) return;
+  // Errors are kept by `failed`, and raised in the program where it uses the device next.
+  try {
+    if (waiting_ && lost_.empty() && now() - queued_since_ > kOld) flush();
+  } catch (...) {
+  }
+  mutex_.unlock();
+}
+
+Reader Client::ask() {
+  flush();
+  statistics.waits++;
+  const uint8_t* bytes;
+  size_t length;
+  int outcome;
+  {
+    WithoutPython without;
+    outcome = transport_->receive(transport_->state, &bytes, &length);
+  }
+  if (outcome == kEnded) {
+    lost_ = "the slice server has ended the connection. What the virtual card held is lost with it, unless a server goes on from "
+            "a snapshot (torch.tessera.reconnect)";
+    check();
+  }
+  if (outcome != kDone) failed();
+  Reader reader(reinterpret_cast<const char*>(bytes), length);
+  auto status = static_cast<Status>(reader.get<uint8_t>());
+  reader.get<uint64_t>();
+  if (status != kFine) raise(status, reader);
+  return reader;
+}
+
+void Client::bulk_send(const void* from, size_t bytes) {
+  statistics.bytes += bytes;
+  WithoutPython without;
+  if (transport_->bulk_send(transport_->state, static_cast<const uint8_t*>(from), bytes) != kDone) failed();
+}
+
+void Client::bulk_receive(void* to, size_t bytes) {
+  statistics.bytes += bytes;
+  WithoutPython without;
+  if (transport_->bulk_receive(transport_->state, static_cast<uint8_t*>(to), bytes) != kDone) failed();
+}
+
+static std::string size_text(uint64_t bytes) {
+  char text[32];
+  if (bytes >= 1ull << 30) snprintf(text, sizeof text, "%.2f GiB", bytes / double(1ull << 30));
+  else if (bytes >= 1 << 20) snprintf(text, sizeof text, "%.2f MiB", bytes / double(1 << 20));
+  else snprintf(text, sizeof text, "%.2f KiB", bytes / 1024.);
+  return text;
+}
+
+void Client::ask_for(uint64_t bytes) {
+  uint64_t used = used_, limit = limit_;
+  // The server must hear what is free before it hears what is wanted.
+  if (used + dead_bytes_ + bytes > limit) drain();
+  if (bytes <= limit && used <= limit - bytes) return;
+  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
+                              c10::str("Tessera out of memory. Tried to allocate ", size_text(bytes), ". Virtual card 0 has a total capacity of ",
+                                       size_text(limit), " of which ", size_text(limit > used ? limit - used : 0), " is free. ",
+                                       size_text(used), " is allocated by this program."));
+}
+
+c10::DataPtr Client::handle(uint64_t id, uint64_t bytes) {
+  auto total = used_ += bytes;
+  if (total > peak) peak = total;
+  auto* address = base_ + ((id * 512) & (kSpan - 1));
+  return c10::DataPtr(address, new Handle{id, bytes}, [](void* handle) { client().freed(static_cast<Handle*>(handle)); }, kDevice);
+}
+
+c10::Storage Client::storage(uint64_t id, uint64_t bytes) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, handle(id, bytes), allocator(), true));
+}
+
+void Client::grow(const c10::Storage& storage, uint64_t bytes) {
+  auto* handle = handle_of(storage.unsafeGetStorageImpl());
+  if (handle->bytes == bytes) return;
+  // While it grows, old and new are there at once.
+  ask_for(bytes);
+  put<uint8_t>(queue_, kResize);
+  put(queue_, handle->id);
+  put(queue_, bytes);
+  grown(handle, bytes);
+  storage.unsafeGetStorageImpl()->set_nbytes(bytes);
+  queued();
+}
+
+void Client::grown(Handle* handle, uint64_t bytes) {
+  used_ += bytes - handle->bytes;
+  handle->bytes = bytes;
+}
+
+// Which line issued the operation: the innermost one outside of PyTorch. Two words are kept; the text is made when there is an error.
+void Client::note_line() {
+  auto& line = lines_[statistics.operations % kLines];
+  line = {statistics.operations, nullptr, 0};
+  // PyTorch lets go of Python's lock before it dispatches; threads of its own have no Python to look at.
+  if (!PyGILState_GetThisThreadState()) return;
+  auto state = PyGILState_Ensure();
+  line.code = innermost(&line.instruction);
+  PyGILState_Release(state);
+}
+
+// The code of the innermost frame outside of PyTorch, and where it is in it.
+void* Client::innermost(int* instruction) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  for (int depth = 0; frame && depth < 32; depth++) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    auto found = of_library_.find(code);
+    if (found == of_library_.end()) {
+      // Code that was looked at once is kept, so that its address means the same for ever.
+      auto* file = PyUnicode_AsUTF8(code->co_filename);
+      bool library = file && (std::string_view(file).substr(0, library_.size()) == library_);
+      found = of_library_.emplace(Py_NewRef(code), library).first;
+    }
+    Py_DECREF(code);
+    if (!found->second) {
+#if PY_VERSION_HEX >= 0x030B0000
+      *instruction = PyFrame_GetLasti(frame);
+#else
+      *instruction = 2 * frame->f_lasti;
+#endif
+      Py_DECREF(frame);
+      return code;
+    }
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return nullptr;
+}
+
+std::string Client::where(uint64_t operation) const {
+  auto& line = lines_[operation % kLines];
+  if (line.operation != operation) return " (issued too long ago to tell where)";
+  if (!line.code) return " (issued by a thread of PyTorch, such as a backward pass)";
+  auto state = PyGILState_Ensure();
+  auto* code = static_cast<PyCodeObject*>(line.code);
+  auto text = c10::str(" (issued at ", PyUnicode_AsUTF8(code->co_filename), ":", PyCode_Addr2Line(code, line.instruction), " in ",
+                       PyUnicode_AsUTF8(code->co_name), ")");
+  PyGILState_Release(state);
+  return text;
+}
+
+void Client::raise(Status status, Reader& from) {
+  auto operation = from.get<uint64_t>();
+  auto name = from.text(), said = from.text();
+  auto text = c10::str(said, "\n", name, " on the virtual card", operation > operations_base_ ? where(operation - operations_base_) : "");
+  c10::SourceLocation here{__func__, __FILE__, __LINE__};
+  switch (status) {
+    case kMemory:
+      throw c10::OutOfMemoryError(here, c10::str("Tessera out of memory. Virtual card 0 has a total capacity of ", size_text(limit_),
+                                                 " of which ", size_text(limit_ > used_ ? limit_ - used_ : 0), " is free: ", text));
+    case kNotImplemented: throw c10::NotImplementedError(here, text);
+    case kIndex: throw c10::IndexError(here, text);
+    case kValue: throw c10::ValueError(here, text);
+    case kType: throw c10::TypeError(here, text);
+    default: throw c10::Error(here, text);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+// The program's side: what is queued for the slice server, what is known of storages, and what an error is told with.
+#pragma once
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codec.h"
+#include "transport.h"
+
+namespace tessera {
+
+const c10::Device kDevice(c10::DeviceType::PrivateUse1, 0);
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+struct Statistics {
+  uint64_t operations = 0, frames = 0, bytes = 0, waits = 0, templates = 0, views = 0, immediate = 0;
+};
+
+// A storage as the program holds it: a name, and how large it is. Its memory is at the slice server.
+struct Handle {
+  uint64_t id;
+  uint64_t bytes;
+};
+
+class Client {
+ public:
+  // Takes the lock of the device, and lets go of Python's where it has to wait for it.
+  class Lock {
+   public:
+    explicit Lock(Client& client);
+    ~Lock() { client_.mutex_.unlock(); }
+
+   private:
+    Client& client_;
+  };
+
+  void connect(const Transport* transport, uint64_t memory_bytes, uint64_t sequence, bool fresh);
+  void disconnect(const std::string& why);
+  void after_fork() { forked_ = true; }
+
+  // With the lock held:
+  Bytes& queue() { return queue_; }
+  void queued();
+  void flush();
+  void flush_if_old();
+  Reader ask();  // flushes, waits for the reply and raises the error in it; the bytes are good until the next call
+  void bulk_send(const void* from, size_t bytes);
+  void bulk_receive(void* to, size_t bytes);
+  uint64_t next_storage(uint64_t count = 1) { return std::exchange(next_storage_, next_storage_ + count); }
+  uint32_t next_template() { return next_template_++; }
+  uint32_t generation() const { return generation_; }
+  void note_line();
+
+  void ask_for(uint64_t bytes);  // raises PyTorch's out-of-memory error when the virtual card has no room
+  c10::DataPtr handle(uint64_t id, uint64_t bytes);
+  c10::Storage storage(uint64_t id, uint64_t bytes);
+  void grow(const c10::Storage& storage, uint64_t bytes);
+  void grown(Handle* handle, uint64_t bytes);  // the server has made it larger
+  void freed(Handle* handle);
+
+  void set_batch(int operations) { batch_ = operations; }
+  void set_library(std::string prefix) { library_ = std::move(prefix); }
+  Statistics statistics;
+  uint64_t used() const { return used_; }
+  uint64_t limit() const { return limit_; }
+  uint64_t sequence() const { return sequence_; }
+  std::atomic<uint64_t> peak{0};
+
+ private:
+  struct Line {
+    uint64_t operation = 0;
+    void* code = nullptr;
+    int instruction = 0;
+  };
+  void check() const;
+  void failed();
+  void drain();
+  void* innermost(int* instruction);
+  std::string where(uint64_t operation) const;
+  [[noreturn]] void raise(Status status, Reader& from);
+
+  std::recursive_mutex mutex_;
+  std::mutex dead_mutex_;
+  std::vector<uint64_t> dead_;
+  const Transport* transport_ = nullptr;
+  std::string lost_ = "no slice server: nothing is connected";
+  Bytes queue_, reply_;
+  int batch_ = 32, waiting_ = 0;
+  uint64_t queued_since_ = 0;
+  uint64_t next_storage_ = 1, sequence_ = 0, operations_base_ = 0;
+  uint32_t next_template_ = 1, generation_ = 0;
+  std::atomic<uint64_t> used_{0}, limit_{0}, dead_bytes_{0};
+  std::atomic<bool> forked_{false};
+  char* base_ = nullptr;
+  std::string library_;
+  std::vector<Line> lines_;
+  std::unordered_map<void*, bool> of_library_;
+};
+
+Client& client();
+
+inline Handle* handle_of(const c10::StorageImpl* storage) {
+  return static_cast<Handle*>(storage->data_ptr().get_context());
+}
+inline uint64_t name_of(const c10::StorageImpl* storage) { return handle_of(storage)->id; }
+
+// The boxed kernel behind every operator of the device.
+void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void install();
+Tensor upload(const Tensor& from);
+Tensor fetch(const Tensor& from);
+void write_to(const Tensor& to, const Tensor& from);
+c10::Allocator* allocator();
+void drop_templates();
+
+}  // namespace tessera

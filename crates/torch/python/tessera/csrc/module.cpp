@@ -1,0 +1,95 @@
+// The module `_dispatcher`: the device of a program, and the executor of a slice server.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "client.h"
+#include "executor.h"
+
+namespace py = pybind11;
+using namespace tessera;
+
+using Released = py::call_guard<py::gil_scoped_release>;
+
+static const Transport* transport_at(uintptr_t address) { return reinterpret_cast<const Transport*>(address); }
+
+// One command without arguments, and its reply.
+static py::bytes command(uint8_t code, const std::string& text, bool with_text) {
+  Client::Lock lock(client());
+  put<uint8_t>(client().queue(), code);
+  if (with_text) put_text(client().queue(), text);
+  auto reply = client().ask();
+  return py::bytes(reply.take(0), reply.left());
+}
+
+static void bind_program(py::module& m) {
+  m.def("install", &install);
+  m.def("connect", [](uintptr_t transport, uint64_t memory, uint64_t sequence, bool fresh) {
+    client().connect(transport_at(transport), memory, sequence, fresh);
+  });
+  m.def("disconnect", [](const std::string& why) { client().disconnect(why); });
+  m.def("set_batch", [](int operations) { client().set_batch(operations); });
+  m.def("set_library", [](std::string prefix) { client().set_library(std::move(prefix)); });
+  m.def("flush", [] {
+    Client::Lock lock(client());
+    client().flush();
+  });
+  m.def("synchronize", [] { command(kSynchronize, {}, false); });
+  m.def("status", [] { return command(kStatus, {}, false); });
+  m.def("snapshot", [](const std::string& name) { command(kSnapshot, name, true); });
+  m.def("get_random", [] { return command(kGetRandom, {}, false); });
+  m.def("set_random", [](const std::string& state) {
+    Client::Lock lock(client());
+    put<uint8_t>(client().queue(), kSetRandom);
+    put_text(client().queue(), state);
+    client().queued();
+  });
+  m.def("seed", [](uint64_t seed) {
+    Client::Lock lock(client());
+    put<uint8_t>(client().queue(), kSeed);
+    put(client().queue(), seed);
+    client().queued();
+  });
+  m.def("memory", [] { return std::make_tuple(client().used(), client().peak.load(), client().limit()); });
+  m.def("reset_peak", [] { client().peak = client().used(); });
+  m.def("sequence", [] { return client().sequence(); });
+  m.def("statistics", [] {
+    auto& s = client().statistics;
+    return py::dict(py::arg("operations") = s.operations, py::arg("frames") = s.frames, py::arg("bytes") = s.bytes, py::arg("waits") = s.waits,
+                    py::arg("templates") = s.templates, py::arg("views") = s.views, py::arg("immediate") = s.immediate);
+  });
+}
+
+static void bind_server(py::module& m) {
+  py::class_<Executor>(m, "Executor")
+      .def(py::init([](const std::string& device, uint64_t memory, uintptr_t gate, bool gated, int threads) {
+             return new Executor(c10::Device(device), memory, reinterpret_cast<const Gate*>(gate), gated, threads);
+           }))
+      .def("serve", [](Executor& e, uintptr_t transport) { return e.serve(transport_at(transport)); }, Released())
+      .def("answer_snapshot",
+           [](Executor& e, uintptr_t transport, const std::string& error) { e.answer_snapshot(transport_at(transport), error); }, Released())
+      .def_property_readonly("device", [](Executor& e) { return e.device().str(); })
+      .def("storages", &Executor::storages)
+      .def("load", &Executor::load)
+      .def("forget_program", &Executor::forget_program)
+      .def_readwrite("sequence", &Executor::sequence)
+      .def_readwrite("operations", &Executor::operations)
+      .def_readonly("used", &Executor::used)
+      .def_readonly("peak", &Executor::peak);
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  // Errors of PyTorch's own kinds reach Python as those.
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (torch::PyTorchError& e) {
+      torch::translate_exception_to_python(error);
+    } catch (const c10::Error& e) {
+      torch::translate_exception_to_python(error);
+    }
+  });
+  bind_program(m);
+  bind_server(m);
+}

@@ -1,0 +1,232 @@
+"""The device of a program: `torch.tessera`, and what makes PyTorch use it."""
+
+import atexit
+import os
+import pathlib
+import struct
+import sys
+import types
+
+import torch
+
+from tessera import _native, build
+
+NAME = "tessera"
+_connection = None
+_dispatcher = None
+_process = os.getpid()
+
+
+def start() -> None:
+    """Installs the device and connects to its slice server. Raises what keeps it from that."""
+    global _dispatcher
+    if _dispatcher is not None:
+        return
+    _dispatcher = build.load()
+    torch.utils.rename_privateuse1_backend(NAME)
+    _dispatcher.set_library(str(pathlib.Path(torch.__file__).parent) + os.sep)
+    _dispatcher.install()
+    torch._register_device_module(NAME, _module())
+    torch.utils.generate_methods_for_privateuse1_backend()
+    # Parameters stay the same objects when a module moves: tied weights stay tied, and optimisers made before go on working.
+    # Overwriting them instead trains tied models wrongly without a word.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    if batch := os.environ.get("TESSERA_BATCH"):
+        _dispatcher.set_batch(int(batch))
+    _decompose_cells()
+    _answer_for_no_cuda()
+    _connect(os.environ["TESSERA_SLICES"], fresh=True)
+    atexit.register(_stop)
+
+
+def _grant() -> tuple[str, int]:
+    file = os.environ.get("TESSERA_TOKEN_FILE")
+    token = pathlib.Path(file).read_text().strip() if file else os.environ.get("TESSERA_TOKEN", "")
+    return token, int(os.environ.get("TESSERA_EPOCH", "0"))
+
+
+def _connect(address: str, fresh: bool) -> None:
+    global _connection
+    token, epoch = _grant()
+    connection = _native.Connection.connect(address, torch.__version__, token, epoch)
+    slice = connection.slice
+    _dispatcher.connect(connection.table, slice["memory_bytes"], slice["sequence"], fresh)
+    _connection = connection
+
+
+def _stop() -> None:
+    try:
+        _dispatcher.flush()
+    except RuntimeError:
+        pass  # The program ends anyway, and was told where it used the card.
+    _dispatcher.disconnect("the program has ended")
+    _connection.close()
+
+
+def reconnect(address: str, token: str | None = None, epoch: int | None = None) -> None:
+    """Goes on with another slice server, which was restored from a snapshot of this program's card.
+
+    Refused when anything was issued since the snapshot: that is not in it.
+    """
+    if token is not None:
+        os.environ.pop("TESSERA_TOKEN_FILE", None)
+        os.environ["TESSERA_TOKEN"] = token
+    if epoch is not None:
+        os.environ["TESSERA_EPOCH"] = str(epoch)
+    _connection.close()
+    _connect(address, fresh=False)
+
+
+def snapshot(name: str) -> None:
+    """Has the slice server write a snapshot under this name, between operations, into its folder for snapshots."""
+    _dispatcher.snapshot(name)
+
+
+def _decompose_cells() -> None:
+    """Fused cells of recurrent networks, which PyTorch picks for any device but the processor, and which no processor has."""
+
+    def gru(input_gates, hidden_gates, hidden, input_bias=None, hidden_bias=None):
+        if input_bias is not None:
+            input_gates, hidden_gates = input_gates + input_bias, hidden_gates + hidden_bias
+        input_reset, input_update, input_new = input_gates.chunk(3, 1)
+        hidden_reset, hidden_update, hidden_new = hidden_gates.chunk(3, 1)
+        reset, update = (hidden_reset + input_reset).sigmoid(), (hidden_update + input_update).sigmoid()
+        new = (input_new + reset * hidden_new).tanh()
+        return (hidden - new) * update + new, input_gates.new_empty(0)
+
+    def lstm(input_gates, hidden_gates, cell, input_bias=None, hidden_bias=None):
+        gates = input_gates + hidden_gates
+        if input_bias is not None:
+            gates = gates + input_bias + hidden_bias
+        enter, forget, new, leave = gates.chunk(4, 1)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * cell.tanh(), cell, input_gates.new_empty(0)
+
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _library.impl("_thnn_fused_gru_cell", gru, key)
+        _library.impl("_thnn_fused_lstm_cell", lstm, key)
+
+
+_library = torch.library.Library("aten", "IMPL")
+
+
+def _answer_for_no_cuda() -> None:
+    """Libraries ask PyTorch's CUDA side whether a graph is being recorded, also on hosts without a card, where it raises."""
+    if not torch.cuda.is_available():
+        torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = lambda: False
+
+
+class _Properties(types.SimpleNamespace):
+    """What `torch.tessera.get_device_properties` tells."""
+
+
+def _module() -> types.ModuleType:
+    module = types.ModuleType("torch.tessera", "The virtual card of this program.")
+
+    def offer(function):
+        setattr(module, function.__name__, function)
+        return function
+
+    @offer
+    def is_available():
+        return _connection is not None
+
+    @offer
+    def device_count():
+        return 1
+
+    @offer
+    def current_device():
+        return 0
+
+    @offer
+    def set_device(device):
+        index = torch.device(device).index if not isinstance(device, int) else device
+        if index not in (None, 0):
+            raise RuntimeError(f"there is one virtual card, and no device {device}")
+
+    @offer
+    def synchronize(device=None):
+        _dispatcher.synchronize()
+
+    @offer
+    def manual_seed(seed):
+        _dispatcher.seed(int(seed) % (1 << 64))
+
+    module.manual_seed_all = manual_seed
+
+    @offer
+    def get_rng_state(device=None):
+        return torch.frombuffer(bytearray(_dispatcher.get_random()), dtype=torch.uint8)
+
+    @offer
+    def set_rng_state(state, device=None):
+        _dispatcher.set_random(state.cpu().numpy().tobytes())
+
+    @offer
+    def get_amp_supported_dtype():
+        return [torch.bfloat16, torch.float16]
+
+    @offer
+    def memory_allocated(device=None):
+        return _dispatcher.memory()[0]
+
+    @offer
+    def max_memory_allocated(device=None):
+        return _dispatcher.memory()[1]
+
+    @offer
+    def reset_peak_memory_stats(device=None):
+        _dispatcher.reset_peak()
+
+    @offer
+    def mem_get_info(device=None):
+        used, _, limit = _dispatcher.memory()
+        return max(limit - used, 0), limit
+
+    @offer
+    def empty_cache():
+        """Nothing is cached: what a tensor leaves is free at once."""
+
+    @offer
+    def get_device_properties(device=None):
+        slice = _connection.slice
+        return _Properties(name=f"Tessera virtual card ({slice['device']})", total_memory=slice["memory_bytes"], share=slice["share"])
+
+    @offer
+    def get_device_name(device=None):
+        return get_device_properties().name
+
+    @offer
+    def statistics():
+        """What was issued so far: operations, frames, bytes, waits, templates, views, immediate."""
+        return _dispatcher.statistics()
+
+    @offer
+    def slice_status():
+        """What the slice server says of itself, in bytes and numbers."""
+        names = ("memory_used", "memory_peak", "memory_limit", "operations", "storages")
+        return dict(zip(names, struct.unpack("<5Q", _dispatcher.status()), strict=True))
+
+    module.is_initialized = module._is_compiled = is_available
+    # Seeding is passed over in a forked process, such as a worker of a data loader; computing is refused there.
+    module._is_in_bad_fork = lambda: os.getpid() != _process
+    module._lazy_init = lambda: None
+    module.snapshot, module.reconnect = snapshot, reconnect
+    module.Stream, module.Event = torch.Stream, torch.Event
+    module.device = _DeviceContext
+    sys.modules["torch.tessera"] = module
+    return module
+
+
+class _DeviceContext:
+    """`with torch.tessera.device(0)`: there is one device, so that nothing changes."""
+
+    def __init__(self, device):
+        self.idx = device
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False

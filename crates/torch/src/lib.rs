@@ -1,0 +1,216 @@
+//! `tessera._native`: the transport and the gate of `tessera-slice`, for Python and, through a table of functions, for C++.
+//!
+//! The dispatcher in C++ issues an operation in a microsecond or two and must not go through Python for its frames. It gets the
+//! address of a [`table::Transport`] instead, which holds for as long as the Python object that gave it.
+
+mod table;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use pyo3::{
+    exceptions::{PyConnectionError, PyValueError},
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
+use tessera_slice::{Address, Error, handshake};
+
+fn raise(error: &Error) -> PyErr {
+    match error {
+        Error::Address(_) => PyValueError::new_err(error.to_string()),
+        _ => PyConnectionError::new_err(error.to_string()),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panic left behind is a connection in an unknown state; using it finds that out.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A connection between a program and its slice server.
+#[pyclass(frozen)]
+struct Connection {
+    inner: Arc<Mutex<tessera_slice::Connection>>,
+    socket: std::os::fd::OwnedFd,
+    table: Box<table::Transport>,
+}
+
+impl Connection {
+    fn new(connection: tessera_slice::Connection) -> PyResult<Self> {
+        let socket = connection.descriptor().try_clone_to_owned()?;
+        let inner = Arc::new(Mutex::new(connection));
+        Ok(Self { table: table::Transport::new(Arc::clone(&inner)), inner, socket })
+    }
+}
+
+#[pymethods]
+impl Connection {
+    /// Goes to a slice server with the token and the epoch of the grant.
+    #[staticmethod]
+    fn connect(py: Python<'_>, address: &str, torch: &str, token: String, epoch: u64) -> PyResult<Self> {
+        let address: Address = address.parse().map_err(|error| raise(&error))?;
+        let credentials = handshake::Credentials { token, epoch };
+        let connected = py.detach(|| tessera_slice::Connection::connect(&address, torch, &credentials));
+        Self::new(connected.map_err(|error| raise(&error))?)
+    }
+
+    /// What the slice is: `device`, `memory_bytes`, `share`, `sequence`.
+    #[getter]
+    fn slice<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let slice = locked(&self.inner).slice().clone();
+        let told = PyDict::new(py);
+        told.set_item("device", slice.device)?;
+        told.set_item("memory_bytes", slice.memory_bytes)?;
+        told.set_item("share", slice.share)?;
+        told.set_item("sequence", slice.sequence)?;
+        Ok(told)
+    }
+
+    /// Bytes sent and received, bulk data included.
+    #[getter]
+    fn bytes(&self) -> (u64, u64) {
+        locked(&self.inner).bytes()
+    }
+
+    /// Sends one frame.
+    fn send(&self, py: Python<'_>, frame: &[u8]) -> PyResult<()> {
+        py.detach(|| locked(&self.inner).send(frame)).map_err(|error| raise(&error))
+    }
+
+    /// Waits for the next frame; None once the other side has ended the connection.
+    fn receive<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let frame = py.detach(|| locked(&self.inner).receive().map(|frame| frame.map(<[u8]>::to_vec)));
+        Ok(frame.map_err(|error| raise(&error))?.map(|frame| PyBytes::new(py, &frame)))
+    }
+
+    /// Sends `length` bytes from this address of memory, which the caller keeps alive.
+    #[allow(unsafe_code)]
+    fn bulk_send(&self, py: Python<'_>, address: usize, length: usize) -> PyResult<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        // SAFETY: Python passes what a tensor of its own reports.
+        let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+        py.detach(|| locked(&self.inner).bulk_send(bytes)).map_err(|error| raise(&error))
+    }
+
+    /// Receives `length` bytes to this address of memory, which the caller keeps alive.
+    #[allow(unsafe_code)]
+    fn bulk_receive(&self, py: Python<'_>, address: usize, length: usize) -> PyResult<()> {
+        // SAFETY: Python passes what a tensor of its own reports.
+        py.detach(|| unsafe { locked(&self.inner).bulk_receive(address as *mut u8, length) })
+            .map_err(|error| raise(&error))
+    }
+
+    /// Address of the table of functions for C++; good while this object lives.
+    #[getter]
+    fn table(&self) -> usize {
+        std::ptr::from_ref(&*self.table) as usize
+    }
+
+    /// Ends it; whoever waits on it is woken.
+    fn close(&self) {
+        // Not through the lock: it may be held by the very wait that is to end.
+        tessera_slice::connection::end(&self.socket);
+    }
+}
+
+/// Where a slice server waits for its program.
+#[pyclass(frozen)]
+struct Listener {
+    inner: Mutex<tessera_slice::Listener>,
+}
+
+#[pymethods]
+impl Listener {
+    #[new]
+    #[pyo3(signature = (address, *, torch, token, epoch, device, memory_bytes, share, sequence))]
+    #[allow(clippy::too_many_arguments)] // By keyword, from Python.
+    fn new(
+        address: &str,
+        torch: &str,
+        token: String,
+        epoch: u64,
+        device: String,
+        memory_bytes: u64,
+        share: f64,
+        sequence: u64,
+    ) -> PyResult<Self> {
+        let address: Address = address.parse().map_err(|error| raise(&error))?;
+        let slice = handshake::Slice { device, memory_bytes, share, sequence };
+        let listener = tessera_slice::Listener::bind(&address, torch, handshake::Credentials { token, epoch }, slice);
+        Ok(Self { inner: Mutex::new(listener.map_err(|error| raise(&error))?) })
+    }
+
+    /// Where it listens, with the port that was taken.
+    #[getter]
+    fn address(&self) -> String {
+        locked(&self.inner).address().to_string()
+    }
+
+    /// The next program, or None when none came within so many seconds.
+    fn accept(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<Connection>> {
+        let within = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        py.detach(|| locked(&self.inner).accept(within)).map(Connection::new).transpose()
+    }
+
+    /// The program is gone: another may come, and is told this sequence number.
+    fn free(&self, sequence: u64) {
+        locked(&self.inner).free(sequence);
+    }
+}
+
+/// The gate of a slice.
+#[pyclass(frozen)]
+struct Gate {
+    inner: Arc<Mutex<tessera_slice::Gate>>,
+    table: Box<table::Gate>,
+}
+
+#[pymethods]
+impl Gate {
+    /// A gate for `share` of the device; elastic with `card`, a file that the servers of one card share.
+    #[new]
+    #[pyo3(signature = (share, card=None))]
+    fn new(share: f64, card: Option<PathBuf>) -> PyResult<Self> {
+        let inner = tessera_slice::Gate::new(share, card.as_deref()).map_err(|error| raise(&error))?;
+        let inner = Arc::new(Mutex::new(inner));
+        Ok(Self { table: table::Gate::new(Arc::clone(&inner)), inner })
+    }
+
+    /// Waits until the next operation may start.
+    fn enter(&self, py: Python<'_>) {
+        py.detach(|| locked(&self.inner).enter());
+    }
+
+    /// The device has worked so many nanoseconds for the slice.
+    fn pay(&self, nanoseconds: u64) {
+        locked(&self.inner).pay(Duration::from_nanos(nanoseconds));
+    }
+
+    /// Device time used and time spent waiting, in seconds.
+    #[getter]
+    fn spent(&self) -> (f64, f64) {
+        let (worked, waited) = locked(&self.inner).spent();
+        (worked.as_secs_f64(), waited.as_secs_f64())
+    }
+
+    /// Address of the table of functions for C++; good while this object lives.
+    #[getter]
+    fn table(&self) -> usize {
+        std::ptr::from_ref(&*self.table) as usize
+    }
+}
+
+/// The module.
+#[pymodule(name = "_native")]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("PROTOCOL", tessera_slice::PROTOCOL)?;
+    module.add("LARGEST_FRAME", tessera_slice::LARGEST_FRAME)?;
+    module.add_class::<Connection>()?;
+    module.add_class::<Listener>()?;
+    module.add_class::<Gate>()
+}

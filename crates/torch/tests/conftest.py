@@ -1,0 +1,32 @@
+"""The tests are a program of a slice server of their own, which starts before PyTorch is loaded: `import torch` is all that makes
+the device. Servers that a test breaks, starves or restores are its own (`serving.Server`)."""
+
+import atexit
+import os
+import tempfile
+
+import serving
+
+_folder = tempfile.TemporaryDirectory()
+_server = serving.Server(_folder.name, "--snapshots", _folder.name, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+os.environ.update(_server.environment())
+atexit.register(_server.stop)
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over():
+    """An error that a test did not wait for belongs to that test, not to the next."""
+    yield
+    torch.tessera.synchronize()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    # Paths of Unix sockets are short.
+    with tempfile.TemporaryDirectory(prefix="tessera-") as short:
+        yield short

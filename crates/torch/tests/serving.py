@@ -1,0 +1,62 @@
+"""Slice servers and programs for tests: each server is a process of its own, on a Unix socket or a loopback port."""
+
+import os
+import pathlib
+import secrets
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).parent
+
+
+class Server:
+    """A running slice server."""
+
+    def __init__(self, folder, *options, listen=None, memory="2GiB", epoch=7, token=None, environment=(), errors=None):
+        self.token, self.epoch = token or secrets.token_hex(16), epoch
+        listen = listen or f"unix:{folder}/slice-{secrets.token_hex(4)}.sock"
+        command = [sys.executable, "-m", "tessera.slice", "--listen", listen, "--memory", memory, *map(str, options)]
+        environment = {**os.environ, "TESSERA_TOKEN": self.token, "TESSERA_EPOCH": str(epoch), **dict(environment)}
+        environment.pop("TESSERA_SLICES", None)
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening "):
+            error = self.process.stderr.read() if self.process.stderr else ""
+            self.stop()
+            raise RuntimeError(f"no slice server: {line}{error}")
+        self.address = line.split()[1]
+
+    def environment(self):
+        """What a program of this slice is started with."""
+        return {
+            **os.environ, "TESSERA_SLICES": self.address, "TESSERA_TOKEN": self.token, "TESSERA_EPOCH": str(self.epoch),
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+        }  # fmt: skip
+
+    def start(self, code, *arguments, environment=()):
+        """Starts a program on it."""
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)], env={**self.environment(), **dict(environment)}, cwd=TESTS,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, code, *arguments, environment=()):
+        """Runs a program on it and gives what it printed; its own failure is the test's."""
+        program = self.start(code, *arguments, environment=environment)
+        out, err = program.communicate(timeout=120)
+        assert program.returncode == 0, err
+        return out.strip()
+
+    def lives(self):
+        return self.process.poll() is None
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
