@@ -1,9 +1,10 @@
 //! The gate: no operation starts before the slice has paid for those before it.
 //!
-//! A token bucket over measured device time. Time flows in at the slice's share of the device, up to a short burst, and every
-//! operation takes out what it was measured to take. An operation cannot be interrupted, so the bucket may fall below nothing; the
-//! next one waits until it is even. A strict slice gets its share and no more. An elastic slice divides the device with those
-//! neighbours that compute just now, in proportion to their shares, and so never gets less than its own.
+//! A token bucket over measured device time. Time flows in at the slice's share of the device, up to a short burst, and
+//! every operation takes out what it was measured to take. An operation cannot be interrupted, so the bucket may fall
+//! below nothing; the next one waits until it is even. A strict slice gets its share and no more. An elastic slice
+//! divides the device with those neighbours that compute just now, in proportion to their shares, and so never gets
+//! less than its own.
 
 use std::{
     path::Path,
@@ -28,8 +29,8 @@ impl Bucket {
         Self { balance: burst.as_secs_f64(), burst: burst.as_secs_f64() }
     }
 
-    /// Time has passed, of which `rate` belongs to the slice. What was taken in that time must have been taken before, or a long
-    /// operation would meet a bucket that was full already.
+    /// Time has passed, of which `rate` belongs to the slice. What was taken in that time must have been taken before,
+    /// or a long operation would meet a bucket that was full already.
     pub fn refill(&mut self, passed: Duration, rate: f64) {
         self.balance = (self.balance + passed.as_secs_f64() * rate).min(self.burst);
     }
@@ -59,7 +60,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate for `share` of the device, above 0 and at most 1. With `card`, a file that the slices of one card share, it is elastic.
+    /// A gate for `share` of the device, above 0 and at most 1. With `card`, a file that the slices of one card share,
+    /// it is elastic.
     pub fn new(share: f64, card: Option<&Path>) -> Result<Self, Error> {
         let share = share.clamp(0.001, 1.0);
         let neighbours = card.map(|path| Neighbours::join(path, share)).transpose()?;

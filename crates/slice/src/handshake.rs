@@ -1,8 +1,9 @@
 //! How a program and a slice server find out that they belong together.
 //!
-//! Three messages. The server names its versions and gives a nonce; the program names its own, and proves that it knows the token of
-//! the epoch; the server proves the same, and tells what the slice is. The token itself never travels: it is the key of a keyed hash
-//! over both nonces and the epoch, so that what was overheard is good for nothing, and a token of an earlier epoch neither.
+//! Three messages. The server names its versions and gives a nonce; the program names its own, and proves that it knows
+//! the token of the epoch; the server proves the same, and tells what the slice is. The token itself never travels: it
+//! is the key of a keyed hash over both nonces and the epoch, so that what was overheard is good for nothing, and a
+//! token of an earlier epoch neither.
 
 use std::io::{Read, Write};
 

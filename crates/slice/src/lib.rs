@@ -1,9 +1,10 @@
-//! What lies between a program and the slice server that computes for it: addresses, the handshake, frames, bulk data, and the gate.
+//! What lies between a program and the slice server that computes for it: addresses, the handshake, frames, bulk data,
+//! and the gate.
 //!
-//! A program issues operations ahead of their results; they travel as *frames* on one connection, in order, and the server answers
-//! only where the program waits. Tensors go beside the frames as *bulk data*: through memory that both map when they are on one
-//! host ([`ring`]), on the connection itself otherwise. Nothing here knows what an operation is, and nothing here needs PyTorch:
-//! `crates/torch` holds the device, and binds this crate to Python and C++.
+//! A program issues operations ahead of their results; they travel as *frames* on one connection, in order, and the
+//! server answers only where the program waits. Tensors go beside the frames as *bulk data*: through memory that both
+//! map when they are on one host ([`ring`]), on the connection itself otherwise. Nothing here knows what an operation
+//! is, and nothing here needs PyTorch: `crates/torch` holds the device, and binds this crate to Python and C++.
 
 pub mod address;
 pub mod connection;

@@ -1,7 +1,8 @@
 //! Where a slice server waits for its program.
 //!
-//! Handshakes run beside each other, each with a deadline, and there are only so many at a time: a stranger who connects and says
-//! nothing keeps nobody out for long. One program at a time is let in, because a slice has one program.
+//! Handshakes run beside each other, each with a deadline, and there are only so many at a time: a stranger who
+//! connects and says nothing keeps nobody out for long. One program at a time is let in, because a slice has
+//! one program.
 
 use std::{
     io,
@@ -86,7 +87,8 @@ impl Listener {
 fn open(address: &Address) -> io::Result<(Accepting, Address)> {
     match address {
         Address::Unix(path) => {
-            // What an earlier server of the same slice left behind; a server that lives keeps its socket open and is asked first.
+            // What an earlier server of the same slice left behind; a server that lives keeps its socket open and is
+            // asked first.
             if std::os::unix::net::UnixStream::connect(path).is_err() && path.exists() {
                 std::fs::remove_file(path)?;
             }

@@ -1,8 +1,8 @@
 //! Who else computes on the card just now: a small file that the slice servers of one card map.
 //!
-//! One place for each server: who it is, its share, and when it last computed. Places of servers that ended without leaving are
-//! taken over; a place that has not computed for a moment counts as idle. Servers are ours and trust each other; programs never see
-//! the file.
+//! One place for each server: who it is, its share, and when it last computed. Places of servers that ended without
+//! leaving are taken over; a place that has not computed for a moment counts as idle. Servers are ours and trust each
+//! other; programs never see the file.
 #![allow(unsafe_code)] // Mapped memory is reached through pointers.
 
 use std::{

@@ -1,8 +1,10 @@
-//! Memory that a program and a slice server of one host share: bulk data goes through it in pieces, without a system call each.
+//! Memory that a program and a slice server of one host share: bulk data goes through it in pieces, without a system
+//! call each.
 //!
-//! One mapping holds two rings, one for each direction. A ring is a header of two counters and a run of bytes; the writer alone moves
-//! `written`, the reader alone moves `read`. Neither side believes the other: counters are checked against the ring's size, and the
-//! length of the memory is sealed, so that nobody can shrink it under the other's feet.
+//! One mapping holds two rings, one for each direction. A ring is a header of two counters and a run of bytes; the
+//! writer alone moves `written`, the reader alone moves `read`. Neither side believes the other: counters are
+//! checked against the ring's size, and the length of the memory is sealed, so that nobody can shrink it under the
+//! other's feet.
 #![allow(unsafe_code)] // Mapped memory is reached through pointers.
 
 use std::{
@@ -86,7 +88,8 @@ impl Rings {
             Direction::ToServer => 0,
             Direction::ToProgram => HEADER + RING,
         };
-        // SAFETY: within the mapping; the counters are aligned, since headers are whole pages, and each has a cache line of its own.
+        // SAFETY: within the mapping; the counters are aligned, since headers are whole pages, and each has a cache
+        // line of its own.
         unsafe {
             let start = self.base.as_ptr().cast::<u8>().add(at);
             Ring {
@@ -109,7 +112,8 @@ impl Rings {
             let room = (RING as u64).checked_sub(used).ok_or_else(counters)? as usize;
             let start = at as usize % RING;
             let length = bytes.len().min(room).min(PIECE).min(RING - start);
-            // SAFETY: `start + length` lies within the ring, and the reader does not read here before `written` has moved.
+            // SAFETY: `start + length` lies within the ring, and the reader does not read here before `written`
+            // has moved.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), ring.bytes.as_ptr().add(start), length) };
             at = at.wrapping_add(length as u64);
             ring.written.store(at, Ordering::Release);

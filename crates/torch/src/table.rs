@@ -22,7 +22,8 @@ struct State {
     error: CString,
 }
 
-/// What C++ sees of a connection. One thread at a time calls it: the dispatcher and the executor hold a lock of their own.
+/// What C++ sees of a connection. One thread at a time calls it: the dispatcher and the executor hold a lock of
+/// their own.
 #[repr(C)]
 pub(crate) struct Transport {
     state: *mut c_void,

@@ -83,7 +83,7 @@ fn print(json: bool, value: &impl Serialize, text: &str) -> Result<(), Failure> 
     } else {
         text.trim_end().to_owned()
     };
-    writeln!(io::stdout().lock(), "{shown}").map_err(|error| failed(&error))
+    writeln!(io::stdout().lock(), "{shown}").map_err(|error| crate::print::unwritten(&error))
 }
 
 fn play(command: &SimulateCommand) -> Result<Exit, Failure> {

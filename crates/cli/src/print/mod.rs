@@ -161,13 +161,18 @@ impl Printer {
     /// Prints bytes as they are.
     ///
     /// # Errors
-    /// A [`Failure`] when the output cannot be written; a reader that has gone away ends the command like SIGPIPE.
+    /// A [`Failure`] when the output cannot be written.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = self.out.write_all(bytes).and_then(|()| self.out.flush());
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::new(Exit::Job(141), "the output ended", "its reader has gone away"),
-            _ => Failure::from_error(Exit::Failed, "the output cannot be written", &error),
-        })
+        written.map_err(|error| unwritten(&error))
+    }
+}
+
+/// Why output was not written; a reader that has gone away ends the command like SIGPIPE.
+pub fn unwritten(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Job(141), "the output ended", "its reader has gone away"),
+        _ => Failure::from_error(Exit::Failed, "the output cannot be written", error),
     }
 }
 
