@@ -147,13 +147,11 @@ fn greet(mut socket: Socket, peer: &str, door: &Door, give: &mpsc::SyncSender<Co
         return handshake::refuse(&mut socket, peer, "the slice has a program already; one at a time");
     }
     let welcomed = welcome(socket, peer, door, &heard);
-    match welcomed.map(|connection| give.try_send(connection)) {
-        Ok(Ok(())) => Ok(()),
-        failed => {
-            door.taken.store(false, Ordering::Release);
-            failed.map(|_| ())
-        }
+    let given = welcomed.map(|connection| give.try_send(connection).is_ok());
+    if !matches!(given, Ok(true)) {
+        door.taken.store(false, Ordering::Release);
     }
+    given.map(drop)
 }
 
 fn welcome(mut socket: Socket, peer: &str, door: &Door, heard: &handshake::Heard) -> Result<Connection, Error> {

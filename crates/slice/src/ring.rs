@@ -107,7 +107,7 @@ impl Rings {
         while !bytes.is_empty() {
             let used = wait(&alive, || {
                 let used = at.wrapping_sub(ring.read.load(Ordering::Acquire));
-                (used < RING as u64 || used > RING as u64).then_some(used)
+                (used != RING as u64).then_some(used)
             })?;
             let room = (RING as u64).checked_sub(used).ok_or_else(counters)? as usize;
             let start = at as usize % RING;

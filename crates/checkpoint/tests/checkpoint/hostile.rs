@@ -8,8 +8,14 @@ use tessera_checkpoint::{Chunk, Error, FORMAT, Hash, Limits, Published, Store, r
 
 use crate::support::{Shelf, content, id};
 
+/// An entry of an archive: of which kind, its name, its content or where it leads.
+type Entry<'a> = (EntryType, &'a str, &'a str);
+
+/// What an archive has, and why it is refused.
+type Lie<'a> = (&'a [Entry<'a>], &'a str);
+
 /// An archive of entries: kind, name, and content or target.
-fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
+fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut archive = Builder::new(Vec::new());
     for (kind, name, content) in entries {
         let mut header = Header::new_gnu();
@@ -56,7 +62,7 @@ async fn refused(packed: Vec<u8>) -> String {
 #[tokio::test]
 async fn nothing_is_written_outside_of_the_folder() {
     use EntryType::{Block, Char, Directory, Fifo, Link, Regular, Symlink};
-    let outside: &[(&[(EntryType, &str, &str)], &str)] = &[
+    let outside: &[Lie<'_>] = &[
         (&[(Regular, "../outside/kept", "evil")], "outside of the folder"),
         (&[(Regular, "/tmp/tessera-evil", "evil")], "outside of the folder"),
         (&[(Directory, "a", ""), (Regular, "a/../../evil", "evil")], "outside of the folder"),

@@ -130,7 +130,7 @@ async fn what_cannot_be_in_a_checkpoint_is_named() {
     let _listener = std::os::unix::net::UnixListener::bind(&pipe).expect("bound");
     let refused = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect_err("a socket");
     assert!(matches!(refused, Error::Unsuitable { problem: "it is a socket", .. }), "{refused}");
-    assert_eq!(shelf.files(&id(1)), [PathBuf::new(); 0], "nothing was stored");
+    assert_eq!(shelf.files(&id(1)), Vec::<PathBuf>::new(), "nothing was stored");
     let missing = save(&shelf.objects, &id(1), &folder.path().join("nowhere"), &Limits::new()).await;
     assert!(missing.is_err());
 }
