@@ -3,7 +3,7 @@
 //!
 //! A program issues operations ahead of their results; they travel as *frames* on one connection, in order, and the
 //! server answers only where the program waits. Tensors go beside the frames as *bulk data*: through memory that both
-//! map when they are on one host ([`ring`]), on the connection itself otherwise. Nothing here knows what an operation
+//! map when they are on one host (`ring.rs`), on the connection itself otherwise. Nothing here knows what an operation
 //! is, and nothing here needs PyTorch: `crates/torch` holds the device, and binds this crate to Python and C++.
 
 pub mod address;

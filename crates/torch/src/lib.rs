@@ -2,7 +2,7 @@
 //! for C++.
 //!
 //! The dispatcher in C++ issues an operation in a microsecond or two and must not go through Python for its frames. It
-//! gets the address of a [`table::Transport`] instead, which holds for as long as the Python object that gave it.
+//! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that gave it.
 
 mod table;
 

@@ -10,7 +10,7 @@ use super::{Pool, binary, lease_options};
 use crate::wait::until;
 
 impl Pool {
-    /// Changes the lease times of the running pool; in milliseconds, as in [`Options::lease`].
+    /// Changes the lease times of the running pool; in milliseconds, as in [`crate::pool::Options::lease`].
     ///
     /// # Errors
     /// When they are refused; the error shows what was said.
