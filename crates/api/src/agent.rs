@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
-    AgentStart, Allocation, AllocationId, CardDescription, Containment, Epoch, MilliTflops, NodeDescription,
-    Observation, Owner, Precision, Rank, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
+    AgentStart, Allocation, AllocationId, CardDescription, CheckpointKey, CheckpointPart, Containment, Epoch, JobId,
+    MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
 };
 
 use crate::error::Refusal;
@@ -156,8 +156,8 @@ pub fn saved(saved: v1::SavedCheckpoint) -> Result<SavedPart, Refusal> {
         sequence: saved.sequence,
         progress: saved.progress,
         bytes: saved.bytes,
-        hash: saved.hash.try_into().map_err(|_| violation("hash", 32))?,
-        ticket: u128::from_be_bytes(saved.ticket.try_into().map_err(|_| violation("ticket", 16))?),
+        hash: saved.hash.as_ref().try_into().map_err(|_| violation("hash", 32))?,
+        ticket: u128::from_be_bytes(saved.ticket.as_ref().try_into().map_err(|_| violation("ticket", 16))?),
         shared: saved.shared,
     })
 }
@@ -191,10 +191,10 @@ pub fn checkpoint_source(state: &State, key: &PartKey, part: &CheckpointPart) ->
     let address = |node| state.node(node).map(|node| node.description.address.clone());
     v1::CheckpointSource {
         name: Some(part_name(key)),
-        hash: part.saved.hash.to_vec(),
+        hash: part.saved.hash.to_vec().into(),
         shared: part.saved.shared,
         addresses: state.sources_of(part).filter_map(address).collect(),
-        ticket: part.saved.ticket.to_be_bytes().to_vec(),
+        ticket: part.saved.ticket.to_be_bytes().to_vec().into(),
         progress: part.saved.progress,
     }
 }

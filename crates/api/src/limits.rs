@@ -1,6 +1,7 @@
 //! What the API accepts at most. Everything is refused at the door, with the field and the limit, before it
 //! costs anything.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Longest job file in bytes.
