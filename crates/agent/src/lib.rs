@@ -19,6 +19,7 @@ mod agent;
 pub mod boot;
 mod cards;
 pub mod cgroup;
+mod checkpoints;
 mod conduct;
 pub mod config;
 mod data;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
     AgentStart, Allocation, AllocationId, CardDescription, CheckpointKey, CheckpointPart, Containment, Epoch, JobId,
-    MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
+    MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State, StopCause,
+    Worker, WorkerExit, WorkerReport,
 };
 
 use crate::error::Refusal;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
 use tessera_ledger::{
-    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobState, Move, NodeId, PlannedWorker, Reason, Rejection, Slice, State, Worker, WorkerExit,
-    WorkerState,
+    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobState, Move, NodeId, PlannedWorker, Reason, Rejection,
+    Slice, State, Worker, WorkerExit, WorkerState,
 };
 
 use crate::request_id::request_id_text;

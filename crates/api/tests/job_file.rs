@@ -41,7 +41,7 @@ affinity:
 packing: spread
 min_runtime: 10m
 preemptible: false
-checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s }
+checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s, every: 10m }
 on_disconnect: keep
 time_limit: 1h 30m
 retry: { max_retries: 4, backoff: 2s, max_backoff: 1m }
@@ -112,6 +112,7 @@ value = "nvme"
 mode = "cooperative"
 signal = "SIGUSR1"
 grace = "30s"
+every = "10m"
 
 [retry]
 max_retries = 4
@@ -161,6 +162,7 @@ fn expected() -> v1::JobSpec {
             mode: v1::CheckpointMode::Cooperative.into(),
             signal: "SIGUSR1".to_owned(),
             grace: seconds(30),
+            every: seconds(600),
         }),
         on_disconnect: v1::OnDisconnect::Keep.into(),
         time_limit: seconds(5400),

@@ -89,11 +89,22 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Whether it is whole: every worker has saved, all at the same place of their work.
+    /// Whether it is whole: every worker has saved, all at the same place of their work, and there is something in it. Of
+    /// many a gang only the first worker writes.
     #[must_use]
     pub fn counts(&self) -> bool {
         let progress = self.parts.first().map(|part| part.saved.progress);
-        self.parts.len() == self.workers as usize && self.parts.iter().all(|part| Some(part.saved.progress) == progress)
+        self.parts.len() == self.workers as usize
+            && self.parts.iter().all(|part| Some(part.saved.progress) == progress)
+            && self.bytes() > 0
+    }
+
+    /// Whether the programs wrote the same as in another one: then nothing was saved since.
+    fn says_the_same(&self, other: &Self) -> bool {
+        let pairs = || self.parts.iter().zip(&other.parts);
+        self.workers == other.workers
+            && self.parts.len() == other.parts.len()
+            && pairs().all(|(one, two)| one.rank == two.rank && one.saved.hash == two.saved.hash)
     }
 
     /// Bytes of all parts.
@@ -180,6 +191,11 @@ impl Checkpoints {
         if checkpoint.epoch == epoch && checkpoint.workers == workers {
             checkpoint.note(part, at);
         }
+        let noted = Arc::clone(&self.0[place]);
+        let before = self.that_count().find(|before| before.key < key);
+        if noted.counts() && before.is_some_and(|before| before.says_the_same(&noted)) {
+            self.remove(key);
+        }
         self.retain();
     }
 
@@ -241,7 +257,8 @@ mod tests {
     use super::*;
 
     fn part(rank: u32, progress: u64) -> CheckpointPart {
-        let saved = SavedPart { sequence: 0, progress, bytes: 10, hash: [0; 32], ticket: 0, shared: false };
+        let hash = [u8::try_from(progress).unwrap_or(0); 32];
+        let saved = SavedPart { sequence: 0, progress, bytes: 10, hash, ticket: 0, shared: false };
         CheckpointPart { rank: Rank(rank), saved, nodes: BTreeSet::from([NodeId(rank)]) }
     }
 
@@ -278,6 +295,19 @@ mod tests {
         let mut closed = all;
         closed.close();
         assert_eq!(closed.iter().count(), 2);
+    }
+
+    #[test]
+    fn what_was_not_written_since_was_not_saved() {
+        let mut all = noted(&[(1, 0, 7), (1, 1, 7), (2, 0, 7), (2, 1, 7)]);
+        assert_eq!(counting(&all), [1]);
+        all.note(key(3), Epoch(5), 2, part(0, 7), LogTime(2));
+        all.note(key(3), Epoch(5), 2, CheckpointPart { saved: part(1, 8).saved, ..part(1, 7) }, LogTime(2));
+        assert_eq!(counting(&all), [1], "they are at different places");
+        let mut empty = Checkpoints::default();
+        let nothing = CheckpointPart { saved: SavedPart { bytes: 0, ..part(0, 0).saved }, ..part(0, 0) };
+        empty.note(key(1), Epoch(5), 1, nothing, LogTime(1));
+        assert_eq!(counting(&empty), [0; 0], "nothing is in it");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use tessera_api::agent::{checkpoint_source, part_name, placed_slices, stop_polic
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
 use tessera_ledger::{
-    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, PartKey, REVISIONS_AHEAD, Rank, State, Worker,
-    WorkerState,
+    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, PartKey, REVISIONS_AHEAD, Rank, State,
+    Worker, WorkerState,
 };
 use xxhash_rust::xxh3::Xxh3;
 

@@ -387,7 +387,8 @@ fn an_unconfirmed_worker_keeps_its_node_lost() {
     ledger.lose(node);
     let mut stage = Stage::new(ledger);
     let unconfirmed = Observation::Unconfirmed { message: "it does not die".to_owned() };
-    let effects = stage.hello("a", vec![Sighting { worker: owner(&grant, 0), observation: Some(unconfirmed), saved: None }]);
+    let effects =
+        stage.hello("a", vec![Sighting { worker: owner(&grant, 0), observation: Some(unconfirmed), saved: None }]);
     assert_eq!(proposal(&effects), None);
 }
 

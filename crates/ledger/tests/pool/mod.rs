@@ -54,7 +54,10 @@ pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
 
 /// A worker's part of a checkpoint is saved.
 pub fn saved(sequence: u64, progress: u64) -> Observation {
-    let (bytes, hash, ticket) = (1 << 20, [7; 32], 0xabcd_ef01);
+    // What was written differs with how far the work was.
+    let mut hash = [7; 32];
+    hash[..8].copy_from_slice(&progress.to_be_bytes());
+    let (bytes, ticket) = (1 << 20, 0xabcd_ef01);
     Observation::Saved(SavedPart { sequence, progress, bytes, hash, ticket, shared: false })
 }
 
