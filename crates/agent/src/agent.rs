@@ -32,6 +32,7 @@ use crate::host::ProcessHost;
 use crate::http::{push_metrics, serve_http, show_pulse};
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve;
+use crate::metrics::Meters;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::reach;
 use crate::retention::remove_expired;
@@ -238,6 +239,7 @@ impl Agent {
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
         tasks.critical("pulse", show_pulse(self.pulse, address.clone(), end.clone()));
+        let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
         tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
         if let Some(inbound) = self.http {
             tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::boot::BootTime;
 use crate::config::Limits;
 use crate::identity::TermKeeper;
-use crate::node::{Event, LaunchOrder};
+use crate::node::{CheckpointNews, Event, LaunchOrder};
 use crate::shell::Input;
 use crate::supervisor::message::Request;
 use crate::supervisor::status::{Cause, Status};
@@ -101,6 +101,11 @@ impl Line {
     /// Tells the node how the worker stands.
     pub async fn tell(&self) {
         tell_node(&self.node, Event::WorkerStatus(Box::new(self.status.clone()))).await;
+    }
+
+    /// Tells the node what came of the worker's checkpoints.
+    pub async fn tell_of_checkpoint(&self, news: CheckpointNews) {
+        tell_node(&self.node, Event::Checkpoint(self.status.worker, news)).await;
     }
 }
 

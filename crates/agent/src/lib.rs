@@ -45,6 +45,7 @@ use tessera_actor::Pulse;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
+pub use checkpoints::is_due_at_the_end;
 pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
 pub use identity::IdentityError;

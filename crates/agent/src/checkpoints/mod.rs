@@ -13,6 +13,7 @@
 //! found whole or not at all, is said in `tessera_checkpoint`; which are needed and where is the ledger's to say.
 
 mod control;
+mod meters;
 mod saver;
 mod shelf;
 mod tickets;
@@ -21,7 +22,8 @@ use tessera_checkpoint::CheckpointId;
 use tessera_ledger::{CheckpointKey, Epoch, JobId, PartKey, Rank};
 
 pub(crate) use control::CONTROL_FILE;
-pub(crate) use saver::{Saver, is_due_at_the_end};
+pub(crate) use saver::Saver;
+pub use saver::is_due_at_the_end;
 pub(crate) use shelf::{Shelf, Unusable};
 
 /// The name of a part in checkpoint stores.

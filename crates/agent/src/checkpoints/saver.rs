@@ -51,7 +51,7 @@ impl Saver {
             attempt: order.attempt,
             node,
         };
-        Some(Self { saving, every, owner, progress: watch::Sender::new(0), asking: None })
+        Some(Self { saving, every, owner, progress: watch::Sender::new(folder.progress()), asking: None })
     }
 
     /// The worker runs: from here on its program can connect, and is asked to save. `started`: when it started, in
@@ -95,7 +95,8 @@ fn ended_by_saving(status: &Status) -> bool {
 }
 
 /// Whether an agent that was ended meanwhile has left it to this one to keep what a worker wrote at its end.
-pub(crate) fn is_due_at_the_end(status: &Status, order: Option<&wire::WorkerOrder>, saved: Option<&SavedPart>) -> bool {
+#[must_use]
+pub fn is_due_at_the_end(status: &Status, order: Option<&wire::WorkerOrder>, saved: Option<&SavedPart>) -> bool {
     order.is_some_and(is_cooperative)
         && status.is_final()
         && ended_by_saving(status)
@@ -170,6 +171,9 @@ impl Asking {
     async fn answer(&mut self, said: Saved, asked: Option<u64>) {
         let Saved { progress } = said;
         self.progress.send_replace(progress);
+        if let Err(error) = self.saving.folder.note_progress(progress) {
+            tracing::warn!(worker = %self.saving.worker, %error, "how far a program is cannot be noted");
+        }
         let Some(sequence) = asked else { return self.control.say("noted").await };
         let answer = match self.saving.save(sequence, progress).await {
             Ok(saved) => format!("kept {progress} {}", saved.bytes),
@@ -195,5 +199,47 @@ async fn until(due: Option<Instant>, every: Option<Duration>) -> Duration {
             every
         }
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::{AllocationId, Epoch, Rank};
+
+    use super::*;
+    use crate::supervisor::status::Phase;
+    use crate::worker::{Fence, Term};
+
+    fn order(mode: wire::CheckpointMode) -> wire::WorkerOrder {
+        let checkpoint = Some(wire::CheckpointPolicy { mode: mode.into(), ..Default::default() });
+        wire::WorkerOrder { spec: Some(wire::JobSpec { checkpoint, ..Default::default() }), ..Default::default() }
+    }
+
+    fn over(change: impl FnOnce(&mut Status)) -> Status {
+        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(5), rank: Rank(0) };
+        let mut status = Status::new(worker, 7, Fence { term: Term(1), epoch: Epoch(5) }, String::new());
+        (status.phase, status.cause, status.exit) = (Phase::Stopped, Some(Cause::Ordered), Some(Exit::Code(0)));
+        change(&mut status);
+        status
+    }
+
+    #[test]
+    fn only_what_was_written_in_time_by_a_program_that_ended_well_is_kept() {
+        let cooperative = order(wire::CheckpointMode::Cooperative);
+        let due = |change: fn(&mut Status)| is_due_at_the_end(&over(change), Some(&cooperative), None);
+        assert!(due(|_| {}));
+        assert!(due(|status| status.cause = Some(Cause::LeaseExpired)));
+        assert!(!due(|status| status.exit = Some(Exit::Code(1))));
+        assert!(!due(|status| status.exit = Some(Exit::Signal(15))), "the signal ended it: it may have been writing");
+        assert!(!due(|status| status.within_grace = false));
+        assert!(!due(|status| status.cause = Some(Cause::Exited)), "nobody told it to stop");
+        assert!(!due(|status| status.phase = Phase::Stopping));
+        let requeue = order(wire::CheckpointMode::Requeue);
+        assert!(!is_due_at_the_end(&over(|_| {}), Some(&requeue), None));
+        let (bytes, hash, ticket) = (1, [0; 32], 1);
+        let saved = |sequence| SavedPart { sequence, progress: 0, bytes, hash, ticket, shared: false };
+        assert!(is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&saved(3))));
+        let last = saved(CheckpointKey::LAST);
+        assert!(!is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&last)), "it was done");
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use tessera_api::agent::part_of as part_of_name;
 use tessera_api::v1 as wire;
 use tessera_checkpoint::{
@@ -14,6 +15,7 @@ use tessera_connection::Outbound;
 use tessera_ledger::{PartKey, SavedPart};
 use tokio::time::{Instant, sleep};
 
+use super::meters::{CheckpointMeters, Operation};
 use super::tickets::{Tickets, ticket_text};
 use super::{id_of, part_of};
 use crate::config::CheckpointConfig;
@@ -45,6 +47,7 @@ struct Inner {
     disk: Objects,
     shared: Option<Objects>,
     tickets: Tickets,
+    meters: CheckpointMeters,
     outbound: Outbound,
     /// Of what is saved and brought to workers.
     limits: Limits,
@@ -68,6 +71,7 @@ impl Shelf {
             disk,
             shared,
             tickets,
+            meters: CheckpointMeters::default(),
             outbound: Outbound::default(),
             limits: Limits::new().at_once(4),
             background,
@@ -83,6 +87,19 @@ impl Shelf {
         tonic::service::Routes::new(tessera_checkpoint::serve(store, guard, self.0.background.clone()))
     }
 
+    /// Registers what is measured of checkpoints here.
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.meters.register(registry, &self.0.tickets);
+    }
+
+    /// Measures a piece of work.
+    async fn measured<T, E>(&self, operation: Operation, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let began = Instant::now();
+        let result = work.await;
+        self.0.meters.done(operation, result.is_ok(), began.elapsed());
+        result
+    }
+
     /// Everything that is kept here.
     pub fn kept(&self) -> BTreeSet<PartKey> {
         self.0.tickets.whole().iter().map(part_of).collect()
@@ -91,6 +108,12 @@ impl Shelf {
     /// Saves what is in a folder as a part of a checkpoint: in the shared store where there is one, and on this node's
     /// disk where there is none or it fails.
     pub async fn save(&self, part: &PartKey, progress: u64, folder: &Path) -> Result<SavedPart, Error> {
+        let saved = self.measured(Operation::Save, self.save_somewhere(part, progress, folder)).await?;
+        self.0.meters.saved(saved.bytes);
+        Ok(saved)
+    }
+
+    async fn save_somewhere(&self, part: &PartKey, progress: u64, folder: &Path) -> Result<SavedPart, Error> {
         if let Some(shared) = &self.0.shared {
             match self.save_in(shared, true, part, progress, folder).await {
                 Err(error) => {
@@ -126,6 +149,15 @@ impl Shelf {
     /// Brings a checkpoint into a folder that is empty or not there. Places that do not answer are asked again for a
     /// while.
     pub async fn fetch(
+        &self,
+        from: &wire::CheckpointSource,
+        into: &Path,
+        owner: Option<Owner>,
+    ) -> Result<(), Unusable> {
+        self.measured(Operation::Fetch, self.fetch_with_patience(from, into, owner)).await
+    }
+
+    async fn fetch_with_patience(
         &self,
         from: &wire::CheckpointSource,
         into: &Path,
@@ -221,7 +253,7 @@ impl Shelf {
         let Ok(_tending) = self.0.tending.try_lock() else { return };
         for name in &orders.needless {
             let id = id_of(&part_of_name(name));
-            if let Err(error) = self.remove(&id).await {
+            if let Err(error) = self.measured(Operation::Remove, self.remove(&id)).await {
                 tracing::warn!(%id, %error, "a checkpoint that nobody needs cannot be removed");
             }
         }
@@ -257,7 +289,7 @@ impl Shelf {
             }
             Err(failed.unwrap_or(Error::Ended))
         };
-        match copied.await {
+        match self.measured(Operation::Copy, copied).await {
             Ok(()) => {
                 tracing::info!(%id, "a copy of a checkpoint of another node is kept here");
                 self.0.tickets.is_there(&id);
@@ -280,3 +312,7 @@ impl Shelf {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "shelf_tests.rs"]
+mod tests;

@@ -76,6 +76,13 @@ impl Tickets {
         self.known().iter().filter(|(_, known)| known.whole).map(|(id, _)| *id).collect()
     }
 
+    /// How many are whole on this node, and in the shared store.
+    pub fn count(&self) -> (usize, usize) {
+        let known = self.known();
+        let whole = |shared: bool| known.values().filter(|known| known.whole && known.shared == shared).count();
+        (whole(false), whole(true))
+    }
+
     /// Writes down the ticket of one that is to be made: the one that it has already, or `ticket`.
     pub fn announce(&self, id: CheckpointId, ticket: u128, shared: bool) -> io::Result<u128> {
         let ticket = self.of(&id).map_or(ticket, |known| known.ticket);

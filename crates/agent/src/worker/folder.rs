@@ -15,6 +15,7 @@
 //!   checkpoint/      TESSERA_CHECKPOINT_DIR: what a cooperative program needs to go on; the worker's own
 //!   control.sock     TESSERA_CONTROL: where such a program is asked to save while it runs
 //!   saved.json       the newest part of a checkpoint that was saved of the worker
+//!   progress         how far the program said it is
 //!   work/            TESSERA_WORKER_DIR: the worker's own: its script, and where the program starts
 //! ```
 //!
@@ -46,6 +47,7 @@ const WORK_FOLDER: &str = "work";
 /// What a cooperative program needs to go on, below the worker's folder.
 const CHECKPOINT_FOLDER: &str = "checkpoint";
 const SAVED_FILE: &str = "saved.json";
+const PROGRESS_FILE: &str = "progress";
 /// A folder that others may pass through, and not look into.
 const PASSABLE: u32 = 0o711;
 /// A folder for the agent's user alone.
@@ -207,6 +209,20 @@ impl WorkerFolder {
         let NotedSave { sequence, progress, bytes, hash, ticket, shared } = noted;
         let ticket = u128::from_str_radix(&ticket, 16).ok()?;
         Some(SavedPart { sequence, progress, bytes, hash: hash.try_into().ok()?, ticket, shared })
+    }
+
+    /// Notes how far the program said it is, for the agent that may come after this one.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn note_progress(&self, progress: u64) -> io::Result<()> {
+        durable::replace_soon(&self.file(PROGRESS_FILE), progress.to_string().as_bytes())
+    }
+
+    /// How far the program said it is; 0: it did not say.
+    pub(crate) fn progress(&self) -> u64 {
+        let text = fs::read_to_string(self.file(PROGRESS_FILE)).unwrap_or_default();
+        text.parse().unwrap_or(0)
     }
 
     /// Makes it. A worker is started at most once, so it must not be there.

@@ -15,8 +15,8 @@ use super::launch::{LaunchError, Launcher, Prepared};
 use super::sweep::{Swept, sweep};
 use crate::boot::{BootTime, unix_millis};
 use crate::checkpoints::Saver;
-use crate::host::{Line, Wanted, tell_node};
-use crate::node::{CheckpointNews, Event, LaunchOrder};
+use crate::host::{Line, Wanted};
+use crate::node::{CheckpointNews, LaunchOrder};
 use crate::process::kill_pid;
 use crate::supervisor::SOCKET_FILE;
 use crate::supervisor::message::{Inbox, Notice, Request, encode};
@@ -111,7 +111,7 @@ impl Link {
                 Err(unusable) => {
                     tracing::warn!(worker = %order.worker, error = %unusable, "a worker cannot go on from its checkpoint");
                     let news = CheckpointNews::Unusable { for_good: unusable.for_good };
-                    tell_node(&self.line.node, Event::Checkpoint(order.worker, news)).await;
+                    self.line.tell_of_checkpoint(news).await;
                     (Cause::StartFailed, unusable.to_string())
                 }
             },

@@ -168,7 +168,7 @@ pub struct Checkpoint {
     /// How long it has before it is killed; 10 seconds when left out.
     pub grace: Option<Time>,
     /// How often a `cooperative` program that listens on `$TESSERA_CONTROL` is asked to save while it runs on, 1 second
-    /// to 7 days; when left out it saves only when it is stopped.
+    /// to 7 days; never, so that it saves only when it is stopped, when left out.
     pub every: Option<Time>,
 }
 

@@ -124,3 +124,7 @@ impl CopyPlan {
         plan.by_node.get(&node).cloned().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+#[path = "kept_tests.rs"]
+mod tests;
