@@ -15,8 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::worker::folder::WorkerFolder;
@@ -26,10 +25,10 @@ pub(crate) const CONTROL_FILE: &str = "control.sock";
 /// Longest line that a program may say.
 const LONGEST: usize = 256;
 
-/// A program on the control socket.
+/// A program on the control socket, and what it has said of a line that is not whole.
 struct Program {
-    lines: Lines<BufReader<OwnedReadHalf>>,
-    writer: OwnedWriteHalf,
+    stream: UnixStream,
+    begun: Vec<u8>,
 }
 
 /// The control socket of a worker.
@@ -77,14 +76,14 @@ impl Control {
                     Ok((stream, _)) => self.program = Some(Program::new(stream)),
                     Err(error) => tracing::debug!(%error, path = %self.path.display(), "no connection"),
                 },
-                line = program.lines.next_line() => match line {
-                    Ok(Some(line)) if line.len() <= LONGEST => {
+                line = program.line() => match line {
+                    Some(line) => {
                         if let Some(saved) = parse(&line) {
                             return saved;
                         }
                         self.say("failed that is not understood; say `saved` or `saved N`").await;
                     }
-                    _ => self.program = None,
+                    None => self.program = None,
                 },
             }
         }
@@ -108,16 +107,32 @@ impl Control {
     /// Says a line to the program; one that does not read is let go.
     pub async fn say(&mut self, line: &str) {
         let Some(program) = &mut self.program else { return };
-        if program.writer.write_all(format!("{line}\n").as_bytes()).await.is_err() {
+        if program.stream.write_all(format!("{line}\n").as_bytes()).await.is_err() {
             self.program = None;
         }
     }
 }
 
 impl Program {
-    fn new(stream: UnixStream) -> Self {
-        let (reader, writer) = stream.into_split();
-        Self { lines: BufReader::new(reader).lines(), writer }
+    const fn new(stream: UnixStream) -> Self {
+        Self { stream, begun: Vec::new() }
+    }
+
+    /// The next line; `None` when the program has left, or says more than a line can hold. Dropping the future loses
+    /// nothing.
+    async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+                let line = self.begun.drain(..=end).take(end).collect();
+                return String::from_utf8(line).ok();
+            }
+            if self.begun.len() > LONGEST {
+                return None;
+            }
+            let mut piece = [0; LONGEST];
+            let length = self.stream.read(&mut piece).await.ok().filter(|length| *length > 0)?;
+            self.begun.extend_from_slice(&piece[..length]);
+        }
     }
 }
 
@@ -133,6 +148,26 @@ fn parse(line: &str) -> Option<Saved> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_program_speaks_in_lines_and_one_that_does_not_is_let_go() {
+        let data = tempfile::tempdir().expect("a folder");
+        let mut control = Control::listen(&WorkerFolder::at(data.path()), None).expect("it listens");
+        let connect = || UnixStream::connect(data.path().join(CONTROL_FILE));
+        let mut program = connect().await.expect("it connects");
+        program.write_all(b"sav").await.expect("written");
+        program.write_all(b"ed 7\nsaved\n").await.expect("written");
+        assert_eq!(control.heard().await, Saved { progress: 7 });
+        assert_eq!(control.heard().await, Saved { progress: 0 });
+        program.write_all(&[b'x'; 4 * LONGEST]).await.expect("written");
+        let mut second = connect().await.expect("it connects");
+        second.write_all(b"saved 8\n").await.expect("written");
+        assert_eq!(control.heard().await, Saved { progress: 8 }, "the newest connection counts");
+        control.say("save").await;
+        let mut said = [0; 5];
+        second.read_exact(&mut said).await.expect("it is asked");
+        assert_eq!(&said, b"save\n");
+    }
 
     #[test]
     fn a_program_says_that_it_saved_and_how_far_it_is() {

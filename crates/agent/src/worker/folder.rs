@@ -310,6 +310,11 @@ impl WorkerFolder {
         if !self.0.exists() {
             return Ok(());
         }
+        // What the job goes on from lies in a store by now, and may be large.
+        match fs::remove_dir_all(self.checkpoint()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         self.write_settled(Settled { expires_unix_ms: unix_millis().saturating_add(millis(retention)), removed: false })
     }
 
