@@ -107,6 +107,14 @@ impl Checkpoint {
             && pairs().all(|(one, two)| one.rank == two.rank && one.saved.hash == two.saved.hash)
     }
 
+    /// Whether so many workers can go on from it: as many as saved it, or any number when only the first of them wrote
+    /// something. What others wrote would be missed, or nobody's.
+    #[must_use]
+    pub fn suits(&self, workers: usize) -> bool {
+        let alone = self.parts.iter().all(|part| part.rank == Rank(0) || part.saved.bytes == 0);
+        self.workers as usize == workers || alone
+    }
+
     /// Bytes of all parts.
     #[must_use]
     pub fn bytes(&self) -> u64 {

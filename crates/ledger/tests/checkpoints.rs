@@ -115,6 +115,26 @@ fn a_gang_goes_on_whole_or_from_the_one_before() {
     assert_eq!(from(&pool, job), Some((1, 1)));
 }
 
+/// A virtual card that spreads over nodes has one worker on each: how many, placement decides anew each time.
+#[test]
+fn another_number_of_workers_goes_on_when_only_the_first_wrote() {
+    for (second_wrote, goes_on) in [(false, true), (true, false)] {
+        let mut pool = nodes(2);
+        let job = pool.submit(|spec| (spec.gang, spec.gang_min) = (2, Some(1)));
+        grant_gang(&mut pool, job);
+        pool.report_all(job, &Observation::Running);
+        pool.run(Command::SuspendJob { job });
+        report(&mut pool, job, 0, saved(LAST, 5));
+        let Observation::Saved(part) = saved(LAST, 5) else { panic!("it is") };
+        let bytes = if second_wrote { part.bytes } else { 0 };
+        report(&mut pool, job, 1, Observation::Saved(tessera_ledger::SavedPart { bytes, ..part }));
+        pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
+        pool.run(Command::ResumeJob { job });
+        pool.grant(job, vec![slice(0, 0, 0, 1)]);
+        assert_eq!(from(&pool, job).is_some(), goes_on, "the second wrote: {second_wrote}");
+    }
+}
+
 #[test]
 fn what_cannot_be_had_is_passed_over_and_found_again_when_its_node_is_back() {
     let mut pool = nodes(3);

@@ -13,26 +13,37 @@ use tessera_ledger::{
 use super::Oracle;
 use crate::journal::Applied;
 
+/// What was told of one part.
+struct Part {
+    hash: [u8; 32],
+    progress: u64,
+    empty: bool,
+    nodes: BTreeSet<NodeId>,
+}
+
 /// What was told of one checkpoint.
 #[derive(Default)]
 struct Told {
     workers: usize,
-    /// By rank: the hash, how far it was, and who keeps it.
-    parts: BTreeMap<Rank, ([u8; 32], u64, BTreeSet<NodeId>)>,
+    parts: BTreeMap<Rank, Part>,
 }
 
 impl Told {
     fn is_whole(&self) -> bool {
-        let at: BTreeSet<u64> = self.parts.values().map(|(_, progress, _)| *progress).collect();
+        let at: BTreeSet<u64> = self.parts.values().map(|part| part.progress).collect();
         self.parts.len() == self.workers && at.len() == 1
     }
 
     fn is_there(&self, state: &State) -> bool {
-        self.parts.values().all(|(.., nodes)| nodes.iter().any(|node| state.is_ready(*node)))
+        self.parts.values().all(|part| part.nodes.iter().any(|node| state.is_ready(*node)))
+    }
+
+    fn suits(&self, workers: usize) -> bool {
+        self.workers == workers || self.parts.iter().all(|(rank, part)| *rank == Rank(0) || part.empty)
     }
 
     fn hashes(&self) -> Vec<[u8; 32]> {
-        self.parts.values().map(|(hash, ..)| *hash).collect()
+        self.parts.values().map(|part| part.hash).collect()
     }
 }
 
@@ -54,7 +65,13 @@ impl Checkpoints {
                 let told = self.told.entry(grant.job).or_default().entry(key).or_default();
                 told.workers = grant.workers.len();
                 let part = told.parts.entry(report.worker.rank);
-                part.or_insert_with(|| (saved.hash, saved.progress, BTreeSet::new())).2.insert(node);
+                let told = || Part {
+                    hash: saved.hash,
+                    progress: saved.progress,
+                    empty: saved.bytes == 0,
+                    nodes: BTreeSet::new(),
+                };
+                part.or_insert_with(told).nodes.insert(node);
             }
             Observation::Unusable { lost: true, .. } => {
                 if let Some((all, from)) = self.told.get_mut(&grant.job).zip(grant.from) {
@@ -69,9 +86,11 @@ impl Checkpoints {
     fn further_back(&self, before: &State, after: &State, grant: &Allocation) -> Option<String> {
         let all = self.told.get(&grant.job)?;
         let chosen = grant.from.and_then(|from| all.get(&from)).map(Told::hashes);
-        let newer = all.iter().rev().take_while(|(key, _)| Some(**key) > grant.from);
+        // No more than the two newest are kept.
+        let newest = all.iter().rev().filter(|(_, told)| told.is_whole()).take(2);
+        let newer = newest.take_while(|(key, _)| Some(**key) > grant.from);
         let mut better = newer.filter(|(key, told)| {
-            let usable = told.is_whole() && told.workers == grant.workers.len();
+            let usable = told.is_whole() && told.suits(grant.workers.len());
             // What says the same as the one before is none of its own.
             let same = chosen.as_ref() == Some(&told.hashes())
                 || all.range(..*key).any(|(_, older)| older.is_whole() && older.hashes() == told.hashes());
@@ -122,7 +141,7 @@ impl Oracle for Checkpoints {
                         kept.iter().map(|part| (part, true)).chain(gone.iter().map(|part| (part, false)))
                     {
                         let told = self.told.get_mut(&part.job).and_then(|all| all.get_mut(&part.checkpoint));
-                        if let Some((.., nodes)) = told.and_then(|told| told.parts.get_mut(&part.rank)) {
+                        if let Some(Part { nodes, .. }) = told.and_then(|told| told.parts.get_mut(&part.rank)) {
                             if is_kept {
                                 nodes.insert(*node)
                             } else {

@@ -144,13 +144,13 @@ fn how_to_stop(job: &Job) -> v1::StopPolicy {
 /// same: the worker must not begin from the beginning, and its agent says that it cannot be had.
 fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Option<v1::CheckpointSource> {
     let from = allocation.from?;
-    let checkpoint = job.checkpoints.get(from);
-    let known = checkpoint.and_then(|checkpoint| Some((checkpoint.part_key(job.id, rank), checkpoint.part(rank)?)));
-    let gone = PartKey { job: job.id, checkpoint: from, epoch: allocation.epoch, rank };
-    Some(known.map_or_else(
-        || v1::CheckpointSource { name: Some(part_name(&gone)), ..v1::CheckpointSource::default() },
-        |(key, part)| checkpoint_source(state, &key, part),
-    ))
+    let Some(checkpoint) = job.checkpoints.get(from) else {
+        let gone = PartKey { job: job.id, checkpoint: from, epoch: allocation.epoch, rank };
+        return Some(v1::CheckpointSource { name: Some(part_name(&gone)), ..v1::CheckpointSource::default() });
+    };
+    // A worker beyond those that saved begins with an empty folder.
+    let part = checkpoint.part(rank)?;
+    Some(checkpoint_source(state, &checkpoint.part_key(job.id, rank), part))
 }
 
 /// Says where a worker stands among the others and what it computes on.

@@ -54,11 +54,10 @@ impl State {
         to_make.collect()
     }
 
-    /// The checkpoint that so many workers of a job go on from when they are granted now: the newest that counts, was
-    /// saved by as many, and can be had.
+    /// The checkpoint that so many workers of a job go on from when they are granted now: the newest that counts, suits
+    /// them, and can be had.
     pub(super) fn begins_from(&self, job: JobId, workers: usize) -> Option<CheckpointKey> {
-        let usable =
-            |checkpoint: &&Arc<Checkpoint>| checkpoint.workers as usize == workers && self.can_be_had(checkpoint);
+        let usable = |checkpoint: &&Arc<Checkpoint>| checkpoint.suits(workers) && self.can_be_had(checkpoint);
         self.jobs.get(&job)?.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
     }
 
