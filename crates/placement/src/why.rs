@@ -196,7 +196,8 @@ impl Pool {
     }
 
     /// Whether a job can never start in this pool because its workers must be together.
-    pub(crate) fn is_never_together(&mut self, state: &State, spec: &JobSpec) -> bool {
+    #[must_use]
+    pub fn is_never_together(&self, state: &State, spec: &JobSpec) -> bool {
         let demand = Demand::compile(spec, &self.index.classes, state.config());
         unmet::is_never_together(&self.index, state, &demand.of_gang(demand.gang_min))
     }

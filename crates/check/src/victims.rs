@@ -7,11 +7,11 @@ use std::time::Duration;
 use tessera_ledger::standing::HEAD_START;
 use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount, WorkerState};
 
-use super::Problem;
-use super::grant::{amount, held_by};
-use super::world::{Held, World};
+use crate::Problem;
+use crate::grant::{amount, held_by};
+use crate::world::{Held, World};
 
-pub(super) fn check(
+pub(crate) fn check(
     world: &mut World<'_>,
     job: &Job,
     workers: &[PlannedWorker],
@@ -130,7 +130,7 @@ fn is_lent_beside_those_below(world: &World<'_>, victim: &Job) -> bool {
 }
 
 /// A job is told to stop: its queues are counted without it at once.
-pub(super) fn leave(world: &mut World<'_>, victim: &Job) {
+pub(crate) fn leave(world: &mut World<'_>, victim: &Job) {
     let amount = held_by(world, victim);
     for name in world.queue_line(&victim.spec.queue) {
         let held = world.queues.entry(name).or_default();

@@ -12,8 +12,8 @@ use tessera_ledger::{
 use super::measure::free_on;
 use super::relocate::is_worse;
 use super::{CompactionOrder, PlannedMove};
-use crate::loss::Loss;
-use crate::movers::{Rules, has_company};
+use tessera_placement::Loss;
+use tessera_placement::{Rules, has_company};
 
 /// A card on which blocks may be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

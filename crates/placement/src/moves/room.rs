@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::{CardId, Job, JobId, LogTime, Span, State};
 
-use crate::compact::{CompactionOrder, PlannedMove};
+use super::ways::{Mover, Way, movers_by_node};
+use super::{CompactionOrder, PlannedMove, Rules};
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
-use crate::movers::{Mover, Rules, Way, movers_by_node};
 use crate::pool::Pool;
 use crate::preempt::vacate;
 use crate::queues;
@@ -39,7 +39,7 @@ impl Pool {
     }
 
     /// The same by moves that somebody else accepts as well.
-    pub(crate) fn make_room_if(
+    pub fn make_room_if(
         &mut self,
         state: &State,
         rules: &Rules<'_>,
@@ -64,7 +64,7 @@ impl Pool {
     }
 
     /// Whether a waiting job lacks nothing but room.
-    pub(crate) fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
+    pub fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
         let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
         let least = demand.of_gang(demand.gang_min);
         let amount = least.least(state.config().block_size);

@@ -10,8 +10,8 @@ use tessera_ledger::{
 
 use super::view::{Movable, Piece, View, can_renumber, is_bound, pieces_of};
 use super::{CompactionOrder, PlannedMove, relocate};
-use crate::check::Problem;
-use crate::loss::Loss;
+use tessera_check::Problem;
+use tessera_placement::Loss;
 
 /// Why a job cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +75,7 @@ pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> R
     let planned = targets.and_then(|targets| write_down(state, id, &movable.pieces, &targets));
     let planned = PlannedMove { loss, ..planned.ok_or(MoveRefusal::NoRoom { job: id, node: to })? };
     let plan = Plan { revision: state.revision(), parts: planned.parts() };
-    match crate::check(state, &plan) {
+    match tessera_check::check(state, &plan) {
         Ok(()) => Ok(planned),
         Err(violations) => match violations.into_iter().next() {
             Some(violation) => Err(MoveRefusal::Refused { job: id, problem: Box::new(violation.problem) }),

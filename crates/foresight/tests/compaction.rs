@@ -1,12 +1,14 @@
 //! Compaction: what it gains, what it leaves alone, and what it never does.
 
+#[path = "../../placement/tests/world/mod.rs"]
 mod world;
 
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_foresight::{CompactionPlan, Measure, MoveRefusal, compact, move_job};
 use tessera_ledger::*;
-use tessera_placement::{CompactionOrder, CompactionPlan, MoveRefusal, compact, move_job};
+use tessera_placement::CompactionOrder;
 use world::history::{nodes, step};
 use world::{World, cards, cases, job, reference_pool};
 
@@ -331,7 +333,7 @@ proptest! {
             let mut copy = World::default();
             copy.resume_from(&world);
             copy.carry_out(&plan);
-            prop_assert_eq!(tessera_placement::Measure::of(&copy.state), plan.after);
+            prop_assert_eq!(Measure::of(&copy.state), plan.after);
         }
     }
 }
