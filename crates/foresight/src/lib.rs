@@ -1,7 +1,7 @@
 //! Foresight: what will or would become of the pool, played through on a copy of its ledger. Nothing here changes
 //! anything: whoever asks gets an answer, or a plan that others may carry out.
 //!
-//! A [`Rehearsal`](rehearsal::Rehearsal) is a copy of the ledger with a [`Pool`](tessera_placement::Pool) of its own and
+//! A rehearsal is a copy of the ledger with a [`Pool`](tessera_placement::Pool) of its own and
 //! agents that obey at once: the code that decides and the code that applies, with time that is set. On it
 //!
 //! * [`when`] says when a job starts, and what that rests on;

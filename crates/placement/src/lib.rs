@@ -37,6 +37,8 @@
 //! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `price` and `index::worth` (what a place costs),
 //! `line` (who is tried), `preempt` and `reserve`.
 
+mod applicant;
+mod attempt;
 mod binding;
 mod decide;
 mod demand;
@@ -55,12 +57,12 @@ mod preempt;
 mod preview;
 mod price;
 mod queues;
+mod request;
 mod reserve;
 mod shortage;
 mod tariff;
 mod terms;
 mod unmet;
-mod verdict;
 mod victims;
 mod waits;
 mod why;

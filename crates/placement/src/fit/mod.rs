@@ -81,9 +81,9 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
 /// Places a whole gang where it is worth most, member by member without going back, or changes nothing.
 fn place_well(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
     let restricted = demand.within.is_some();
-    if restricted || demand.wishes.decide(index) {
+    if restricted || demand.goes_by_wishes(index) {
         let placed = affinity::place(index, demand);
-        if placed.is_ok() || restricted || demand.wishes.are_hard() {
+        if placed.is_ok() || restricted || demand.has_hard_wishes() {
             return placed;
         }
     }

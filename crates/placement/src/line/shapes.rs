@@ -8,12 +8,13 @@ use std::sync::Arc;
 use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{Job, LogTime, PoolConfig, Span};
 
-use super::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
-use crate::demand::Demand;
+use super::shape::{Block, LineId, Shape, ShapeId};
+use crate::applicant::Applicant;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, Classes};
 use crate::queues::Queues;
+use crate::request::Request;
 use crate::victims::{Standing, Victims};
 
 /// Most shapes that are remembered without a job, because another such job often follows soon.
@@ -64,7 +65,7 @@ fn first_after(set: &BTreeSet<(WaitingKey, ShapeId)>, after: Option<WaitingKey>)
 pub(crate) struct Shapes {
     table: Vec<Option<Shape>>,
     unused: Vec<ShapeId>,
-    ids: BTreeMap<Arc<ShapeKey>, ShapeId>,
+    ids: BTreeMap<Arc<Request>, ShapeId>,
     /// Shapes that have no job now; they are in no list by class.
     idle: BTreeSet<ShapeId>,
     pub(super) lines: Vec<QueueLine>,
@@ -99,32 +100,28 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
 impl Shapes {
     /// The shape of a job; it may be forgotten again when the last job has left it.
     pub(super) fn intern(&mut self, job: &Job, classes: &Classes, config: &PoolConfig) -> ShapeId {
-        let spec = &job.spec;
-        let key = ShapeKey::of(spec, job.gave_way());
-        if let Some(id) = self.ids.get(&key).copied() {
+        let request = Request::of(&job.spec, job.gave_way());
+        if let Some(id) = self.ids.get(&request).copied() {
             if self.idle.remove(&id) {
                 self.list(id, true);
             }
             return id;
         }
-        let key = Arc::new(key);
-        let demand = Demand::compile(spec, classes, config);
-        let line = self.line_of(&spec.queue);
-        let (spec, jobs) = (Arc::clone(spec), BTreeSet::new());
-        let shape =
-            Shape { key: Arc::clone(&key), line, spec, demand, jobs, others: 0, block: None, hopeless_at: None };
+        let one = Arc::new(Applicant::with(&job.spec, Arc::new(request), classes, config));
+        let (request, line) = (Arc::clone(&one.request), self.enter_line(one.queue()));
+        let shape = Shape { one, line, jobs: BTreeSet::new(), others: 0, block: None, hopeless_at: None };
         let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
         if id.0 == self.table.len() {
             self.table.push(Some(shape));
         } else {
             self.table[id.0] = Some(shape);
         }
-        self.ids.insert(key, id);
+        self.ids.insert(request, id);
         self.list(id, true);
         id
     }
 
-    fn line_of(&mut self, queue: &str) -> LineId {
+    fn enter_line(&mut self, queue: &str) -> LineId {
         if let Some(id) = self.line_ids.get(queue) {
             return *id;
         }
@@ -134,7 +131,12 @@ impl Shapes {
         id
     }
 
-    /// The line of a queue.
+    /// The line of a queue, if anybody ever waited in it.
+    pub(crate) fn line_of_queue(&self, queue: &str) -> Option<LineId> {
+        self.line_ids.get(queue).copied()
+    }
+
+    /// A line.
     pub(crate) fn line(&self, id: LineId) -> &QueueLine {
         &self.lines[id.0]
     }
@@ -152,8 +154,8 @@ impl Shapes {
     /// Enters a shape into the lists by class, or takes it out.
     fn list(&mut self, id: ShapeId, enter: bool) {
         let Some(Some(shape)) = self.table.get(id.0) else { return };
-        for offer in &shape.demand.offers {
-            if shape.demand.span == Span::Card {
+        for offer in &shape.one.demand.offers {
+            if shape.one.demand.span == Span::Card {
                 put(self.by_need.entry(offer.class).or_default(), (offer.need, id), enter);
             } else {
                 put(self.spreading.entry(offer.class).or_default(), id, enter);
@@ -202,7 +204,7 @@ impl Shapes {
             && let Some(id) = self.idle.pop_first()
             && let Some(shape) = self.table[id.0].take()
         {
-            self.ids.remove(&shape.key);
+            self.ids.remove(&shape.one.request);
             self.unused.push(id);
         }
     }
@@ -221,7 +223,7 @@ impl Shapes {
 
     /// Enters a shape into the sets that its head and block call for, or takes it out of them.
     fn file(&mut self, id: ShapeId, (head, block): (Option<WaitingKey>, Option<Block>), enter: bool) {
-        let Some((line, gave_way)) = self.get(id).map(|shape| (shape.line, shape.key.gave_way)) else { return };
+        let Some((line, gave_way)) = self.get(id).map(|shape| (shape.line, shape.one.request.gave_way)) else { return };
         match (head, block) {
             (Some(head), None) => put(&mut self.lines[line.0].ready, (head, id), enter),
             (Some(head), Some(Block::Capacity { .. })) => {
@@ -234,7 +236,7 @@ impl Shapes {
         self.changed.insert(line);
         match block {
             Some(Block::Queue) => put(&mut self.in_queue, id, enter),
-            Some(Block::Round) => put(&mut self.round, id, enter),
+            Some(Block::Round { .. }) => put(&mut self.round, id, enter),
             Some(Block::Capacity { retry_at, in_queue, over_maximum, .. }) => {
                 if in_queue || over_maximum {
                     put(&mut self.in_queue, id, enter);
@@ -300,16 +302,16 @@ impl Shapes {
         let held = card.holders.iter().filter_map(|(holder, blocks)| Some((victims.standing(*holder)?, *blocks)));
         let held: Vec<(&Standing, u32)> = held.collect();
         let reach = |shape: &Shape| {
-            let (queue, free) = (shape.spec.queue.as_str(), card.free.total());
+            let (queue, free) = (shape.one.queue(), card.free.total());
             let gives = |standing: &Standing| match &*standing.queue == queue {
-                true => standing.preemptible && standing.priority < shape.spec.priority,
+                true => standing.preemptible && standing.priority < shape.one.request.priority,
                 false => queues.may_recall(queue),
             };
             held.iter().filter(|(holder, _)| gives(holder)).fold(free, |sum, (_, blocks)| sum.saturating_add(*blocks))
         };
         // For how many virtual cards of the shape the card has room now.
         let rooms = |need: u32, shape: &Shape| {
-            let free = card.room_for(need, shape.demand.memory);
+            let free = card.room_for(need, shape.one.demand.memory);
             if held.is_empty() { free } else { free.max(reach(shape) / need) }
         };
         let all = held.iter().fold(card.free.total(), |sum, (_, blocks)| sum.saturating_add(*blocks));
@@ -341,7 +343,8 @@ impl Shapes {
             self.try_again(id);
             self.list(id, false);
             if let Some(Some(shape)) = self.table.get_mut(id.0) {
-                shape.demand = Demand::compile(&shape.spec, &index.classes, config);
+                let request = Arc::clone(&shape.one.request);
+                shape.one = Arc::new(Applicant::with(&shape.one.spec, request, &index.classes, config));
             }
             self.list(id, !self.idle.contains(&id));
         }

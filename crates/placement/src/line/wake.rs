@@ -14,7 +14,7 @@ impl Shapes {
         if standing.preemptible
             && let Some(line) = self.line_ids.get(&*standing.queue).copied()
         {
-            self.try_line(line, |shape| shape.spec.priority > standing.priority);
+            self.try_line(line, |shape| shape.one.request.priority > standing.priority);
         }
         if queues.has_lent(&standing.queue) {
             self.recall_changed(queues, &Recallable::of_all());
@@ -32,7 +32,7 @@ impl Shapes {
                 self.try_line(line, |_| true);
             }
         }
-        let may_grow = |id: &ShapeId| self.get(*id).is_some_and(|shape| queues.may_grow(&shape.spec.queue, changed));
+        let may_grow = |id: &ShapeId| self.get(*id).is_some_and(|shape| queues.may_grow(shape.one.queue(), changed));
         let woken: Vec<ShapeId> = self.gave_way.iter().copied().filter(may_grow).collect();
         woken.into_iter().for_each(|id| self.try_again(id));
     }
@@ -62,7 +62,7 @@ impl Shapes {
     pub(crate) fn prices_changed(&mut self) {
         let is_gang = |id: &ShapeId| {
             self.get(*id)
-                .is_some_and(|shape| shape.demand.gang > 1 && matches!(shape.block, Some(Block::Capacity { .. })))
+                .is_some_and(|shape| shape.one.demand.gang > 1 && matches!(shape.block, Some(Block::Capacity { .. })))
         };
         let gangs: BTreeSet<ShapeId> = self.in_queue.union(&self.gave_way).copied().filter(is_gang).collect();
         gangs.into_iter().for_each(|id| self.try_again(id));

@@ -12,6 +12,7 @@ use tessera_ledger::{CardId, Job, JobId, LogTime, Span, State};
 
 use super::ways::{Mover, Way, movers_by_node};
 use super::{CompactionOrder, PlannedMove, Rules};
+use crate::applicant::Applicant;
 use crate::demand::Demand;
 use crate::fit::{self, Placement};
 use crate::pool::Pool;
@@ -49,10 +50,9 @@ impl Pool {
         self.settle(state, state.time());
         self.reprice_if_due(state);
         let waiting = state.job(job).filter(|job| job.is_waiting())?;
-        let demand = Demand::compile(&waiting.spec, &self.index.classes, state.config());
-        let demand = demand.of_gang(demand.gang_min);
+        let demand = Applicant::of(&waiting.spec, false, &self.index.classes, state.config()).least;
         // Virtual cards of a gang are found room for one by one; which room that is must not matter to the others.
-        let apart = demand.gang == 1 || demand.span == Span::Card && !demand.wishes.are_hard();
+        let apart = demand.gang == 1 || demand.span == Span::Card && !demand.has_hard_wishes();
         if demand.offers.is_empty() || !apart || fits(&mut self.index, &demand) {
             return None;
         }
@@ -65,10 +65,8 @@ impl Pool {
 
     /// Whether a waiting job lacks nothing but room.
     pub fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
-        let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
-        let least = demand.of_gang(demand.gang_min);
-        let amount = least.least(state.config().block_size);
-        self.queues.admit(&job.spec.queue, amount, &[]).is_ok() && !fits(&mut self.index, &least)
+        let job = Applicant::of(&job.spec, false, &self.index.classes, state.config());
+        self.queues.admit(job.queue(), job.amount, &[]).is_ok() && !fits(&mut self.index, &job.least)
     }
 
     /// Room for each virtual card for which there is none beside the others, one after the other; what was found
@@ -172,7 +170,8 @@ impl Pool {
 
     fn move_one(&mut self, state: &State, mover: &Mover) -> Option<PlannedMove> {
         let members = |planned: &Placement| planned.workers.iter().map(|worker| worker.member).collect::<Vec<_>>();
-        let own = Demand::compile(&mover.job.spec, &self.index.classes, state.config()).of_gang(mover.members());
+        let own = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
+        let own = own.demand.of_gang(mover.members());
         let target = fit::place(&mut self.index, &own).ok()?;
         let same = members(&target).into_iter().eq(mover.allocation.workers.iter().map(|worker| worker.member));
         // Until it has moved its queue has both: what it leaves and what it takes.
