@@ -18,11 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardId, HostCapacity, LogTime, NodeId, State};
+use tessera_ledger::{LogTime, State};
 
 use crate::index::Index;
-use crate::index::card::CardEntry;
-use crate::index::class::ClassId;
 use crate::limits::Limits;
 use crate::line::shape::{Block, LineId, Shape, ShapeId};
 use crate::pool::Pool;
@@ -114,37 +112,6 @@ impl Keeping {
             reservation.kept.change(index, hidden, hide);
         }
     }
-}
-
-/// What of a card decides whether it could be kept for a job: not what is free of it now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Prospect {
-    id: CardId,
-    class: ClassId,
-    usable: bool,
-    recoverable: u32,
-    memory: u64,
-    max_slices: u32,
-}
-
-/// What a card could be kept for.
-pub(crate) fn prospect_of_card(card: &CardEntry) -> Prospect {
-    let CardEntry { id, class, usable, recoverable, memory, max_slices, .. } = *card;
-    Prospect { id, class, usable, recoverable, memory, max_slices }
-}
-
-/// What the cards of a node could be kept for: the ledger's node, as far as jobs can tell, and each card.
-pub(crate) fn prospects_of_node(index: &Index, id: NodeId) -> Option<(NodeProspect, Vec<Prospect>)> {
-    let (node, entry) = (index.ledger_node(id)?, index.node(id)?);
-    let terms = NodeProspect { labels: node.description.labels.clone(), host: node.description.host };
-    Some((terms, entry.cards.iter().map(prospect_of_card).collect()))
-}
-
-/// What jobs can tell of a node beside its cards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeProspect {
-    labels: BTreeMap<String, String>,
-    host: Option<HostCapacity>,
 }
 
 impl Pool {
@@ -291,7 +258,7 @@ impl Pool {
 
     /// What to keep for a shape beside what is kept already. That the pool has nothing is remembered until it changes.
     fn room_to_keep(&mut self, keeping: &mut Keeping, id: ShapeId, state: &State) -> Option<Kept> {
-        let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.prospects))?;
+        let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.index.prospects()))?;
         let demand = &Arc::clone(&shape.one).least;
         keeping.set_hidden(&mut self.index, true);
         let mut seek = |index: &mut Index| {
@@ -307,9 +274,9 @@ impl Pool {
             keeping.set_hidden(&mut self.index, false);
             let with_all = seek(&mut self.index);
             keeping.set_hidden(&mut self.index, true);
-            with_all.is_none().then(|| self.line.shapes.has_no_cards(id, self.prospects));
+            with_all.is_none().then(|| self.line.shapes.has_no_cards(id, self.index.prospects()));
         } else {
-            self.line.shapes.has_no_cards(id, self.prospects);
+            self.line.shapes.has_no_cards(id, self.index.prospects());
         }
         None
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tessera_ledger::{Affinity, HostRequest, Mebibytes, MilliCpus, State};
 
 use crate::demand::Demand;
+use crate::fit::fits;
 use crate::index::Index;
 use crate::reserve;
-use crate::why::{Explanation, WaitCode, fits};
+use crate::why::{Explanation, WaitCode};
 
 /// Lets go of the jobs that are avoided.
 const AVOID: fn(&mut Affinity) = |affinity| affinity.avoid.clear();

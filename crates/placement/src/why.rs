@@ -8,8 +8,7 @@ use tessera_ledger::{Job, JobSpec, JobState, LogTime, MilliTflops, Rejection, St
 use crate::applicant::Applicant;
 use crate::attempt::Start;
 use crate::demand::Demand;
-use crate::fit::{self, Placement};
-use crate::index::Index;
+use crate::fit;
 use crate::index::class::{ClassKey, Classes};
 use crate::kept::Reservation;
 use crate::pool::Pool;
@@ -184,7 +183,7 @@ impl Pool {
         if let Some(over) = self.queue_shortage(job.queue(), job.amount) {
             return self.beside(kept, |pool| pool.protected(state, job, now)).unwrap_or(over);
         }
-        if let Some(placement) = place(&mut self.index, demand) {
+        if let Some(placement) = fit::would_take(&mut self.index, demand) {
             let amount = queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
             let over = self.queue_shortage(job.queue(), amount);
             return over.unwrap_or_else(|| self.capacity_shortage(demand));
@@ -388,16 +387,4 @@ fn never_enough(lack: Explanation) -> Explanation {
     };
     let change = lack.change.filter(|_| lack.code != WaitCode::HostShort).unwrap_or_else(|| ask.to_owned());
     Explanation { code: WaitCode::ExceedsPool, sentence, change: Some(change), numbers: lack.numbers }
-}
-
-/// Whether a gang fits now; changes nothing.
-pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
-    place(index, demand).is_some()
-}
-
-fn place(index: &mut Index, demand: &Demand) -> Option<Placement> {
-    let mark = index.mark();
-    let placement = fit::place(index, demand);
-    index.undo_to(mark);
-    placement.ok()
 }

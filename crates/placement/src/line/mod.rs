@@ -3,9 +3,9 @@
 //! [`order`] says.
 
 pub(crate) mod order;
+mod retry;
 pub(crate) mod shape;
 pub(crate) mod shapes;
-mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

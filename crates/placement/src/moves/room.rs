@@ -14,11 +14,10 @@ use super::ways::{Mover, Way, movers_by_node};
 use super::{CompactionOrder, PlannedMove, Rules};
 use crate::applicant::Applicant;
 use crate::demand::Demand;
-use crate::fit::{self, Placement};
+use crate::fit::{self, Placement, fits};
 use crate::pool::Pool;
 use crate::preempt::vacate;
 use crate::queues;
-use crate::why::fits;
 
 /// Most ways that are tried out, of those that take equally many moves and are alike in whether they lose work.
 const TRIED: usize = 48;
