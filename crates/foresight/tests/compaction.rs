@@ -282,6 +282,26 @@ fn gangs_move_whole_and_labels_hold() {
     world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
 }
 
+/// What spreads over cards, or has whole ones, is moved as it is placed.
+#[test]
+fn a_virtual_card_over_several_cards_moves_whole() {
+    for whole_cards in [false, true] {
+        let mut world = World::default();
+        for name in ["a", "b"] {
+            world.node(name, cards(&[(CardKind::Gpu, 10, 100), (CardKind::Gpu, 10, 100)]));
+        }
+        let mut spec = saving(15, 0);
+        (spec.virtual_card.span, spec.virtual_card.whole_cards) = (Span::Node, whole_cards);
+        let id = world.run(spec);
+        let from = world.slices(id)[0].card.node;
+        assert!(move_job(&world.state, now(&world), id, Some(from)).is_err(), "it still holds its place");
+        let planned = move_job(&world.state, now(&world), id, None).unwrap();
+        assert!(planned.workers.iter().all(|worker| worker.node != from));
+        world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
+        assert_eq!((world.slices(id).len(), world.slices(id)[0].card.node == from), (2, false));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(96)))]
 

@@ -152,7 +152,7 @@ impl<'a> Planner<'a> {
     /// What a move of the job to the best places would gain; `None` when it gains nothing or makes something smaller.
     fn gain_of(&mut self, job: &Movable) -> Option<(u64, Vec<CardId>)> {
         let largest = self.view.largest();
-        let targets = relocate::relocate(&mut self.view, &self.rehearsal.state, job, None)?;
+        let targets = relocate::relocate(&mut self.view, &self.rehearsal.state, job)?;
         let worse = relocate::is_worse(&largest, &self.view.largest());
         let cards: BTreeSet<CardId> =
             job.pieces.iter().map(|piece| piece.card).chain(targets.iter().copied()).collect();

@@ -8,13 +8,14 @@
 
 use std::collections::BTreeSet;
 
-use tessera_ledger::{CardId, Job, JobId, LogTime, Span, State};
+use tessera_ledger::{CardId, Job, JobId, LogTime, NodeId, Span, State};
 
 use super::ways::{Mover, Way, movers_by_node};
 use super::{CompactionOrder, PlannedMove, Rules};
 use crate::applicant::Applicant;
 use crate::demand::Demand;
 use crate::fit::{self, Placement, fits};
+use crate::index::class::ClassId;
 use crate::pool::Pool;
 use crate::preempt::vacate;
 use crate::queues;
@@ -153,37 +154,78 @@ impl Pool {
         })
     }
 
+    /// Plans the move of one running job to other cards of the classes that it is on, on a given node or wherever it
+    /// costs least. `None`: not all of it runs, its places depend on other workers or jobs, or there is no room. Leaves
+    /// everything as it was.
+    pub fn move_one(&mut self, state: &State, now: LogTime, job: JobId, to: Option<NodeId>) -> Option<PlannedMove> {
+        self.settle(state, state.time());
+        self.reprice_if_due(state);
+        let order = CompactionOrder { losing_work: true, not_preemptible: true, ..CompactionOrder::default() };
+        let rules = Rules { order: &order, now, stay: &BTreeSet::new() };
+        let mover = Mover::of(state, &rules, state.allocation(state.job(job)?.allocation?)?)?;
+        let class = |card| self.index.card(card).map(|card| card.class);
+        let classes: BTreeSet<ClassId> = mover.cards().filter_map(class).collect();
+        let own = self.own_demand(state, &mover);
+        let own = own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)));
+        let own = to.map_or_else(|| own.clone(), |node| own.among([node]));
+        let mark = self.index.mark();
+        let planned = self.beside_closed(mover.cards().collect(), |pool| pool.target_of(&mover, &own));
+        self.index.undo_to(mark);
+        planned
+    }
+
     /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are
     /// given back, as the ledger does it.
     fn move_away(&mut self, state: &State, movers: &[Mover], closed: BTreeSet<CardId>) -> Option<Vec<PlannedMove>> {
-        let shown = |card: &CardId| self.index.card(*card).is_some_and(|card| !card.hidden);
-        let closed: Vec<CardId> = closed.into_iter().filter(shown).collect();
-        self.index.set_hidden(&closed, true);
-        let moves: Option<Vec<PlannedMove>> = movers.iter().map(|mover| self.move_one(state, mover)).collect();
-        self.index.set_hidden(&closed, false);
+        let moves: Option<Vec<PlannedMove>> = self.beside_closed(closed, |pool| {
+            let target = |mover| {
+                let own = pool.own_demand(state, mover);
+                pool.target_of(mover, &own).filter(|planned| pool.admits_twice(state, mover, planned))
+            };
+            movers.iter().map(target).collect()
+        });
         if moves.is_some() {
             movers.iter().for_each(|mover| self.leave(mover));
         }
         moves
     }
 
-    fn move_one(&mut self, state: &State, mover: &Mover) -> Option<PlannedMove> {
-        let members = |planned: &Placement| planned.workers.iter().map(|worker| worker.member).collect::<Vec<_>>();
-        let own = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
-        let own = own.demand.of_gang(mover.members());
-        let target = fit::place(&mut self.index, &own).ok()?;
-        let same = members(&target).into_iter().eq(mover.allocation.workers.iter().map(|worker| worker.member));
-        // Until it has moved its queue has both: what it leaves and what it takes.
-        let amount = queues::amount(target.blocks(), target.memory(), state.config().block_size);
-        let admitted = || self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok();
-        (same && admitted()).then(|| PlannedMove {
+    /// Does something while these cards are closed to everybody.
+    fn beside_closed<T>(&mut self, mut closed: BTreeSet<CardId>, act: impl FnOnce(&mut Self) -> T) -> T {
+        closed.retain(|card| self.index.card(*card).is_some_and(|card| !card.hidden));
+        let closed: Vec<CardId> = closed.into_iter().collect();
+        self.index.set_hidden(&closed, true);
+        let done = act(self);
+        self.index.set_hidden(&closed, false);
+        done
+    }
+
+    /// What a mover asks for, in as many virtual cards as it has.
+    fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
+        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config()).demand.of_gang(mover.members())
+    }
+
+    /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.
+    fn target_of(&mut self, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
+        let Placement { workers, renumbered } = fit::place(&mut self.index, own).ok()?;
+        let now = mover.allocation.workers.iter().map(|worker| worker.member);
+        workers.iter().map(|worker| worker.member).eq(now).then(|| PlannedMove {
             job: mover.job.id,
             from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
-            workers: target.workers,
-            renumbered: target.renumbered.into_iter().collect(),
+            workers,
+            renumbered: renumbered.into_iter().collect(),
             loss: mover.loss,
             makes_room_for: None,
         })
+    }
+
+    /// Whether the queue of a mover takes both what it leaves and what it goes to: until it has moved it has both.
+    fn admits_twice(&self, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
+        let slices = || planned.workers.iter().flat_map(|worker| &worker.slices);
+        let blocks = slices().map(|slice| u64::from(slice.length.0)).sum();
+        let memory = slices().map(|slice| slice.memory).sum();
+        let amount = queues::amount(blocks, memory, state.config().block_size);
+        self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok()
     }
 
     /// Gives back what a mover held. It has left when the job is placed, so that its cards can be renumbered as before.

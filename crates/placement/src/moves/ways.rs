@@ -31,7 +31,7 @@ pub(super) struct Mover {
 
 impl Mover {
     /// A grant as a mover, if all of it runs.
-    fn of(state: &State, rules: &Rules<'_>, allocation: &Arc<Allocation>) -> Option<Self> {
+    pub(super) fn of(state: &State, rules: &Rules<'_>, allocation: &Arc<Allocation>) -> Option<Self> {
         let job = state.job(allocation.job)?;
         let runs = job.state == JobState::Running
             && job.allocation == Some(allocation.id)
