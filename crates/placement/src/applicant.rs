@@ -17,9 +17,9 @@ pub(crate) struct Applicant {
     /// What it asks for, and where it stands.
     pub(crate) request: Arc<Request>,
     /// What that means for the cards of the pool.
-    pub(crate) demand: Demand,
+    pub(crate) demand: Arc<Demand>,
     /// The same for as few virtual cards as it starts with. Nobody gives way for more, and no cards are kept for more.
-    pub(crate) least: Demand,
+    pub(crate) least: Arc<Demand>,
     /// What that counts for in its queue at least.
     pub(crate) amount: QueueAmount,
 }
@@ -32,8 +32,11 @@ impl Applicant {
 
     /// The same where its request is known.
     pub(crate) fn with(spec: &Arc<JobSpec>, request: Arc<Request>, classes: &Classes, config: &PoolConfig) -> Self {
-        let demand = Demand::compile(spec, &request, classes, config);
-        let least = demand.of_gang(demand.gang_min);
+        let demand = Arc::new(Demand::compile(spec, &request, classes, config));
+        let least = match demand.gang_min == demand.gang {
+            true => Arc::clone(&demand),
+            false => Arc::new(demand.of_gang(demand.gang_min)),
+        };
         let amount = least.least(config.block_size);
         Self { spec: Arc::clone(spec), request, demand, least, amount }
     }

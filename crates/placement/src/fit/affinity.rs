@@ -96,15 +96,8 @@ fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
     if demand.affinity.together.is_empty() {
         return vec![nodes.collect()];
     }
-    let mut regions: BTreeMap<&str, Vec<NodeId>> = BTreeMap::new();
-    for id in nodes {
-        let Some(node) = index.ledger_node(id) else { continue };
-        if let Some(value) = node.description.label(demand.affinity.together.as_str()) {
-            regions.entry(value).or_default().push(id);
-        }
-    }
     let stack = !demand.spreads(index);
-    let mut ranked: Vec<_> = regions
+    let mut ranked: Vec<_> = by_value(index, &demand.affinity.together, nodes)
         .into_values()
         .filter_map(|nodes| {
             let free: u64 = nodes.iter().map(|id| compute_left(index, demand, *id)).fold(0, u64::saturating_add);
@@ -115,7 +108,22 @@ fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
         })
         .collect();
     ranked.sort();
-    ranked.into_iter().map(|(_, _, nodes)| nodes).collect()
+    ranked.into_iter().map(|(_, _, nodes)| nodes.into_iter().collect()).collect()
+}
+
+/// Nodes by the value that they carry of a label; those without it are left out.
+pub(super) fn by_value<'a>(
+    index: &'a Index,
+    key: &str,
+    nodes: impl IntoIterator<Item = NodeId>,
+) -> BTreeMap<&'a str, BTreeSet<NodeId>> {
+    let mut values: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
+    for id in nodes {
+        if let Some(value) = index.ledger_node(id).and_then(|node| node.description.label(key)) {
+            values.entry(value).or_default().insert(id);
+        }
+    }
+    values
 }
 
 /// The nodes that a demand considers, whatever they carry.
@@ -132,13 +140,7 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
     if key.is_empty() {
         return vec![demand.clone()];
     }
-    let mut regions: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
-    for id in considered(index, demand) {
-        if let Some(value) = index.ledger_node(id).and_then(|node| node.description.label(key)) {
-            regions.entry(value).or_default().insert(id);
-        }
-    }
-    regions.into_values().map(|nodes| demand.among(nodes)).collect()
+    by_value(index, key, considered(index, demand)).into_values().map(|nodes| demand.among(nodes)).collect()
 }
 
 /// Whether a worker may go to a node, and finds something free there.

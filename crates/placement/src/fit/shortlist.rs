@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{CardId, NodeId, Span};
 
-use super::affinity::{is_possible, worth};
+use super::affinity::{by_value, is_possible, worth};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -48,12 +48,9 @@ pub(super) fn regions(index: &mut Index, demand: &Demand) -> Vec<Region> {
 /// The values of the label of `together` that may hold the whole gang, with the worthy nodes there; the best first: by
 /// what the best node is worth, then by its room.
 fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeId>) -> Vec<Region> {
-    let mut regions: BTreeMap<Value, BTreeSet<NodeId>> = BTreeMap::new();
-    for id in worthy {
-        if let Some(value) = index.ledger_node(*id).and_then(|node| node.description.label(key)) {
-            regions.entry(Some(value.into())).or_default().insert(*id);
-        }
-    }
+    let worthy = by_value(index, key, worthy.iter().copied()).into_iter();
+    let mut regions: BTreeMap<Value, BTreeSet<NodeId>> =
+        worthy.map(|(value, nodes)| (Some(value.into()), nodes)).collect();
     for offer in &demand.offers {
         let enough = u64::from(offer.need) * u64::from(demand.gang);
         let labelled = || index.zones.of(key, offer.class).with(enough).filter(|(_, value)| value.is_some());
