@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use tessera_chaos::bench::{backup, exhaust, failover, place, restart, start, submit};
+use tessera_chaos::bench::{backup, exhaust, failover, motion, place, restart, start, submit};
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
 use tokio::time::timeout;
@@ -31,9 +31,20 @@ enum Bench {
     Submit(submit::Options),
     Place(place::Options),
     Start(start::Options),
+    Motion(motion::Options),
     Restart(restart::Options),
     Backup(backup::Options),
     Exhaust(exhaust::Options),
+    /// What workers run that save themselves
+    #[command(hide = true)]
+    Saver {
+        /// Folder to testify in
+        #[arg(long)]
+        stand: PathBuf,
+        /// Bytes of its state
+        #[arg(long)]
+        bytes: u64,
+    },
     /// What the workers of the benchmarks run
     #[command(hide = true)]
     Worker {
@@ -51,6 +62,9 @@ fn main() -> Result<()> {
     if let Bench::Worker { stand, stay } = bench {
         return start::worker(&stand, stay);
     }
+    if let Bench::Saver { stand, bytes } = bench {
+        return motion::worker(&stand, bytes);
+    }
     if let Bench::Failover(options) = &bench
         && options.loss.contains(&Loss::CutOff)
     {
@@ -67,10 +81,11 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Submit(options) => options.common.limit,
         Bench::Place(options) => options.common.limit,
         Bench::Start(options) => options.common.limit,
+        Bench::Motion(options) => options.common.limit,
         Bench::Restart(options) => options.common.limit,
         Bench::Backup(options) => options.common.limit,
         Bench::Exhaust(options) => options.common.limit,
-        Bench::Worker { .. } => return Ok(()),
+        Bench::Worker { .. } | Bench::Saver { .. } => return Ok(()),
     };
     tokio::select! {
         done = timeout(limit, run(bench)) => {
@@ -89,9 +104,10 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Submit(options) => submit::run(options).await,
         Bench::Place(options) => place::run(options).await,
         Bench::Start(options) => start::run(options).await,
+        Bench::Motion(options) => motion::run(options).await,
         Bench::Restart(options) => restart::run(options).await,
         Bench::Backup(options) => backup::run(options).await,
         Bench::Exhaust(options) => exhaust::run(options).await,
-        Bench::Worker { .. } => Ok(()),
+        Bench::Worker { .. } | Bench::Saver { .. } => Ok(()),
     }
 }

@@ -71,6 +71,52 @@ NODES = [
         width=12,
     ),
 ]
+CHECKPOINTS = [
+    Panel(
+        "Checkpoints kept",
+        "Parts of checkpoints that the nodes chosen keep, by where they lie.",
+        "short",
+        (Query(f"sum by (place) (tessera_checkpoints{{{AGENTS}}})", "{{place}}"),),
+        shape=Shape.STACK,
+    ),
+    Panel(
+        "Work on checkpoints",
+        "Checkpoints that were saved, fetched for a worker, copied from other nodes and removed.",
+        "ops",
+        (
+            Query(
+                f'sum by (operation) (rate(tessera_checkpoint_work_total{{{AGENTS}, result="done"}}[$__rate_interval]))',
+                "{{operation}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Checkpoints that failed",
+        "What could not be saved, fetched, copied or removed. Interrupted jobs lose more than they should.",
+        "ops",
+        (
+            Query(
+                "sum by (node, operation) "
+                f'(rate(tessera_checkpoint_work_total{{{AGENTS}, result="failed"}}[$__rate_interval]))',
+                "{{node}}: {{operation}}",
+            ),
+        ),
+        runbook="TesseraCheckpointsFail",
+    ),
+    Panel(
+        "Time to save",
+        "How long it takes to keep what a worker saved; while it is stopped, its blocks wait for that.",
+        "s",
+        (
+            Query(
+                "histogram_quantile(0.99, sum by (le, operation) "
+                f"(rate(tessera_checkpoint_work_seconds_bucket{{{AGENTS}}}[$__rate_interval])))",
+                "p99 {{operation}}",
+            ),
+        ),
+        empty_while="nothing is saved or fetched",
+    ),
+]
 CARDS = [
     Panel(
         "Cards",
@@ -248,6 +294,7 @@ BOARD = board(
     [
         ("Nodes", NODES),
         ("Cards", CARDS),
+        ("Checkpoints", CHECKPOINTS),
         ("Classes of cards", CLASSES),
         ("NVIDIA cards, by the DCGM exporter", NVIDIA),
         ("AMD cards, by the ROCm device metrics exporter", AMD),

@@ -2,7 +2,7 @@
 # Measures everything that docs/benchmarks.md has tables of, in one run at one commit, and keeps the raw figures beside
 # this file: one JSON object a line, a file for each benchmark. Takes about 25 minutes on a machine that does nothing else.
 #
-#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start restart backup place exhaust
+#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start motion restart backup place exhaust
 #
 # Cutting hosts off (failover) takes root. Afterwards, `python3 docs/benchmarks/tables.py` writes the tables into the page.
 set -euo pipefail
@@ -32,6 +32,7 @@ measure failover-etcd failover --loss killed --etcd "$etcd" --times 20
 measure submit submit --etcd "$etcd" --rounds 3 --duration 5s --clients 1,16,64,256
 measure stream submit --stream --rounds 3 --duration 5s --clients 1,4
 measure start start
+measure motion motion
 measure restart restart
 measure backup backup
 measure place place

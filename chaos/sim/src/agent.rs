@@ -1,6 +1,8 @@
 //! An agent: the real one, on a simulated machine.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rand::SeedableRng;
@@ -9,17 +11,22 @@ use tessera_actor::{ActorMeters, Supervisor};
 use tessera_agent::Conduct;
 use tessera_agent::boot::BootTime;
 use tessera_agent::host::{Host, Line, Wanted};
-use tessera_agent::node::{LaunchOrder, Node, NodeFacts, WorkerRecord};
+use tessera_agent::is_due_at_the_end;
+use tessera_agent::node::{CheckpointNews, LaunchOrder, Node, NodeFacts};
 use tessera_agent::supervisor::message::Request;
+use tessera_agent::supervisor::status::{Cause, Phase};
 use tessera_agent::worker::{Term, WorkerId};
+use tessera_api::agent::part_of;
 use tessera_api::v1 as wire;
 use tessera_client::{Address, SessionConnector};
-use tokio::time::sleep;
+use tessera_ledger::{CheckpointKey, PartKey};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::hardware::{Machine, Notices};
 use crate::network::Plug;
 use crate::node::Features;
+use crate::shelf::NotThere;
 
 /// Memory of every card.
 pub const CARD_MEMORY_MIB: u64 = 80 << 10;
@@ -34,7 +41,7 @@ pub async fn run(
     plug: Plug,
     seed: u64,
 ) -> String {
-    let (identity, found) = machine.begin_agent();
+    let (identity, workers) = machine.begin_agent();
     let facts = NodeFacts {
         name: name.clone(),
         uid: identity.uid,
@@ -47,8 +54,6 @@ pub async fn run(
         labels: features.labels,
         host: features.host,
     };
-    let workers: Vec<WorkerRecord> =
-        found.into_iter().map(|(status, order)| WorkerRecord::found(status, Some(order))).collect();
     let node = Node::new(facts, cards, identity.highest_term, identity.cluster_id, workers.iter().cloned());
     let connector = match SessionConnector::new(&members, plug.client_settings(seed)) {
         Ok(connector) => connector,
@@ -110,6 +115,23 @@ impl Host for SimulatedHost {
         Box::pin(std::future::ready(()))
     }
 
+    fn kept(&self) -> Option<BTreeSet<PartKey>> {
+        Some(self.machine.world().shelf.kept(&self.name))
+    }
+
+    fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()> {
+        let (machine, name) = (self.machine.clone(), self.name.clone());
+        Box::pin(async move {
+            sleep(machine.flush_time()).await;
+            let shelf = machine.world().shelf;
+            orders.needless.iter().for_each(|part| shelf.remove(&name, part_of(part)));
+            for copy in &orders.copies {
+                sleep(machine.flush_time()).await;
+                shelf.copy(&name, copy);
+            }
+        })
+    }
+
     fn forget(&self, worker: WorkerId, _retention: Option<std::time::Duration>) -> BoxFuture<'static, ()> {
         let machine = self.machine.clone();
         Box::pin(async move {
@@ -125,7 +147,11 @@ async fn launch(machine: Machine, mut line: Line, order: LaunchOrder) {
         return conclude(&machine, &mut line).await;
     }
     sleep(machine.flush_time()).await;
-    let (_starter, notices) = machine.supervise(&order);
+    let computed = match fetch(&machine, &order) {
+        Ok(computed) => computed,
+        Err(for_good) => return unusable(&machine, line, for_good).await,
+    };
+    let (_starter, notices) = machine.supervise(&order, computed);
     sleep(machine.flush_time()).await;
     machine.make_durable(order.worker);
     machine.ask(order.worker, Request::Begin);
@@ -133,10 +159,70 @@ async fn launch(machine: Machine, mut line: Line, order: LaunchOrder) {
     conclude(&machine, &mut line).await;
 }
 
+/// Brings the checkpoint that a worker goes on from; answers for how long its work had computed, or whether the checkpoint
+/// is gone for good. Now and then it cannot be had for the moment.
+fn fetch(machine: &Machine, order: &LaunchOrder) -> Result<Duration, bool> {
+    let Some(from) = &order.order.from else { return Ok(Duration::ZERO) };
+    if machine.happens_once_in(20) {
+        return Err(false);
+    }
+    machine.world().shelf.fetch(from).map_err(|NotThere| true)
+}
+
+/// A worker is not started: its checkpoint cannot be had.
+async fn unusable(machine: &Machine, mut line: Line, for_good: bool) {
+    machine.world().without_checkpoint(line.status.worker);
+    line.tell_of_checkpoint(CheckpointNews::Unusable { for_good }).await;
+    line.status.phase = Phase::Stopped;
+    line.status.cause = Some(Cause::StartFailed);
+    line.status.message = "its checkpoint cannot be had".to_owned();
+    line.tell().await;
+}
+
+/// Tells how a worker stands; its end, when what it saved is kept.
+async fn tell(machine: &Machine, line: &Line) {
+    let worker = line.status.worker;
+    let order = machine.order(worker);
+    let wanted = line.wanted.borrow().save_at_end;
+    if wanted != Some(false) && is_due_at_the_end(&line.status, order.as_deref(), None) {
+        sleep(machine.flush_time()).await;
+        if let Some(saved) = machine.save(worker, CheckpointKey::LAST) {
+            line.tell_of_checkpoint(CheckpointNews::Saved(saved)).await;
+        }
+    }
+    line.tell().await;
+}
+
+/// When a worker's program is asked to save next, and for which time that is; `None`: never.
+struct Asked {
+    every: Duration,
+    next: Instant,
+    sequence: u64,
+}
+
+impl Asked {
+    fn of(machine: &Machine, worker: WorkerId) -> Option<Self> {
+        let order = machine.order(worker)?;
+        let every = order.spec.as_ref()?.checkpoint.as_ref()?.every?;
+        let every = Duration::try_from(every).ok()?;
+        // An agent that adopts a worker goes on after what was saved.
+        let sequence = machine.saved(worker).map_or(0, |saved| saved.sequence);
+        Some(Self { every, next: Instant::now() + every, sequence })
+    }
+
+    async fn due(asked: &Option<Self>) {
+        match asked {
+            Some(asked) => sleep_until(asked.next).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// Stays with a worker as long as its supervisor lives.
 async fn follow(machine: &Machine, line: &mut Line, mut notices: Notices) {
     let worker = line.status.worker;
     let mut told = Wanted::default();
+    let mut asked = Asked::of(machine, worker);
     line.wanted.mark_changed();
     loop {
         tokio::select! {
@@ -144,10 +230,21 @@ async fn follow(machine: &Machine, line: &mut Line, mut notices: Notices) {
                 let Some(status) = notice else { return };
                 if status != line.status {
                     line.status = status;
-                    line.tell().await;
+                    tell(machine, line).await;
                 }
                 if line.status.is_final() {
                     return;
+                }
+            }
+            () = Asked::due(&asked) => {
+                let Some(asked) = &mut asked else { continue };
+                asked.next += asked.every;
+                asked.sequence += 1;
+                if line.status.phase == Phase::Running {
+                    sleep(machine.flush_time()).await;
+                    if let Some(saved) = machine.save(worker, asked.sequence) {
+                        line.tell_of_checkpoint(CheckpointNews::Saved(saved)).await;
+                    }
                 }
             }
             changed = line.wanted.changed() => {
@@ -173,7 +270,7 @@ async fn conclude(machine: &Machine, line: &mut Line) {
         return;
     }
     line.status = machine.sweep(line.status.worker, line.status.clone());
-    line.tell().await;
+    tell(machine, line).await;
 }
 
 /// A node's cards, as its agent declares them.

@@ -12,10 +12,12 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tessera_agent::boot::BootTime;
-use tessera_agent::node::LaunchOrder;
+use tessera_agent::is_due_at_the_end;
+use tessera_agent::node::{LaunchOrder, WorkerRecord};
 use tessera_agent::supervisor::status::{Cause, Phase, Status};
 use tessera_agent::worker::{Term, WorkerId};
 use tessera_api::v1 as wire;
+use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
 use tokio::sync::mpsc;
 
 use crate::machine::{WALL_EPOCH, now};
@@ -44,6 +46,9 @@ struct Folder {
     durable: bool,
     status: Option<Status>,
     settled: bool,
+    /// For how long the worker and those before it had computed when it ended.
+    computed: Duration,
+    saved: Option<SavedPart>,
 }
 
 /// One machine. Clones are the same machine.
@@ -139,7 +144,7 @@ impl Machine {
     }
 
     /// An agent starts: its identity, and what it finds.
-    pub fn begin_agent(&self) -> (Identity, Vec<(Status, Arc<wire::WorkerOrder>)>) {
+    pub fn begin_agent(&self) -> (Identity, Vec<WorkerRecord>) {
         let mut inner = self.inner();
         inner.identity.incarnation += 1;
         inner.world.restart(&inner.name);
@@ -154,7 +159,13 @@ impl Machine {
             let unknown = || Status::new(*worker, folder.order.job_id, fence, boot_id.clone());
             let kept = folder.status.clone().unwrap_or_else(unknown);
             let newest = inner.supervised.get(worker).filter(|_| !kept.is_final()).map(|own| own.status().clone());
-            found.push((newest.unwrap_or(kept), Arc::clone(&folder.order)));
+            let mut status = newest.unwrap_or(kept);
+            if is_due_at_the_end(&status, Some(&folder.order), folder.saved.as_ref()) {
+                // As the real one: its end is told once what it saved is kept.
+                status.phase = Phase::Stopping;
+            }
+            let record = WorkerRecord::found(status, Some(Arc::clone(&folder.order)));
+            found.push(record.with_saved(folder.saved.clone()));
         }
         (inner.identity.clone(), found)
     }
@@ -201,16 +212,23 @@ impl Machine {
         if inner.folders.contains_key(&order.worker) {
             return Err("the worker was started here before; it is never started twice".to_owned());
         }
-        let folder = Folder { order: Arc::clone(&order.order), durable: false, status: None, settled: false };
+        let folder = Folder {
+            order: Arc::clone(&order.order),
+            durable: false,
+            status: None,
+            settled: false,
+            computed: Duration::ZERO,
+            saved: None,
+        };
         inner.folders.insert(order.worker, folder);
         Ok(())
     }
 
     /// Starts the supervisor of a worker, which waits for the word to begin.
-    pub fn supervise(&self, order: &LaunchOrder) -> (Starter, Notices) {
+    pub fn supervise(&self, order: &LaunchOrder, computed: Duration) -> (Starter, Notices) {
         let mut inner = self.inner();
         let boot_id = inner.boot_id();
-        let mut supervised = Supervised::new(order, boot_id, &mut inner.random);
+        let mut supervised = Supervised::new(order, boot_id, computed, &mut inner.random);
         supervised.starve(inner.starved);
         let notices = supervised.listen();
         inner.supervised.insert(order.worker, supervised);
@@ -266,6 +284,40 @@ impl Machine {
         folder.status = Some(status.clone());
         inner.world.conclude(worker, status.cause);
         status
+    }
+
+    /// Keeps what a worker has saved by now, which is durable at once; `None` when it is not known here.
+    pub fn save(&self, worker: WorkerId, sequence: u64) -> Option<SavedPart> {
+        let mut inner = self.inner();
+        let running = inner.supervised.get(&worker).map(Supervised::computed);
+        let (name, shelf) = (inner.name.clone(), inner.world.shelf.clone());
+        let folder = inner.folders.get_mut(&worker)?;
+        let checkpoint = CheckpointKey { attempt: folder.order.attempt, sequence };
+        let part = PartKey { job: JobId(folder.order.job_id), checkpoint, epoch: worker.epoch, rank: worker.rank };
+        let alone = folder.order.world_size <= 1;
+        let saved = shelf.save(&name, part, running.unwrap_or(folder.computed), alone);
+        folder.saved = Some(saved.clone());
+        Some(saved)
+    }
+
+    /// What was saved of a worker last.
+    pub fn saved(&self, worker: WorkerId) -> Option<SavedPart> {
+        self.inner().folders.get(&worker)?.saved.clone()
+    }
+
+    /// The order that a worker was started by.
+    pub fn order(&self, worker: WorkerId) -> Option<Arc<wire::WorkerOrder>> {
+        self.inner().folders.get(&worker).map(|folder| Arc::clone(&folder.order))
+    }
+
+    /// What is seen of the world from here.
+    pub fn world(&self) -> World {
+        self.inner().world.clone()
+    }
+
+    /// Draws whether something happens that does once in so many times.
+    pub fn happens_once_in(&self, times: u32) -> bool {
+        self.inner().random.random_ratio(1, times)
     }
 
     /// Notes that a worker is settled.
@@ -345,6 +397,7 @@ impl Inner {
             && let Some(folder) = self.folders.get_mut(&worker)
         {
             let over = status.is_final();
+            folder.computed = supervised.computed();
             folder.status = Some(status);
             if over && supervised.is_gone() {
                 self.supervised.remove(&worker);

@@ -27,6 +27,7 @@ pub mod report;
 pub mod scenario;
 pub mod script;
 pub mod setup;
+pub mod shelf;
 pub mod simulation;
 pub mod single;
 pub mod story;

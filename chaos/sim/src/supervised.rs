@@ -56,10 +56,12 @@ struct Behaviour {
     stops_within: Option<Duration>,
     /// How long it hangs in the kernel after a kill.
     hangs_for: Duration,
+    /// For how long attempts before it have computed, as far as that was saved.
+    computed: Duration,
 }
 
 impl Behaviour {
-    fn of(order: &LaunchOrder, random: &mut SmallRng) -> Self {
+    fn of(order: &LaunchOrder, computed: Duration, random: &mut SmallRng) -> Self {
         let environment = order.order.spec.as_ref().map(|spec| &spec.environment);
         let number = |name: &str| environment.and_then(|all| all.get(name)?.parse::<u64>().ok());
         let hangs = random.random_bool(0.05);
@@ -67,12 +69,14 @@ impl Behaviour {
             runs_for: Duration::from_millis(number("RUN_MS").unwrap_or(1_000)),
             exit_code: number("EXIT").and_then(|code| i32::try_from(code).ok()).unwrap_or(0),
             stops_within: number("STOP_MS").map(Duration::from_millis),
+            computed,
             hangs_for: if hangs { Duration::from_millis(random.random_range(100..5_000)) } else { Duration::ZERO },
         }
     }
 }
 
 struct Program {
+    began: Duration,
     ends_at: Duration,
     exit: Exit,
     /// It was told to stop, or killed.
@@ -94,6 +98,8 @@ pub struct Supervised {
     waiting: Vec<Request>,
     abandoned: bool,
     exited: Option<Exit>,
+    /// For how long its program and those before it have computed.
+    computed: Duration,
     listeners: Vec<mpsc::UnboundedSender<Status>>,
     published: Option<Status>,
     pid: i32,
@@ -101,7 +107,8 @@ pub struct Supervised {
 
 impl Supervised {
     /// A supervisor that waits for the word to begin.
-    pub fn new(order: &LaunchOrder, boot_id: String, random: &mut SmallRng) -> Self {
+    /// `computed`: for how long attempts before it have, as far as that was saved.
+    pub fn new(order: &LaunchOrder, boot_id: String, computed: Duration, random: &mut SmallRng) -> Self {
         let mut status = Status::new(order.worker, order.order.job_id, order.fence, boot_id);
         status.lease = order.lease;
         let pid = random.random_range(2..4_000_000);
@@ -122,7 +129,7 @@ impl Supervised {
             worker: order.worker,
             job: order.order.job_id,
             machine: Machine::new(rules, status),
-            behaviour: Behaviour::of(order, random),
+            behaviour: Behaviour::of(order, computed, random),
             shares: Share::of(&order.order, order.worker.rank.0),
             host,
             program: None,
@@ -130,6 +137,7 @@ impl Supervised {
             waiting: Vec::new(),
             abandoned: false,
             exited: None,
+            computed,
             listeners: Vec::new(),
             published: None,
             pid,
@@ -144,6 +152,12 @@ impl Supervised {
     /// How the worker stands.
     pub fn status(&self) -> &Status {
         self.machine.status()
+    }
+
+    /// For how long its program and those before it have computed.
+    pub fn computed(&self) -> Duration {
+        let running = self.program.as_ref().map(|program| now().saturating_sub(program.began));
+        running.map_or(self.computed, |running| self.behaviour.computed + running)
     }
 
     /// Whether nothing of the program is left.
@@ -192,6 +206,7 @@ impl Supervised {
             ground
                 .story
                 .tell(ground.machine, format!("worker {} of job {} ends: {:?}", self.worker, self.job, program.exit));
+            self.computed = self.behaviour.computed + now().saturating_sub(program.began);
             self.exited = Some(program.exit);
         }
         self.turn(ground);
@@ -276,8 +291,9 @@ impl Supervised {
     }
 
     fn start(&mut self, ground: &Ground<'_>) {
-        let Behaviour { runs_for, exit_code, .. } = self.behaviour;
-        self.program = Some(Program { ends_at: now() + runs_for, exit: Exit::Code(exit_code), told: false });
+        let Behaviour { runs_for, exit_code, computed, .. } = self.behaviour;
+        let ends_at = now() + runs_for.saturating_sub(computed);
+        self.program = Some(Program { began: now(), ends_at, exit: Exit::Code(exit_code), told: false });
         ground.story.tell(
             ground.machine,
             format!("worker {} of job {} computes on {}", self.worker, self.job, described(&self.shares)),

@@ -61,6 +61,11 @@ fn shaped(random: &mut SmallRng, taste: &Taste) -> v1::JobSpec {
         checkpoint: Some(v1::CheckpointPolicy {
             mode: if cooperative { CheckpointMode::Cooperative } else { CheckpointMode::Requeue }.into(),
             grace: duration(random.random_range(100..3_000)),
+            every: if cooperative && random.random_bool(0.5) {
+                duration(random.random_range(1_000..2_500))
+            } else {
+                None
+            },
             ..v1::CheckpointPolicy::default()
         }),
         on_disconnect: if random.random_bool(0.15) { OnDisconnect::Keep } else { OnDisconnect::Stop }.into(),

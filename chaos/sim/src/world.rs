@@ -1,7 +1,7 @@
 //! What really computes, and what really became of every worker: the truth on the machines, against which the ledger is
 //! held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tessera_api::v1 as wire;
 use tessera_ledger::{CardId, HostRequest, Mebibytes, NodeId};
 
 use crate::machine::now;
+use crate::shelf::Shelf;
 
 /// One computation: a worker's program on its blocks, from start to death.
 #[derive(Clone, Debug)]
@@ -59,7 +60,11 @@ impl Share {
 
 /// What really computes.
 #[derive(Clone, Default)]
-pub struct World(Arc<Mutex<Seen>>);
+pub struct World {
+    seen: Arc<Mutex<Seen>>,
+    /// The checkpoints on the machines' disks.
+    pub shelf: Shelf,
+}
 
 /// What really became of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,11 +90,13 @@ struct Seen {
     twice: Vec<String>,
     older_obeyed: Vec<String>,
     began: u64,
+    /// Workers whose checkpoint could not be had.
+    without_checkpoint: BTreeSet<WorkerId>,
 }
 
 impl World {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A program begins. One rank of a job may not run twice at once, in whatever grants.
@@ -175,6 +182,16 @@ impl World {
     /// Every such case.
     pub fn older_obeyed(&self) -> Vec<String> {
         self.seen().older_obeyed.clone()
+    }
+
+    /// A worker was not started: its checkpoint could not be had.
+    pub fn without_checkpoint(&self, worker: WorkerId) {
+        self.seen().without_checkpoint.insert(worker);
+    }
+
+    /// Whether that is so.
+    pub fn is_without_checkpoint(&self, worker: WorkerId) -> bool {
+        self.seen().without_checkpoint.contains(&worker)
     }
 
     /// How many programs were started.

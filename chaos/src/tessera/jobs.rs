@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use prost::Message;
-use tessera_api::v1::{JobSpec, ListJobsRequest, SubmitJobRequest, VirtualCardRequest};
+use tessera_api::v1::{
+    CheckpointMode, CheckpointPolicy, JobSpec, ListJobsRequest, SubmitJobRequest, VirtualCardRequest,
+};
 use tessera_client::Client;
 
 use crate::readback::Written;
@@ -34,6 +36,21 @@ impl Job {
     /// This binary cannot be found.
     pub fn long(name: &str, stand: &Path) -> Result<Self> {
         Self::new(name, stand, true)
+    }
+
+    /// A job whose worker keeps a state of so many bytes, and saves it when it is told to stop.
+    ///
+    /// # Errors
+    /// This binary cannot be found.
+    pub fn saving(name: &str, stand: &Path, bytes: u64) -> Result<Self> {
+        let Self(job) = Self::new(name, stand, false)?;
+        let mut command = job.command;
+        "saver".clone_into(&mut command[1]);
+        command.extend(["--bytes".to_owned(), bytes.to_string()]);
+        let grace = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        let mode = CheckpointMode::Cooperative.into();
+        let checkpoint = Some(CheckpointPolicy { mode, grace, ..CheckpointPolicy::default() });
+        Ok(Self(JobSpec { command, checkpoint, ..job }))
     }
 
     fn new(name: &str, stand: &Path, stays: bool) -> Result<Self> {

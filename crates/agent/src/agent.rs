@@ -24,18 +24,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::boot::boot_id;
 use crate::cards::watch_cards;
+use crate::checkpoints::{Shelf, is_due_at_the_end};
 use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
 use crate::data::{names_in, watch_data};
 use crate::host::ProcessHost;
 use crate::http::{push_metrics, serve_http, show_pulse};
 use crate::identity::{Identity, IdentityError, TermKeeper};
-use crate::logs::serve_logs;
+use crate::logs::serve;
+use crate::metrics::Meters;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::reach;
-use crate::retention::remove_expired_output;
+use crate::retention::remove_expired;
 use crate::supervisor::probe::whole_trees_end;
-use crate::supervisor::status::Status;
+use crate::supervisor::status::{Phase, Status};
 use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::link::ask_status;
@@ -78,6 +80,9 @@ pub enum AgentError {
     /// An identity for workers cannot be had.
     #[error(transparent)]
     Account(#[from] AccountError),
+    /// The place for checkpoints cannot be had.
+    #[error("checkpoints cannot be kept: {0}; correct `[checkpoints] store`, or the data folder")]
+    Checkpoints(#[from] tessera_checkpoint::Error),
     /// Another agent uses the data folder.
     #[error("another agent uses the data folder {}; one folder belongs to one agent", .0.display())]
     Taken(PathBuf),
@@ -103,6 +108,7 @@ pub struct Agent {
     http: Option<Inbound>,
     boot_id: String,
     accounts: Accounts,
+    shelf: Shelf,
     containment: wire::Containment,
     pulse: Pulse,
     _lock: Flock<File>,
@@ -139,6 +145,7 @@ impl Agent {
         if config.run_as != RunAs::Agent {
             check_passable(&config.data_dir)?;
         }
+        let shelf = Shelf::open(&config.data_dir, &config.checkpoints).await?;
         let containment = find_containment().await;
         let devices = find_devices(&config).await?;
         let members = config.members.iter().map(|member| member.parse()).collect::<Result<Vec<_>, BadAddress>>()?;
@@ -159,6 +166,7 @@ impl Agent {
             http,
             boot_id,
             accounts,
+            shelf,
             containment,
             pulse: Pulse::default(),
             _lock: lock,
@@ -215,6 +223,7 @@ impl Agent {
             supervisor: self.config.supervisor.clone(),
             spare: Spare::default(),
             accounts: self.accounts,
+            shelf: self.shelf.clone(),
             contained: self.containment.whole,
             addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
@@ -224,17 +233,18 @@ impl Agent {
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id };
         tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));
-        tasks.once("logs", serve_logs(self.logs, self.folders.clone(), end.clone()));
+        tasks.once("logs", serve(self.logs, self.folders.clone(), self.shelf.service(), end.clone()));
         if !self.config.data_dirs.is_empty() {
             let (folders, interval) = (self.config.data_dirs, self.config.data_scan);
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
         tasks.critical("pulse", show_pulse(self.pulse, address.clone(), end.clone()));
+        let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
         tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
         if let Some(inbound) = self.http {
             tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));
         }
-        tasks.once("cleaning", remove_expired_output(self.folders, end.clone()));
+        tasks.once("cleaning", remove_expired(self.folders, self.shelf, end.clone()));
         let conduct = Conduct { node, workers, connector: self.connector, random: StdRng::from_os_rng() };
         conduct.run(host, (address, inbox), tasks, end).await;
         Ok(())
@@ -247,8 +257,14 @@ impl Agent {
             let job = found.order.as_ref().map_or(0, |order| order.job_id);
             let unknown = || Status::new(found.worker, job, fence, self.boot_id.clone());
             let kept = found.status.unwrap_or_else(unknown);
-            let newest = if kept.is_final() { None } else { ask_status(&self.folders.of(found.worker)).await };
-            WorkerRecord::found(newest.unwrap_or(kept), found.order.map(Arc::new))
+            let folder = self.folders.of(found.worker);
+            let newest = if kept.is_final() { None } else { ask_status(&folder).await };
+            let (mut status, saved) = (newest.unwrap_or(kept), folder.saved());
+            if is_due_at_the_end(&status, found.order.as_ref(), saved.as_ref()) {
+                // Its end is told once what it saved is kept: whoever follows it finds that it is over, and does so.
+                status.phase = Phase::Stopping;
+            }
+            WorkerRecord::found(status, found.order.map(Arc::new)).with_saved(saved)
         };
         join_all(found.into_iter().map(record)).await
     }

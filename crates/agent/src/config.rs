@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,6 +75,22 @@ impl Default for Limits {
     }
 }
 
+/// How checkpoints of the work on a node are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// URL of the store that all nodes share: `file:///folder` or `s3://bucket/prefix`; `None`: checkpoints lie on the
+    /// nodes, each on two.
+    pub store: Option<String>,
+    /// Most bytes in a second that are copied from other nodes, and as many that are handed to them.
+    pub bytes_per_second: NonZeroU64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { store: None, bytes_per_second: NonZeroU64::new(256 << 20).expect("not zero") }
+    }
+}
+
 /// Everything an agent needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentConfig {
@@ -113,6 +130,8 @@ pub struct AgentConfig {
     pub data_dirs: Vec<PathBuf>,
     /// How often these folders are looked into.
     pub data_scan: Duration,
+    /// How checkpoints are kept.
+    pub checkpoints: CheckpointConfig,
     /// Bounds.
     pub limits: Limits,
     /// How supervisors are started.
@@ -141,6 +160,7 @@ impl AgentConfig {
             host: HostOffer::default(),
             data_dirs: Vec::new(),
             data_scan: Duration::from_secs(30),
+            checkpoints: CheckpointConfig::default(),
             limits: Limits::default(),
             supervisor: SupervisorCommand::default(),
         }

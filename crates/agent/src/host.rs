@@ -3,6 +3,7 @@
 //! The behaviour of an agent ([`crate::node`]), its loop and its session know nothing else of the machine they run on.
 //! A real agent stands on processes, control groups and files (`ProcessHost`); a simulated one on a model of them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +12,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tessera_actor::{Address, TellError};
 use tessera_api::v1 as wire;
+use tessera_ledger::PartKey;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::boot::BootTime;
 use crate::config::Limits;
 use crate::identity::TermKeeper;
-use crate::node::{Event, LaunchOrder};
+use crate::node::{CheckpointNews, Event, LaunchOrder};
 use crate::shell::Input;
 use crate::supervisor::message::Request;
 use crate::supervisor::status::{Cause, Status};
@@ -45,6 +47,10 @@ pub trait Host: Send + 'static {
     fn adopt(&self, line: Line) -> BoxFuture<'static, ()>;
     /// Brings the file of a worker's virtual card up to date with its newest order.
     fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()>;
+    /// The checkpoints that this node keeps; `None` while that is not known.
+    fn kept(&self) -> Option<BTreeSet<PartKey>>;
+    /// Removes and fetches checkpoints as the leader wants, unless it is doing so already: the leader says it again.
+    fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()>;
     /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and
     /// then nothing of it is needed any more.
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
@@ -57,6 +63,8 @@ pub struct Wanted {
     pub renew: Option<(Fence, Lease)>,
     /// The newest stop.
     pub stop: Option<(Fence, StopPolicy, Cause)>,
+    /// Whether what it has written when it ends is kept, as far as the leader has said.
+    pub save_at_end: Option<bool>,
 }
 
 impl Wanted {
@@ -92,13 +100,22 @@ pub struct Line {
 impl Line {
     /// Tells the node how the worker stands.
     pub async fn tell(&self) {
-        loop {
-            let event = Event::WorkerStatus(Box::new(self.status.clone()));
-            match self.node.tell(Input::Event(event), Instant::now() + AGAIN).await {
-                Err(TellError::Full { .. }) => {}
-                // The node is gone only when the agent ends.
-                Ok(()) | Err(TellError::Gone { .. }) => return,
-            }
+        tell_node(&self.node, Event::WorkerStatus(Box::new(self.status.clone()))).await;
+    }
+
+    /// Tells the node what came of the worker's checkpoints.
+    pub async fn tell_of_checkpoint(&self, news: CheckpointNews) {
+        tell_node(&self.node, Event::Checkpoint(self.status.worker, news)).await;
+    }
+}
+
+/// Tells the node of something that happened, as soon as it has room.
+pub(crate) async fn tell_node(node: &Address<Input>, event: Event) {
+    loop {
+        match node.tell(Input::Event(event.clone()), Instant::now() + AGAIN).await {
+            Err(TellError::Full { .. }) => {}
+            // The node is gone only when the agent ends.
+            Ok(()) | Err(TellError::Gone { .. }) => return,
         }
     }
 }
@@ -116,7 +133,7 @@ impl ProcessHost {
         let Limits { kill_confirmation, .. } = self.launcher.bounds;
         let worker = line.status.worker;
         let cgroup = group_name(&self.launcher.cgroup_root, worker);
-        Link { folder: self.launcher.folders.of(worker), cgroup, line, patience: kill_confirmation }
+        Link { folder: self.launcher.folders.of(worker), cgroup, line, patience: kill_confirmation, saver: None }
     }
 }
 
@@ -153,6 +170,15 @@ impl Host for ProcessHost {
         Box::pin(async move { launcher.readdress(worker, order, number).await })
     }
 
+    fn kept(&self) -> Option<BTreeSet<PartKey>> {
+        Some(self.launcher.shelf.kept())
+    }
+
+    fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()> {
+        let shelf = self.launcher.shelf.clone();
+        Box::pin(async move { shelf.tend(orders).await })
+    }
+
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {
         let folder = self.launcher.folders.of(worker);
         let retention = retention.unwrap_or(self.launcher.bounds.output_retention);
@@ -179,7 +205,11 @@ mod tests {
     fn wanted(renewed_in: u64, stopped_in: u64) -> Wanted {
         let lease = Lease { stop_at: BootTime(1), kill_at: BootTime(2) };
         let policy = StopPolicy { signal: StopSignal::default(), grace: Duration::from_secs(1) };
-        Wanted { renew: Some((fence(renewed_in), lease)), stop: Some((fence(stopped_in), policy, Cause::Ordered)) }
+        Wanted {
+            renew: Some((fence(renewed_in), lease)),
+            stop: Some((fence(stopped_in), policy, Cause::Ordered)),
+            save_at_end: None,
+        }
     }
 
     #[test]

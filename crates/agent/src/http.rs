@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tessera_actor::{ActorMeters, Address, AskError, Pulse, exposition};
+use tessera_actor::{Address, AskError, Pulse, exposition};
 use tessera_connection::Inbound;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{View, page};
+use crate::metrics::{Meters, View, page};
 use crate::shell::Input;
 
 /// How long the node may take to answer; longer means that it is not alive.
@@ -21,11 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 struct Context {
     node: Address<Input>,
-    meters: ActorMeters,
+    meters: Meters,
 }
 
 /// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`.
-pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: ActorMeters, end: CancellationToken) {
+pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: Meters, end: CancellationToken) {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
@@ -35,7 +35,7 @@ pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: ActorMet
 }
 
 /// Sends what the page of metrics shows to the collector of this process, if it has one, until `end`.
-pub async fn push_metrics(node: Address<Input>, meters: ActorMeters, end: CancellationToken) {
+pub async fn push_metrics(node: Address<Input>, meters: Meters, end: CancellationToken) {
     let context = Context { node, meters };
     let shown = || {
         let context = context.clone();

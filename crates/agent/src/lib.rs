@@ -19,6 +19,7 @@ mod agent;
 pub mod boot;
 mod cards;
 pub mod cgroup;
+mod checkpoints;
 mod conduct;
 pub mod config;
 mod data;
@@ -44,6 +45,7 @@ use tessera_actor::Pulse;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, AgentError};
+pub use checkpoints::is_due_at_the_end;
 pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
 pub use identity::IdentityError;

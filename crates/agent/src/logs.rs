@@ -14,6 +14,7 @@ use tessera_connection::Inbound;
 use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status as Answer};
 
 use crate::node::from_ref;
@@ -27,10 +28,10 @@ const PIECE: usize = 64 * 1024;
 /// How often a followed output is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Serves workers' output until `end`.
-pub async fn serve_logs(inbound: Inbound, folders: WorkerFolders, end: CancellationToken) {
+/// Serves workers' output, and checkpoints to other agents, until `end`.
+pub(crate) async fn serve(inbound: Inbound, folders: WorkerFolders, checkpoints: Routes, end: CancellationToken) {
     let service = WorkerServiceServer::new(LogService { folders, end: end.clone() });
-    let server = tonic::transport::Server::builder().add_service(service);
+    let server = tonic::transport::Server::builder().add_routes(checkpoints).add_service(service);
     let served = server.serve_with_incoming_shutdown(inbound.incoming(), end.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(%error, "output cannot be served any more");

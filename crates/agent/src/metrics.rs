@@ -9,6 +9,7 @@ use tessera_api::v1 as wire;
 use tessera_metrics::{revision, table};
 
 use crate::boot::BootTime;
+use crate::checkpoints::Shelf;
 use crate::node::{CardUse, Node};
 
 /// A node as metrics and health see it.
@@ -54,13 +55,23 @@ impl View {
     }
 }
 
+/// What counts on its own, and is not read off the node.
+#[derive(Clone)]
+pub struct Meters {
+    /// Of actors.
+    pub actors: ActorMeters,
+    /// Of checkpoints.
+    pub checkpoints: Shelf,
+}
+
 /// The page of an agent in OpenMetrics text.
 #[must_use]
-pub fn page(view: &View, meters: &ActorMeters) -> String {
+pub fn page(view: &View, meters: &Meters) -> String {
     let mut registry = Registry::default();
     register_agent(&mut registry, view);
     register_cards(&mut registry, view);
-    meters.register(&mut registry);
+    meters.actors.register(&mut registry);
+    meters.checkpoints.register(&mut registry);
     let mut text = String::new();
     encode(&mut text, &registry).expect("writing into a String does not fail");
     text

@@ -66,7 +66,7 @@ impl<H: Host> Shell<H> {
         loop {
             let interval = tokio::select! {
                 () = end.cancelled() => return,
-                _ = heartbeat.tick() => self.happen(Event::HeartbeatDue),
+                _ = heartbeat.tick() => self.heartbeat(),
                 delivery = inbox.next() => match delivery {
                     Some(delivery) => delivery.handle(|input| self.take(input)),
                     None => return,
@@ -76,6 +76,12 @@ impl<H: Host> Shell<H> {
                 heartbeat = every(interval);
             }
         }
+    }
+
+    /// The checkpoints that are kept are looked at just before, so that none is missing that was reported.
+    fn heartbeat(&mut self) -> Option<Duration> {
+        let kept = self.host.kept().and_then(|kept| self.happen(Event::Kept(kept)));
+        self.happen(Event::HeartbeatDue).or(kept)
     }
 
     /// Takes an input; returns the heartbeat interval if it was set.
@@ -139,6 +145,10 @@ impl<H: Host> Shell<H> {
             Effect::Stop { worker, fence, policy, cause } => {
                 tracing::info!(%worker, term = %fence.term, %cause, "stopping a worker");
                 self.want(worker, |wanted| wanted.stop = Some((fence, policy, cause)));
+            }
+            Effect::SaveAtEnd { worker, save } => self.want(worker, |wanted| wanted.save_at_end = Some(save)),
+            Effect::Tend(orders) => {
+                self.tasks.once("checkpoints", self.host.tend(*orders));
             }
             Effect::Readdress { worker, order } => {
                 self.tasks.once("addressing", self.host.readdress(worker, order));

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
-    AgentStart, Allocation, AllocationId, CardDescription, Containment, Epoch, MilliTflops, NodeDescription,
-    Observation, Owner, Precision, Rank, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
+    AgentStart, Allocation, AllocationId, CardDescription, CheckpointKey, CheckpointPart, Containment, Epoch, JobId,
+    MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State, StopCause,
+    Worker, WorkerExit, WorkerReport,
 };
 
 use crate::error::Refusal;
@@ -126,6 +127,9 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
         WorkerPhase::Starting | WorkerPhase::Stopping => return Ok(None),
         WorkerPhase::Running => Observation::Running,
         WorkerPhase::Unconfirmed => Observation::Unconfirmed { message: report.message },
+        WorkerPhase::Stopped if report.unusable => {
+            Observation::Unusable { lost: report.unusable_for_good, message: report.message }
+        }
         WorkerPhase::Stopped => {
             let cause: Option<StopCause> = enum_from_wire("cause", report.cause).map_err(violation)?;
             Observation::Stopped(WorkerExit {
@@ -138,6 +142,62 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
         }
     };
     Ok(Some(WorkerReport { worker, observation }))
+}
+
+/// Takes what an agent says that it has saved of a worker.
+///
+/// # Errors
+/// A [`Refusal`] with PROTOCOL_VIOLATION when the hash or the ticket has another length than it must have.
+pub fn saved(saved: v1::SavedCheckpoint) -> Result<SavedPart, Refusal> {
+    let violation = |field: &str, length: usize| {
+        let text = format!("worker_report.saved.{field}: must have {length} bytes");
+        Refusal::new(ErrorReason::ProtocolViolation, text)
+    };
+    Ok(SavedPart {
+        sequence: saved.sequence,
+        progress: saved.progress,
+        bytes: saved.bytes,
+        hash: saved.hash.as_ref().try_into().map_err(|_| violation("hash", 32))?,
+        ticket: u128::from_be_bytes(saved.ticket.as_ref().try_into().map_err(|_| violation("ticket", 16))?),
+        shared: saved.shared,
+    })
+}
+
+/// The part of a checkpoint that a message names.
+#[must_use]
+pub const fn part_of(name: &v1::CheckpointName) -> PartKey {
+    PartKey {
+        job: JobId(name.job_id),
+        checkpoint: CheckpointKey { attempt: name.attempt, sequence: name.sequence },
+        epoch: Epoch(name.epoch),
+        rank: Rank(name.rank),
+    }
+}
+
+/// The name of a part of a checkpoint in messages.
+#[must_use]
+pub const fn part_name(part: &PartKey) -> v1::CheckpointName {
+    v1::CheckpointName {
+        job_id: part.job.0,
+        attempt: part.checkpoint.attempt,
+        epoch: part.epoch.0,
+        sequence: part.checkpoint.sequence,
+        rank: part.rank.0,
+    }
+}
+
+/// Where a part of a checkpoint can be had.
+#[must_use]
+pub fn checkpoint_source(state: &State, key: &PartKey, part: &CheckpointPart) -> v1::CheckpointSource {
+    let address = |node| state.node(node).map(|node| node.description.address.clone());
+    v1::CheckpointSource {
+        name: Some(part_name(key)),
+        hash: part.saved.hash.to_vec().into(),
+        shared: part.saved.shared,
+        addresses: state.sources_of(part).filter_map(address).collect(),
+        ticket: part.saved.ticket.to_be_bytes().to_vec().into(),
+        progress: part.saved.progress,
+    }
 }
 
 /// The slices of the virtual card that a worker backs, over all its nodes, with their addresses for people (P6) and
@@ -187,5 +247,6 @@ pub fn stop_policy(job: &tessera_ledger::JobSpec) -> v1::StopPolicy {
     v1::StopPolicy {
         signal: job.checkpoint.signal.clone(),
         grace: Some(tessera_ledger::wire::duration_to_wire(job.checkpoint.grace)),
+        save: false,
     }
 }

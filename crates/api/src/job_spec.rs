@@ -136,7 +136,7 @@ fn check_environment(check: &mut Check, environment: &BTreeMap<String, String>) 
 }
 
 fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
-    let CheckpointPolicy { mode, signal, grace } = policy;
+    let CheckpointPolicy { mode, signal, grace, every } = policy;
     check.that(limits::SIGNALS.contains(&signal.as_str()), "checkpoint.signal", || {
         format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(signal))
     });
@@ -144,6 +144,13 @@ fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
     check.that(*mode != CheckpointMode::Cooperative || !grace.is_zero(), "checkpoint.grace", || {
         "must be more than zero when mode is cooperative: the program writes its checkpoint in this time".to_owned()
     });
+    if let Some(every) = every {
+        let bounds = limits::SAVE_EVERY;
+        check.that(bounds.contains(every), "checkpoint.every", || "must be 1 second to 7 days".to_owned());
+        check.that(*mode == CheckpointMode::Cooperative, "checkpoint.every", || {
+            "is for mode cooperative: only a program that saves can be asked to while it runs".to_owned()
+        });
+    }
 }
 
 fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {

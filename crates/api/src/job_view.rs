@@ -1,9 +1,11 @@
 //! Jobs of the ledger as the API shows them, with what they hold and where that is.
 
+use std::time::Duration;
+
 use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
 use tessera_ledger::{
-    Allocation, Attempt, Job, Move, NodeId, PlannedWorker, Reason, Rejection, Slice, State, Worker, WorkerExit,
-    WorkerState,
+    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobState, Move, NodeId, PlannedWorker, Reason, Rejection,
+    Slice, State, Worker, WorkerExit, WorkerState,
 };
 
 use crate::request_id::request_id_text;
@@ -32,11 +34,31 @@ pub fn job(state: &State, job: &Job) -> v1::Job {
         revision: job.revision.0,
         attempts: job.attempts,
         retries: job.retries,
-        history: job.history.iter().map(|attempt| self::attempt(state, attempt)).collect(),
+        history: job.history.iter().map(|attempt| self::attempt(state, job, attempt)).collect(),
         allocation: grant.map(|grant| allocation(state, grant)),
         r#move: movement.map(|movement| self::movement(movement)),
         preempted_at: job.preempted_at.iter().copied().map(timestamp).collect(),
         traceparent: job.traceparent.clone(),
+        checkpoints: job.checkpoints.that_count().map(|one| checkpoint(state, one)).collect(),
+    }
+}
+
+fn checkpoint(state: &State, checkpoint: &Checkpoint) -> v1::Checkpoint {
+    let part = |part: &CheckpointPart| v1::CheckpointPart {
+        rank: part.rank.0,
+        bytes: part.saved.bytes,
+        hash: part.saved.hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+        shared: part.saved.shared,
+        nodes: part.nodes.iter().map(|node| node_name(state, *node)).collect(),
+    };
+    v1::Checkpoint {
+        attempt: checkpoint.key.attempt,
+        sequence: checkpoint.key.sequence,
+        saved_at: Some(timestamp(checkpoint.at)),
+        progress: checkpoint.progress(),
+        bytes: checkpoint.bytes(),
+        available: state.can_be_had(checkpoint),
+        parts: checkpoint.parts.iter().map(part).collect(),
     }
 }
 
@@ -52,7 +74,13 @@ pub fn refusal(rejection: &Rejection) -> v1::Reason {
     v1::Reason { code: rejection.code().to_owned(), sentence: rejection.to_string() }
 }
 
-fn attempt(state: &State, attempt: &Attempt) -> v1::Attempt {
+fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
+    // Of what completed the job nothing is lost.
+    let of_use = job.state == JobState::Completed && attempt.number == job.attempts;
+    let lost = if of_use || attempt.ended_at.is_none() { Duration::ZERO } else { attempt.unsaved(state.time()) };
+    // A virtual card that spans nodes has several workers, and an elastic gang may have had fewer cards than it asked for.
+    let cards = (attempt.nodes.len() as u64).min(u64::from(job.spec.gang));
+    let tflops = cards.saturating_mul(job.spec.virtual_card.compute.0) as f64 / 1000.0;
     v1::Attempt {
         number: attempt.number,
         allocation_id: attempt.allocation.0,
@@ -64,6 +92,11 @@ fn attempt(state: &State, attempt: &Attempt) -> v1::Attempt {
         reason: attempt.reason.as_ref().map(reason),
         epoch: attempt.epoch.0,
         nodes: attempt.nodes.iter().map(|node| node_name(state, *node)).collect(),
+        from_attempt: attempt.from.map_or(0, |key| key.attempt),
+        from_sequence: attempt.from.map_or(0, |key| key.sequence),
+        saved_at: attempt.saved_at.map(timestamp),
+        lost_seconds: lost.as_secs_f64(),
+        lost_tflops_seconds: lost.as_secs_f64() * tflops,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the API accepts at most. Everything is refused at the door, with the field and the limit, before it
 //! costs anything.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Longest job file in bytes.
@@ -51,6 +52,8 @@ pub const CACHED: usize = 10_000;
 pub const OVERSUBSCRIPTION: u32 = 1_000;
 /// Longest time that a program may take to write its checkpoint.
 pub const GRACE: Duration = Duration::from_secs(3600);
+/// How often a program can be asked to save while it runs: no more often than every second, and once a week.
+pub const SAVE_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// Longest time that anything else may take or be kept: a year.
 pub const TIME: Duration = Duration::from_secs(31_557_600);
 /// Most retries.

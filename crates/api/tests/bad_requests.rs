@@ -87,7 +87,7 @@ fn words_and_times_must_be_known() {
     insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(i64::MAX)), @"spec.time_limit: must be at most 1year");
     let checkpoint = |signal: &str, grace| {
         let mode = v1::CheckpointMode::Cooperative.into();
-        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace })
+        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace, every: None })
     };
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("SIGKILL", None)), @r##"spec.checkpoint.signal: must be one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, is "SIGKILL""##);
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(0))), @"spec.checkpoint.grace: must be more than zero when mode is cooperative: the program writes its checkpoint in this time");

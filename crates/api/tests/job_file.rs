@@ -41,7 +41,7 @@ affinity:
 packing: spread
 min_runtime: 10m
 preemptible: false
-checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s }
+checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s, every: 10m }
 on_disconnect: keep
 time_limit: 1h 30m
 retry: { max_retries: 4, backoff: 2s, max_backoff: 1m }
@@ -112,6 +112,7 @@ value = "nvme"
 mode = "cooperative"
 signal = "SIGUSR1"
 grace = "30s"
+every = "10m"
 
 [retry]
 max_retries = 4
@@ -161,6 +162,7 @@ fn expected() -> v1::JobSpec {
             mode: v1::CheckpointMode::Cooperative.into(),
             signal: "SIGUSR1".to_owned(),
             grace: seconds(30),
+            every: seconds(600),
         }),
         on_disconnect: v1::OnDisconnect::Keep.into(),
         time_limit: seconds(5400),
@@ -292,7 +294,7 @@ fn toml_and_json_errors_have_their_place_too() {
 #[test]
 fn a_file_that_is_too_large_is_refused_unread() {
     let text = format!("# {}\n{YAML}", "x".repeat(limits::JOB_FILE));
-    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4195279; put large input into files that the job reads");
+    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4195291; put large input into files that the job reads");
     let script = format!("command: [a]\nvirtual_card: {{tflops: 1}}\nscript: {}\n", "x".repeat(limits::SCRIPT + 1));
     insta::assert_snapshot!(yaml(&script), @"line 3, column 9: script: must have at most 1048576 bytes, has 1048577");
 }

@@ -17,6 +17,7 @@ use crate::new_pool;
 use crate::placement_actor::{self, Question, Surroundings};
 use crate::pool::PoolHandle;
 use crate::session::directory::{self, Directory};
+use crate::session::kept::CopyPlan;
 use crate::upgrade;
 
 /// One term of leadership of this member.
@@ -29,6 +30,8 @@ pub(crate) struct Reign {
     pub leases: Mutex<Leases>,
     /// Who is connected.
     pub directory: Arc<Directory>,
+    /// Copies of checkpoints that are to be made.
+    pub copies: CopyPlan,
     /// Runs the actors of this reign, sessions included.
     pub supervisor: Supervisor,
 }
@@ -93,6 +96,7 @@ fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
         end: end.clone(),
         leases: Mutex::new(leases),
         directory: Arc::new(Directory::default()),
+        copies: CopyPlan::default(),
         supervisor: Supervisor::new(pool.metrics().actors().clone()),
     });
     let surroundings = Surroundings {

@@ -10,6 +10,7 @@
 //! * `orders`: what should run on a node, from the ledger alone.
 //! * `news`: what agents say that the ledger does not know.
 //! * `book`: what was ordered, against what should run.
+//! * `kept`: checkpoints on nodes' disks, against what the ledger knows and wants.
 //! * `state`: the actor: plain state and `on`.
 //! * `shell`: the task around it.
 //! * `directory`: who is connected, and whom a change of the ledger concerns.
@@ -18,6 +19,7 @@ mod book;
 pub(crate) mod concern;
 pub(crate) mod directory;
 mod events;
+pub(crate) mod kept;
 pub(crate) mod messages;
 mod news;
 pub(crate) mod orders;

@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(next(Level::Zero, &announced(&[Some(1_000), Some(1)])), Some(Level::One));
         assert_eq!(next(Level::One, &announced(&[Some(1_000), Some(1)])), None);
         assert_eq!(next(Level::Drill, &announced(&[Some(1)])), None);
-        assert_eq!(next(Level::One, &announced(&[Some(5)])), None, "a level of which this release knows nothing");
+        assert_eq!(next(Level::Two, &announced(&[Some(5)])), None, "a level of which this release knows nothing");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::card::Isolation;
+use crate::checkpoint::CheckpointKey;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank};
 use crate::units::{BlockCount, BlockIndex, Epoch, LogTime, Mebibytes};
 
@@ -149,6 +150,8 @@ pub struct Allocation {
     pub granted_at: LogTime,
     /// When all its workers ran.
     pub started_at: Option<LogTime>,
+    /// The checkpoint that its workers go on from; `None`: they begin from the beginning.
+    pub from: Option<CheckpointKey>,
 }
 
 impl Allocation {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::allocation::{MovePhase, PlannedWorker, StopCause, WorkerExit};
 use crate::card::CardDescription;
+use crate::checkpoint::{PartKey, SavedPart};
 use crate::config::PoolConfig;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, RequestKey};
 use crate::level::Level;
@@ -149,6 +150,15 @@ pub enum Command {
         /// The reports.
         reports: Vec<WorkerReport>,
     },
+    /// What a node's disk keeps of checkpoints differs from what the ledger says.
+    NoteKept {
+        /// The node.
+        node: NodeId,
+        /// Parts that it keeps now.
+        kept: Vec<PartKey>,
+        /// Parts that it does not keep any more.
+        gone: Vec<PartKey>,
+    },
     /// A move goes on to its next step, or is given up.
     AdvanceMove {
         /// The move.
@@ -238,6 +248,15 @@ pub enum Observation {
         /// What went wrong.
         message: String,
     },
+    /// It, or its agent after its end, saved its part of a checkpoint, which is whole on disk.
+    Saved(SavedPart),
+    /// Nothing of it was started: its part of the checkpoint that it was to go on from cannot be had.
+    Unusable {
+        /// Whether it never can be: it is damaged, or gone from everywhere.
+        lost: bool,
+        /// What went wrong.
+        message: String,
+    },
 }
 
 impl Observation {
@@ -246,7 +265,7 @@ impl Observation {
     pub const fn cause(&self) -> Option<StopCause> {
         match self {
             Self::Stopped(exit) => Some(exit.cause),
-            Self::Running | Self::Unconfirmed { .. } => None,
+            Self::Running | Self::Unconfirmed { .. } | Self::Saved(_) | Self::Unusable { .. } => None,
         }
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::allocation::Allocation;
+use crate::checkpoint::{CheckpointKey, Checkpoints};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId};
 use crate::reason::Reason;
 use crate::spec::JobSpec;
@@ -167,6 +169,38 @@ pub struct Attempt {
     pub signal: Option<i32>,
     /// How it ended; `None` while it goes on.
     pub reason: Option<Reason>,
+    /// The checkpoint that it went on from; `None`: it began from the beginning.
+    pub from: Option<CheckpointKey>,
+    /// When the newest checkpoint that it saved itself came to count: what it computed before that is not lost with it.
+    pub saved_at: Option<LogTime>,
+}
+
+impl Attempt {
+    /// An attempt that is granted now, under `grant`.
+    #[must_use]
+    pub(crate) fn granted(grant: &Allocation, now: LogTime) -> Self {
+        Self {
+            number: grant.attempt,
+            allocation: grant.id,
+            epoch: grant.epoch,
+            nodes: grant.workers.iter().map(|worker| worker.node).collect(),
+            granted_at: now,
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            signal: None,
+            reason: None,
+            from: grant.from,
+            saved_at: None,
+        }
+    }
+
+    /// How long it has computed at `now`, or did to its end, that no checkpoint of it holds.
+    #[must_use]
+    pub fn unsaved(&self, now: LogTime) -> Duration {
+        let until = self.ended_at.unwrap_or(now);
+        self.started_at.map_or(Duration::ZERO, |started| until.since(self.saved_at.unwrap_or(started).max(started)))
+    }
 }
 
 /// A job in the ledger.
@@ -212,6 +246,8 @@ pub struct Job {
     pub node_faults: u32,
     /// The newest attempts, oldest first; bounded.
     pub history: Vec<Attempt>,
+    /// What it can go on from; empty once it is over.
+    pub checkpoints: Checkpoints,
     /// When it was preempted last, and within the hour before that (law L4); empty only if it never was.
     pub preempted_at: Vec<LogTime>,
     /// Since when it waits for a grant, or did last; zero: since its state changed last.

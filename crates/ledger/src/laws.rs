@@ -167,6 +167,13 @@ fn jobs(state: &State, broken: &mut Broken) {
                 grant.is_none() && job.moving.is_none()
             }
         };
+        broken.expect(job.checkpoints.iter().is_sorted_by_key(|checkpoint| checkpoint.key), "L5", || {
+            format!("the checkpoints of job {id} are not in their order")
+        });
+        let known = job.checkpoints.iter().all(|checkpoint| checkpoint.key.attempt <= job.attempts);
+        broken.expect(known && (job.checkpoints.is_empty() || !job.state.is_terminal()), "L5", || {
+            format!("job {id} is {:?} and has checkpoints that it cannot have", job.state)
+        });
         broken.expect(holds, "L5", || format!("job {id} is {:?} with grant {:?}", job.state, job.allocation));
     }
     let (mut granted, mut meetings) = (BTreeSet::new(), BTreeSet::new());
@@ -263,6 +270,7 @@ fn derived(state: &State, broken: &mut Broken) {
         ("block counts", fresh.counts == state.counts),
         ("capacity", fresh.capacity == state.capacity),
         ("waiting jobs", fresh.waiting == state.waiting),
+        ("jobs with checkpoints", fresh.checkpointed == state.checkpointed),
         ("ended jobs", fresh.ended == state.ended),
         ("job counts", zeroless(&fresh.job_counts) == zeroless(&state.job_counts)),
         ("queues", *fresh.queues == *state.queues),

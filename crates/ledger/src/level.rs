@@ -22,13 +22,14 @@ use std::fmt;
 use crate::affinity::Affinity;
 use crate::allocation::{PlannedWorker, Slice, WorkerExit};
 use crate::card::CardDescription;
+use crate::checkpoint::SavedPart;
 use crate::command::{Command, Observation, Plan, PlanPart, WorkerReport};
 use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
 use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
-use crate::spec::{JobSpec, VirtualCardRequest};
+use crate::spec::{CheckpointPolicy, JobSpec, VirtualCardRequest};
 use crate::state::State;
 
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.
@@ -40,6 +41,8 @@ pub enum Level {
     Zero,
     /// 0.1 with release levels: a digest over the state itself.
     One,
+    /// 0.2: checkpoints.
+    Two,
     /// No release: it stands for the next one in tests of upgrades, and only members that are told so announce it. Its
     /// number is above every release's, so that no release takes a pool that was drilled for its own.
     Drill,
@@ -47,10 +50,10 @@ pub enum Level {
 
 impl Level {
     /// Every level, lowest first.
-    pub const ALL: [Self; 3] = [Self::Zero, Self::One, Self::Drill];
+    pub const ALL: [Self; 4] = [Self::Zero, Self::One, Self::Two, Self::Drill];
 
     /// The level of this release.
-    pub const NEWEST: Self = Self::One;
+    pub const NEWEST: Self = Self::Two;
 
     /// Its number in the log, in snapshots and between members.
     #[must_use]
@@ -58,6 +61,7 @@ impl Level {
         match self {
             Self::Zero => 0,
             Self::One => 1,
+            Self::Two => 2,
             Self::Drill => 1_000,
         }
     }
@@ -160,6 +164,7 @@ impl Needs for Command {
             Self::SetConfig { config, expected } => config.needs().max(all(expected.as_deref())),
             Self::CommitPlan { plan } => plan.needs(),
             Self::ReportWorkers { node: _, reports } => all(reports),
+            Self::NoteKept { node: _, kept: _, gone: _ } => Level::Two,
             Self::SetEligibility { node: _, eligibility: _, reason: _ }
             | Self::NodeLost { node: _, epoch: _ }
             | Self::NodeReturned { node: _, incarnation: _ }
@@ -263,7 +268,7 @@ impl Needs for JobSpec {
             virtual_card,
             priority: _,
             preemptible: _,
-            checkpoint: _,
+            checkpoint,
             on_disconnect: _,
             time_limit: _,
             retry: _,
@@ -277,7 +282,14 @@ impl Needs for JobSpec {
             affinity: Affinity { preferred: _, together: _, spread: _, avoid: _, data: _ },
             packing: _,
         } = self;
-        virtual_card.needs()
+        virtual_card.needs().max(checkpoint.needs())
+    }
+}
+
+impl Needs for CheckpointPolicy {
+    fn needs(&self) -> Level {
+        let Self { mode: _, signal: _, grace: _, every } = self;
+        when(every.is_some(), Level::Two)
     }
 }
 
@@ -345,6 +357,8 @@ impl Needs for WorkerReport {
             Observation::Stopped(WorkerExit { cause: _, code: _, signal: _, checkpointed: _, message: _ }) => {
                 Level::Zero
             }
+            Observation::Saved(SavedPart { sequence: _, progress: _, bytes: _, hash: _, ticket: _, shared: _ })
+            | Observation::Unusable { lost: _, message: _ } => Level::Two,
         }
     }
 }
@@ -361,8 +375,8 @@ mod tests {
         assert!(Level::ALL.is_sorted_by(|before, after| before < after && before.number() < after.number()));
         assert_eq!(Level::from_number(7), None);
         assert_eq!([0, 1, 7, 1_000, 5_000].map(Level::up_to), {
-            use Level::{Drill, One, Zero};
-            [Zero, One, One, Drill, Drill]
+            use Level::{Drill, One, Two, Zero};
+            [Zero, One, Two, Drill, Drill]
         });
     }
 

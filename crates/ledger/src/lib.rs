@@ -29,6 +29,7 @@ pub mod allocation;
 mod apply;
 pub mod capacity;
 pub mod card;
+pub mod checkpoint;
 mod checks;
 pub mod command;
 pub mod config;
@@ -60,6 +61,7 @@ pub use allocation::{
 };
 pub use apply::{CORDONED_ANEW, EntryPosition, NUMBERS_AHEAD, REVISIONS_AHEAD};
 pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
+pub use checkpoint::{COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, Checkpoints, PartKey, SavedPart};
 pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
 pub use config::{CompactionPolicy, PoolConfig, PoolLimits};
 pub use event::{EntryEvents, Event, Touched};

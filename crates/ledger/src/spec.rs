@@ -86,11 +86,18 @@ pub struct CheckpointPolicy {
     pub signal: String,
     /// Time until it is killed.
     pub grace: Duration,
+    /// How often a cooperative program is asked to save while it runs on; `None`: only when it is stopped.
+    pub every: Option<Duration>,
 }
 
 impl Default for CheckpointPolicy {
     fn default() -> Self {
-        Self { mode: CheckpointMode::Requeue, signal: "SIGTERM".to_owned(), grace: Duration::from_secs(10) }
+        Self {
+            mode: CheckpointMode::Requeue,
+            signal: "SIGTERM".to_owned(),
+            grace: Duration::from_secs(10),
+            every: None,
+        }
     }
 }
 
@@ -324,7 +331,7 @@ impl JobSpec {
             virtual_card,
             priority,
             preemptible: _,
-            checkpoint: CheckpointPolicy { mode: _, signal: _, grace },
+            checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every },
             on_disconnect: _,
             time_limit,
             retry: RetryPolicy { max_retries: _, backoff, max_backoff },
@@ -356,6 +363,7 @@ impl JobSpec {
         }
         let times = [
             ("spec.checkpoint.grace", *grace),
+            ("spec.checkpoint.every", every.unwrap_or_default()),
             ("spec.time_limit", time_limit.unwrap_or_default()),
             ("spec.retry.backoff", *backoff),
             ("spec.retry.max_backoff", *max_backoff),

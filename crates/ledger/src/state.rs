@@ -105,6 +105,8 @@ pub struct State {
     pub(crate) compacted: Revision,
     // What follows can be computed from the above; `crate::laws` does so and compares.
     pub(crate) waiting: PersistentMap<WaitingKey, ()>,
+    /// Jobs with checkpoints.
+    pub(crate) checkpointed: PersistentMap<JobId, ()>,
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
     /// Not keyed by node and grant: the map finds the beginning of a range by going through all that is before it.
@@ -172,6 +174,7 @@ impl State {
             history: Kept::default(),
             compacted: Revision(0),
             waiting: PersistentMap::new(),
+            checkpointed: PersistentMap::new(),
             ended: PersistentMap::new(),
             request_times: PersistentMap::new(),
             node_workers: PersistentMap::new(),

@@ -12,6 +12,7 @@
 //! has written is kept as golden files under `tests/golden` and read by its tests and by those of every later release.
 
 mod card;
+mod checkpoint;
 mod error;
 mod events;
 mod field;

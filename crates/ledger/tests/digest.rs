@@ -12,9 +12,9 @@ use std::sync::Arc;
 use pool::{Pool, card, slice};
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
-    CardHealth, CardKind, Command, EntryPosition, JobId, LeaseTimings, Level, LogTime, MovePhase, NodeId, Observation,
-    Outcome, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Request, RequestId, RequestKey, Revision,
-    State,
+    CardHealth, CardKind, CheckpointKey, Command, EntryPosition, JobId, LeaseTimings, Level, LogTime, MovePhase,
+    NodeId, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Rank,
+    Request, RequestId, RequestKey, Revision, State,
 };
 
 fn written(state: &State) -> Vec<u8> {
@@ -28,6 +28,7 @@ fn eventful_pool() -> Pool {
     let early = pool.submit(|spec| spec.name = "early".to_owned());
     pool.grant(early, vec![slice(0, 1, 15, 1)]);
     pool.run(Command::RaiseLevel { to: Level::One });
+    pool.run(Command::RaiseLevel { to: Level::Two });
     let submit = Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
     pool.apply(&[dated(submit)]);
     let eventful::Jobs { running, moving, held } = eventful::happen(&mut pool);
@@ -38,6 +39,12 @@ fn eventful_pool() -> Pool {
     pool.accept(PlanPart::Move { job: moved, workers: vec![worker] });
     let of_moved = pool.state.job(moved).unwrap().moving.unwrap();
     pool.run(Command::AdvanceMove { id: of_moved, from: MovePhase::Reserved, proceed: false });
+    pool.report_all(running, &pool::saved(1, 100));
+    pool.report_all(running, &pool::saved(2, 200));
+    let worker = pool.allocation_of(running).owner(Rank(0));
+    let checkpoint = CheckpointKey { attempt: 1, sequence: 2 };
+    let part = PartKey { job: running, checkpoint, epoch: worker.epoch, rank: Rank(0) };
+    pool.run(Command::NoteKept { node: NodeId(1), kept: vec![part], gone: vec![] });
     pool.run(Command::ReleaseJob { job: held });
     pool.run(Command::HoldJob { job: held });
     pool.run(Command::SuspendJob { job: running });
@@ -182,8 +189,16 @@ fn a_snapshot_in_which_any_bit_has_changed_is_refused() {
 /// format, delete the one that was never released and run this test with `TESSERA_WRITE_GOLDEN=1`; a released one is
 /// never changed.
 #[test]
-fn a_golden_log_gives_the_digests_that_it_gave() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/level1/eventful.log");
+fn golden_logs_give_the_digests_that_they_gave() {
+    // How many kinds of commands there were at each level.
+    for (level, kinds) in [(Level::One, 24), (Level::Two, samples::KINDS)] {
+        gives_the_digests_that_it_gave(level, kinds);
+    }
+}
+
+fn gives_the_digests_that_it_gave(level: Level, kinds_then: usize) {
+    let file = format!("tests/golden/level{level}/eventful.log");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     if std::env::var_os("TESSERA_WRITE_GOLDEN").is_some() && !path.exists() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, log_of(&eventful_pool())).unwrap();
@@ -201,8 +216,8 @@ fn a_golden_log_gives_the_digests_that_it_gave() {
         state.apply(at, &requests);
         assert_eq!(format!("{:032x}", state.digest()), *digest, "after line {number}: {requests:#?}");
     }
-    assert_eq!(kinds.len(), samples::KINDS, "every kind of command is in it: {kinds:?}");
-    assert_eq!(state.level(), Level::One);
+    assert_eq!(kinds.len(), kinds_then, "every kind of command is in it: {kinds:?}");
+    assert_eq!(state.level(), level);
     let restored = decode_snapshot(encode_snapshot(&state)).expect("it is whole");
     assert_eq!(restored.digest(), state.digest());
 }

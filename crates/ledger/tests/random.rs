@@ -6,14 +6,14 @@ mod pool;
 
 use std::sync::Arc;
 
-use pool::{Pool, card, exited, node, numbered, spec, stopped};
+use pool::{Pool, card, exited, node, numbered, saved, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, Command, Eligibility,
-    EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LeaseTimings, LogTime, Mebibytes,
-    MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner, Percent,
-    Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision, Slice,
-    Span, State, StopCause, WorkerReport,
+    AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, CheckpointKey, Command,
+    Eligibility, EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LeaseTimings, LogTime,
+    Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner,
+    Percent, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision,
+    Slice, Span, State, StopCause, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.
@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(tflops, priority, gang, span, flags)| Submit { tflops, priority, gang, span, flags }),
         8 => (any::<u8>(), any::<bool>()).prop_map(|(job, preempt)| Place { job, preempt }),
         3 => (any::<u8>(), 0u8..6).prop_map(|(job, what)| Wish { job, what }),
-        12 => (any::<u8>(), any::<u8>(), 0u8..9).prop_map(|(allocation, rank, what)| Report { allocation, rank, what }),
+        12 => (any::<u8>(), any::<u8>(), 0u8..14).prop_map(|(allocation, rank, what)| Report { allocation, rank, what }),
         1 => (0u64..20, 0u64..200, 0u32..4).prop_map(|(allocation, epoch, rank)| StaleReport { allocation, epoch, rank }),
         3 => (0u8..5, 0u8..8).prop_map(|(node, what)| Node { node, what }),
         1 => (0u8..4, 0u8..4, 0u8..30, any::<bool>())
@@ -145,6 +145,9 @@ fn observation(what: u8) -> Observation {
         5 => exited(1),
         6 => stopped(StopCause::Ordered, None),
         7 => stopped(StopCause::TimeLimit, None),
+        8 => saved(CheckpointKey::LAST, 0),
+        9..=11 => saved(u64::from(what), u64::from(what % 2)),
+        12 => Observation::Unusable { lost: true, message: "damaged".to_owned() },
         _ => Observation::Unconfirmed { message: "still there".to_owned() },
     }
 }

@@ -2,7 +2,7 @@
 
 mod pool;
 
-use pool::{Pool, card, exited, slice};
+use pool::{Pool, card, exited, saved, slice};
 use proptest::prelude::*;
 use tessera_ledger::wire::{WireError, decode_snapshot, encode_snapshot};
 use tessera_ledger::{
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0u8..100, any::<bool>()).prop_map(|(priority, keyed)| Step::Submit { priority, keyed }),
         6 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(job, card, preempt)| Step::Grant { job, card, preempt }),
-        6 => (any::<u8>(), 0u8..5).prop_map(|(job, what)| Step::Report { job, what }),
+        6 => (any::<u8>(), 0u8..6).prop_map(|(job, what)| Step::Report { job, what }),
         2 => (any::<u8>(), 0u8..5).prop_map(|(job, what)| Step::Wish { job, what }),
         2 => (0u8..3, 0u8..6).prop_map(|(node, what)| Step::Node { node, what }),
         2 => any::<u8>().prop_map(|job| Step::Move { job }),
@@ -80,6 +80,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             let observation = match what {
                 0..=2 => Observation::Running,
                 3 => exited(i32::from(job % 2)),
+                4 => saved(u64::from(job), 0),
                 _ => Observation::Unconfirmed { message: "still there".to_owned() },
             };
             let reports = vec![WorkerReport { worker: grant.owner(worker.rank), observation }];

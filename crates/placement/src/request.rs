@@ -78,7 +78,7 @@ impl Request {
             virtual_card,
             priority,
             preemptible: _,
-            checkpoint: CheckpointPolicy { mode: _, signal: _, grace },
+            checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every: _ },
             on_disconnect: _,
             time_limit,
             retry: _,

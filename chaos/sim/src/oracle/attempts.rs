@@ -85,9 +85,14 @@ impl Attempts {
                 let given_up = !any(&|fate| fate.began);
                 (given_up || since_granted(self.suspended.get(&job.id)), "it had begun, and nobody suspended it")
             }
-            Reason::StartFailed { .. } | Reason::NodeFault { .. } | Reason::OutOfMemory => {
-                (false, "no simulated machine does that")
+            Reason::StartFailed { .. } => {
+                let ids = (0u32..).zip(attempt.nodes.iter()).map(|(rank, _)| Rank(rank));
+                let mut workers =
+                    ids.map(|rank| WorkerId { allocation: attempt.allocation, epoch: attempt.epoch, rank });
+                let without = workers.any(|worker| view.world.is_without_checkpoint(worker));
+                (without, "every checkpoint of it could be had")
             }
+            Reason::NodeFault { .. } | Reason::OutOfMemory => (false, "no simulated machine does that"),
             Reason::Preempted { .. }
             | Reason::SuspendedByUser
             | Reason::Drained { .. }

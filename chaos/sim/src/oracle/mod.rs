@@ -11,6 +11,7 @@
 
 pub mod acknowledged;
 pub mod attempts;
+pub mod checkpoints;
 pub mod coverage;
 pub mod fences;
 pub mod grants;
@@ -130,6 +131,7 @@ impl Panel {
             Box::new(grants::Grants::default()),
             Box::new(wishes::Wishes::default()),
             Box::new(attempts::Attempts::default()),
+            Box::new(checkpoints::Checkpoints::default()),
             Box::new(laws::Laws::default()),
             Box::new(preemption::Preemption),
             Box::new(refusals::Refusals::default()),

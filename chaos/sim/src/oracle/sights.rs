@@ -10,7 +10,9 @@ use super::wishes::granted;
 use crate::journal::Applied;
 
 /// Everything that is to be seen.
-pub const ALL: [&str; 21] = [
+pub const ALL: [&str; 23] = [
+    COPIED,
+    WENT_ON,
     BORROWED,
     RECALLED,
     PREEMPTED,
@@ -34,6 +36,8 @@ pub const ALL: [&str; 21] = [
     WAITED,
 ];
 
+const COPIED: &str = "copy of a checkpoint kept";
+const WENT_ON: &str = "attempt goes on from a checkpoint";
 const BORROWED: &str = "queue holds more than its guarantee";
 const RECALLED: &str = "loan recalled";
 const PREEMPTED: &str = "job preempted by its own queue";
@@ -87,6 +91,15 @@ impl Sights {
         if entry.events.iter().any(overfull) && entry.after.cards().any(|(_, card)| card.is_overfull()) {
             seen.insert(OVERFULL);
         }
+        let goes_on = |event: &Event| match event {
+            Event::Worker { allocation, .. } => {
+                entry.after.allocation(*allocation).is_some_and(|grant| grant.from.is_some())
+            }
+            _ => false,
+        };
+        if entry.events.iter().any(goes_on) {
+            seen.insert(WENT_ON);
+        }
         if entry.after.compacted() > entry.before.compacted() {
             seen.insert(FORGOTTEN);
         }
@@ -106,6 +119,9 @@ impl Sights {
 fn answers(entry: &Applied) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for (request, outcome) in entry.requests.iter().zip(&entry.outcomes) {
+        if let Command::NoteKept { kept, .. } = &request.command {
+            seen.extend((!kept.is_empty()).then_some(COPIED));
+        }
         let (Command::CommitPlan { plan }, Outcome::Planned(answers)) = (&request.command, outcome) else {
             seen.extend(is_refused(outcome).then_some(REFUSED));
             continue;

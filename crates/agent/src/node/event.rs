@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::v1 as wire;
+use tessera_ledger::{PartKey, SavedPart};
 
 use crate::boot::BootTime;
 use crate::supervisor::status::{Cause, Status};
@@ -25,12 +26,28 @@ pub enum Event {
     TermKept(Term),
     /// What a worker's supervisor, or the search for what it left, says of it.
     WorkerStatus(Box<Status>),
+    /// Something came of a worker's checkpoints.
+    Checkpoint(WorkerId, CheckpointNews),
+    /// The checkpoints that this node keeps.
+    Kept(BTreeSet<PartKey>),
     /// Newest readings of the cards.
     Samples(Vec<wire::CardSample>),
     /// Cards whose health changed, all cards given.
     CardsChanged(Vec<wire::CardDescription>),
     /// The data on the node's disks changed; names of all of it.
     CachedChanged(BTreeSet<String>),
+}
+
+/// What came of a worker's checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckpointNews {
+    /// Its part of one is saved.
+    Saved(SavedPart),
+    /// Its part of the one that it was to go on from cannot be had.
+    Unusable {
+        /// And never can be.
+        for_good: bool,
+    },
 }
 
 /// What the pool said about itself when the node was welcomed.
@@ -101,6 +118,13 @@ pub enum Effect {
         /// Why.
         cause: Cause,
     },
+    /// Whether what a worker that is told to stop has written when it ends is kept, because its job is to go on.
+    SaveAtEnd {
+        /// Which.
+        worker: WorkerId,
+        /// Whether it is.
+        save: bool,
+    },
     /// The slices of a worker's virtual card have other numbers or weights than before: its file is brought up to date.
     Readdress {
         /// Which.
@@ -108,6 +132,8 @@ pub enum Effect {
         /// Its newest order.
         order: Arc<wire::WorkerOrder>,
     },
+    /// Do this with the checkpoints on the node's disk.
+    Tend(Box<wire::CheckpointOrders>),
     /// Keep a worker's output that long, then remove it; nothing else of it is needed any more.
     Forget {
         /// Which.

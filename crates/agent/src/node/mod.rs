@@ -19,6 +19,6 @@ mod reports;
 mod session;
 mod state;
 
-pub use event::{Effect, Event, LaunchOrder, PoolTerms};
+pub use event::{CheckpointNews, Effect, Event, LaunchOrder, PoolTerms};
 pub use record::{Stage, WorkerRecord, cause_of, from_ref, policy_of};
 pub use state::{CardUse, Node, NodeFacts};

@@ -79,6 +79,7 @@ impl Node {
 
     fn ordered_to_stop(&mut self, worker: WorkerId, order: wire::WorkerOrder) -> Vec<Effect> {
         let policy = order.stop.as_ref().map(|policy| policy_of(Some(policy)));
+        let save = order.stop.as_ref().is_some_and(|policy| policy.save);
         let Some(record) = self.workers.get_mut(&worker) else {
             // It was never here: the leader is told so, and a later order to run it is refused.
             let mut record = self.new_record(worker, order);
@@ -91,7 +92,8 @@ impl Node {
             record.report_again();
             return Vec::new();
         }
-        self.stop(worker, policy, Cause::Ordered)
+        let saves = record.is_cooperative().then_some(Effect::SaveAtEnd { worker, save });
+        saves.into_iter().chain(self.stop(worker, policy, Cause::Ordered)).collect()
     }
 
     /// Stops a worker that is here, by an order of a term that is not on disk yet.

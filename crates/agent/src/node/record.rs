@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use prost_types::Timestamp;
 use tessera_api::v1 as wire;
-use tessera_ledger::{AllocationId, Epoch, Rank};
+use tessera_ledger::{AllocationId, CheckpointKey, Epoch, Rank, SavedPart};
 
 use crate::supervisor::status::{Cause, Exit, Phase, Status};
-use crate::worker::{StopPolicy, StopSignal, WorkerId};
+use crate::worker::{StopPolicy, StopSignal, WorkerId, is_cooperative};
 
 /// How a worker is stopped when its order does not say.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
@@ -37,6 +37,10 @@ pub struct WorkerRecord {
     pub granted: bool,
     /// The leader's word that it is settled in the ledger.
     pub settled: bool,
+    /// The newest part of a checkpoint that was saved of it.
+    pub saved: Option<SavedPart>,
+    /// Its part of the checkpoint that it was to go on from cannot be had; and whether it never can be.
+    pub unusable: Option<bool>,
     /// How and why it is to be stopped, once that was decided.
     pub stop: Option<(StopPolicy, Cause)>,
     /// Counts changes of what is reported.
@@ -64,6 +68,14 @@ impl WorkerRecord {
         Self { adopted: true, ..Self::new(status, order, stage) }
     }
 
+    /// The same with what was saved of it before.
+    #[must_use]
+    pub fn with_saved(mut self, saved: Option<SavedPart>) -> Self {
+        self.saved = saved;
+        self.reported = self.report();
+        self
+    }
+
     /// Whether an earlier agent launched it, and nothing tells that all of it ends with its supervisor.
     #[must_use]
     pub fn may_outlive_supervisor(&self) -> bool {
@@ -77,6 +89,8 @@ impl WorkerRecord {
             stage,
             granted: true,
             settled: false,
+            saved: None,
+            unusable: None,
             stop: None,
             version: 1,
             acknowledged: 0,
@@ -125,6 +139,12 @@ impl WorkerRecord {
         policy_of(self.order.as_ref().and_then(|order| order.stop.as_ref()))
     }
 
+    /// Whether its program saves itself.
+    #[must_use]
+    pub fn is_cooperative(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| is_cooperative(order))
+    }
+
     /// Whether its order lets it run without a lease.
     #[must_use]
     pub fn keeps_on_disconnect(&self) -> bool {
@@ -150,20 +170,28 @@ impl WorkerRecord {
             message: status.message.clone(),
             started_at: status.started_unix_ms.map(timestamp),
             stopped_at: status.stopped_unix_ms.map(timestamp),
-            checkpointed: self.wrote_checkpoint(),
+            checkpointed: status.is_final() && self.saved_at_the_end(),
+            saved: self.saved.as_ref().map(saved_to_wire),
+            unusable: self.unusable.is_some(),
+            unusable_for_good: self.unusable.unwrap_or(false),
         }
     }
 
-    /// A cooperative job that was told to stop and ended with code 0 in its grace time has saved itself.
-    fn wrote_checkpoint(&self) -> bool {
-        let mode =
-            self.order.as_ref().and_then(|order| order.spec.as_ref()?.checkpoint.as_ref()).map(|policy| policy.mode());
-        let status = &self.status;
-        mode == Some(wire::CheckpointMode::Cooperative)
-            && status.is_final()
-            && status.cause == Some(Cause::Ordered)
-            && status.exit == Some(Exit::Code(0))
-            && status.within_grace
+    /// Whether what it wrote when it was told to stop is kept.
+    fn saved_at_the_end(&self) -> bool {
+        self.saved.as_ref().is_some_and(|saved| saved.sequence == CheckpointKey::LAST && saved.bytes > 0)
+    }
+}
+
+fn saved_to_wire(saved: &SavedPart) -> wire::SavedCheckpoint {
+    let SavedPart { sequence, progress, bytes, hash, ticket, shared } = saved;
+    wire::SavedCheckpoint {
+        sequence: *sequence,
+        progress: *progress,
+        bytes: *bytes,
+        hash: hash.to_vec().into(),
+        ticket: ticket.to_be_bytes().to_vec().into(),
+        shared: *shared,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use planted::Bug;
+use tessera_api::agent::part_name;
 use tessera_api::v1 as wire;
 use tessera_ledger::wire::{card_from_wire, enum_from_wire};
 use tessera_ledger::{CardDescription, LeaseTimings, MilliTflops};
@@ -40,6 +41,8 @@ pub struct OpenSession {
     sequence: u64,
     /// When unanswered heartbeats were sent.
     sent: BTreeMap<u64, BootTime>,
+    /// Whether the leader was told which checkpoints are kept here.
+    kept_said: bool,
     /// What was reported and not yet acknowledged.
     pub(super) reports: Reports,
 }
@@ -49,6 +52,13 @@ impl Session {
     pub fn report_cards(&mut self) {
         if let Self::Open(open) = self {
             open.reports.cards_changed();
+        }
+    }
+
+    /// Notes that the checkpoints kept here have to be told.
+    pub fn say_kept(&mut self) {
+        if let Self::Open(open) = self {
+            open.kept_said = false;
         }
     }
 
@@ -141,6 +151,7 @@ impl Node {
             (Session::Open(_), Some(FromLeader::LeaseGrant(grant))) => self.granted(now, &grant),
             (Session::Open(_), Some(FromLeader::Orders(orders))) => self.ordered(now, orders),
             (Session::Open(_), Some(FromLeader::ReportAcknowledged(report))) => self.acknowledged(report.report_id),
+            (Session::Open(_), Some(FromLeader::CheckpointOrders(orders))) => self.tend(orders),
             (Session::Greeting | Session::Open(_), _) => {
                 self.end_session("the leader sent a message that has no place at this point of a session".to_owned())
             }
@@ -171,6 +182,7 @@ impl Node {
             held: held.unwrap_or_default(),
             sequence: 0,
             sent: BTreeMap::new(),
+            kept_said: false,
             reports: Reports::new(!news),
         });
         if std::mem::take(&mut self.cached_unsaid) {
@@ -237,9 +249,24 @@ impl Node {
                 record.sent = record.sent.min(version.saturating_sub(1));
             }
         }
-        let heartbeat =
-            wire::Heartbeat { sequence: open.sequence, sent_at_boottime_ms: now.0, samples: self.samples.clone() };
+        let kept = self.kept.as_ref().filter(|_| !open.kept_said);
+        open.kept_said |= kept.is_some();
+        let heartbeat = wire::Heartbeat {
+            sequence: open.sequence,
+            sent_at_boottime_ms: now.0,
+            samples: self.samples.clone(),
+            kept: kept.map(|kept| wire::KeptCheckpoints { names: kept.iter().map(part_name).collect() }),
+        };
         vec![send(ToLeader::Heartbeat(heartbeat))]
+    }
+
+    /// What is to be done with checkpoints: by the word of the newest leader only.
+    fn tend(&mut self, orders: wire::CheckpointOrders) -> Vec<Effect> {
+        let term = Term(orders.term);
+        if self.is_deposed(term) {
+            return self.end_session(self.older_term(term));
+        }
+        vec![Effect::Tend(Box::new(orders))]
     }
 
     /// A lease is counted from this agent's own record of when it sent the heartbeat.

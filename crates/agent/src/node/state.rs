@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::v1 as wire;
+use tessera_ledger::PartKey;
 
-use super::event::{Effect, Event, LaunchOrder, Now, PoolTerms};
+use super::event::{CheckpointNews, Effect, Event, LaunchOrder, Now, PoolTerms};
 use super::record::{Stage, WorkerRecord};
 use super::session::Session;
 use crate::boot::BootTime;
@@ -53,6 +54,8 @@ pub struct Node {
     pub(super) facts: NodeFacts,
     pub(super) cards: Vec<wire::CardDescription>,
     pub(super) samples: Vec<wire::CardSample>,
+    /// The checkpoints on its disk; `None`: not known yet.
+    pub(super) kept: Option<BTreeSet<PartKey>>,
     pub(super) cached: BTreeSet<String>,
     /// Whether that changed after the hello and before the welcome.
     pub(super) cached_unsaid: bool,
@@ -81,6 +84,7 @@ impl Node {
             facts,
             cards,
             samples: Vec::new(),
+            kept: None,
             cached: BTreeSet::new(),
             cached_unsaid: false,
             workers: workers.into_iter().map(|record| (record.status.worker, record)).collect(),
@@ -109,6 +113,8 @@ impl Node {
             Event::HeartbeatDue => self.heartbeat(now),
             Event::TermKept(term) => self.term_kept(now, term),
             Event::WorkerStatus(status) => self.worker_status(*status),
+            Event::Checkpoint(worker, news) => self.checkpoint_news(worker, news),
+            Event::Kept(kept) => self.kept_changed(kept),
             Event::Samples(samples) => {
                 self.samples = samples;
                 Vec::new()
@@ -177,6 +183,25 @@ impl Node {
         }
         record.status = status;
         record.touch();
+        Vec::new()
+    }
+
+    fn checkpoint_news(&mut self, worker: WorkerId, news: CheckpointNews) -> Vec<Effect> {
+        if let Some(record) = self.workers.get_mut(&worker) {
+            match news {
+                CheckpointNews::Saved(saved) => record.saved = Some(saved),
+                CheckpointNews::Unusable { for_good } => record.unusable = Some(for_good),
+            }
+            record.touch();
+        }
+        Vec::new()
+    }
+
+    fn kept_changed(&mut self, kept: BTreeSet<PartKey>) -> Vec<Effect> {
+        if self.kept.as_ref() != Some(&kept) {
+            self.kept = Some(kept);
+            self.session.say_kept();
+        }
         Vec::new()
     }
 

@@ -7,6 +7,7 @@ use tessera_api::v1 as wire;
 
 use super::account::Account;
 use super::folder::WorkerFolder;
+use crate::checkpoints::CONTROL_FILE;
 use crate::trace::context_of_program;
 
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the
@@ -51,6 +52,12 @@ fn person(account: &Account, folder: &WorkerFolder) -> [(&'static str, String); 
     [("HOME", home), ("USER", name.clone()), ("LOGNAME", name)]
 }
 
+/// Whether the job's program saves itself.
+pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
+    let policy = order.spec.as_ref().and_then(|spec| spec.checkpoint.as_ref());
+    policy.is_some_and(|policy| policy.mode() == wire::CheckpointMode::Cooperative)
+}
+
 fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'static str, String)> {
     let worker = order.worker.unwrap_or_default();
     let rank = worker.rank.to_string();
@@ -70,6 +77,10 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
         ("LOCAL_RANK", order.local_rank.to_string()),
         ("LOCAL_WORLD_SIZE", order.local_world_size.max(1).to_string()),
     ];
+    if is_cooperative(order) {
+        own.push(("TESSERA_CHECKPOINT_DIR", folder.checkpoint().display().to_string()));
+        own.push(("TESSERA_CONTROL", folder.file(CONTROL_FILE).display().to_string()));
+    }
     if !order.master_address.is_empty() {
         own.push(("MASTER_ADDR", order.master_address.clone()));
     }
@@ -167,7 +178,10 @@ mod tests {
 
     #[test]
     fn every_variable_is_described_and_nothing_else_is() {
+        let mode = wire::CheckpointMode::Cooperative.into();
+        let checkpoint = Some(wire::CheckpointPolicy { mode, ..Default::default() });
         let order = wire::WorkerOrder {
+            spec: Some(wire::JobSpec { checkpoint, ..Default::default() }),
             master_address: "a".to_owned(),
             master_port: 1,
             traceparent: "00".to_owned(),

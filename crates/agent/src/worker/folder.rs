@@ -12,6 +12,10 @@
 //!   stdout.OFFSET, stderr.OFFSET   output; the number is the offset of the file's first byte
 //!   settled.json     the worker is settled in the ledger; until when its output is kept
 //!   vcard.json       TESSERA_VCARD_FILE: what backs the virtual card; the worker reads it, the agent rewrites it
+//!   checkpoint/      TESSERA_CHECKPOINT_DIR: what a cooperative program needs to go on; the worker's own
+//!   control.sock     TESSERA_CONTROL: where such a program is asked to save while it runs
+//!   saved.json       the newest part of a checkpoint that was saved of the worker
+//!   progress         how far the program said it is
 //!   work/            TESSERA_WORKER_DIR: the worker's own: its script, and where the program starts
 //! ```
 //!
@@ -27,6 +31,7 @@ use std::time::Duration;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use tessera_api::v1 as wire;
+use tessera_ledger::SavedPart;
 
 use super::account::Account;
 use super::environment::VCARD_FILE;
@@ -39,6 +44,10 @@ const ORDER_FILE: &str = "order.pb";
 const SETTLED_FILE: &str = "settled.json";
 /// Where the program starts, below the worker's folder.
 const WORK_FOLDER: &str = "work";
+/// What a cooperative program needs to go on, below the worker's folder.
+const CHECKPOINT_FOLDER: &str = "checkpoint";
+const SAVED_FILE: &str = "saved.json";
+const PROGRESS_FILE: &str = "progress";
 /// A folder that others may pass through, and not look into.
 const PASSABLE: u32 = 0o711;
 /// A folder for the agent's user alone.
@@ -53,6 +62,17 @@ pub struct WorkerFolders(PathBuf);
 /// The folder of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerFolder(PathBuf);
+
+/// What was saved of a worker, as it is written down.
+#[derive(Serialize, Deserialize)]
+struct NotedSave {
+    sequence: u64,
+    progress: u64,
+    bytes: u64,
+    hash: Vec<u8>,
+    ticket: String,
+    shared: bool,
+}
 
 /// What is known of the end of a worker's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,6 +185,46 @@ impl WorkerFolder {
         self.0.join(WORK_FOLDER)
     }
 
+    /// What a cooperative program writes so that it can go on, and finds when it does.
+    #[must_use]
+    pub fn checkpoint(&self) -> PathBuf {
+        self.0.join(CHECKPOINT_FOLDER)
+    }
+
+    /// Notes the newest part of a checkpoint that was saved of the worker.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn note_saved(&self, saved: &SavedPart) -> io::Result<()> {
+        let SavedPart { sequence, progress, bytes, hash, ticket, shared } = saved;
+        let (hash, ticket) = (hash.to_vec(), format!("{ticket:032x}"));
+        let (sequence, progress, bytes, shared) = (*sequence, *progress, *bytes, *shared);
+        let noted = NotedSave { sequence, progress, bytes, hash, ticket, shared };
+        durable::replace(&self.file(SAVED_FILE), &serde_json::to_vec(&noted)?)
+    }
+
+    /// The newest part of a checkpoint that was saved of the worker.
+    pub(crate) fn saved(&self) -> Option<SavedPart> {
+        let noted: NotedSave = serde_json::from_slice(&fs::read(self.file(SAVED_FILE)).ok()?).ok()?;
+        let NotedSave { sequence, progress, bytes, hash, ticket, shared } = noted;
+        let ticket = u128::from_str_radix(&ticket, 16).ok()?;
+        Some(SavedPart { sequence, progress, bytes, hash: hash.try_into().ok()?, ticket, shared })
+    }
+
+    /// Notes how far the program said it is, for the agent that may come after this one.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn note_progress(&self, progress: u64) -> io::Result<()> {
+        durable::replace_soon(&self.file(PROGRESS_FILE), progress.to_string().as_bytes())
+    }
+
+    /// How far the program said it is; 0: it did not say.
+    pub(crate) fn progress(&self) -> u64 {
+        let text = fs::read_to_string(self.file(PROGRESS_FILE)).unwrap_or_default();
+        text.parse().unwrap_or(0)
+    }
+
     /// Makes it. A worker is started at most once, so it must not be there.
     ///
     /// # Errors
@@ -234,7 +294,7 @@ impl WorkerFolder {
     }
 
     /// The order; `None` when there is none.
-    fn order(&self) -> io::Result<Option<wire::WorkerOrder>> {
+    pub(crate) fn order(&self) -> io::Result<Option<wire::WorkerOrder>> {
         match fs::read(self.file(ORDER_FILE)) {
             Ok(bytes) => wire::WorkerOrder::decode(bytes.as_slice()).map(Some).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -249,6 +309,11 @@ impl WorkerFolder {
     pub fn settle(&self, retention: Duration) -> io::Result<()> {
         if !self.0.exists() {
             return Ok(());
+        }
+        // What the job goes on from lies in a store by now, and may be large.
+        match fs::remove_dir_all(self.checkpoint()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         self.write_settled(Settled { expires_unix_ms: unix_millis().saturating_add(millis(retention)), removed: false })
     }

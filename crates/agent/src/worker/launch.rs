@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use super::id::WorkerId;
 use super::spare::Spare;
 use super::vcard;
 use crate::cgroup::Limits;
+use crate::checkpoints::{Shelf, Unusable};
 use crate::config::{Limits as Bounds, SupervisorCommand};
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
@@ -55,6 +56,8 @@ pub struct Launcher {
     pub spare: Spare,
     /// Whom workers run as.
     pub accounts: Accounts,
+    /// Checkpoints that are kept here.
+    pub(crate) shelf: Shelf,
     /// Whether workers run in PID namespaces.
     pub contained: bool,
     /// The newest addresses that came after the order to run.
@@ -215,6 +218,9 @@ impl Launcher {
                 fs::write(&path, script)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
             }
+            if environment::is_cooperative(order) && order.from.is_none() {
+                make_own(&folder.checkpoint(), account.as_ref())?;
+            }
             if let Some(account) = &account {
                 folder.open_to(account)?;
             }
@@ -303,6 +309,20 @@ impl Launcher {
         })
     }
 
+    /// Brings the checkpoint that a worker goes on from to where its program finds it.
+    pub(crate) async fn bring_checkpoint(&self, order: &LaunchOrder) -> Result<(), Unusable> {
+        let Some(from) = &order.order.from else { return Ok(()) };
+        let owner = self.owner_of(order.worker);
+        let owner = owner.map(|(user, group)| tessera_checkpoint::Owner { user, group });
+        self.shelf.fetch(from, &self.folders.of(order.worker).checkpoint(), owner).await
+    }
+
+    /// User and group of a worker's program: whose its own folder is.
+    pub(crate) fn owner_of(&self, worker: WorkerId) -> Option<(u32, u32)> {
+        let work = fs::metadata(self.folders.of(worker).work()).ok()?;
+        Some((work.uid(), work.gid()))
+    }
+
     fn start_supervisor(&self, folder: &WorkerFolder) -> Result<Prepared, LaunchError> {
         let started = self.spare.take(&self.supervisor, folder);
         started.map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
@@ -313,6 +333,15 @@ impl Launcher {
         let own = self.clone();
         // A panic there has been printed; the next launch takes longer.
         let _ = tokio::task::spawn_blocking(move || own.spare.make(&own.supervisor)).await;
+    }
+}
+
+/// Makes a folder that belongs to the worker alone.
+fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)?;
+    match account {
+        Some(account) => chown(path, Some(account.uid), Some(account.gid)),
+        None => Ok(()),
     }
 }
 

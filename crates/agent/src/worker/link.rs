@@ -7,14 +7,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Child;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::folder::WorkerFolder;
 use super::launch::{LaunchError, Launcher, Prepared};
 use super::sweep::{Swept, sweep};
 use crate::boot::{BootTime, unix_millis};
+use crate::checkpoints::Saver;
 use crate::host::{Line, Wanted};
-use crate::node::LaunchOrder;
+use crate::node::{CheckpointNews, LaunchOrder};
 use crate::process::kill_pid;
 use crate::supervisor::SOCKET_FILE;
 use crate::supervisor::message::{Inbox, Notice, Request, encode};
@@ -39,6 +41,8 @@ pub struct Link {
     pub line: Line,
     /// How long one round of killing may take before it is called unconfirmed.
     pub patience: Duration,
+    /// What saves its checkpoints, where its job has some.
+    pub(crate) saver: Option<Saver>,
 }
 
 impl Link {
@@ -48,6 +52,16 @@ impl Link {
         self.line.status.ordered_unix_ms = Some(began);
         match launcher.prepare(&order, began).await {
             Ok(Prepared { child, stream }) => {
+                if !self.has_checkpoint(&launcher, &order).await {
+                    // A supervisor whose starter goes away without the word to begin starts nothing.
+                    drop((child, stream));
+                    self.tell().await;
+                    return launcher.release_grant(self.line.status.worker).await;
+                }
+                let status = &self.line.status;
+                let owner = launcher.owner_of(status.worker);
+                let node = self.line.node.clone();
+                self.saver = Saver::of(&launcher.shelf, &self.folder, status.worker, &order.order, owner, node);
                 let spare = launcher.clone();
                 tokio::spawn(async move {
                     sleep(SPARE_AFTER).await;
@@ -68,7 +82,7 @@ impl Link {
                 self.line.status.cause = Some(error.cause());
                 self.line.status.message = error.to_string();
                 self.line.status.stopped_unix_ms = Some(unix_millis());
-                self.line.tell().await;
+                self.tell().await;
             }
         }
         launcher.release_grant(self.line.status.worker).await;
@@ -76,10 +90,62 @@ impl Link {
 
     /// Finds the worker of an earlier agent and stays with it to its end.
     pub async fn adopt(mut self, launcher: Launcher) {
-        launcher.restore_grant(self.line.status.worker, self.line.status.job).await;
+        let worker = self.line.status.worker;
+        launcher.restore_grant(worker, self.line.status.job).await;
+        if let Ok(Some(order)) = self.folder.order() {
+            let (owner, node) = (launcher.owner_of(worker), self.line.node.clone());
+            self.saver = Saver::of(&launcher.shelf, &self.folder, worker, &order, owner, node);
+            self.may_save();
+        }
         self.follow_by_socket().await;
         self.conclude().await;
         launcher.release_grant(self.line.status.worker).await;
+    }
+
+    /// Brings the checkpoint that the worker goes on from; answers whether it can be started. It cannot when the
+    /// checkpoint is not to be had, or when it was told to stop meanwhile.
+    async fn has_checkpoint(&mut self, launcher: &Launcher, order: &LaunchOrder) -> bool {
+        let (cause, message) = tokio::select! {
+            brought = launcher.bring_checkpoint(order) => match brought {
+                Ok(()) => return true,
+                Err(unusable) => {
+                    tracing::warn!(worker = %order.worker, error = %unusable, "a worker cannot go on from its checkpoint");
+                    let news = CheckpointNews::Unusable { for_good: unusable.for_good };
+                    self.line.tell_of_checkpoint(news).await;
+                    (Cause::StartFailed, unusable.to_string())
+                }
+            },
+            cause = stopped(&mut self.line.wanted) => (cause, "it was stopped before it was started".to_owned()),
+        };
+        self.line.status.phase = Phase::Stopped;
+        self.line.status.cause = Some(cause);
+        self.line.status.message = message;
+        self.line.status.stopped_unix_ms = Some(unix_millis());
+        false
+    }
+
+    /// Lets a program that runs connect to its control socket.
+    fn may_save(&mut self) {
+        if let Some(saver) = self.saver.as_mut().filter(|_| self.line.status.phase == Phase::Running) {
+            saver.begin(self.line.status.started_unix_ms);
+        }
+    }
+
+    /// Tells the node how the worker stands. Its end is told when what it saved is kept.
+    async fn tell(&mut self) {
+        self.may_save();
+        if self.line.status.is_final()
+            && let Some(saver) = self.saver.take()
+        {
+            let wanted = self.line.wanted.borrow().save_at_end;
+            if let Err(error) = saver.finish(&self.line.status, wanted).await {
+                tracing::error!(worker = %self.line.status.worker, %error, "what a worker saved at its end is not kept");
+                let status = &mut self.line.status;
+                let before = if status.message.is_empty() { "" } else { "; " };
+                status.message = format!("{}{before}what it saved is not kept: {error}", status.message);
+            }
+        }
+        self.line.tell().await;
     }
 
     async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) {
@@ -203,7 +269,7 @@ impl Link {
                     let news = notice.status != self.line.status;
                     self.line.status = notice.status;
                     if news {
-                        self.line.tell().await;
+                        self.tell().await;
                     }
                 }
                 Ok(None) => return Some(notices),
@@ -224,7 +290,7 @@ impl Link {
             match swept.map_err(io::Error::other).flatten() {
                 Ok(Swept::Over(status)) => {
                     self.line.status = *status;
-                    self.line.tell().await;
+                    self.tell().await;
                 }
                 Ok(Swept::Unconfirmed(status)) => {
                     self.unconfirmed(*status).await;
@@ -250,8 +316,18 @@ impl Link {
             let (worker, message) = (status.worker, &status.message);
             tracing::error!(%worker, message, "a stop cannot be confirmed; its blocks must not be granted again");
             self.line.status = status;
-            self.line.tell().await;
+            self.tell().await;
         }
+    }
+}
+
+/// Waits until the worker is told to stop; answers why.
+async fn stopped(wanted: &mut watch::Receiver<Wanted>) -> Cause {
+    let stop = wanted.wait_for(|wanted| wanted.stop.is_some()).await.map(|wanted| wanted.stop);
+    match stop {
+        Ok(stop) => stop.map_or(Cause::Ordered, |(_, _, cause)| cause),
+        // The agent ends.
+        Err(_) => std::future::pending().await,
     }
 }
 

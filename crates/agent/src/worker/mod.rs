@@ -14,6 +14,7 @@ mod terms;
 mod vcard;
 
 pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
-pub(crate) use environment::{WORKER_DIR, inherited as inherited_environment};
+
+pub(crate) use environment::{WORKER_DIR, inherited as inherited_environment, is_cooperative};
 pub use id::WorkerId;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};

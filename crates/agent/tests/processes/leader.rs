@@ -191,6 +191,7 @@ pub fn order(allocation: u64, desire: wire::WorkerDesire, script: &str) -> wire:
         stop: Some(wire::StopPolicy {
             signal: "SIGTERM".to_owned(),
             grace: Some(prost_types::Duration { seconds: 20, nanos: 0 }),
+            save: true,
         }),
         spec: Some(wire::JobSpec {
             command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),

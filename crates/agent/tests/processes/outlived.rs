@@ -83,7 +83,7 @@ async fn a_killed_agent_is_replaced_without_harm() {
     leader.order(true, Vec::new()).await;
     // It ignores the polite signal and the order's grace is long; its death is asked for at once.
     let mut stop = order(1, WorkerDesire::Stop, SCRIPT);
-    stop.stop = Some(wire::StopPolicy { signal: "SIGTERM".to_owned(), grace: None });
+    stop.stop = Some(wire::StopPolicy { signal: "SIGTERM".to_owned(), grace: None, save: true });
     leader.order(false, vec![stop]).await;
     let stopped = leader.report_of(1, WorkerPhase::Stopped).await;
     assert_eq!(stopped.signal, Some(9));

@@ -157,17 +157,19 @@ pub struct PreferredLabel {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// `cooperative`: the program is signalled, writes its checkpoint within the grace time and exits with 0. It must
-    /// write it to a place of its own that every node reaches, such as a shared folder: the next attempt starts in an
-    /// empty folder, and nothing is carried there. `transparent`: the image of the process is dumped, by agents that
-    /// can; none can yet, so it starts again from the beginning and is counted so. `requeue`: stopped, and started
-    /// again from the beginning; what was not saved is lost; `requeue` when left out.
+    /// `cooperative`: the program is signalled, writes what it needs to go on into `$TESSERA_CHECKPOINT_DIR` within the
+    /// grace time and exits; wherever the job goes on, it finds there what it wrote (worker.md). `transparent`: the image
+    /// of the process is dumped, by agents that can; none can yet, so it starts again from the beginning and is counted
+    /// so. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue` when left out.
     pub mode: Option<CheckpointMode>,
     /// The signal that asks it to stop: `SIGTERM`, `SIGINT`, `SIGHUP`, `SIGQUIT`, `SIGUSR1` or `SIGUSR2`; `SIGTERM`
     /// when left out.
     pub signal: Option<String>,
     /// How long it has before it is killed; 10 seconds when left out.
     pub grace: Option<Time>,
+    /// How often a `cooperative` program that listens on `$TESSERA_CONTROL` is asked to save while it runs on, 1 second
+    /// to 7 days; never, so that it saves only when it is stopped, when left out.
+    pub every: Option<Time>,
 }
 
 /// What happens after a failed attempt.
@@ -227,10 +229,11 @@ impl JobFile {
             virtual_card: Some(virtual_card.into_request()),
             priority,
             preemptible,
-            checkpoint: checkpoint.map(|Checkpoint { mode, signal, grace }| v1::CheckpointPolicy {
+            checkpoint: checkpoint.map(|Checkpoint { mode, signal, grace, every }| v1::CheckpointPolicy {
                 mode: mode.map_or(0, Into::into),
                 signal: signal.unwrap_or_default(),
                 grace: time(grace),
+                every: time(every),
             }),
             on_disconnect: on_disconnect.map_or(0, Into::into),
             time_limit: time(time_limit),

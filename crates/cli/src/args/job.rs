@@ -37,6 +37,8 @@ pub enum JobVerb {
     },
     /// Shows everything about a job
     Show(OneJob),
+    /// Lists what a job can go on from, newest first
+    Checkpoints(OneJob),
     /// Says what keeps a job from starting, and the smallest change that would start it
     Why(WhyArgs),
     /// Says what would happen if a job was submitted now; submits nothing
@@ -58,13 +60,13 @@ pub enum JobVerb {
     Hold(ManyJobs),
     /// Lets held jobs start
     Release(ManyJobs),
-    /// Takes the blocks of running jobs until they are resumed; resumed, a job starts again in an empty folder, from
-    /// what it saved elsewhere
+    /// Takes the blocks of running jobs until they are resumed; a cooperative job saves first and goes on from there,
+    /// any other starts again from the beginning
     Suspend(ManyJobs),
     /// Lets suspended jobs go on
     Resume(ManyJobs),
-    /// Moves a running job to other cards of the same class; there it starts again in an empty folder, from what it
-    /// saved elsewhere
+    /// Moves a running job to other cards of the same class; a cooperative job saves first and goes on from there, any
+    /// other starts again from the beginning
     Move(MoveArgs),
     /// Waits until a job is over, and ends with its exit code
     Wait(WaitArgs),

@@ -13,6 +13,8 @@ const SHOWN: &[&str] = &[
     "advertise",
     "cards",
     "cgroup_root",
+    "checkpoints.bytes_per_second",
+    "checkpoints.store",
     "consensus.election_timeout_max",
     "consensus.election_timeout_min",
     "consensus.heartbeat",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use serde::de::{DeserializeOwned, Error as _};
@@ -271,7 +272,16 @@ pub struct AgentFile {
     #[serde(default)]
     pub log: LogSection,
     #[serde(default)]
+    checkpoints: CheckpointSection,
+    #[serde(default)]
     limits: LimitsSection,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckpointSection {
+    store: Option<String>,
+    bytes_per_second: Option<Size>,
 }
 
 /// Where cards come from, when they are not declared by an inventory.
@@ -312,6 +322,10 @@ impl AgentFile {
         }
         config.data_dirs.clone_from(&self.data_dirs);
         set(&mut config.data_scan, time(self.data_scan));
+        // `nodes` is the word for what is so when no store is named.
+        config.checkpoints.store = self.checkpoints.store.clone().filter(|store| store != "nodes");
+        let rate = self.checkpoints.bytes_per_second.and_then(|rate| NonZeroU64::new(rate.0));
+        set(&mut config.checkpoints.bytes_per_second, rate);
         let host = &self.host;
         config.host.cpu = host.cpus.map(|cpus| cpus.0).or(config.host.cpu);
         config.host.memory = host.memory.map(|memory| memory.0).or(config.host.memory);

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tessera_api::v1;
 
+use super::checkpoint::{CheckpointView, name_of};
 use super::spec::SpecView;
 use super::time::{Clock, text};
 use super::{ReasonView, words};
@@ -44,6 +45,8 @@ pub struct JobView {
     pub retries: u32,
     /// The newest attempts, oldest first.
     pub history: Vec<AttemptView>,
+    /// What it can go on from, newest first.
+    pub checkpoints: Vec<CheckpointView>,
     /// What it holds.
     pub allocation: Option<AllocationView>,
     /// The move in progress.
@@ -81,6 +84,14 @@ pub struct AttemptView {
     pub signal: Option<i32>,
     /// How it ended.
     pub reason: Option<ReasonView>,
+    /// The checkpoint that it went on from; absent: it began from the beginning.
+    pub from: Option<String>,
+    /// When the newest checkpoint that it saved itself was whole.
+    pub saved_at: Option<String>,
+    /// Seconds that it computed and no checkpoint holds.
+    pub lost_seconds: f64,
+    /// What that was, in TFLOPS times seconds.
+    pub lost_tflops_seconds: f64,
 }
 
 /// A grant.
@@ -183,6 +194,7 @@ impl From<v1::Job> for JobView {
             attempts: job.attempts,
             retries: job.retries,
             history: job.history.into_iter().map(Into::into).collect(),
+            checkpoints: job.checkpoints.into_iter().map(Into::into).collect(),
             allocation: job.allocation.map(Into::into),
             r#move: job.r#move.map(|of| MoveView {
                 id: of.id,
@@ -210,6 +222,10 @@ impl From<v1::Attempt> for AttemptView {
             exit_code: attempt.exit_code,
             signal: attempt.signal,
             reason: attempt.reason.map(Into::into),
+            from: (attempt.from_attempt > 0).then(|| name_of(attempt.from_attempt, attempt.from_sequence)),
+            saved_at: text(attempt.saved_at.as_ref()),
+            lost_seconds: attempt.lost_seconds,
+            lost_tflops_seconds: attempt.lost_tflops_seconds,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A job as a page for people.
 
+use super::checkpoint::CheckpointView;
 use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text, tflops};
 use super::time::Clock;
 use super::wishes::affinity_text;
 use super::{HostView, words};
-use crate::print::{Detail, Page};
+use crate::print::{Detail, Page, Tabular as _};
 
 impl Detail for JobView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
@@ -46,6 +47,9 @@ impl Detail for JobView {
         }
         if !self.history.is_empty() {
             attempts(&self.history, clock, out);
+        }
+        if !self.checkpoints.is_empty() {
+            checkpoints(&self.checkpoints, clock, out);
         }
     }
 
@@ -104,15 +108,30 @@ fn grant(allocation: &AllocationView, out: &mut Page) {
 fn attempts(history: &[AttemptView], clock: &Clock, out: &mut Page) {
     out.title("attempts".to_owned());
     out.table(
-        &["TRY", "GRANTED", "RAN", "EXIT", "REASON"],
+        &["TRY", "GRANTED", "RAN", "FROM", "LOST", "EXIT", "REASON"],
         history.iter().map(|attempt| {
             vec![
                 attempt.number.to_string(),
                 format!("{} ago", clock.ago(attempt.granted_at.as_deref())),
                 clock.between(attempt.started_at.as_deref(), attempt.ended_at.as_deref()),
+                attempt.from.clone().unwrap_or_else(|| "-".to_owned()),
+                lost_text(attempt.lost_seconds),
                 exit_text(attempt.exit_code, attempt.signal),
                 attempt.reason.as_ref().map(|reason| reason.sentence.clone()).unwrap_or_default(),
             ]
         }),
+    );
+}
+
+/// Time that was computed and is gone.
+fn lost_text(seconds: f64) -> String {
+    if seconds < 0.5 { "-".to_owned() } else { format!("{seconds:.0} s") }
+}
+
+fn checkpoints(checkpoints: &[CheckpointView], clock: &Clock, out: &mut Page) {
+    out.title("checkpoints".to_owned());
+    out.table(
+        &["CHECKPOINT", "AGE", "PROGRESS", "MIB", "AVAILABLE", "KEPT BY"],
+        checkpoints.iter().map(|checkpoint| checkpoint.cells(clock)),
     );
 }

@@ -8,6 +8,7 @@ mod backup;
 mod blocks;
 mod card;
 mod change;
+mod checkpoint;
 mod cluster;
 mod compaction;
 mod config;

@@ -204,10 +204,10 @@ impl Lifecycle {
         }
     }
 
-    /// Takes every move as far as it can go. Checkpoints lie in a folder that all nodes share, or there are none: there
-    /// is nothing to carry over, so that a move whose source has stopped goes on at once. It is given up when its
-    /// target is gone or silent (nothing is suspended for a place that may not come back), and when its source cannot
-    /// be stopped.
+    /// Takes every move as far as it can go. What the source saved is in the ledger when it has stopped, and the target's
+    /// agent fetches it before it starts: a move whose source has stopped goes on at once. It is given up when its target
+    /// is gone or silent (nothing is suspended for a place that may not come back), and when its source cannot be
+    /// stopped.
     fn drive_moves(&mut self, state: &State, leases: &Leases, effects: &mut Vec<Effect>) {
         let due: Vec<(MoveId, MovePhase, bool)> = state
             .moves()

@@ -6,7 +6,7 @@ use tessera_api::v1::session_request::Message;
 use tessera_api::v1::{self, ErrorReason, SessionRequest, WorkerPhase};
 use tessera_api::{Refusal, agent};
 use tessera_consensus::Term;
-use tessera_ledger::{CardDescription, NodeDescription, Observation, Owner, WorkerReport};
+use tessera_ledger::{CardDescription, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport};
 
 /// What an agent says of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,18 +15,21 @@ pub(crate) struct Sighting {
     pub worker: Owner,
     /// What the ledger follows; `None` while it is being prepared or stopped.
     pub observation: Option<Observation>,
+    /// The newest part of a checkpoint that was saved of it.
+    pub saved: Option<SavedPart>,
 }
 
 impl Sighting {
     /// Whether there is, or may be, a process.
     pub fn is_present(&self) -> bool {
-        !matches!(self.observation, Some(Observation::Stopped(_)))
+        !matches!(self.observation, Some(Observation::Stopped(_) | Observation::Unusable { .. }))
     }
 
-    /// What the log is to be told.
-    pub fn report(&self) -> Option<WorkerReport> {
-        let observation = self.observation.clone()?;
-        Some(WorkerReport { worker: self.worker, observation })
+    /// What the log is to be told, in this order: what was saved counts for what follows from the end of a worker.
+    pub fn reports(&self) -> impl Iterator<Item = WorkerReport> {
+        let saved = self.saved.clone().map(Observation::Saved);
+        let worker = self.worker;
+        saved.into_iter().chain(self.observation.clone()).map(move |observation| WorkerReport { worker, observation })
     }
 }
 
@@ -64,7 +67,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Heard {
     Hello(Box<Greeting>),
-    Heartbeat(Heartbeat, Vec<v1::CardSample>),
+    /// Besides the sign of life: readings of cards, and the checkpoints on the node's disk when they changed.
+    Heartbeat(Heartbeat, Vec<v1::CardSample>, Option<BTreeSet<PartKey>>),
     Report(Report),
 }
 
@@ -77,7 +81,8 @@ pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
         Some(Message::Hello(hello)) => greeting(hello).map(|greeting| Heard::Hello(Box::new(greeting))),
         Some(Message::Heartbeat(beat)) => {
             let heartbeat = Heartbeat { sequence: beat.sequence, sent_at_boottime_ms: beat.sent_at_boottime_ms };
-            Ok(Heard::Heartbeat(heartbeat, beat.samples))
+            let kept = beat.kept.map(|kept| kept.names.iter().map(agent::part_of).collect());
+            Ok(Heard::Heartbeat(heartbeat, beat.samples, kept))
         }
         Some(Message::Report(report)) => Ok(Heard::Report(Report {
             id: Some(report.report_id),
@@ -111,8 +116,9 @@ fn sightings(reports: Vec<v1::WorkerReport>) -> Result<Vec<Sighting>, Refusal> {
     for report in reports {
         let named = report.worker.as_ref().map(agent::owner);
         let worker = named.ok_or_else(|| violation("a report must name its worker"))?;
+        let saved = report.saved.clone().map(agent::saved).transpose()?;
         let observation = agent::report(report)?.map(|report| report.observation);
-        seen.insert(worker, Sighting { worker, observation });
+        seen.insert(worker, Sighting { worker, observation, saved });
     }
     Ok(seen.into_values().collect())
 }
@@ -121,8 +127,8 @@ fn sightings(reports: Vec<v1::WorkerReport>) -> Result<Vec<Sighting>, Refusal> {
 pub(crate) fn phase_name(sighting: &Sighting) -> &'static str {
     match sighting.observation {
         None => "starting or stopping",
-        Some(Observation::Running) => WorkerPhase::Running.as_str_name(),
-        Some(Observation::Stopped(_)) => WorkerPhase::Stopped.as_str_name(),
+        Some(Observation::Running | Observation::Saved(_)) => WorkerPhase::Running.as_str_name(),
+        Some(Observation::Stopped(_) | Observation::Unusable { .. }) => WorkerPhase::Stopped.as_str_name(),
         Some(Observation::Unconfirmed { .. }) => WorkerPhase::Unconfirmed.as_str_name(),
     }
 }
@@ -162,7 +168,7 @@ mod tests {
             panic!("it is a report")
         };
         assert!(report.workers[0].is_present());
-        assert_eq!(report.workers[0].report(), None);
+        assert_eq!(report.workers[0].reports().count(), 0);
     }
 
     #[test]

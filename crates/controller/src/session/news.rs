@@ -1,6 +1,8 @@
 //! What an agent says that the ledger does not know yet: only that is proposed to the log.
 
-use tessera_ledger::{CardDescription, Command, NodeId, Observation, State, WorkerReport, WorkerState};
+use tessera_ledger::{
+    CardDescription, CheckpointKey, Command, Level, NodeId, Observation, PartKey, State, WorkerReport, WorkerState,
+};
 
 use super::messages::{Greeting, Report, Sighting};
 use super::orders;
@@ -18,7 +20,7 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
     let workers: Vec<WorkerReport> = reports
         .iter()
         .flat_map(|report| &report.workers)
-        .filter_map(Sighting::report)
+        .flat_map(Sighting::reports)
         .filter(|report| is_news(node, report, state))
         .collect();
     let cards: Vec<CardDescription> = reports
@@ -49,10 +51,21 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
 /// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not
 /// be said.
 fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
-    let Some((_, worker)) = orders::worker_on(state, node, report.worker) else { return false };
-    match report.observation {
+    let Some((allocation, worker)) = orders::worker_on(state, node, report.worker) else { return false };
+    match &report.observation {
         Observation::Running => matches!(worker.state, WorkerState::Held | WorkerState::Lost),
         Observation::Stopped(_) => worker.state != WorkerState::Stopped,
+        // Members of the release before could not read it.
+        Observation::Saved(saved) => {
+            let checkpoint = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
+            let key = PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank: worker.rank };
+            let job = state.job(allocation.job);
+            let told = job.is_none_or(|job| {
+                job.checkpoints.holding(&key).is_some() || job.checkpoints.can_do_without(&key, job.attempts)
+            });
+            state.level() >= Level::Two && !told
+        }
+        Observation::Unusable { .. } => state.level() >= Level::Two && worker.state != WorkerState::Stopped,
         Observation::Unconfirmed { .. } => !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost),
     }
 }

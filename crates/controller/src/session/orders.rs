@@ -5,12 +5,12 @@ use std::hash::{Hash as _, Hasher as _};
 
 use planted::Bug;
 use prost::Message as _;
-use tessera_api::agent::{placed_slices, stop_policy, worker_ref};
+use tessera_api::agent::{checkpoint_source, part_name, placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
 use tessera_ledger::{
-    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, REVISIONS_AHEAD, Rank, State, Worker,
-    WorkerState,
+    Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, PartKey, REVISIONS_AHEAD, Rank, State,
+    Worker, WorkerState,
 };
 use xxhash_rust::xxh3::Xxh3;
 
@@ -113,7 +113,7 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
     let (Some((allocation, worker)), Some(job)) = (known, job) else {
         if desire == Desire::Stop {
             // Nobody grants it: it is killed at once.
-            order.stop = Some(v1::StopPolicy { signal: "SIGKILL".to_owned(), grace: None });
+            order.stop = Some(v1::StopPolicy { signal: "SIGKILL".to_owned(), grace: None, save: false });
         }
         return order;
     };
@@ -125,6 +125,7 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
         order.spec = Some(spec_to_wire(&job.spec));
         order.traceparent.clone_from(&job.traceparent);
         order.submitter.clone_from(&job.submitter);
+        order.from = source(state, job, allocation, worker.rank);
         order.keep_on_disconnect = job.spec.on_disconnect == OnDisconnect::Keep;
     }
     order
@@ -134,9 +135,22 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
 fn how_to_stop(job: &Job) -> v1::StopPolicy {
     let policy = stop_policy(&job.spec);
     match job.state {
-        JobState::Suspending | JobState::Moving => policy,
+        JobState::Suspending | JobState::Moving => v1::StopPolicy { save: true, ..policy },
         _ => v1::StopPolicy { signal: "SIGTERM".to_owned(), ..policy },
     }
+}
+
+/// The worker's part of the checkpoint that its attempt goes on from. One that has left the ledger since is named all the
+/// same: the worker must not begin from the beginning, and its agent says that it cannot be had.
+fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Option<v1::CheckpointSource> {
+    let from = allocation.from?;
+    let checkpoint = job.checkpoints.get(from);
+    let known = checkpoint.and_then(|checkpoint| Some((checkpoint.part_key(job.id, rank), checkpoint.part(rank)?)));
+    let gone = PartKey { job: job.id, checkpoint: from, epoch: allocation.epoch, rank };
+    Some(known.map_or_else(
+        || v1::CheckpointSource { name: Some(part_name(&gone)), ..v1::CheckpointSource::default() },
+        |(key, part)| checkpoint_source(state, &key, part),
+    ))
 }
 
 /// Says where a worker stands among the others and what it computes on.

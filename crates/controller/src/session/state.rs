@@ -13,6 +13,7 @@ use tessera_ledger::{Command, LeaseTimings, NodeId, NodeState, Outcome, Rejectio
 
 use super::book::OrderBook;
 use super::concern::Concern;
+use super::kept::KeptHere;
 use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
 use super::news::{known_as, news};
 use crate::lifecycle::leases::Withheld;
@@ -40,6 +41,8 @@ pub(crate) enum Event {
     Changed(Concern),
     /// Whether every lease of the node's earlier boot is over.
     Outlived(bool),
+    /// A heartbeat was heard: what is the node to do with its checkpoints? These it is to fetch.
+    Tend(Vec<v1::CheckpointSource>),
     /// A pause is over.
     Resumed,
 }
@@ -53,6 +56,8 @@ pub(crate) enum Step {
     Report,
     /// That its node is back.
     Return,
+    /// What its node keeps of checkpoints.
+    Kept,
 }
 
 /// What is to be done.
@@ -112,6 +117,8 @@ pub(crate) struct Session {
     /// The newest heartbeat that came before the node was known or while another was being confirmed.
     waiting: Option<Heartbeat>,
     confirming: bool,
+    /// The checkpoints on the node's disk.
+    kept: KeptHere,
 }
 
 impl Session {
@@ -128,6 +135,7 @@ impl Session {
             in_flight: Vec::new(),
             waiting: None,
             confirming: false,
+            kept: KeptHere::default(),
         }
     }
 
@@ -149,8 +157,11 @@ impl Session {
         match event {
             Event::Heard(Heard::Hello(greeting)) => self.greeted(greeting, state, effects),
             Event::Heard(_) if self.phase == Phase::Opening => Err(violation("a session begins with a hello")),
-            Event::Heard(Heard::Heartbeat(heartbeat, samples)) => {
+            Event::Heard(Heard::Heartbeat(heartbeat, samples, kept)) => {
                 self.waiting = Some(heartbeat);
+                if let Some(kept) = kept {
+                    self.kept.said(kept);
+                }
                 if let Phase::Serving { node, .. } = self.phase
                     && !samples.is_empty()
                 {
@@ -158,7 +169,11 @@ impl Session {
                 }
                 Ok(())
             }
-            Event::Heard(Heard::Report(report)) => self.take_report(report),
+            Event::Heard(Heard::Report(report)) => self.take_report(report, state),
+            Event::Tend(copies) => {
+                self.tend(copies, state, effects);
+                Ok(())
+            }
             Event::Proposed(step, result) => self.proposed(step, result, state, effects),
             Event::Leased(heartbeat, granted) => {
                 self.confirming = false;
@@ -282,7 +297,22 @@ impl Session {
         self.reports.push_front(Report { id: None, workers, ..Report::default() });
     }
 
-    fn take_report(&mut self, report: Report) -> Result<(), Refusal> {
+    /// Has the node do what is to be done with its checkpoints, and the ledger know what it keeps.
+    fn tend(&mut self, copies: Vec<v1::CheckpointSource>, state: &State, effects: &mut Vec<Effect>) {
+        let Phase::Serving { node, .. } = self.phase else { return };
+        effects
+            .extend(self.kept.orders(self.term, copies, state).map(|orders| send(Message::CheckpointOrders(orders))));
+        if self.proposing.is_some() {
+            return;
+        }
+        if let Some(command) = self.kept.news(node, state) {
+            let actor = self.greeting.as_ref().map(|greeting| greeting.node.name.clone()).unwrap_or_default();
+            self.proposing = Some(Step::Kept);
+            effects.push(Effect::Propose(Step::Kept, vec![Request { key: None, actor, command }]));
+        }
+    }
+
+    fn take_report(&mut self, report: Report, state: &State) -> Result<(), Refusal> {
         if self.reports.len() >= REPORTS {
             return Err(Refusal::new(
                 ErrorReason::Overloaded,
@@ -290,6 +320,7 @@ impl Session {
             ));
         }
         self.book.sight(&report.workers);
+        self.kept.saved(&report.workers, state);
         self.reports.push_back(report);
         Ok(())
     }
@@ -323,6 +354,7 @@ impl Session {
                 self.book.touch(reported.map(|sighting| sighting.worker.allocation).collect());
                 effects.extend(reports.into_iter().filter_map(|report| report.id).map(acknowledge));
             }
+            (Step::Kept, Ok(_)) => {}
             (Step::Return, Ok(committed)) => {
                 if let Some(Outcome::Rejected(rejection)) = committed.first().map(|committed| &committed.outcome) {
                     return Err(Refusal::from(rejection));
@@ -351,6 +383,11 @@ impl Session {
                 // Nothing is proposed before the pause is over.
                 self.proposing = Some(Step::Report);
                 effects.push(Effect::Pause(PAUSE));
+                Ok(())
+            }
+            // It is compared again with the next heartbeat.
+            _ if step == Step::Kept => {
+                self.kept.compare_again();
                 Ok(())
             }
             ProposeError::Consensus(Cause::Overloaded) => Err(Refusal::new(ErrorReason::Overloaded, text)),

@@ -33,7 +33,7 @@ impl Stage {
 
     fn beat(&mut self, sequence: u64) -> Vec<Effect> {
         let heartbeat = Heartbeat { sequence, sent_at_boottime_ms: sequence * 1000 };
-        self.on(Event::Heard(Heard::Heartbeat(heartbeat, Vec::new())))
+        self.on(Event::Heard(Heard::Heartbeat(heartbeat, Vec::new(), None)))
     }
 
     /// Commits what the session proposes, and what it proposes because of that.
@@ -69,7 +69,7 @@ fn greeting(name: &str, workers: Vec<Sighting>) -> Greeting {
 }
 
 fn running(worker: Owner) -> Sighting {
-    Sighting { worker, observation: Some(Observation::Running) }
+    Sighting { worker, observation: Some(Observation::Running), saved: None }
 }
 
 fn stopped(worker: Owner) -> Sighting {
@@ -80,7 +80,7 @@ fn stopped(worker: Owner) -> Sighting {
         checkpointed: false,
         message: String::new(),
     };
-    Sighting { worker, observation: Some(Observation::Stopped(exit)) }
+    Sighting { worker, observation: Some(Observation::Stopped(exit)), saved: None }
 }
 
 fn stranger() -> Owner {
@@ -296,7 +296,7 @@ fn a_grant_and_a_stop_reach_the_agent_as_they_happen() {
         orders(&stage.on(Event::Changed(Concern::Everything))),
         [(false, vec![(grant.id.0, WorkerDesire::Run)])]
     );
-    stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None }]);
+    stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None, saved: None }]);
     stage.ledger.apply(Command::CancelJob { job });
     let effects = stage.on(Event::Changed(Concern::Everything));
     assert_eq!(orders(&effects), [(false, vec![(grant.id.0, WorkerDesire::Stop)])]);
@@ -373,7 +373,7 @@ fn a_lost_node_returns_only_when_nothing_is_left_that_was_not_granted() {
     let effects = stage.hello("a", vec![running(owner(&grant, 0))]);
     assert_eq!(orders(&effects), [(true, Vec::new())]);
     assert_eq!(proposal(&effects), None, "the old worker still runs");
-    let effects = stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None }]);
+    let effects = stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None, saved: None }]);
     assert_eq!(proposal(&effects), None, "it is being stopped");
     let effects = stage.report(2, vec![stopped(owner(&grant, 0))]);
     assert_eq!(proposal(&effects).map(|(step, _)| step), Some(Step::Return));
@@ -387,7 +387,8 @@ fn an_unconfirmed_worker_keeps_its_node_lost() {
     ledger.lose(node);
     let mut stage = Stage::new(ledger);
     let unconfirmed = Observation::Unconfirmed { message: "it does not die".to_owned() };
-    let effects = stage.hello("a", vec![Sighting { worker: owner(&grant, 0), observation: Some(unconfirmed) }]);
+    let effects =
+        stage.hello("a", vec![Sighting { worker: owner(&grant, 0), observation: Some(unconfirmed), saved: None }]);
     assert_eq!(proposal(&effects), None);
 }
 

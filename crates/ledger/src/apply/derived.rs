@@ -24,6 +24,11 @@ impl State {
             .filter(|job| job.is_waiting())
             .map(|job| (WaitingKey::of(job), ()))
             .collect();
+        self.checkpointed = self
+            .jobs_from(Default::default())
+            .filter(|job| !job.checkpoints.is_empty())
+            .map(|job| (job.id, ()))
+            .collect();
         self.ended = self
             .jobs_from(Default::default())
             .filter(|job| job.state.is_terminal())

@@ -42,23 +42,7 @@ impl State {
         let number = job.attempts + 1;
         let phase = if victims.is_empty() { AllocationPhase::Active } else { AllocationPhase::Waiting };
         let allocation = self.make_allocation(id, number, workers, phase, port);
-        let attempt = Attempt {
-            number,
-            allocation,
-            epoch: Epoch(self.revision.0),
-            nodes: workers.iter().map(|worker| worker.node).collect(),
-            granted_at: self.time,
-            started_at: None,
-            ended_at: None,
-            exit_code: None,
-            signal: None,
-            reason: None,
-        };
-        self.with_job(id, |job| {
-            job.attempts = number;
-            job.allocation = Some(allocation);
-            job.history.push(attempt);
-        });
+        self.begin_attempt(id, allocation);
         let reason = if victims.is_empty() { Reason::Granted } else { Reason::WaitingForPreempted };
         self.move_job(id, JobState::Starting, reason);
         Ok(allocation)
@@ -114,10 +98,22 @@ impl State {
             master_port,
             granted_at: self.time,
             started_at: None,
+            from: (phase != AllocationPhase::Reserved).then(|| self.begins_from(job, planned.len())).flatten(),
         };
         self.allocations.insert_cow(id, Arc::new(allocation));
         self.touched.push(Touched::Allocation(id));
         id
+    }
+
+    /// Makes a grant the next attempt of its job.
+    pub(super) fn begin_attempt(&mut self, id: JobId, allocation: AllocationId) {
+        let Some(grant) = self.allocations.get(&allocation).cloned() else { return };
+        let attempt = Attempt::granted(&grant, self.time);
+        self.with_job(id, |job| {
+            job.attempts = attempt.number;
+            job.allocation = Some(allocation);
+            job.history.push(attempt);
+        });
     }
 
     /// The lowest port of a node that no allocation meets at.

@@ -7,6 +7,7 @@ use planted::Bug;
 
 use super::Applied;
 use crate::allocation::{Allocation, MovePhase};
+use crate::checkpoint::Checkpoints;
 use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
 use crate::ids::{AllocationId, JobId};
@@ -27,8 +28,12 @@ impl State {
         let (revision, now) = (self.revision, self.time);
         let job = Arc::make_mut(self.jobs.get_mut_cow(&id)?);
         let (state, waiting, old_key) = (job.state, job.is_waiting(), WaitingKey::of(job));
+        let had_checkpoints = !job.checkpoints.is_empty();
         let began = job.waiting_since();
         let result = change(job);
+        if job.state.is_terminal() {
+            job.checkpoints = Checkpoints::default();
+        }
         job.revision = revision;
         match (waiting, job.is_waiting()) {
             (true, false) => {
@@ -38,6 +43,15 @@ impl State {
             (false, true) => {
                 job.queued_at = now;
                 self.waiting.insert_cow(WaitingKey::of(job), ());
+            }
+            (true, true) | (false, false) => {}
+        }
+        match (had_checkpoints, !job.checkpoints.is_empty()) {
+            (true, false) => {
+                self.checkpointed.remove_cow(&id);
+            }
+            (false, true) => {
+                self.checkpointed.insert_cow(id, ());
             }
             (true, true) | (false, false) => {}
         }
@@ -117,6 +131,7 @@ impl State {
             retries: 0,
             node_faults: 0,
             history: Vec::new(),
+            checkpoints: Checkpoints::default(),
             preempted_at: Vec::new(),
             queued_at: self.time,
             waited: Duration::ZERO,
@@ -251,6 +266,7 @@ impl State {
         let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
         self.with_job(allocation.job, |job| {
             job.allocation = None;
+            job.checkpoints.close();
             if let Some(attempt) = job.history.iter_mut().rev().find(|attempt| attempt.number == allocation.attempt) {
                 attempt.ended_at = Some(now);
                 attempt.exit_code = exit.as_ref().and_then(|exit| exit.code);

@@ -5,6 +5,7 @@
 
 mod anew;
 mod blocks;
+mod checkpoints;
 mod derived;
 mod grant;
 mod host;
@@ -163,6 +164,7 @@ impl State {
             Command::SetConfig { config, expected } => self.set_config(config, expected.as_deref()),
             Command::CommitPlan { plan } => Ok(self.commit_plan(plan)),
             Command::ReportWorkers { node, reports } => self.report_workers(*node, reports),
+            Command::NoteKept { node, kept, gone } => self.note_kept(*node, kept, gone),
             Command::AdvanceMove { id, from, proceed } => self.advance_move(*id, *from, *proceed),
             Command::SettleLeases { changed_at } => self.settle_leases(*changed_at),
             Command::Tick => Ok(Outcome::Done),

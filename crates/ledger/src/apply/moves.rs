@@ -13,7 +13,7 @@ use crate::allocation::{Allocation, AllocationPhase, Move, MovePhase, PlannedWor
 use crate::command::Outcome;
 use crate::event::Event;
 use crate::ids::{AllocationId, JobId, MoveId};
-use crate::job::{Attempt, Ending, Job, JobState};
+use crate::job::{Ending, Job, JobState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::State;
@@ -99,29 +99,15 @@ impl State {
     /// Puts the target of a move into force, as the next attempt of its job.
     fn begin_attempt_at(&mut self, job: JobId, target: AllocationId) {
         let number = self.jobs.get(&job).map_or(1, |job| job.attempts + 1);
-        let now = self.time;
+        let workers = self.allocations.get(&target).map_or(0, |target| target.workers.len());
+        // What the source saved when it stopped is known by now.
+        let from = self.begins_from(job, workers);
         self.with_allocation(target, |target| {
             target.phase = AllocationPhase::Active;
             target.attempt = number;
+            target.from = from;
         });
-        let Some(grant) = self.allocations.get(&target).cloned() else { return };
-        let attempt = Attempt {
-            number,
-            allocation: target,
-            epoch: grant.epoch,
-            nodes: grant.workers.iter().map(|worker| worker.node).collect(),
-            granted_at: now,
-            started_at: None,
-            ended_at: None,
-            exit_code: None,
-            signal: None,
-            reason: None,
-        };
-        self.with_job(job, |job| {
-            job.attempts = number;
-            job.allocation = Some(target);
-            job.history.push(attempt);
-        });
+        self.begin_attempt(job, target);
     }
 
     /// The source of a move has stopped and given its blocks back.

@@ -43,6 +43,8 @@ impl State {
             Observation::Stopped(exit) => {
                 self.settle_worker(allocation.id, rank, exit.clone());
             }
+            Observation::Saved(saved) => self.worker_saved(allocation, rank, saved),
+            Observation::Unusable { lost, message } => self.checkpoint_unusable(allocation, rank, *lost, message),
             Observation::Unconfirmed { message } => {
                 if !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost) {
                     self.pending_events.push(Event::Quarantined {
@@ -112,6 +114,28 @@ impl State {
 
     /// A worker is over: its blocks go back, and the job goes where that leads.
     pub(super) fn settle_worker(&mut self, id: AllocationId, rank: Rank, exit: WorkerExit) {
+        let node = self.allocations.get(&id).and_then(|allocation| allocation.worker(rank)).map(|worker| worker.node);
+        let node = node.unwrap_or(NodeId(0));
+        let blame_takes_several_nodes = self.follows(Rule::BlameTakesSeveralNodes);
+        let (cause, message) = (exit.cause, exit.message.clone());
+        let judged = exit.clone();
+        self.end_worker(id, rank, exit, |(job, phase)| match phase {
+            // That the new place cannot start it is not the job's fault.
+            Some(MovePhase::Resuming) if cause == StopCause::StartFailed => {
+                (Ending::Requeue, Reason::StartFailed { message })
+            }
+            _ => verdict(job, node, &judged, blame_takes_several_nodes),
+        });
+    }
+
+    /// A worker is over, and `verdict` says how its attempt ends when it was wanted to run on, and why.
+    pub(super) fn end_worker(
+        &mut self,
+        id: AllocationId,
+        rank: Rank,
+        exit: WorkerExit,
+        verdict: impl FnOnce((&Job, Option<MovePhase>)) -> (Ending, Reason),
+    ) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let stopped = allocation.worker(rank).is_none_or(|worker| worker.state == WorkerState::Stopped);
         if stopped || matches!(allocation.phase, AllocationPhase::Waiting | AllocationPhase::Reserved) {
@@ -119,13 +143,7 @@ impl State {
         }
         let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
         let node = allocation.worker(rank).map_or(NodeId(0), |worker| worker.node);
-        let (ending, reason) = match self.move_phase(&job) {
-            // That the new place cannot start it is not the job's fault.
-            Some(MovePhase::Resuming) if exit.cause == StopCause::StartFailed => {
-                (Ending::Requeue, Reason::StartFailed { message: exit.message.clone() })
-            }
-            _ => verdict(&job, node, &exit, self.follows(Rule::BlameTakesSeveralNodes)),
-        };
+        let (ending, reason) = verdict((&job, self.move_phase(&job)));
         let runs = match job.state {
             JobState::Starting | JobState::Running => true,
             JobState::Moving => self.move_phase(&job) != Some(MovePhase::Suspending),

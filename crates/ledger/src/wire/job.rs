@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::card::slice_to_wire;
+use super::checkpoint::{checkpoint_to_wire, checkpoints_from_wire, key_from_wire, key_to_wire};
 use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire};
 use super::plan::{exit_from_wire, exit_to_wire};
 use super::pool::port_from_wire;
@@ -46,6 +47,7 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         retries,
         node_faults,
         history,
+        checkpoints,
         preempted_at,
         queued_at,
         waited,
@@ -72,6 +74,7 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         node_faults: *node_faults,
         history: history.iter().map(attempt_to_wire).collect(),
         preempted_at_ms: preempted_at.iter().map(|time| time.0).collect(),
+        checkpoints: checkpoints.iter().map(|checkpoint| checkpoint_to_wire(checkpoint)).collect(),
         queued_at_ms: queued_at.0,
         waited_ms: millis(*waited),
     }
@@ -103,6 +106,7 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
         retries: job.retries,
         node_faults: job.node_faults,
         history: each("history", job.history, attempt_from_wire)?,
+        checkpoints: checkpoints_from_wire(job.checkpoints)?,
         preempted_at: job.preempted_at_ms.into_iter().map(LogTime).collect(),
         queued_at: LogTime(job.queued_at_ms),
         waited: Duration::from_millis(job.waited_ms),
@@ -110,8 +114,20 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
 }
 
 fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
-    let Attempt { number, allocation, epoch, nodes, granted_at, started_at, ended_at, exit_code, signal, reason } =
-        attempt;
+    let Attempt {
+        number,
+        allocation,
+        epoch,
+        nodes,
+        granted_at,
+        started_at,
+        ended_at,
+        exit_code,
+        signal,
+        reason,
+        from,
+        saved_at,
+    } = attempt;
     stored::Attempt {
         number: *number,
         allocation_id: allocation.0,
@@ -123,6 +139,8 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         reason: reason.as_ref().map(reason_to_wire),
         epoch: epoch.0,
         node_ids: nodes.iter().map(|node| node.0).collect(),
+        from: from.map(key_to_wire),
+        saved_at_ms: saved_at.map(|time| time.0),
     }
 }
 
@@ -139,11 +157,13 @@ fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
         exit_code: attempt.exit_code,
         signal: attempt.signal,
         reason: reason.map_err(|error| error.under("reason"))?,
+        from: attempt.from.map(key_from_wire),
+        saved_at: attempt.saved_at_ms.map(LogTime),
     })
 }
 
 pub(super) fn allocation_to_wire(allocation: &Allocation) -> stored::Allocation {
-    let Allocation { id, epoch, job, attempt, phase, workers, master_port, granted_at, started_at } = allocation;
+    let Allocation { id, epoch, job, attempt, phase, workers, master_port, granted_at, started_at, from } = allocation;
     stored::Allocation {
         id: id.0,
         epoch: epoch.0,
@@ -154,6 +174,7 @@ pub(super) fn allocation_to_wire(allocation: &Allocation) -> stored::Allocation 
         master_port: u32::from(*master_port),
         granted_at_ms: granted_at.0,
         started_at_ms: started_at.map(|time| time.0),
+        from: from.map(key_to_wire),
     }
 }
 
@@ -172,6 +193,7 @@ pub(super) fn allocation_from_wire(allocation: stored::Allocation) -> Result<All
         master_port: port_from_wire("master_port", allocation.master_port)?,
         granted_at: LogTime(allocation.granted_at_ms),
         started_at: allocation.started_at_ms.map(LogTime),
+        from: allocation.from.map(key_from_wire),
     })
 }
 

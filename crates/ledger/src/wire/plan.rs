@@ -1,6 +1,7 @@
 //! Plans of placement and reports of agents as the log keeps them.
 
 use super::card::slice_to_wire;
+use super::checkpoint::{saved_from_wire, saved_to_wire};
 use super::field::{FieldError, WireEnum, each, required, required_enum};
 use super::spec::slices_from_wire;
 use super::stored;
@@ -76,6 +77,8 @@ pub(super) fn report_from_wire(report: stored::WorkerReport) -> Result<WorkerRep
             Stored::Stopped(exit) => {
                 Observation::Stopped(exit_from_wire(exit).map_err(|error| error.under("stopped"))?)
             }
+            Stored::Saved(saved) => Observation::Saved(saved_from_wire(saved).map_err(|error| error.under("saved"))?),
+            Stored::Unusable(unusable) => Observation::Unusable { lost: unusable.lost, message: unusable.message },
             Stored::Unconfirmed(unconfirmed) => Observation::Unconfirmed { message: unconfirmed.message },
         },
     })
@@ -88,6 +91,10 @@ pub(super) fn report_to_wire(report: &WorkerReport) -> stored::WorkerReport {
         observation: Some(match &report.observation {
             Observation::Running => Stored::Running(stored::WorkerRunning {}),
             Observation::Stopped(exit) => Stored::Stopped(exit_to_wire(exit)),
+            Observation::Saved(saved) => Stored::Saved(saved_to_wire(saved)),
+            Observation::Unusable { lost, message } => {
+                Stored::Unusable(stored::WorkerUnusable { lost: *lost, message: message.clone() })
+            }
             Observation::Unconfirmed { message } => {
                 Stored::Unconfirmed(stored::WorkerUnconfirmed { message: message.clone() })
             }

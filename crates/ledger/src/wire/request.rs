@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::card::{card_from_wire, card_to_wire};
+use super::checkpoint::{part_key_from_wire, part_key_to_wire};
 use super::field::{FieldError, WireEnum, each, required, required_enum, wide_from_wire};
 use super::plan::{plan_from_wire, plan_to_wire, report_from_wire, report_to_wire};
 use super::pool::{config_from_wire, config_to_wire, node_from_wire, node_to_wire, queue_from_wire, queue_to_wire};
@@ -115,6 +116,11 @@ fn command_to_wire(command: &Command) -> Stored {
             node_id: node.0,
             reports: reports.iter().map(report_to_wire).collect(),
         }),
+        Command::NoteKept { node, kept, gone } => Stored::NoteKept(stored::NoteKept {
+            node_id: node.0,
+            kept: kept.iter().map(part_key_to_wire).collect(),
+            gone: gone.iter().map(part_key_to_wire).collect(),
+        }),
         Command::AdvanceMove { id, from, proceed } => {
             Stored::AdvanceMove(stored::AdvanceMove { move_id: id.0, from: from.to_wire(), proceed: *proceed })
         }
@@ -174,6 +180,11 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         Stored::ReportWorkers(report) => Command::ReportWorkers {
             node: NodeId(report.node_id),
             reports: each("reports", report.reports, report_from_wire)?,
+        },
+        Stored::NoteKept(note) => Command::NoteKept {
+            node: NodeId(note.node_id),
+            kept: each("kept", note.kept, part_key_from_wire)?,
+            gone: each("gone", note.gone, part_key_from_wire)?,
         },
         Stored::AdvanceMove(advance) => Command::AdvanceMove {
             id: MoveId(advance.move_id),

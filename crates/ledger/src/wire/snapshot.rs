@@ -199,6 +199,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         // Computed on reading.
         node_names: _,
         waiting: _,
+        checkpointed: _,
         ended: _,
         request_times: _,
         node_workers: _,

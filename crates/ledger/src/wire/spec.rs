@@ -91,6 +91,7 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
             mode: checkpoint.mode.to_wire(),
             signal: checkpoint.signal.clone(),
             grace: Some(duration_to_wire(checkpoint.grace)),
+            every: checkpoint.every.map(duration_to_wire),
         }),
         on_disconnect: on_disconnect.to_wire(),
         time_limit: time_limit.map(duration_to_wire),
@@ -209,6 +210,7 @@ fn checkpoint_from_wire(policy: Option<v1::CheckpointPolicy>) -> Result<Checkpoi
         mode: enum_from_wire("mode", policy.mode)?.unwrap_or_default(),
         signal: if policy.signal.is_empty() { default.signal } else { policy.signal },
         grace: optional_duration("grace", policy.grace)?.unwrap_or(default.grace),
+        every: optional_duration("every", policy.every)?.filter(|every| !every.is_zero()),
     })
 }
 

@@ -11,12 +11,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
     Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
-    CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch, HostCapacity,
-    HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops,
-    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart,
-    PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Ratings,
-    Request, RequestId, RequestKey, RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit,
-    WorkerReport,
+    CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch,
+    HostCapacity, HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus,
+    MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey,
+    Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel, QueueAmount,
+    QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span,
+    StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -117,7 +117,10 @@ fn affinity() -> impl Strategy<Value = Affinity> {
 pub fn spec() -> impl Strategy<Value = JobSpec> {
     let modes = vec![CheckpointMode::Cooperative, CheckpointMode::Transparent, CheckpointMode::Requeue];
     let checkpoint =
-        (select(modes), filled(), time()).prop_map(|(mode, signal, grace)| CheckpointPolicy { mode, signal, grace });
+        (select(modes), filled(), time(), prop::option::of(time())).prop_map(|(mode, signal, grace, every)| {
+            let every = every.filter(|every: &Duration| !every.is_zero());
+            CheckpointPolicy { mode, signal, grace, every }
+        });
     let retry = (any::<u32>(), time(), time()).prop_map(|(max_retries, backoff, max_backoff)| RetryPolicy {
         max_retries,
         backoff,
@@ -235,6 +238,31 @@ fn part() -> impl Strategy<Value = PlanPart> {
     ]
 }
 
+fn saved() -> impl Strategy<Value = SavedPart> {
+    let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
+    (numbers, any::<[u8; 32]>(), any::<u128>(), any::<bool>()).prop_map(
+        |((sequence, progress, bytes), hash, ticket, shared)| SavedPart {
+            sequence,
+            progress,
+            bytes,
+            hash,
+            ticket,
+            shared,
+        },
+    )
+}
+
+fn part_key() -> impl Strategy<Value = PartKey> {
+    (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
+        |(job, attempt, sequence, epoch, rank)| PartKey {
+            job: JobId(job),
+            checkpoint: CheckpointKey { attempt, sequence },
+            epoch: Epoch(epoch),
+            rank: Rank(rank),
+        },
+    )
+}
+
 fn report() -> impl Strategy<Value = WorkerReport> {
     let causes = vec![
         StopCause::Exited,
@@ -254,6 +282,8 @@ fn report() -> impl Strategy<Value = WorkerReport> {
         Just(Observation::Running),
         exit.prop_map(Observation::Stopped),
         text().prop_map(|message| Observation::Unconfirmed { message }),
+        (any::<bool>(), text()).prop_map(|(lost, message)| Observation::Unusable { lost, message }),
+        saved().prop_map(Observation::Saved),
     ];
     (any::<u64>(), any::<u64>(), any::<u32>(), observation).prop_map(|(allocation, epoch, rank, observation)| {
         let worker = Owner { allocation: AllocationId(allocation), epoch: Epoch(epoch), rank: Rank(rank) };
@@ -358,6 +388,11 @@ fn command() -> impl Strategy<Value = Command> {
             id: MoveId(id),
             from,
             proceed
+        }),
+        (node_id(), vec(part_key(), 0..3), vec(part_key(), 0..3)).prop_map(|(node, kept, gone)| Command::NoteKept {
+            node,
+            kept,
+            gone
         }),
         any::<u64>().prop_map(|changed_at| Command::SettleLeases { changed_at: Revision(changed_at) }),
         Just(Command::Tick),

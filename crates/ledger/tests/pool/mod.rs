@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_ledger::{
     Allocation, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId,
     JobSpec, Level, LogTime, Mebibytes, MilliTflops, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker,
-    Rejection, Request, RetryPolicy, Revision, Slice, State, StopCause, WorkerExit, WorkerReport, laws,
+    Rejection, Request, RetryPolicy, Revision, SavedPart, Slice, State, StopCause, WorkerExit, WorkerReport, laws,
 };
 pub use tessera_testkit::node;
 
@@ -50,6 +50,15 @@ pub fn exited(code: i32) -> Observation {
 
 pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
     Observation::Stopped(WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new() })
+}
+
+/// A worker's part of a checkpoint is saved.
+pub fn saved(sequence: u64, progress: u64) -> Observation {
+    // What was written differs with how far the work was.
+    let mut hash = [7; 32];
+    hash[..8].copy_from_slice(&progress.to_be_bytes());
+    let (bytes, ticket) = (1 << 20, 0xabcd_ef01);
+    Observation::Saved(SavedPart { sequence, progress, bytes, hash, ticket, shared: false })
 }
 
 pub fn tflops(amount: u64) -> MilliTflops {

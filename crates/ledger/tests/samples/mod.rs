@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointMode,
-    CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest, Isolation, JobId,
-    JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase,
-    NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, Percent, Plan, PlanPart, PlannedWorker,
-    PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey,
-    RetryPolicy, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointKey,
+    CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest,
+    Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId,
+    MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey, Percent, Plan, PlanPart,
+    PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId,
+    RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
 };
 
 /// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
@@ -37,6 +37,7 @@ pub fn name(command: &Command) -> &'static str {
         Command::SetConfig { .. } => "set_config",
         Command::CommitPlan { .. } => "commit_plan",
         Command::ReportWorkers { .. } => "report_workers",
+        Command::NoteKept { .. } => "note_kept",
         Command::AdvanceMove { .. } => "advance_move",
         Command::SettleLeases { .. } => "settle_leases",
         Command::Tick => "tick",
@@ -45,7 +46,7 @@ pub fn name(command: &Command) -> &'static str {
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 24;
+pub const KINDS: usize = 25;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -70,6 +71,7 @@ pub fn commands() -> Vec<Command> {
         Command::SetConfig { config: config(), expected: None },
         Command::CommitPlan { plan: plan() },
         Command::ReportWorkers { node, reports: reports() },
+        Command::NoteKept { node, kept: vec![part(1), part(CheckpointKey::LAST)], gone: vec![part(2)] },
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
         Command::SettleLeases { changed_at: Revision(41) },
         Command::Tick,
@@ -85,12 +87,33 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("register_node.host", Command::RegisterNode { node, cards: vec![] }),
         ("submit_job.host", Command::SubmitJob { spec: Arc::new(full_spec()), traceparent: String::new() }),
         ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
+        ("submit_job.every", Command::SubmitJob { spec: Arc::new(saving_spec()), traceparent: String::new() }),
+        ("report_workers.checkpoints", Command::ReportWorkers { node: NodeId(3), reports: checkpoint_reports() }),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
         ("set_config.leases", Command::SetConfig { config: patient_config(), expected: None }),
         ("set_config.hold", Command::SetConfig { config: held_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
+}
+
+/// A job that is asked to save while it runs.
+fn saving_spec() -> JobSpec {
+    let checkpoint = CheckpointPolicy { every: Some(Duration::from_secs(600)), ..spec().checkpoint };
+    JobSpec { checkpoint, ..spec() }
+}
+
+fn part(sequence: u64) -> PartKey {
+    PartKey { job: JobId(41), checkpoint: CheckpointKey { attempt: 2, sequence }, epoch: Epoch(880), rank: Rank(1) }
+}
+
+fn checkpoint_reports() -> Vec<WorkerReport> {
+    let worker = |rank| Owner { allocation: AllocationId(12), epoch: Epoch(880), rank: Rank(rank) };
+    let unusable = |lost| Observation::Unusable { lost, message: "chunk 3 is not what was stored".to_owned() };
+    let saved =
+        SavedPart { sequence: 4, progress: 1200, bytes: 1 << 20, hash: [7; 32], ticket: 0xabcd_ef01, shared: true };
+    let observations = [Observation::Saved(saved), unusable(true), unusable(false)];
+    (0..).zip(observations).map(|(rank, observation)| WorkerReport { worker: worker(rank), observation }).collect()
 }
 
 /// A job that says how much memory it needs on each card.
@@ -219,6 +242,7 @@ pub fn spec() -> JobSpec {
             mode: CheckpointMode::Cooperative,
             signal: "SIGUSR1".to_owned(),
             grace: Duration::from_millis(2500),
+            every: None,
         },
         on_disconnect: OnDisconnect::Keep,
         time_limit: Some(Duration::from_secs(3600)),

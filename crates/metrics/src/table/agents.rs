@@ -1,6 +1,9 @@
 //! What agents measure. A node has few cards, so series by card are fine here; none is by job.
 
-use super::{CounterKind, Declaration, GaugeKind, Metric, Process, metrics};
+use super::{CounterKind, Declaration, GaugeKind, HistogramKind, Metric, Process, metrics};
+
+/// Bounds in seconds for packing and carrying files, from a few to very many.
+const SAVES: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0];
 
 metrics! { Agent;
     AGENT_CONNECTED: GaugeKind "tessera_agent_connected" [] "Whether the leader knows this node and answers";
@@ -12,6 +15,14 @@ metrics! { Agent;
     AGENT_FENCE_STATE: GaugeKind "tessera_agent_fence_state" ["state"]
         "1 for the state that fencing on this node is in";
     AGENT_WORKERS: GaugeKind "tessera_agent_workers" ["state"] "Workers on this node by where they stand";
+    CHECKPOINTS: GaugeKind "tessera_checkpoints" ["place"]
+        "Parts of checkpoints that this node keeps: on its disk, or in the store that all nodes share";
+    CHECKPOINT_WORK: CounterKind "tessera_checkpoint_work_total" ["operation", "result"]
+        "Checkpoints that were saved, fetched for a worker, copied from other nodes and removed, by how it went";
+    CHECKPOINT_SECONDS: HistogramKind "tessera_checkpoint_work_seconds" ["operation"] in SAVES
+        "Time that this took";
+    CHECKPOINT_SAVED_BYTES: CounterKind "tessera_checkpoint_saved_bytes_total" []
+        "Bytes of programs' files in the checkpoints that were saved";
     CARD_INFO: GaugeKind "tessera_card_info" ["card", "uuid", "vendor", "model", "kind", "pci_address", "simulated"]
         "What a card is";
     CARD_HEALTHY: GaugeKind "tessera_card_healthy" ["card"] "Whether a card is usable";

@@ -170,7 +170,7 @@ impl Task {
                 _ = beats.tick() => {
                     sequence += 1;
                     let sent_at_boottime_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    let heartbeat = v1::Heartbeat { sequence, sent_at_boottime_ms, samples: Vec::new() };
+                    let heartbeat = v1::Heartbeat { sequence, sent_at_boottime_ms, samples: Vec::new(), kept: None };
                     vec![Said::Heartbeat(heartbeat)]
                 },
                 () = self.changed.notified() => {
@@ -215,7 +215,7 @@ impl Task {
                 return Vec::new();
             }
             // Every report names every worker until it is forgotten, so acknowledgements change nothing here.
-            Told::ReportAcknowledged(_) => return Vec::new(),
+            Told::ReportAcknowledged(_) | Told::CheckpointOrders(_) => return Vec::new(),
             Told::Orders(orders) => {
                 if orders.complete {
                     let named: Vec<Key> = orders.workers.iter().map(key).collect();

@@ -52,6 +52,7 @@ fn order(worker: WorkerId, desire: wire::WorkerDesire) -> wire::WorkerOrder {
         stop: Some(wire::StopPolicy {
             signal: "SIGUSR1".to_owned(),
             grace: Some(prost_types::Duration { seconds: 30, nanos: 0 }),
+            save: false,
         }),
         spec: Some(wire::JobSpec { command: vec!["true".to_owned()], ..Default::default() }),
         world_size: 1,

@@ -95,7 +95,7 @@ fn a_stop_order_carries_its_policy() {
     assert_eq!((policy.signal.0, policy.grace), (nix::sys::signal::Signal::SIGUSR1, Duration::from_secs(30)));
     assert!(stopped(&bench.order(one, WorkerDesire::Stop)).is_empty(), "the same word again is no news");
     let mut sooner = order(one, WorkerDesire::Stop);
-    sooner.stop = Some(wire::StopPolicy { signal: "SIGTERM".to_owned(), grace: None });
+    sooner.stop = Some(wire::StopPolicy { signal: "SIGTERM".to_owned(), grace: None, save: false });
     assert_eq!(stopped(&bench.hear(orders(5, false, vec![sooner]))), [(one, Cause::Ordered)]);
 }
 

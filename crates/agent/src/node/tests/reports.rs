@@ -1,7 +1,12 @@
 //! Reports reach the leader, however often it takes.
 
+use std::collections::BTreeSet;
+
+use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
+use wire::session_request::Message as ToLeader;
 use wire::{StopCause, WorkerDesire, WorkerPhase};
 
+use super::super::super::event::CheckpointNews;
 use super::*;
 
 /// A worker that has exited, with the effects that reported it.
@@ -87,26 +92,72 @@ fn a_late_word_does_not_bring_the_dead_back() {
     assert_eq!(bench.node.workers().next().map(|record| record.status.phase), Some(Phase::Stopped));
 }
 
+fn saved(sequence: u64, bytes: u64) -> SavedPart {
+    SavedPart { sequence, progress: 12, bytes, hash: [7; 32], ticket: 9, shared: false }
+}
+
 #[test]
-fn only_a_cooperative_job_that_ended_in_time_has_saved_itself() {
-    let checkpointed = |mode: wire::CheckpointMode, change: fn(&mut Status)| {
+fn a_worker_has_saved_itself_when_what_it_wrote_at_its_end_is_kept() {
+    let checkpointed = |news: Option<SavedPart>| {
         let mut bench = Bench::leased();
         let one = worker(1, 10, 0);
-        let mut run = order(one, WorkerDesire::Run);
-        let policy = wire::CheckpointPolicy { mode: mode.into(), ..Default::default() };
-        run.spec.as_mut().expect("made above").checkpoint = Some(policy);
-        bench.hear(orders(5, false, vec![run]));
+        bench.hear(orders(5, false, vec![order(one, WorkerDesire::Run)]));
+        let told = news.map(|news| bench.on(Event::Checkpoint(one, CheckpointNews::Saved(news))));
+        if let Some(told) = told {
+            let reported = &reports(&told)[0].workers[0];
+            assert!(
+                reported.saved.is_some() && !reported.checkpointed,
+                "it is told at once, and the worker is not over"
+            );
+        }
         let mut over = exited(one, 0);
         over.cause = Some(Cause::Ordered);
-        change(&mut over);
         reports(&bench.told(over))[0].workers[0].checkpointed
     };
-    let cooperative = wire::CheckpointMode::Cooperative;
-    assert!(checkpointed(cooperative, |_| {}));
-    assert!(!checkpointed(wire::CheckpointMode::Requeue, |_| {}));
-    assert!(!checkpointed(cooperative, |status| status.exit = Some(Exit::Code(1))));
-    assert!(!checkpointed(cooperative, |status| status.within_grace = false));
-    assert!(!checkpointed(cooperative, |status| status.cause = Some(Cause::Exited)));
+    assert!(checkpointed(Some(saved(CheckpointKey::LAST, 10))));
+    assert!(!checkpointed(Some(saved(CheckpointKey::LAST, 0))), "nothing was written");
+    assert!(!checkpointed(Some(saved(3, 10))), "that was while it ran");
+    assert!(!checkpointed(None));
+}
+
+#[test]
+fn a_worker_without_its_checkpoint_is_told_as_such() {
+    let mut bench = Bench::leased();
+    let one = worker(1, 10, 0);
+    bench.hear(orders(5, false, vec![order(one, WorkerDesire::Run)]));
+    bench.on(Event::Checkpoint(one, CheckpointNews::Unusable { for_good: true }));
+    let mut over = exited(one, 0);
+    (over.cause, over.exit) = (Some(Cause::StartFailed), None);
+    let told = reports(&bench.told(over))[0].workers[0].clone();
+    assert!(told.unusable && told.unusable_for_good);
+}
+
+#[test]
+fn what_is_kept_is_said_with_a_heartbeat_when_it_has_changed() {
+    let part = |sequence| PartKey {
+        job: JobId(7),
+        checkpoint: CheckpointKey { attempt: 1, sequence },
+        epoch: Epoch(40),
+        rank: Rank(0),
+    };
+    let said = |effects: &[Effect]| {
+        let beat = effects.iter().find_map(|effect| match effect {
+            Effect::Send(message) => match &message.message {
+                Some(ToLeader::Heartbeat(beat)) => Some(beat.kept.as_ref().map(|kept| kept.names.len())),
+                _ => None,
+            },
+            _ => None,
+        });
+        beat.expect("a heartbeat is sent")
+    };
+    let mut bench = Bench::leased();
+    assert_eq!(said(&bench.on(Event::HeartbeatDue)), None, "it is not known yet");
+    bench.on(Event::Kept(BTreeSet::from([part(1)])));
+    assert_eq!(said(&bench.on(Event::HeartbeatDue)), Some(1));
+    bench.on(Event::Kept(BTreeSet::from([part(1)])));
+    assert_eq!(said(&bench.on(Event::HeartbeatDue)), None, "nothing has changed");
+    bench.on(Event::Kept(BTreeSet::new()));
+    assert_eq!(said(&bench.on(Event::HeartbeatDue)), Some(0), "all of it is gone");
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) async fn run(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
         JobVerb::List(args) => list::list(desk, args).await,
         JobVerb::Top { all } => super::top::jobs(desk, all).await,
         JobVerb::Show(one) => show(desk, one.job).await,
+        JobVerb::Checkpoints(one) => checkpoints(desk, one.job).await,
         JobVerb::Why(args) => why(desk, args).await,
         JobVerb::Move(args) => moving::run(desk, args).await,
         JobVerb::Logs(args) => logs(desk, args).await,
@@ -50,6 +51,12 @@ async fn get(desk: &Desk, job: JobNumber) -> Result<JobView, Failure> {
 async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
     let job = get(&desk, job).await?;
     desk.printer.one(&job)?;
+    Ok(Exit::Done)
+}
+
+async fn checkpoints(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
+    let job = get(&desk, job).await?;
+    desk.printer.list(&job.checkpoints)?;
     Ok(Exit::Done)
 }
 

@@ -1,0 +1,119 @@
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use tessera_api::agent::part_name;
+use tessera_connection::Inbound;
+use tessera_ledger::{CheckpointKey, Epoch, JobId, Rank};
+
+use super::*;
+
+fn part(sequence: u64) -> PartKey {
+    PartKey { job: JobId(7), checkpoint: CheckpointKey { attempt: 1, sequence }, epoch: Epoch(40), rank: Rank(0) }
+}
+
+/// An agent's shelf, and a folder with something that a program wrote.
+struct Place {
+    data: TempDir,
+    shelf: Shelf,
+}
+
+impl Place {
+    async fn with(store: Option<String>) -> Self {
+        let data = tempfile::tempdir().expect("a folder");
+        let config = CheckpointConfig { store, ..CheckpointConfig::default() };
+        let shelf = Shelf::open(data.path(), &config).await.expect("it opens");
+        Self { data, shelf }
+    }
+
+    fn written(&self, text: &str) -> PathBuf {
+        let folder = self.data.path().join("written");
+        fs::create_dir_all(&folder).expect("writable");
+        fs::write(folder.join("state"), text).expect("writable");
+        folder
+    }
+
+    /// Brings a checkpoint here; what is in it then.
+    async fn fetched(&self, from: &wire::CheckpointSource) -> Result<String, Unusable> {
+        let into = self.data.path().join(format!("fetched-{}", rand::random::<u64>()));
+        self.shelf.fetch(from, &into, None).await?;
+        Ok(fs::read_to_string(into.join("state")).expect("it is there"))
+    }
+
+    /// Serves what is here to others; answers the address.
+    async fn served(&self) -> String {
+        let inbound = Inbound::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+        let address = inbound.local_address().expect("it has one").to_string();
+        let server = tonic::transport::Server::builder().add_routes(self.shelf.service());
+        tokio::spawn(server.serve_with_incoming(inbound.incoming()));
+        address
+    }
+}
+
+fn source(part: &PartKey, saved: &SavedPart, addresses: Vec<String>) -> wire::CheckpointSource {
+    wire::CheckpointSource {
+        name: Some(part_name(part)),
+        hash: saved.hash.to_vec().into(),
+        shared: saved.shared,
+        addresses,
+        ticket: saved.ticket.to_be_bytes().to_vec().into(),
+        progress: saved.progress,
+    }
+}
+
+#[tokio::test]
+async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
+    let (one, two) = (Place::with(None).await, Place::with(None).await);
+    let saved = one.shelf.save(&part(1), 12, &one.written("so far")).await.expect("it is saved");
+    assert_eq!(one.shelf.kept(), BTreeSet::from([part(1)]));
+    let from = source(&part(1), &saved, vec![one.served().await]);
+    assert_eq!(two.fetched(&from).await.expect("it is fetched"), "so far");
+    assert!(two.shelf.kept().is_empty(), "fetched is not kept");
+    two.shelf.tend(wire::CheckpointOrders { term: 1, needless: vec![], copies: vec![from.clone()] }).await;
+    assert_eq!(two.shelf.kept(), BTreeSet::from([part(1)]));
+    let needless = vec![part_name(&part(1))];
+    one.shelf.tend(wire::CheckpointOrders { term: 1, needless, copies: vec![] }).await;
+    assert!(one.shelf.kept().is_empty());
+    let from_copy = source(&part(1), &saved, vec![two.served().await]);
+    assert_eq!(one.fetched(&from_copy).await.expect("the copy is given under the same ticket"), "so far");
+}
+
+#[tokio::test]
+async fn a_stranger_without_the_ticket_is_given_nothing() {
+    let (one, two) = (Place::with(None).await, Place::with(None).await);
+    let saved = one.shelf.save(&part(1), 0, &one.written("secret")).await.expect("it is saved");
+    let stranger = SavedPart { ticket: saved.ticket ^ 1, ..saved };
+    let from = source(&part(1), &stranger, vec![one.served().await]);
+    let refused = two.shelf.fetch_once(&id_of(&part(1)), &from, &two.data.path().join("x"), None).await;
+    let Unusable { for_good, message } = refused.expect_err("it is refused");
+    assert!(!for_good && message.contains("refuses"), "{message}");
+}
+
+#[tokio::test]
+async fn what_is_gone_or_another_one_everywhere_is_given_up_for_good() {
+    let place = Place::with(None).await;
+    let saved = place.shelf.save(&part(1), 0, &place.written("a")).await.expect("it is saved");
+    let other = SavedPart { hash: [9; 32], ..saved.clone() };
+    let damaged = place.fetched(&source(&part(1), &other, vec![])).await.expect_err("it is another one");
+    assert!(damaged.for_good, "{damaged}");
+    fs::remove_dir_all(place.data.path().join(STORE_FOLDER)).expect("removable");
+    let gone = place.fetched(&source(&part(1), &saved, vec![])).await.expect_err("the disk was emptied");
+    assert!(gone.for_good, "{gone}");
+}
+
+#[tokio::test]
+async fn what_a_shared_store_does_not_take_the_node_keeps() {
+    let store = tempfile::tempdir().expect("a folder");
+    let shared = store.path().join("shared");
+    let url = format!("file://{}", shared.display());
+    let (one, two) = (Place::with(Some(url.clone())).await, Place::with(Some(url)).await);
+    let saved = one.shelf.save(&part(1), 0, &one.written("for all")).await.expect("it is saved");
+    assert!(saved.shared);
+    assert_eq!(two.fetched(&source(&part(1), &saved, vec![])).await.expect("it is shared"), "for all");
+    // The share is gone: a file lies where it was.
+    fs::remove_dir_all(&shared).expect("removable");
+    fs::write(&shared, "").expect("writable");
+    let saved = one.shelf.save(&part(2), 0, &one.written("here")).await.expect("the node keeps it");
+    assert!(!saved.shared);
+    assert_eq!(one.fetched(&source(&part(2), &saved, vec![])).await.expect("it is here"), "here");
+}

@@ -1,0 +1,130 @@
+//! The checkpoints on nodes' disks: what each agent says that it keeps, against what the ledger knows and wants.
+//!
+//! An agent says what is on its disk when that has changed. What the ledger does not know of it is brought into the log;
+//! with each heartbeat the agent is told what nobody needs any more, and what it is to fetch from another node, so that
+//! the loss of one node loses nothing. All of it is said again until it is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tessera_api::agent::{checkpoint_source, part_name};
+use tessera_api::v1::{CheckpointOrders, CheckpointSource};
+use tessera_consensus::Term;
+use tessera_ledger::{Command, Level, NodeId, PartKey, Revision, SavedPart, State};
+use tokio::time::Instant;
+
+use super::messages::Sighting;
+
+/// How often it is looked anew which copies are to be made: looking takes time in proportion to the jobs with
+/// checkpoints.
+const LOOK: Duration = Duration::from_secs(1);
+/// Copies and removals that are ordered at once.
+const AT_ONCE: usize = 256;
+
+/// What a session knows of its node's disk.
+#[derive(Debug, Default)]
+pub(super) struct KeptHere {
+    /// `None` until the agent has said it.
+    parts: Option<BTreeSet<PartKey>>,
+    /// Whether the ledger was asked since it was said.
+    compared: bool,
+}
+
+impl KeptHere {
+    /// The agent says all that is there.
+    pub(super) fn said(&mut self, parts: BTreeSet<PartKey>) {
+        self.parts = Some(parts);
+        self.compared = false;
+    }
+
+    /// What the agent saved of its workers is there too, although the list that was said last does not have it.
+    pub(super) fn saved(&mut self, sightings: &[Sighting], state: &State) {
+        let Some(parts) = &mut self.parts else { return };
+        for sighting in sightings {
+            if let Some(saved) = &sighting.saved {
+                parts.extend(key_of(sighting, saved, state));
+            }
+        }
+    }
+
+    /// What the ledger does not know of it, or believes and is not so.
+    pub(super) fn news(&mut self, node: NodeId, state: &State) -> Option<Command> {
+        let parts = self.parts.as_ref().filter(|_| !self.compared && state.level() >= Level::Two)?;
+        self.compared = true;
+        let known = |part: &&PartKey| {
+            let told = state.job(part.job).and_then(|job| job.checkpoints.holding(part));
+            told.is_none_or(|told| told.saved.shared || told.nodes.contains(&node))
+        };
+        let kept: Vec<PartKey> = parts.iter().filter(|part| !known(part)).copied().collect();
+        let believed = state.jobs_with_checkpoints().flat_map(|job| {
+            let of_checkpoint = |checkpoint: &std::sync::Arc<tessera_ledger::Checkpoint>| {
+                let here = checkpoint.parts.iter().filter(|part| part.nodes.contains(&node));
+                here.map(|part| checkpoint.part_key(job.id, part.rank)).collect::<Vec<_>>()
+            };
+            job.checkpoints.iter().flat_map(of_checkpoint).collect::<Vec<_>>()
+        });
+        let gone: Vec<PartKey> = believed.filter(|part| !parts.contains(part)).collect();
+        (!kept.is_empty() || !gone.is_empty()).then_some(Command::NoteKept { node, kept, gone })
+    }
+
+    /// The ledger did not take what was proposed: it is compared again.
+    pub(super) const fn compare_again(&mut self) {
+        self.compared = false;
+    }
+
+    /// What is to be done with the node's disk, if anything is.
+    pub(super) fn orders(&self, term: Term, copies: Vec<CheckpointSource>, state: &State) -> Option<CheckpointOrders> {
+        let parts = self.parts.as_ref()?;
+        let needless = |part: &&PartKey| {
+            let job = state.job(part.job).filter(|job| !job.state.is_terminal());
+            job.is_none_or(|job| job.checkpoints.can_do_without(part, job.attempts))
+        };
+        let needless: Vec<_> = parts.iter().filter(needless).take(AT_ONCE).map(part_name).collect();
+        let orders = CheckpointOrders { term: term.0, needless, copies };
+        (!orders.needless.is_empty() || !orders.copies.is_empty()).then_some(orders)
+    }
+}
+
+/// The name of what was saved of a worker of a grant that is in the ledger.
+fn key_of(sighting: &Sighting, saved: &SavedPart, state: &State) -> Option<PartKey> {
+    let worker = sighting.worker;
+    let grant = state.allocation(worker.allocation).filter(|grant| grant.epoch == worker.epoch && !saved.shared)?;
+    let checkpoint = tessera_ledger::CheckpointKey { attempt: grant.attempt, sequence: saved.sequence };
+    Some(PartKey { job: grant.job, checkpoint, epoch: grant.epoch, rank: worker.rank })
+}
+
+/// The copies that are to be made, by the node that is to make them; looked up once for all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct CopyPlan(Mutex<Plan>);
+
+#[derive(Debug, Default)]
+struct Plan {
+    made: Option<(Revision, Instant)>,
+    by_node: BTreeMap<NodeId, Vec<CheckpointSource>>,
+}
+
+impl CopyPlan {
+    /// What a node is to fetch.
+    pub(crate) fn of(&self, node: NodeId, state: &State, now: Instant) -> Vec<CheckpointSource> {
+        let mut plan = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |(revision, at): (Revision, Instant)| {
+            revision == state.revision() || now.saturating_duration_since(at) < LOOK
+        };
+        if !plan.made.is_some_and(fresh) {
+            plan.made = Some((state.revision(), now));
+            plan.by_node.clear();
+            for (key, part, onto) in state.copies_to_make() {
+                let copies = plan.by_node.entry(onto).or_default();
+                if copies.len() < AT_ONCE {
+                    copies.push(checkpoint_source(state, &key, &part));
+                }
+            }
+        }
+        plan.by_node.get(&node).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+#[path = "kept_tests.rs"]
+mod tests;

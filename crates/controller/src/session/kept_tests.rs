@@ -1,0 +1,110 @@
+use tessera_ledger::{CheckpointKey, JobId, Observation, Owner, Rank};
+
+use super::*;
+use crate::fixture::{Ledger, job, owner};
+
+const LAST: u64 = CheckpointKey::LAST;
+
+/// A pool of three nodes, and a job that runs on the first and has saved itself there.
+fn saved() -> (Ledger, [NodeId; 3], JobId, Owner, PartKey) {
+    let mut ledger = Ledger::default();
+    ledger.apply(Command::RaiseLevel { to: Level::NEWEST });
+    let nodes = ["a", "b", "c"].map(|name| ledger.node(name, &[10]));
+    let id = ledger.submit(job(4));
+    let grant = ledger.grant(id, &[(nodes[0], 0, 4)]);
+    let worker = owner(&grant, 0);
+    ledger.report(nodes[0], worker, Observation::Running);
+    ledger.report(nodes[0], worker, Observation::Saved(part(1)));
+    let checkpoint = CheckpointKey { attempt: 1, sequence: 1 };
+    let key = PartKey { job: id, checkpoint, epoch: grant.epoch, rank: Rank(0) };
+    (ledger, nodes, id, worker, key)
+}
+
+fn part(sequence: u64) -> SavedPart {
+    let hash = [u8::try_from(sequence % 251).unwrap_or(0); 32];
+    SavedPart { sequence, progress: 0, bytes: 10, hash, ticket: 5, shared: false }
+}
+
+fn said(parts: &[PartKey]) -> KeptHere {
+    let mut kept = KeptHere::default();
+    kept.said(parts.iter().copied().collect());
+    kept
+}
+
+#[test]
+fn what_an_agent_says_is_told_to_the_ledger_where_that_knows_otherwise() {
+    let (ledger, [home, other, _], .., key) = saved();
+    let state = &ledger.state;
+    assert_eq!(said(&[key]).news(home, state), None, "it is known");
+    let copied = said(&[key]).news(other, state);
+    assert_eq!(copied, Some(Command::NoteKept { node: other, kept: vec![key], gone: vec![] }));
+    let emptied = said(&[]).news(home, state);
+    assert_eq!(emptied, Some(Command::NoteKept { node: home, kept: vec![], gone: vec![key] }));
+    assert_eq!(KeptHere::default().news(home, state), None, "it has said nothing");
+    let mut once = said(&[]);
+    assert!(once.news(home, state).is_some());
+    assert_eq!(once.news(home, state), None, "it is under way");
+    once.compare_again();
+    assert!(once.news(home, state).is_some(), "it did not come into the log");
+}
+
+/// A part that was reported after the list was made is not missed from the list.
+#[test]
+fn what_was_saved_since_the_list_was_said_is_there() {
+    let (mut ledger, [home, ..], _, worker, key) = saved();
+    let mut kept = said(&[key]);
+    kept.saved(&[Sighting { worker, observation: None, saved: Some(part(2)) }], &ledger.state);
+    ledger.report(home, worker, Observation::Saved(part(2)));
+    assert_eq!(kept.news(home, &ledger.state), None);
+}
+
+#[test]
+fn what_can_never_be_used_is_removed_and_nothing_else() {
+    let (mut ledger, [home, ..], id, worker, key) = saved();
+    let of = |sequence| PartKey { checkpoint: CheckpointKey { attempt: 1, sequence }, ..key };
+    let needless = |ledger: &Ledger| -> Vec<u64> {
+        let orders = said(&[of(1), of(2), of(LAST)]).orders(Term(1), vec![], &ledger.state);
+        orders.map(|orders| orders.needless.iter().map(|name| name.sequence).collect()).unwrap_or_default()
+    };
+    assert_eq!(needless(&ledger), [0; 0], "the others may be told yet");
+    for sequence in [2, 3] {
+        ledger.report(home, worker, Observation::Saved(part(sequence)));
+    }
+    assert_eq!(needless(&ledger), [1], "two newer ones count");
+    ledger.apply(Command::CancelJob { job: id });
+    let stop = tessera_ledger::WorkerExit {
+        cause: tessera_ledger::StopCause::Ordered,
+        code: None,
+        signal: Some(15),
+        checkpointed: false,
+        message: String::new(),
+    };
+    ledger.report(home, worker, Observation::Stopped(stop));
+    assert_eq!(needless(&ledger), [1, 2, LAST], "the job is over");
+    let stranger = PartKey { job: JobId(4_711), ..key };
+    assert!(said(&[stranger]).orders(Term(1), vec![], &ledger.state).is_some(), "its job is forgotten");
+}
+
+#[test]
+fn one_other_node_is_told_to_copy_and_looks_cost_little() {
+    let (mut ledger, nodes, .., key) = saved();
+    let plan = CopyPlan::default();
+    let now = Instant::now();
+    let orders = |ledger: &Ledger, at| nodes.map(|node| plan.of(node, &ledger.state, at).len());
+    let first = orders(&ledger, now);
+    assert_eq!((first[0], first.iter().sum::<usize>()), (0, 1));
+    let onto = nodes[first.iter().position(|copies| *copies == 1).expect("one of them")];
+    let source = plan.of(onto, &ledger.state, now).remove(0);
+    assert_eq!((source.name, source.addresses.len()), (Some(part_name(&key)), 1));
+    ledger.apply(Command::NoteKept { node: onto, kept: vec![key], gone: vec![] });
+    assert_eq!(orders(&ledger, now).iter().sum::<usize>(), 1, "it was looked just now");
+    assert_eq!(orders(&ledger, now + LOOK).iter().sum::<usize>(), 0);
+}
+
+/// Members of the release before cannot read what agents say of checkpoints.
+#[test]
+fn nothing_is_told_to_a_ledger_that_does_not_know_checkpoints() {
+    let (_, [home, ..], .., key) = saved();
+    let old = State::at(Level::One);
+    assert_eq!(said(&[key]).news(home, &old), None);
+}

@@ -1,0 +1,123 @@
+//! Checkpoints: what agents say that they have saved and keep, and what a new attempt goes on from.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Applied;
+use crate::allocation::{Allocation, StopCause, WorkerExit};
+use crate::checkpoint::{COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, PartKey, SavedPart};
+use crate::command::Outcome;
+use crate::ids::{JobId, NodeId, Rank};
+use crate::job::{Ending, Job};
+use crate::node::NodeState;
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::state::State;
+
+impl State {
+    /// The jobs that can go on from a checkpoint, or may come to.
+    pub fn jobs_with_checkpoints(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.checkpointed.into_iter().filter_map(|(id, ())| self.jobs.get(id))
+    }
+
+    /// The nodes from which a part can be fetched now.
+    pub fn sources_of(&self, part: &CheckpointPart) -> impl Iterator<Item = NodeId> {
+        part.nodes.iter().copied().filter(|node| self.is_ready(*node))
+    }
+
+    /// Whether all of a checkpoint can be fetched now.
+    #[must_use]
+    pub fn can_be_had(&self, checkpoint: &Checkpoint) -> bool {
+        checkpoint.parts.iter().all(|part| part.saved.shared || self.sources_of(part).next().is_some())
+    }
+
+    /// Every copy of a part that is to be made, with the node that is to keep it too. The node is the same for all checkpoints of a worker for as long as it is there.
+    pub fn copies_to_make(&self) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
+        let ready: Vec<NodeId> =
+            self.nodes().filter(|node| node.state == NodeState::Ready).map(|node| node.id).collect();
+        self.jobs_with_checkpoints().flat_map(move |job| self.copies_of(job, &ready))
+    }
+
+    fn copies_of(&self, job: &Job, ready: &[NodeId]) -> Vec<(PartKey, CheckpointPart, NodeId)> {
+        let Some(newest) = job.checkpoints.that_count().next() else { return Vec::new() };
+        let lacking = newest.parts.iter().filter(|part| {
+            let kept = self.sources_of(part).count();
+            !part.saved.shared && kept > 0 && kept < COPIES_WANTED
+        });
+        let to_make = lacking.filter_map(|part| {
+            let others = ready.iter().copied().filter(|node| !part.nodes.contains(node));
+            let onto = others.max_by_key(|node| preference(job.id, part.rank, *node))?;
+            Some((newest.part_key(job.id, part.rank), part.clone(), onto))
+        });
+        to_make.collect()
+    }
+
+    /// The checkpoint that so many workers of a job go on from when they are granted now: the newest that counts, was
+    /// saved by as many, and can be had.
+    pub(super) fn begins_from(&self, job: JobId, workers: usize) -> Option<CheckpointKey> {
+        let usable =
+            |checkpoint: &&Arc<Checkpoint>| checkpoint.workers as usize == workers && self.can_be_had(checkpoint);
+        self.jobs.get(&job)?.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
+    }
+
+    /// A worker of the present attempt, or its agent, has saved its part of a checkpoint.
+    pub(super) fn worker_saved(&mut self, allocation: &Allocation, rank: Rank, saved: &SavedPart) {
+        let present = self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id));
+        let Some(worker) = allocation.worker(rank).filter(|_| present) else { return };
+        let nodes = if saved.shared { BTreeSet::new() } else { BTreeSet::from([worker.node]) };
+        let part = CheckpointPart { rank, saved: saved.clone(), nodes };
+        let key = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
+        let workers = u32::try_from(allocation.workers.len()).unwrap_or(u32::MAX);
+        let now = self.time;
+        self.with_job(allocation.job, |job| {
+            let known = job.checkpoints.get(key).is_some_and(|checkpoint| checkpoint.counts());
+            job.checkpoints.note(key, allocation.epoch, workers, part, now);
+            let counts = job.checkpoints.get(key).is_some_and(|checkpoint| checkpoint.counts());
+            let attempt = job.history.iter_mut().rev().find(|attempt| attempt.number == key.attempt);
+            if let Some(attempt) = attempt.filter(|_| counts && !known) {
+                attempt.saved_at = Some(now);
+            }
+        });
+    }
+
+    /// A worker could not be started because its part of the checkpoint cannot be had. The attempt ends, all of it: a
+    /// gang never goes on from different places. What is lost for ever is given up for the checkpoint before.
+    pub(super) fn checkpoint_unusable(&mut self, allocation: &Arc<Allocation>, rank: Rank, lost: bool, message: &str) {
+        if let Some(from) = allocation.from.filter(|_| lost) {
+            self.with_job(allocation.job, |job| job.checkpoints.remove(from));
+        }
+        let exit = WorkerExit::without_word(StopCause::StartFailed, message);
+        let reason = Reason::StartFailed { message: message.to_owned() };
+        self.end_worker(allocation.id, rank, exit, |_| (Ending::Requeue, reason));
+    }
+
+    /// What a node's disk keeps differs from what was known.
+    pub(super) fn note_kept(&mut self, node: NodeId, kept: &[PartKey], gone: &[PartKey]) -> Applied {
+        if self.nodes.get(&node).is_none() {
+            return Err(Rejection::UnknownNode(node));
+        }
+        let all = kept.iter().map(|part| (part, true)).chain(gone.iter().map(|part| (part, false)));
+        for (part, is_kept) in all {
+            let news = self.jobs.get(&part.job).is_some_and(|job| {
+                let known = job.checkpoints.holding(part);
+                known.is_some_and(|known| !known.saved.shared && known.nodes.contains(&node) != is_kept)
+            });
+            if news {
+                self.with_job(part.job, |job| job.checkpoints.keep(part, node, is_kept));
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// How much a node is preferred for the copies of a worker's checkpoints: jobs spread over the nodes, and nodes that come
+/// and go move few of them.
+fn preference(job: JobId, rank: Rank, node: NodeId) -> (u64, NodeId) {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&job.0.to_be_bytes());
+    bytes[8..12].copy_from_slice(&rank.0.to_be_bytes());
+    bytes[12..].copy_from_slice(&node.0.to_be_bytes());
+    (xxh3_64(&bytes), node)
+}

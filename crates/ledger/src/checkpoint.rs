@@ -1,0 +1,325 @@
+//! Checkpoints: what a job can go on from. The ledger knows that they are there, how large they are and on which nodes;
+//! what is in them is kept by agents, or in a store that all of them share.
+//!
+//! A checkpoint belongs to one attempt and consists of one part for each worker. A part is told by the agent that saved
+//! it, once it is whole on disk; a checkpoint **counts** when all of its parts are told and all workers saved at the same
+//! place of their work: a gang goes on whole, from one checkpoint, or from the one before. The next attempt is granted
+//! together with the newest one that counts and can be had, so that every leader gives the same order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::ids::{JobId, NodeId, Rank};
+use crate::units::{Epoch, LogTime};
+
+/// Checkpoints that count and are kept of each job: should the newest turn out to be damaged, there is the one before.
+pub const CHECKPOINTS_KEPT: usize = 2;
+/// Nodes on which a part is kept that lies on nodes: the loss of one loses nothing.
+pub const COPIES_WANTED: usize = 2;
+
+/// Names a checkpoint among those of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CheckpointKey {
+    /// The attempt that saved it.
+    pub attempt: u32,
+    /// Which of the attempt's, from 1; [`CheckpointKey::LAST`] is saved when the attempt is stopped.
+    pub sequence: u64,
+}
+
+impl CheckpointKey {
+    /// The sequence of what is saved when an attempt is stopped. Workers count what they are asked for while they run,
+    /// each on its own; this is the one place at which all of them know that they mean the same.
+    pub const LAST: u64 = u32::MAX as u64;
+}
+
+/// Names a part among those of all jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartKey {
+    /// The job.
+    pub job: JobId,
+    /// The checkpoint.
+    pub checkpoint: CheckpointKey,
+    /// The epoch of the grant under which it was saved.
+    pub epoch: Epoch,
+    /// The worker.
+    pub rank: Rank,
+}
+
+/// What an agent tells of a part that it has saved.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SavedPart {
+    /// Which of the attempt's checkpoints, from 1.
+    pub sequence: u64,
+    /// How far the program said it is, in its own count; 0: it did not say.
+    pub progress: u64,
+    /// Bytes of the program's files.
+    pub bytes: u64,
+    /// Hash over all of it.
+    pub hash: [u8; 32],
+    /// What another agent shows to be given it.
+    pub ticket: u128,
+    /// Whether it lies in a store that all nodes share; otherwise it lies on the node that saved it.
+    pub shared: bool,
+}
+
+/// A part of a checkpoint: what one worker saved.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CheckpointPart {
+    /// The worker.
+    pub rank: Rank,
+    /// What its agent told.
+    pub saved: SavedPart,
+    /// The nodes that keep it; empty where it is shared.
+    pub nodes: BTreeSet<NodeId>,
+}
+
+/// A checkpoint of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Checkpoint {
+    /// Its name.
+    pub key: CheckpointKey,
+    /// The epoch of the grant under which it was saved.
+    pub epoch: Epoch,
+    /// When its newest part was told.
+    pub at: LogTime,
+    /// Workers of the attempt: so many parts it must have.
+    pub workers: u32,
+    /// The parts that were told, by rank.
+    pub parts: Vec<CheckpointPart>,
+}
+
+impl Checkpoint {
+    /// Whether it is whole: every worker has saved, all at the same place of their work, and there is something in it. Of
+    /// many a gang only the first worker writes.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        let progress = self.parts.first().map(|part| part.saved.progress);
+        self.parts.len() == self.workers as usize
+            && self.parts.iter().all(|part| Some(part.saved.progress) == progress)
+            && self.bytes() > 0
+    }
+
+    /// Whether the programs wrote the same as in another one: then nothing was saved since.
+    fn says_the_same(&self, other: &Self) -> bool {
+        let pairs = || self.parts.iter().zip(&other.parts);
+        self.workers == other.workers
+            && self.parts.len() == other.parts.len()
+            && pairs().all(|(one, two)| one.rank == two.rank && one.saved.hash == two.saved.hash)
+    }
+
+    /// Bytes of all parts.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.saved.bytes))
+    }
+
+    /// How far the program said it was; 0: it did not say.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.parts.first().map_or(0, |part| part.saved.progress)
+    }
+
+    /// The part of a worker.
+    #[must_use]
+    pub fn part(&self, rank: Rank) -> Option<&CheckpointPart> {
+        self.parts.iter().find(|part| part.rank == rank)
+    }
+
+    /// The name of one of its parts.
+    #[must_use]
+    pub const fn part_key(&self, job: JobId, rank: Rank) -> PartKey {
+        PartKey { job, checkpoint: self.key, epoch: self.epoch, rank }
+    }
+
+    /// Notes a part. One that is told twice says the same.
+    pub(crate) fn note(&mut self, part: CheckpointPart, at: LogTime) {
+        match self.parts.binary_search_by_key(&part.rank, |known| known.rank) {
+            Ok(place) => self.parts[place].nodes.extend(part.nodes),
+            Err(place) => {
+                self.parts.insert(place, part);
+                self.at = at;
+            }
+        }
+    }
+}
+
+/// The checkpoints of a job, oldest first: those that count, and those of the present attempt that may come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Checkpoints(pub(crate) Vec<Arc<Checkpoint>>);
+
+impl Checkpoints {
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Checkpoint>> {
+        self.0.iter()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those that count, newest first.
+    pub fn that_count(&self) -> impl Iterator<Item = &Arc<Checkpoint>> {
+        self.0.iter().rev().filter(|checkpoint| checkpoint.counts())
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, key: CheckpointKey) -> Option<&Arc<Checkpoint>> {
+        self.0.iter().find(|checkpoint| checkpoint.key == key)
+    }
+
+    /// The one that a part belongs to.
+    #[must_use]
+    pub fn holding(&self, part: &PartKey) -> Option<&CheckpointPart> {
+        let checkpoint = self.get(part.checkpoint).filter(|checkpoint| checkpoint.epoch == part.epoch)?;
+        checkpoint.part(part.rank)
+    }
+
+    /// Notes a part of the checkpoint `key`, which is made when it is not there.
+    pub(crate) fn note(&mut self, key: CheckpointKey, epoch: Epoch, workers: u32, part: CheckpointPart, at: LogTime) {
+        let place = match self.0.binary_search_by_key(&key, |known| known.key) {
+            Ok(place) => place,
+            Err(place) => {
+                let empty = Checkpoint { key, epoch, at, workers, parts: Vec::new() };
+                self.0.insert(place, Arc::new(empty));
+                place
+            }
+        };
+        let checkpoint = Arc::make_mut(&mut self.0[place]);
+        if checkpoint.epoch == epoch && checkpoint.workers == workers {
+            checkpoint.note(part, at);
+        }
+        let noted = Arc::clone(&self.0[place]);
+        let before = self.that_count().find(|before| before.key < key);
+        if noted.counts() && before.is_some_and(|before| before.says_the_same(&noted)) {
+            self.remove(key);
+        }
+        self.retain();
+    }
+
+    /// Keeps the newest that count, and those after the newest that may come to.
+    fn retain(&mut self) {
+        let newest = self.that_count().next().map(|checkpoint| checkpoint.key);
+        let mut counted = self.0.iter().filter(|checkpoint| checkpoint.counts()).count();
+        self.0.retain(|checkpoint| {
+            if !checkpoint.counts() {
+                return newest.is_none_or(|newest| checkpoint.key > newest);
+            }
+            counted -= 1;
+            counted < CHECKPOINTS_KEPT
+        });
+    }
+
+    /// An attempt is over: what it saved and does not count never will.
+    pub(crate) fn close(&mut self) {
+        self.0.retain(|checkpoint| checkpoint.counts());
+    }
+
+    /// Takes one out: it cannot be used.
+    pub(crate) fn remove(&mut self, key: CheckpointKey) {
+        self.0.retain(|checkpoint| checkpoint.key != key);
+    }
+
+    /// Changes where parts are kept; answers whether that changed anything.
+    pub(crate) fn keep(&mut self, part: &PartKey, node: NodeId, kept: bool) -> bool {
+        let Some(place) = self.0.iter().position(|checkpoint| checkpoint.key == part.checkpoint) else { return false };
+        let known = self.holding(part).filter(|known| !known.saved.shared && known.nodes.contains(&node) != kept);
+        if known.is_none() {
+            return false;
+        }
+        let checkpoint = Arc::make_mut(&mut self.0[place]);
+        for known in checkpoint.parts.iter_mut().filter(|known| known.rank == part.rank) {
+            if kept {
+                known.nodes.insert(node)
+            } else {
+                known.nodes.remove(&node)
+            };
+        }
+        true
+    }
+
+    /// Whether a part that lies on a disk is of no use any more: the job has newer ones, or the attempt is over and it
+    /// was never told. What the ledger may still come to know is not needless.
+    #[must_use]
+    pub fn can_do_without(&self, part: &PartKey, newest_attempt: u32) -> bool {
+        if self.holding(part).is_some() {
+            return false;
+        }
+        let newer_counts = self.that_count().next().is_some_and(|newest| newest.key > part.checkpoint);
+        newer_counts || part.checkpoint.attempt < newest_attempt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(rank: u32, progress: u64) -> CheckpointPart {
+        let hash = [u8::try_from(progress).unwrap_or(0); 32];
+        let saved = SavedPart { sequence: 0, progress, bytes: 10, hash, ticket: 0, shared: false };
+        CheckpointPart { rank: Rank(rank), saved, nodes: BTreeSet::from([NodeId(rank)]) }
+    }
+
+    fn key(sequence: u64) -> CheckpointKey {
+        CheckpointKey { attempt: 1, sequence }
+    }
+
+    fn noted(parts: &[(u64, u32, u64)]) -> Checkpoints {
+        let mut all = Checkpoints::default();
+        for (sequence, rank, progress) in parts {
+            all.note(key(*sequence), Epoch(5), 2, part(*rank, *progress), LogTime(1));
+        }
+        all
+    }
+
+    fn counting(all: &Checkpoints) -> Vec<u64> {
+        all.that_count().map(|checkpoint| checkpoint.key.sequence).collect()
+    }
+
+    #[test]
+    fn a_checkpoint_counts_when_every_worker_saved_at_the_same_place() {
+        assert_eq!(counting(&noted(&[(1, 0, 7)])), [0; 0]);
+        assert_eq!(counting(&noted(&[(1, 0, 7), (1, 1, 8)])), [0; 0], "they are not at the same place");
+        assert_eq!(counting(&noted(&[(1, 0, 7), (1, 1, 7)])), [1]);
+        assert_eq!(counting(&noted(&[(1, 0, 7), (1, 1, 7), (2, 0, 9)])), [1], "the one before stands");
+    }
+
+    #[test]
+    fn the_newest_that_count_are_kept_and_what_may_come_to() {
+        let all = noted(&[(1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 2), (3, 0, 3), (4, 0, 4), (4, 1, 4), (5, 1, 5)]);
+        assert_eq!(counting(&all), [4, 2]);
+        let known: Vec<u64> = all.iter().map(|checkpoint| checkpoint.key.sequence).collect();
+        assert_eq!(known, [2, 4, 5], "the third never will");
+        let mut closed = all;
+        closed.close();
+        assert_eq!(closed.iter().count(), 2);
+    }
+
+    #[test]
+    fn what_was_not_written_since_was_not_saved() {
+        let mut all = noted(&[(1, 0, 7), (1, 1, 7), (2, 0, 7), (2, 1, 7)]);
+        assert_eq!(counting(&all), [1]);
+        all.note(key(3), Epoch(5), 2, part(0, 7), LogTime(2));
+        all.note(key(3), Epoch(5), 2, CheckpointPart { saved: part(1, 8).saved, ..part(1, 7) }, LogTime(2));
+        assert_eq!(counting(&all), [1], "they are at different places");
+        let mut empty = Checkpoints::default();
+        let nothing = CheckpointPart { saved: SavedPart { bytes: 0, ..part(0, 0).saved }, ..part(0, 0) };
+        empty.note(key(1), Epoch(5), 1, nothing, LogTime(1));
+        assert_eq!(counting(&empty), [0; 0], "nothing is in it");
+    }
+
+    #[test]
+    fn a_part_is_needless_when_it_can_never_be_used() {
+        let all = noted(&[(2, 0, 2), (2, 1, 2)]);
+        let part =
+            |sequence, rank| PartKey { job: JobId(1), checkpoint: key(sequence), epoch: Epoch(5), rank: Rank(rank) };
+        assert!(all.can_do_without(&part(1, 0), 1), "a newer one counts");
+        assert!(!all.can_do_without(&part(2, 0), 2), "it is the newest");
+        assert!(!all.can_do_without(&part(3, 0), 1), "it may be told yet");
+        assert!(all.can_do_without(&part(3, 0), 2), "its attempt is over");
+        let stranger = PartKey { epoch: Epoch(4), ..part(2, 0) };
+        assert!(all.can_do_without(&stranger, 2), "it is of another grant");
+    }
+}

@@ -1,0 +1,202 @@
+//! Checkpoints: what is saved counts when it is whole, the next attempt goes on from the newest that counts and can be
+//! had, and what was computed since is what an interruption costs (L5).
+
+mod pool;
+
+use pool::{Pool, card, exited, saved, slice, stopped};
+use tessera_ledger::{
+    CardKind, CheckpointKey, Command, JobId, JobState, MovePhase, NodeId, Observation, Outcome, PartKey, PlanPart,
+    PlannedWorker, Rank, StopCause, WorkerReport,
+};
+
+const LAST: u64 = CheckpointKey::LAST;
+
+/// Nodes with one card of ten blocks each.
+fn nodes(count: usize) -> Pool {
+    let cards = [card(CardKind::Gpu, 10)];
+    Pool::with_nodes(&vec![&cards[..]; count])
+}
+
+/// A job that runs on the card of a node.
+fn running(pool: &mut Pool, node: u32) -> JobId {
+    let job = pool.submit(|_| {});
+    pool.grant(job, vec![slice(node, 0, 0, 1)]);
+    pool.report_all(job, &Observation::Running);
+    job
+}
+
+/// A gang of two that runs on the cards of the first two nodes.
+fn gang(pool: &mut Pool) -> JobId {
+    let job = pool.submit(|spec| spec.gang = 2);
+    grant_gang(pool, job);
+    pool.report_all(job, &Observation::Running);
+    job
+}
+
+fn grant_gang(pool: &mut Pool, job: JobId) {
+    let worker = |member: u32| PlannedWorker { member, node: NodeId(member), slices: vec![slice(member, 0, 0, 1)] };
+    pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
+}
+
+fn report(pool: &mut Pool, job: JobId, rank: u32, observation: Observation) {
+    let grant = pool.allocation_of(job);
+    let worker = grant.worker(Rank(rank)).expect("it has so many");
+    let reports = vec![WorkerReport { worker: grant.owner(Rank(rank)), observation }];
+    pool.run(Command::ReportWorkers { node: worker.node, reports });
+}
+
+fn suspend(pool: &mut Pool, job: JobId, saves: Option<u64>) {
+    pool.run(Command::SuspendJob { job });
+    if let Some(progress) = saves {
+        pool.report_all(job, &saved(LAST, progress));
+    }
+    pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
+    pool.run(Command::ResumeJob { job });
+}
+
+/// What the present attempt went on from.
+fn from(pool: &Pool, job: JobId) -> Option<(u32, u64)> {
+    let grant = pool.allocation_of(job);
+    let told = pool.state.job(job).unwrap().history.last().unwrap().from;
+    assert_eq!(told, grant.from, "the history says the same");
+    grant.from.map(|key| (key.attempt, key.sequence))
+}
+
+fn part(pool: &Pool, job: JobId, attempt: u32, sequence: u64) -> PartKey {
+    let checkpoint = CheckpointKey { attempt, sequence };
+    let epoch = pool.state.job(job).unwrap().checkpoints.get(checkpoint).expect("it is known").epoch;
+    PartKey { job, checkpoint, epoch, rank: Rank(0) }
+}
+
+#[test]
+fn a_job_goes_on_from_what_it_saved_when_it_was_stopped() {
+    let mut pool = nodes(2);
+    let job = running(&mut pool, 0);
+    assert_eq!(from(&pool, job), None);
+    pool.report_all(job, &saved(1, 100));
+    suspend(&mut pool, job, Some(150));
+    pool.grant(job, vec![slice(1, 0, 0, 1)]);
+    assert_eq!(from(&pool, job), Some((1, LAST)));
+    pool.report_all(job, &Observation::Running);
+    suspend(&mut pool, job, None);
+    pool.grant(job, vec![slice(0, 0, 0, 1)]);
+    assert_eq!(from(&pool, job), Some((1, LAST)), "the second attempt saved nothing");
+    pool.report_all(job, &exited(0));
+    assert!(pool.state.job(job).unwrap().checkpoints.is_empty(), "it is over");
+}
+
+#[test]
+fn an_interruption_costs_what_was_computed_since_the_newest_checkpoint() {
+    let mut pool = nodes(1);
+    let job = running(&mut pool, 0);
+    pool.time += 60_000;
+    pool.report_all(job, &saved(1, 0));
+    pool.time += 5_000;
+    suspend(&mut pool, job, None);
+    let attempt = pool.state.job(job).unwrap().history[0].clone();
+    let unsaved = attempt.unsaved(pool.state.time()).as_millis();
+    assert!((5_000..6_000).contains(&unsaved), "{unsaved} ms of 65 s");
+}
+
+#[test]
+fn a_gang_goes_on_whole_or_from_the_one_before() {
+    let mut pool = nodes(2);
+    let job = gang(&mut pool);
+    pool.report_all(job, &saved(1, 10));
+    report(&mut pool, job, 0, saved(2, 20));
+    pool.run(Command::SuspendJob { job });
+    report(&mut pool, job, 0, saved(LAST, 25));
+    report(&mut pool, job, 1, saved(LAST, 24));
+    pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
+    let kept: Vec<u64> = pool.state.job(job).unwrap().checkpoints.iter().map(|one| one.key.sequence).collect();
+    assert_eq!(kept, [1], "its workers stopped at different places");
+    pool.run(Command::ResumeJob { job });
+    grant_gang(&mut pool, job);
+    assert_eq!(from(&pool, job), Some((1, 1)));
+}
+
+#[test]
+fn what_cannot_be_had_is_passed_over_and_found_again_when_its_node_is_back() {
+    let mut pool = nodes(3);
+    let job = running(&mut pool, 0);
+    pool.report_all(job, &saved(1, 10));
+    let first = part(&pool, job, 1, 1);
+    pool.run(Command::NoteKept { node: NodeId(1), kept: vec![first], gone: vec![] });
+    pool.report_all(job, &saved(2, 20));
+    let epoch = pool.state.node(NodeId(0)).unwrap().epoch;
+    pool.run(Command::NodeLost { node: NodeId(0), epoch });
+    pool.time += 10_000;
+    pool.grant(job, vec![slice(2, 0, 0, 1)]);
+    assert_eq!(from(&pool, job), Some((1, 1)), "the second lies on the lost node alone");
+    let incarnation = pool.state.node(NodeId(0)).unwrap().description.incarnation;
+    pool.run(Command::NodeReturned { node: NodeId(0), incarnation });
+    pool.report_all(job, &Observation::Running);
+    suspend(&mut pool, job, None);
+    pool.grant(job, vec![slice(2, 0, 0, 1)]);
+    assert_eq!(from(&pool, job), Some((1, 2)));
+}
+
+#[test]
+fn the_newest_checkpoint_is_to_lie_on_two_nodes() {
+    let mut pool = nodes(3);
+    let job = running(&mut pool, 0);
+    assert_eq!(pool.state.copies_to_make().count(), 0);
+    pool.report_all(job, &saved(1, 10));
+    let copies: Vec<_> = pool.state.copies_to_make().collect();
+    let [(key, told, onto)] = copies.as_slice() else { panic!("one part, one copy: {copies:?}") };
+    assert_eq!((*key, told.saved.progress), (part(&pool, job, 1, 1), 10));
+    assert_ne!(*onto, NodeId(0));
+    pool.run(Command::NoteKept { node: *onto, kept: vec![*key], gone: vec![] });
+    assert_eq!(pool.state.copies_to_make().count(), 0);
+    pool.run(Command::NoteKept { node: NodeId(0), kept: vec![], gone: vec![*key] });
+    assert_eq!(pool.state.copies_to_make().count(), 1, "a disk was changed");
+    let stranger = PartKey { rank: Rank(7), ..*key };
+    assert_eq!(pool.run(Command::NoteKept { node: NodeId(2), kept: vec![stranger], gone: vec![] }), Outcome::Done);
+}
+
+#[test]
+fn one_that_is_damaged_is_given_up_for_the_one_before() {
+    let mut pool = nodes(2);
+    let job = running(&mut pool, 0);
+    pool.report_all(job, &saved(1, 10));
+    suspend(&mut pool, job, Some(15));
+    let unusable = |lost| Observation::Unusable { lost, message: "chunk 0 is not what was stored".to_owned() };
+    for (lost, next) in [(false, (1, LAST)), (true, (1, 1))] {
+        pool.grant(job, vec![slice(1, 0, 0, 1)]);
+        assert_eq!(from(&pool, job), Some((1, LAST)));
+        pool.report_all(job, &unusable(lost));
+        let state = pool.state.job(job).unwrap();
+        assert_eq!((state.state, state.retries), (JobState::Pending, 0), "it is not the job's fault");
+        pool.time += 60_000;
+        let newest = state.checkpoints.that_count().next().map(|one| (one.key.attempt, one.key.sequence));
+        assert_eq!(newest, Some(next));
+    }
+}
+
+#[test]
+fn the_target_of_a_move_goes_on_from_what_the_source_saved() {
+    let mut pool = nodes(2);
+    let job = running(&mut pool, 0);
+    let worker = PlannedWorker { member: 0, node: NodeId(1), slices: vec![slice(1, 0, 0, 1)] };
+    pool.accept(PlanPart::Move { job, workers: vec![worker] });
+    let id = pool.state.job(job).unwrap().moving.unwrap();
+    pool.run(Command::AdvanceMove { id, from: MovePhase::Reserved, proceed: true });
+    pool.report_all(job, &saved(LAST, 77));
+    pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
+    pool.run(Command::AdvanceMove { id, from: MovePhase::Transferring, proceed: true });
+    assert_eq!(from(&pool, job), Some((1, LAST)));
+    pool.report_all(job, &Observation::Running);
+    assert_eq!(pool.state.job(job).unwrap().state, JobState::Running);
+}
+
+#[test]
+fn what_an_older_grant_saved_late_is_not_taken() {
+    let mut pool = nodes(1);
+    let job = running(&mut pool, 0);
+    let old = pool.allocation_of(job);
+    suspend(&mut pool, job, None);
+    pool.grant(job, vec![slice(0, 0, 0, 1)]);
+    let late = WorkerReport { worker: old.owner(Rank(0)), observation: saved(9, 9) };
+    pool.run(Command::ReportWorkers { node: NodeId(0), reports: vec![late] });
+    assert!(pool.state.job(job).unwrap().checkpoints.is_empty());
+}

@@ -1,0 +1,326 @@
+//! Work in motion, through real processes and real programs: whatever interrupts a job, it goes on where it was, and what
+//! it comes to is bit for bit what it comes to undisturbed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use tessera_api::v1::{
+    CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest,
+};
+use tessera_client::Client;
+use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
+use tessera_tests::pool::{Options, Pool};
+use tessera_tests::wait::until;
+
+const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer.py");
+const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
+const STEPS: u64 = 400;
+
+/// A program that computes as far as it is let, and what it leaves behind.
+struct Trainer(PathBuf);
+
+impl Trainer {
+    fn new(pool: &Pool, name: &str) -> Result<Self> {
+        Ok(Self(pool.shared_folder(name)?))
+    }
+
+    /// The job, on so many TFLOPS of one card; asked to save every so many seconds, if at all.
+    fn spec(&self, tflops: u64, every: Option<i64>) -> JobSpec {
+        let line = format!("exec python3 {TRAINER} {} {STEPS}", self.0.display());
+        let mut spec = on(shell(&line), tflops, Span::Card);
+        spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
+        spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+        let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
+        spec.checkpoint = Some(CheckpointPolicy {
+            mode: CheckpointMode::Cooperative.into(),
+            signal: "SIGTERM".to_owned(),
+            grace: Some(seconds(50)),
+            every: every.map(seconds),
+        });
+        spec
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.0.join(name);
+        let whole = self.0.join(format!("{name}.new"));
+        std::fs::write(&whole, text)?;
+        Ok(std::fs::rename(whole, path)?)
+    }
+
+    /// Lets it go on to this step and no further.
+    fn limit(&self, step: u64) -> Result<()> {
+        self.write("limit", &step.to_string())
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.0.join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Attempt, node and first step of each run of a worker.
+    fn runs(&self, rank: u32) -> Vec<(u32, String, u64)> {
+        let run = |line: &String| {
+            let mut words = line.split(' ');
+            Some((words.next()?.parse().ok()?, words.next()?.to_owned(), words.next()?.parse().ok()?))
+        };
+        self.lines(&format!("runs-{rank}")).iter().filter_map(run).collect()
+    }
+
+    /// Waits until the attempt of a worker has come to this step.
+    async fn is_at(&self, rank: u32, attempt: u32, step: u64) -> Result<()> {
+        until(&format!("attempt {attempt} of rank {rank} to be at step {step}"), async || {
+            let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
+            let at = std::fs::read_to_string(self.0.join(format!("at-{rank}"))).ok()?;
+            (here && at == step.to_string()).then_some(())
+        })
+        .await
+    }
+}
+
+/// What the program comes to when nobody disturbs it.
+fn undisturbed() -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let run = Command::new("python3")
+        .args([TRAINER, &folder.path().display().to_string(), &STEPS.to_string()])
+        .env("PYTHONPATH", HELPER)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TESSERA_CHECKPOINT_DIR", folder.path())
+        .env_remove("TESSERA_CONTROL")
+        .output()?;
+    ensure!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    Ok(String::from_utf8(run.stdout)?)
+}
+
+/// Waits until the newest checkpoint of a job is at this step and lies on so many nodes.
+async fn is_saved(client: &Client, job: u64, step: u64, nodes: usize) -> Result<Job> {
+    until(&format!("step {step} to be kept by {nodes} nodes"), async || {
+        let seen = get(client, job).await.ok()?;
+        let newest = seen.checkpoints.first()?;
+        let kept = newest.parts.iter().all(|part| part.nodes.len() >= nodes);
+        (newest.progress == step && kept).then_some(seen)
+    })
+    .await
+}
+
+/// A node of the pool by name.
+fn place_of(pool: &Pool, name: &str) -> usize {
+    pool.nodes.iter().position(|node| node.name == name).expect("it is a node of the pool")
+}
+
+/// It ends well, each attempt went on at the step where the one before had been saved, and it came to what it comes to
+/// undisturbed.
+async fn comes_to_the_same(client: &Client, trainer: &Trainer, job: u64, began_at: &[u64]) -> Result<Job> {
+    trainer.limit(STEPS)?;
+    let done = wait_for(client, job, JobState::Completed).await?;
+    let steps: Vec<u64> = trainer.runs(0).into_iter().map(|(.., step)| step).collect();
+    assert_eq!(steps, began_at, "where each attempt began");
+    assert_eq!(output(client, job, 0).await?, undisturbed()?);
+    assert_eq!(done.retries, 0);
+    Ok(done)
+}
+
+/// Suspended and resumed, moved to another node, preempted: each time it saves itself and goes on elsewhere or later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_goes_on_where_it_was_when_it_is_suspended_moved_and_preempted() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(50)?;
+    let job = submit(&client, JobSpec { priority: Some(10), ..trainer.spec(8, None) }).await?;
+    trainer.is_at(0, 1, 50).await?;
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    assert_eq!(suspended.checkpoints[0].progress, 50);
+    let listed = pool.cli_ok(&["job", "checkpoints", &job.to_string()]).await?;
+    assert!(listed.contains("1.last") && listed.contains("yes"), "{listed}");
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    trainer.is_at(0, 2, 50).await?;
+    trainer.limit(120)?;
+    trainer.is_at(0, 2, 120).await?;
+
+    client.move_job(MoveJobRequest { job_id: job, ..Default::default() }).await?;
+    trainer.is_at(0, 3, 120).await?;
+    let runs = trainer.runs(0);
+    assert_ne!(runs[1].1, runs[2].1, "it is on another node");
+    trainer.limit(200)?;
+    trainer.is_at(0, 3, 200).await?;
+
+    // Two jobs of a higher priority take both cards.
+    let gate = pool.shared_folder("gate")?;
+    let line = format!("while [ ! -e {}/open ]; do sleep 0.02; done", gate.display());
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        others.push(submit(&client, JobSpec { priority: Some(90), ..on(shell(&line), 8, Span::Card) }).await?);
+    }
+    for other in &others {
+        wait_for(&client, *other, JobState::Running).await?;
+    }
+    let preempted = wait_for(&client, job, JobState::Suspended).await?;
+    assert_eq!(preempted.reason.map(|reason| reason.code), Some("PREEMPTED".to_owned()));
+    assert!(preempted.history[2].lost_seconds < 5.0, "it saved itself: {:?}", preempted.history[2]);
+    std::fs::write(gate.join("open"), "")?;
+    trainer.is_at(0, 4, 200).await?;
+    let done = comes_to_the_same(&client, &trainer, job, &[0, 50, 120, 200]).await?;
+    assert_eq!(done.attempts, 4);
+    assert!(done.checkpoints.is_empty(), "it is over");
+    until("what nobody needs to be removed", async || {
+        let left: usize = pool.nodes.iter().map(|node| files_below(&node.data.join("checkpoints"))).sum();
+        (left == 0).then_some(())
+    })
+    .await?;
+    pool.verify().await
+}
+
+fn files_below(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+}
+
+/// It is asked to save while it runs. Its node is lost, with all that it had: a copy on another node is gone on from.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_checkpoint() -> Result<()> {
+    let mut pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 3], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(150)?;
+    let job = submit(&client, trainer.spec(5, Some(1))).await?;
+    trainer.is_at(0, 1, 150).await?;
+    let saved = is_saved(&client, job, 150, 2).await?;
+    assert_eq!(saved.state(), JobState::Running, "it was not stopped for that");
+    let home = place_of(&pool, &saved.history[0].nodes[0]);
+    pool.kill_agent(home);
+    pool.kill_supervisors(home)?;
+    trainer.is_at(0, 2, 150).await?;
+    let home = pool.nodes[home].name.clone();
+    assert_ne!(trainer.runs(0)[1].1, home, "that node is gone");
+    let done = comes_to_the_same(&client, &trainer, job, &[0, 150]).await?;
+    assert_eq!(done.history[1].from_attempt, 1);
+    Ok(())
+}
+
+/// The leader and the agent die while what a stopped worker wrote is being kept: the next ones finish that.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_death_of_leader_and_agent_while_saving_loses_nothing() -> Result<()> {
+    let options =
+        Options { nodes: vec![vec![("gpu", 8)]; 2], lease: [500, 9_000, 12_000, 20_000], ..Options::default() };
+    let mut pool = Pool::start(options).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(80)?;
+    let job = submit(&client, trainer.spec(5, None)).await?;
+    trainer.is_at(0, 1, 80).await?;
+    let first = get(&client, job).await?;
+    let home = place_of(&pool, &first.history[0].nodes[0]);
+    let leader = pool.leader().await?;
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    // It is stopping, has stopped, or is being saved: whichever it is, both are gone.
+    until("the program to have been told", async || (!trainer.lines("saves-0").is_empty()).then_some(())).await?;
+    pool.kill_agent(home);
+    pool.kill_member(leader);
+    pool.start_agent(home)?;
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    assert_eq!(suspended.checkpoints.first().map(|newest| newest.progress), Some(80), "{:?}", suspended.history);
+    pool.start_member(leader)?;
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    trainer.is_at(0, 2, 80).await?;
+    comes_to_the_same(&client, &trainer, job, &[0, 80]).await?;
+    pool.verify().await
+}
+
+/// A program that listens to nobody is killed after its grace, and goes on from what it had saved before; one that never
+/// saved begins again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_ignores_everything_is_ended_and_begins_again() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(60)?;
+    let mut spec = trainer.spec(5, None);
+    spec.command[2].push_str(" ignore");
+    spec.checkpoint.as_mut().context("it has one")?.grace = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let job = submit(&client, spec).await?;
+    trainer.is_at(0, 1, 60).await?;
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    assert!(suspended.checkpoints.is_empty());
+    assert!(suspended.history[0].lost_seconds > 0.5, "the loss is told: {:?}", suspended.history[0]);
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    trainer.is_at(0, 2, 60).await?;
+    comes_to_the_same(&client, &trainer, job, &[0, 0]).await?;
+    pool.verify().await
+}
+
+/// The newest checkpoint is damaged on disk, wherever it lies: the one before is gone on from, and nobody is told that
+/// nothing was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_checkpoint_is_passed_over_for_the_one_before() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(40)?;
+    let job = submit(&client, trainer.spec(5, Some(1))).await?;
+    is_saved(&client, job, 40, 2).await?;
+    trainer.limit(90)?;
+    trainer.is_at(0, 1, 90).await?;
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    wait_for(&client, job, JobState::Suspended).await?;
+    let newest = is_saved(&client, job, 90, 2).await?.checkpoints.remove(0);
+    let name = format!("sequence-{}", newest.sequence);
+    let damaged: usize = pool.nodes.iter().map(|node| damage(&node.data.join("checkpoints"), &name)).sum();
+    assert!(damaged >= 2, "{damaged} chunks of {name}");
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    // The one before is at 40, or at 90 where the last second's came just before the stop.
+    let again =
+        until("a later attempt to run", async || trainer.runs(0).into_iter().rfind(|(attempt, ..)| *attempt > 1))
+            .await?;
+    let seen = get(&client, job).await?;
+    let failed = seen.history.iter().find(|attempt| attempt.number == 2).context("it was tried")?;
+    let why = failed.reason.clone().context("it failed")?;
+    assert!(why.sentence.contains("damaged"), "{why:?}");
+    assert!(again.2 == 40 || again.2 == 90, "{again:?}");
+    trainer.is_at(0, again.0, 90).await?;
+    comes_to_the_same(&client, &trainer, job, &[0, again.2]).await?;
+    pool.verify().await
+}
+
+/// Changes a byte of every chunk of the checkpoints of that name; answers how many.
+fn damage(folder: &Path, name: &str) -> usize {
+    let mut damaged = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            damaged += damage(&path, name);
+        } else if path.display().to_string().contains(name) && !path.ends_with("manifest") {
+            let mut bytes = std::fs::read(&path).expect("it is readable");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(&path, bytes).expect("it is writable");
+            damaged += 1;
+        }
+    }
+    damaged
+}
+
+/// A gang saves and returns whole: both of its programs go on at one step.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_goes_on_whole() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(100)?;
+    let job = submit(&client, JobSpec { gang: 2, ..trainer.spec(8, None) }).await?;
+    for rank in 0..2 {
+        trainer.is_at(rank, 1, 100).await?;
+    }
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    assert_eq!(suspended.checkpoints[0].parts.len(), 2);
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    for rank in 0..2 {
+        trainer.is_at(rank, 2, 100).await?;
+    }
+    comes_to_the_same(&client, &trainer, job, &[0, 100]).await?;
+    assert_eq!(output(&client, job, 1).await?, undisturbed()?);
+    pool.verify().await
+}

@@ -1,0 +1,72 @@
+"""A program that computes for a while, saves itself when it is asked to, and prints what it came to.
+
+It fits a line to noisy points by stochastic gradient descent. Its state is the parameters and the random numbers to come,
+so that a run which loses or repeats a step ends with other bits. It goes no further than the number in OUT/limit.
+
+    trainer.py OUT STEPS [ignore]        ignore: does not listen to anybody
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+import tessera_control
+
+out, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+rank = os.environ.get("RANK", "0")
+control = tessera_control.Control()
+if "ignore" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+state_file = pathlib.Path(control.folder) / "state.json"
+
+
+def note(name, text):
+    with open(out / name, "a") as file:
+        file.write(text + "\n")
+
+
+def save(step, slope, offset):
+    version, internal, gauss = random.getstate()
+    text = json.dumps({"step": step, "slope": slope.hex(), "offset": offset.hex(), "random": [version, internal, gauss]})
+    state_file.write_text(text)
+
+
+def load():
+    if not state_file.exists():
+        random.seed(7)
+        return 0, 0.0, 0.0
+    state = json.loads(state_file.read_text())
+    version, internal, gauss = state["random"]
+    random.setstate((version, tuple(internal), gauss))
+    return state["step"], float.fromhex(state["slope"]), float.fromhex(state["offset"])
+
+
+def limit():
+    try:
+        return int((out / "limit").read_text() or 0)
+    except (FileNotFoundError, ValueError):
+        return steps
+
+
+step, slope, offset = load()
+note(f"runs-{rank}", f"{os.environ.get('TESSERA_ATTEMPT', 1)} {os.environ.get('TESSERA_NODE_NAME', '-')} {step}")
+while step < steps:
+    if step < limit():
+        x = random.uniform(-1, 1)
+        error = slope * x + offset - (3 * x - 2 + random.gauss(0, 0.1))
+        slope, offset = slope - 0.05 * error * x, offset - 0.05 * error
+        step += 1
+    else:
+        (out / f"at-{rank}").write_text(str(step))
+        time.sleep(0.005)
+    if "ignore" not in sys.argv and control.asked():
+        save(step, slope, offset)
+        kept = control.saved(step)
+        note(f"saves-{rank}", f"{step} {kept}")
+        if control.stopping:
+            sys.exit(0)
+print(f"{slope.hex()} {offset.hex()}")
