@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use crate::job::Job;
+use crate::queue::QueueAmount;
 use crate::units::LogTime;
 
 /// Waiting time that one point of priority counts for.
@@ -29,6 +30,68 @@ pub const PREEMPTION_WINDOW: Duration = Duration::from_secs(3600);
 /// Milliseconds of a time, as the ledger counts.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What is held of a queue, or of what is for the jobs that name it, and what of that is guaranteed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// By all jobs that were not told to stop.
+    pub all: QueueAmount,
+    /// Of that, by those that are not preemptible.
+    pub firm: QueueAmount,
+    /// What is guaranteed.
+    pub guaranteed: QueueAmount,
+}
+
+impl Held {
+    /// Once so much is given back, of which so much is of jobs that are not preemptible.
+    #[must_use]
+    pub fn without(self, all: QueueAmount, firm: QueueAmount) -> Self {
+        Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
+    }
+
+    /// Whether a job that gives so much may have to: something is on loan in a resource that it gives, and of that which
+    /// is not preemptible if it is not.
+    fn lends(self, gives: QueueAmount, preemptible: bool) -> Result<(), &'static str> {
+        if self.all.within(self.guaranteed) {
+            return Err("its queue holds no more than it is guaranteed");
+        }
+        if !self.all.is_above_with(self.guaranteed, gives) {
+            return Err("its queue is guaranteed what it holds");
+        }
+        if !preemptible && !self.firm.is_above_with(self.guaranteed, gives) {
+            return Err("it is not preemptible, and its queue is guaranteed what such jobs hold");
+        }
+        Ok(())
+    }
+}
+
+/// Law L4 between queues: whether a job that gives so much may be recalled for one of another queue that is granted
+/// `asked`.
+///
+/// `branch` is the queue of the one that asks directly below the lowest queue that both have above them, once all who
+/// give way are gone: it stays within its guarantee; what is guaranteed further down is settled among those there.
+/// `lenders` are, once those before this one are gone, what is for the jobs that name its queue, and every queue from
+/// there up to the one directly below that lowest common one: each holds more than its guarantee, in a resource that the
+/// job gives. So no guarantee is cut by more than the rest of one job.
+///
+/// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee leaves
+/// beside theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back from the one
+/// above it only what is its own, and nothing that the guarantee above covers for the jobs there.
+///
+/// # Errors
+/// What forbids it.
+pub fn may_recall(
+    asked: QueueAmount,
+    branch: Option<Held>,
+    lenders: impl IntoIterator<Item = Held>,
+    gives: QueueAmount,
+    preemptible: bool,
+) -> Result<(), &'static str> {
+    if !branch.is_some_and(|branch| branch.all.plus(asked).within(branch.guaranteed)) {
+        return Err("it is of another queue, and the job's own would hold more than it is guaranteed");
+    }
+    lenders.into_iter().try_for_each(|held| held.lends(gives, preemptible))
 }
 
 impl Job {

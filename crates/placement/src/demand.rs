@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    BlockCount, CardKind, HostRequest, Isolation, JobSpec, Mebibytes, MilliTflops, Node, NodeId, PoolConfig, Precision,
-    QueueAmount, Span,
+    Affinity, BlockCount, CardKind, HostRequest, Isolation, JobSpec, Mebibytes, MilliTflops, Node, NodeId, Packing,
+    PoolConfig, QueueAmount, Span,
 };
 
-use crate::fit::affinity::Wishes;
 use crate::index::class::{ClassId, ClassKey, Classes};
 use crate::index::columns::ColumnKey;
 use crate::index::node::NodeEntry;
 use crate::queues;
+use crate::request::Request;
 
 /// What cards of one class can do for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,6 @@ pub(crate) struct Demand {
     pub(crate) memory: u64,
     /// The least memory on each card in MiB.
     pub(crate) slice_memory: u64,
-    /// Precision of the compute.
-    pub(crate) precision: Precision,
     /// How far each may spread.
     pub(crate) span: Span,
     /// Whether one may be of several kinds.
@@ -83,7 +81,11 @@ pub(crate) struct Demand {
     /// The classes that it accepts, in the order of kinds.
     pub(crate) offers: Vec<Offer>,
     /// Where it would rather be, and must not be.
-    pub(crate) wishes: Arc<Wishes>,
+    pub(crate) affinity: Arc<Affinity>,
+    /// How its virtual cards are laid over the pool, if it says so; else its queue does.
+    pub(crate) packing: Option<Packing>,
+    /// That queue.
+    pub(crate) queue: Arc<str>,
     /// The only nodes that are considered; `None`: all. Such a demand is placed node by node: searches by column do not
     /// know it.
     pub(crate) within: Option<Arc<BTreeSet<NodeId>>>,
@@ -92,41 +94,64 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Compiles a job's request.
-    pub(crate) fn compile(spec: &JobSpec, classes: &Classes, config: &PoolConfig) -> Self {
-        let request = &spec.virtual_card;
-        let precision = request.precision.unwrap_or(config.reference_precision);
-        let compute = request.compute.0;
+    /// Compiles a request of a job with such a spec.
+    pub(crate) fn compile(spec: &JobSpec, request: &Request, classes: &Classes, config: &PoolConfig) -> Self {
+        // What is let go of decides whose turn it is, or is in which cards are accepted, as the ledger says that.
+        let Request {
+            compute,
+            memory,
+            host,
+            gang,
+            gang_min,
+            span,
+            mixed,
+            precision,
+            isolation,
+            kinds: _,
+            vendors: _,
+            models: _,
+            node_labels,
+            whole_cards,
+            slice_memory,
+            affinity,
+            packing,
+            queue: _,
+            priority: _,
+            limit: _,
+            gave_way: _,
+        } = request;
+        let precision = precision.unwrap_or(config.reference_precision);
+        let memory = *memory.max(slice_memory);
         let offer = |key: &ClassKey, class: ClassId| {
             let rate = key.class.rate(precision).0;
             if rate == 0 || key.blocks == 0 || !key.class.is_accepted_by(spec) {
                 return None;
             }
-            let (kind, memory) = (key.class.kind, key.class.memory.0);
-            let mut offer = Offer { class, kind, blocks: key.blocks, rate, memory, need: 0 };
-            offer.need = offer.blocks_for(compute).max(1);
-            if request.whole_cards {
-                offer.need = offer.whole_cards_for(request.memory_on_one_card().0);
+            let mut offer =
+                Offer { class, kind: key.class.kind, blocks: key.blocks, rate, memory: key.class.memory.0, need: 0 };
+            offer.need = offer.blocks_for(*compute).max(1);
+            if *whole_cards {
+                offer.need = offer.whole_cards_for(memory);
             }
             Some(offer)
         };
-        let offers: Vec<Offer> = classes.in_order().filter_map(|(key, class)| offer(key, class)).collect();
         let mut demand = Self {
-            gang: spec.gang,
-            gang_min: *spec.gang_sizes().start(),
-            compute,
-            memory: request.memory_on_one_card().0,
-            slice_memory: request.slice_memory.0,
-            precision,
-            span: request.span,
-            mixed: request.mixed,
-            isolation: request.isolation,
-            labels: spec.node_labels.clone(),
-            host: spec.host,
-            whole: request.whole_cards,
-            wishes: Arc::new(Wishes::of(spec)),
+            gang: *gang,
+            gang_min: gang_min.unwrap_or(*gang),
+            compute: *compute,
+            memory,
+            slice_memory: *slice_memory,
+            span: *span,
+            mixed: *mixed,
+            isolation: *isolation,
+            labels: node_labels.clone(),
+            host: *host,
+            whole: *whole_cards,
+            offers: classes.in_order().filter_map(|(key, class)| offer(key, class)).collect(),
+            affinity: Arc::new(affinity.clone()),
+            packing: *packing,
+            queue: Arc::from(spec.queue.as_str()),
             within: None,
-            offers,
             column: Arc::default(),
         };
         demand.column = demand.column_of();
@@ -150,7 +175,6 @@ impl Demand {
             compute: _,
             memory,
             slice_memory: _,
-            precision: _,
             span,
             mixed: _,
             isolation: _,
@@ -158,7 +182,9 @@ impl Demand {
             host,
             whole,
             offers,
-            wishes: _,
+            affinity: _,
+            packing: _,
+            queue: _,
             within: _,
             column: _,
         } = self;
@@ -170,6 +196,11 @@ impl Demand {
             on_one_card: *span == Span::Card,
             labels: labels.clone(),
         })
+    }
+
+    /// The same on these nodes alone.
+    pub(crate) fn among(&self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        Self { within: Some(Arc::new(nodes.into_iter().collect())), ..self.clone() }
     }
 
     /// The same for so many virtual cards, no more and no less.

@@ -3,10 +3,10 @@
 
 use tessera_ledger::{LogTime, QueueAmount, State};
 
-use crate::demand::Demand;
+use crate::applicant::Applicant;
 use crate::pool::Pool;
+use crate::preempt::InPlan;
 use crate::queues::Exceeded;
-use crate::verdict::Candidate;
 use crate::why::{Explanation, WaitCode};
 
 /// Most ends of protections that are gone through in search of the one after which a job starts.
@@ -45,15 +45,18 @@ impl Pool {
 
     /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being
     /// behind it; `None`: nothing but the lack of room.
-    pub(crate) fn held_back(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
+    pub(crate) fn held_back(&mut self, state: &State, job: &Applicant, now: LogTime) -> Option<Explanation> {
         self.protected(state, job, now)
             .or_else(|| self.beyond_guarantee(state, job, now))
-            .or_else(|| self.others_turn(state, &job.spec.queue, &job.least))
+            .or_else(|| self.others_turn(job))
     }
 
     /// Jobs that would give way, and be enough, are left in peace for now.
-    pub(crate) fn protected(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
-        let mut try_at = |at| self.try_preempting(state, job, at, job.least.gang, None);
+    pub(crate) fn protected(&mut self, state: &State, job: &Applicant, now: LogTime) -> Option<Explanation> {
+        let mut try_at = |at| {
+            let search = self.search(state, at, job, job.least.gang, None, &InPlan::default());
+            (search.found, search.retry_at)
+        };
         let mut until = try_at(now).1?;
         // All protections but those for ever are over then.
         try_at(LogTime(u64::MAX - 1)).0?;
@@ -68,11 +71,12 @@ impl Pool {
 
     /// The queue, or one above it, is guaranteed something, others hold loans, and the job would start if it were not
     /// on loan itself.
-    fn beyond_guarantee(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Option<Explanation> {
+    fn beyond_guarantee(&mut self, state: &State, job: &Applicant, now: LogTime) -> Option<Explanation> {
         let least = job.amount;
-        let exceeded: Vec<Exceeded> = self.queues.exceeded(&job.spec.queue, least).collect();
-        let would_start =
-            |one: &Exceeded| self.try_preempting(state, job, now, job.least.gang, Some(&one.raised)).0.is_some();
+        let exceeded: Vec<Exceeded> = self.queues.exceeded(job.queue(), least).collect();
+        let would_start = |one: &Exceeded| {
+            self.search(state, now, job, job.least.gang, Some(&one.raised), &InPlan::default()).found.is_some()
+        };
         let Exceeded { queue, guaranteed, holds, .. } = exceeded.into_iter().find(would_start)?;
         let more = holds.plus(least).minus(guaranteed);
         let text = format!(
@@ -98,23 +102,22 @@ impl Pool {
 
     /// Another queue has a job waiting that its queue admits and that takes some of the same cards, and its turn is
     /// before this one's: what becomes free goes there first.
-    fn others_turn(&self, state: &State, queue: &str, demand: &Demand) -> Option<Explanation> {
-        let block_size = state.config().block_size;
-        let least = demand.least(block_size);
+    fn others_turn(&self, job: &Applicant) -> Option<Explanation> {
+        let queue = job.queue();
         let shapes = &self.line.shapes;
         let others = shapes.lines().filter(|line| shapes.line(*line).queue != queue);
         let first_of = |line| {
             let of_queue = shapes.line(line);
             let first = of_queue.first_ready().into_iter().chain(of_queue.blocked_after(None)).min();
             let (key, shape) = first.and_then(|(key, id)| Some((key, shapes.get(id)?)))?;
-            let competes = shape.demand.offers.iter().any(|offer| demand.offer_of(offer.class).is_some());
-            if !competes || !self.admits_least(state, shape) {
+            let competes = shape.one.demand.offers.iter().any(|offer| job.least.offer_of(offer.class).is_some());
+            if !competes || !self.admits_least(shape) {
                 return None;
             }
-            Some((self.queues.turn(&of_queue.queue, shape.least(block_size)), key, of_queue.queue.as_str()))
+            Some((self.queues.turn(&of_queue.queue, shape.one.amount), key, of_queue.queue.as_str()))
         };
         let (turn, key, other) = others.filter_map(first_of).min()?;
-        if turn >= self.queues.turn(queue, least) {
+        if turn >= self.queues.turn(queue, job.amount) {
             return None;
         }
         let (mine, theirs) = (self.queues.share_ppm(queue), self.queues.share_ppm(other));

@@ -14,17 +14,17 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{CardId, HostCapacity, LogTime, NodeId, State};
+use tessera_ledger::{LogTime, State};
 
 use crate::index::Index;
-use crate::index::card::CardEntry;
-use crate::index::class::ClassId;
 use crate::limits::Limits;
-use crate::line::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
+use crate::line::shape::{Block, LineId, Shape, ShapeId};
 use crate::pool::Pool;
+use crate::request::Request;
 use crate::reserve::{self, Kept};
 
 /// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's
@@ -34,8 +34,6 @@ const VERY_LONG: u32 = 8;
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
 /// The least time that passes.
 const TICK: Duration = Duration::from_millis(1);
-/// Time for stopping a job whose time limit is over.
-pub(crate) const STOPPING: Duration = Duration::from_secs(30);
 
 /// Cards kept for a job from all jobs behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +42,8 @@ pub(crate) struct Reservation {
     pub(crate) holder: WaitingKey,
     /// Its shape.
     pub(crate) shape: ShapeId,
+    /// What it asks for.
+    pub(crate) request: Arc<Request>,
     /// The line of its queue.
     pub(crate) line: LineId,
     /// What is kept.
@@ -52,26 +52,13 @@ pub(crate) struct Reservation {
     pub(crate) out_of_turn: bool,
 }
 
-/// A job that would like to use kept cards.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Applicant {
-    /// Its shape; `None`: one that no waiting job has.
-    pub(crate) shape: Option<ShapeId>,
-    /// The line of its queue; `None`: one in which nobody ever waited.
-    pub(crate) line: Option<LineId>,
-    /// By when it is over if it starts now, if it has a time limit.
-    pub(crate) over_by: Option<LogTime>,
-    /// Whether its queue has a guarantee to recall.
-    pub(crate) recalls: bool,
-}
-
 impl Reservation {
-    /// Whether it keeps its cards from a job, once it is in force for that one. Whoever is over before they are free
-    /// delays nobody.
-    pub(crate) fn binds(&self, job: &Applicant) -> bool {
-        let in_time = job.over_by.is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
-        let recalls = self.out_of_turn && job.line != Some(self.line) && job.recalls;
-        job.shape != Some(self.shape) && !in_time && !recalls
+    /// Whether it keeps its cards from a job, once it is in force for that one; `recalls`: whether the job's queue has a
+    /// guarantee to recall. Whoever is over before the cards are free delays nobody.
+    pub(crate) fn binds(&self, job: &Request, recalls: bool, now: LogTime) -> bool {
+        let in_time = job.over_by(now).is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
+        let recalls = self.out_of_turn && self.request.queue != job.queue && recalls;
+        *self.request != *job && !in_time && !recalls
     }
 
     /// Since when the holder waits for the same jobs without a time limit; `None` when it waits for none.
@@ -86,11 +73,6 @@ impl Reservation {
     fn is_enough(&self, state: &State, now: LogTime, limits: &Limits) -> bool {
         self.stuck_since(state).is_none_or(|since| now.since(since) <= limits.stuck_after)
     }
-}
-
-/// By when a job of a shape is over that starts now, if all of them have a time limit.
-pub(crate) fn over_by(shape: &ShapeKey, now: LogTime) -> Option<LogTime> {
-    shape.limit().map(|limit| now.after(limit.saturating_add(STOPPING)))
 }
 
 /// How far the search for a job to keep cards for has come in one queue.
@@ -130,37 +112,6 @@ impl Keeping {
             reservation.kept.change(index, hidden, hide);
         }
     }
-}
-
-/// What of a card decides whether it could be kept for a job: not what is free of it now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Prospect {
-    id: CardId,
-    class: ClassId,
-    usable: bool,
-    recoverable: u32,
-    memory: u64,
-    max_slices: u32,
-}
-
-/// What a card could be kept for.
-pub(crate) fn prospect_of_card(card: &CardEntry) -> Prospect {
-    let CardEntry { id, class, usable, recoverable, memory, max_slices, .. } = *card;
-    Prospect { id, class, usable, recoverable, memory, max_slices }
-}
-
-/// What the cards of a node could be kept for: the ledger's node, as far as jobs can tell, and each card.
-pub(crate) fn prospects_of_node(index: &Index, id: NodeId) -> Option<(NodeProspect, Vec<Prospect>)> {
-    let (node, entry) = (index.ledger_node(id)?, index.node(id)?);
-    let terms = NodeProspect { labels: node.description.labels.clone(), host: node.description.host };
-    Some((terms, entry.cards.iter().map(prospect_of_card).collect()))
-}
-
-/// What jobs can tell of a node beside its cards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeProspect {
-    labels: BTreeMap<String, String>,
-    host: Option<HostCapacity>,
 }
 
 impl Pool {
@@ -238,7 +189,7 @@ impl Pool {
         limits: &Limits,
     ) -> Vec<Reservation> {
         for (holder, shape, line) in self.oldest(state, now, limits) {
-            let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(state, shape));
+            let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(shape));
             let fresh = if admitted { self.keep_for(keeping, holder, shape, line, state) } else { None };
             let Some(fresh) = fresh else { continue };
             let is_last = fresh.is_enough(state, now, limits) || keeping.in_force.len() + 1 >= limits.reservations;
@@ -262,7 +213,8 @@ impl Pool {
         state: &State,
     ) -> Option<Reservation> {
         let kept = self.room_to_keep(keeping, shape, state)?;
-        Some(Reservation { holder, shape, line, kept, out_of_turn: false })
+        let request = Arc::clone(&self.line.shapes.get(shape)?.one.request);
+        Some(Reservation { holder, shape, request, line, kept, out_of_turn: false })
     }
 
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards
@@ -282,7 +234,7 @@ impl Pool {
         let Some(shape) = self.line.shapes.get(id) else { return };
         let short = matches!(shape.block, Some(Block::Capacity { .. }));
         // What its queue would not let start is not worth keeping cards for.
-        if short && !search.over && !is_kept && self.admits_least(state, shape) {
+        if short && !search.over && !is_kept && self.admits_least(shape) {
             let patient = waited(state, holder, now).is_some_and(|waited| waited >= limits.reserve_after);
             search.over = !patient || keeping.in_force.len() >= limits.reservations;
             if !search.over {
@@ -306,12 +258,12 @@ impl Pool {
 
     /// What to keep for a shape beside what is kept already. That the pool has nothing is remembered until it changes.
     fn room_to_keep(&mut self, keeping: &mut Keeping, id: ShapeId, state: &State) -> Option<Kept> {
-        let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.prospects))?;
-        let demand = shape.demand.of_gang(shape.demand.gang_min);
+        let shape = self.line.shapes.get(id).filter(|shape| shape.hopeless_at != Some(self.index.prospects()))?;
+        let demand = &Arc::clone(&shape.one).least;
         keeping.set_hidden(&mut self.index, true);
         let mut seek = |index: &mut Index| {
             self.work.reservations_sought += 1;
-            reserve::find(index, &mut self.remembered, state, &demand)
+            reserve::find(index, &mut self.remembered, state, demand)
         };
         let found = seek(&mut self.index);
         if found.is_some() {
@@ -322,9 +274,9 @@ impl Pool {
             keeping.set_hidden(&mut self.index, false);
             let with_all = seek(&mut self.index);
             keeping.set_hidden(&mut self.index, true);
-            with_all.is_none().then(|| self.line.shapes.has_no_cards(id, self.prospects));
+            with_all.is_none().then(|| self.line.shapes.has_no_cards(id, self.index.prospects()));
         } else {
-            self.line.shapes.has_no_cards(id, self.prospects);
+            self.line.shapes.has_no_cards(id, self.index.prospects());
         }
         None
     }
@@ -362,14 +314,13 @@ impl Pool {
 
     /// Shows the kept cards that a job may use, and hides the others.
     pub(crate) fn show_to(&mut self, keeping: &mut Keeping, id: ShapeId, now: LogTime) {
-        let Some(shape) = self.line.shapes.get(id) else { return };
-        let recalls = self.queues.may_recall(&shape.key.queue);
-        let job = Applicant { shape: Some(id), line: Some(shape.line), over_by: over_by(&shape.key, now), recalls };
+        let Some(job) = self.line.shapes.get(id).map(|shape| &shape.one.request) else { return };
+        let recalls = self.queues.may_recall(&job.queue);
         // Who has a reservation is not hindered by later ones: they may keep more of a host than is free beside the
         // first now.
         let own = keeping.in_force.iter().position(|(reservation, _)| reservation.shape == id).unwrap_or(usize::MAX);
         for (number, (reservation, hidden)) in keeping.in_force.iter_mut().enumerate() {
-            reservation.kept.change(&mut self.index, hidden, number < own && reservation.binds(&job));
+            reservation.kept.change(&mut self.index, hidden, number < own && reservation.binds(job, recalls, now));
         }
     }
 
@@ -383,8 +334,8 @@ impl Pool {
     }
 
     /// Whether the queue of a shape can take the least that such a job could be granted.
-    pub(crate) fn admits_least(&self, state: &State, shape: &Shape) -> bool {
-        self.queues.admit(&shape.spec.queue, shape.least(state.config().block_size), &[]).is_ok()
+    pub(crate) fn admits_least(&self, shape: &Shape) -> bool {
+        self.queues.admit(shape.one.queue(), shape.one.amount, &[]).is_ok()
     }
 }
 

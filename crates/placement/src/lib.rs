@@ -15,7 +15,10 @@
 //! * [`Pool::explain`] and [`Pool::preview`] answer *why* and *what if* with the same code that decides.
 //! * [`Pool::make_room`] finds few moves after which a job fits, [`Pool::fragmentation`] says how much of what is free
 //!   the observed mix of requests cannot use.
-//! * [`check`] validates any plan against the state, independently of the code that made it.
+//!
+//! Two crates stand apart: `tessera-check` validates any plan against the state, independently of the code that made it,
+//! and `tessera-foresight` plays a copy of the pool forward with what is here: when a job starts, what a change would do,
+//! which moves would bring free room together.
 //!
 //! What it does not do:
 //!
@@ -29,16 +32,14 @@
 //! * It knows no distance above the rack: other levels are labels, by the wishes `together` and `spread`.
 //! * It keeps room for a few jobs at once, not for all that wait ([`Limits::reservations`]), and does not know when
 //!   jobs without a time limit end: whoever needs what such a job holds may wait for ever.
-//! * A decision never moves a job that runs: [`compact`], [`move_job`] and [`Pool::make_room`] plan moves for whoever
-//!   asks for them.
+//! * A decision never moves a job that runs: [`Pool::make_room`] plans moves for whoever asks for them.
 //!
 //! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `price` and `index::worth` (what a place costs),
 //! `line` (who is tried), `preempt` and `reserve`.
 
-mod added;
+mod applicant;
+mod attempt;
 mod binding;
-mod check;
-mod compact;
 mod decide;
 mod demand;
 mod fit;
@@ -49,39 +50,30 @@ mod kept;
 mod limits;
 mod line;
 mod loss;
-mod make_room;
 mod mix;
-mod movers;
+mod moves;
 mod pool;
 mod preempt;
 mod preview;
 mod price;
 mod queues;
-mod rehearsal;
+mod request;
 mod reserve;
 mod shortage;
 mod tariff;
 mod terms;
 mod unmet;
-mod verdict;
 mod victims;
 mod waits;
-mod what_if;
-mod when;
 mod why;
 mod work;
 
-pub use check::{Problem, Violation, check};
-pub use compact::{
-    CompactionOrder, CompactionPlan, KindMeasure, Measure, MoveRefusal, PlannedMove, Room, compact, move_job,
-};
 pub use fragmentation::Fragmentation;
 pub use limits::{Decision, Limits};
 pub use loss::Loss;
+pub use moves::{CompactionOrder, PlannedMove, Rules, has_company};
 pub use pool::Pool;
 pub use preview::{Preview, PreviewedVictim};
 pub use terms::{NodeTerms, Term, terms};
-pub use what_if::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
-pub use when::{Assumptions, Estimate, Unknown, Whom, when};
 pub use why::{Explanation, WaitCode};
 pub use work::Work;

@@ -9,7 +9,7 @@ use tessera_ledger::{Job, JobId, JobSpec, PoolConfig, State};
 
 use crate::demand::Demand;
 use crate::index::class::Classes;
-use crate::line::shape::ShapeKey;
+use crate::request::Request;
 
 /// A request and how many virtual cards of it were seen.
 #[derive(Clone, Debug)]
@@ -35,8 +35,8 @@ const COMPILED: usize = 1024;
 /// All requests seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mix {
-    seen: BTreeMap<Arc<ShapeKey>, Seen>,
-    jobs: BTreeMap<JobId, Arc<ShapeKey>>,
+    seen: BTreeMap<Arc<Request>, Seen>,
+    jobs: BTreeMap<JobId, Arc<Request>>,
     /// Virtual cards that jobs in the ledger ask for.
     counted: u64,
 }
@@ -60,7 +60,7 @@ impl Mix {
         match job {
             None => self.forget(id),
             Some(job) if !self.jobs.contains_key(&id) => {
-                let key = Arc::new(key_of(&job.spec));
+                let key = Arc::new(Request::anywhere(&job.spec));
                 let key = self.add(key, &job.spec, |seen, gang| seen.counted += gang);
                 self.counted = self.counted.saturating_add(u64::from(job.spec.gang));
                 self.jobs.insert(id, key);
@@ -72,10 +72,10 @@ impl Mix {
     /// Counts requests of the past.
     pub(crate) fn tell(&mut self, spec: &JobSpec, weight: u64) {
         let spec = Arc::new(spec.clone());
-        self.add(Arc::new(key_of(&spec)), &spec, |seen, gang| seen.told += gang.saturating_mul(weight));
+        self.add(Arc::new(Request::anywhere(&spec)), &spec, |seen, gang| seen.told += gang.saturating_mul(weight));
     }
 
-    fn add(&mut self, key: Arc<ShapeKey>, spec: &Arc<JobSpec>, count: impl FnOnce(&mut Seen, u64)) -> Arc<ShapeKey> {
+    fn add(&mut self, key: Arc<Request>, spec: &Arc<JobSpec>, count: impl FnOnce(&mut Seen, u64)) -> Arc<Request> {
         let key = self.seen.get_key_value(&key).map_or(key, |(known, _)| Arc::clone(known));
         let seen = self.seen.entry(Arc::clone(&key)).or_insert_with(|| Seen {
             spec: Arc::clone(spec),
@@ -113,13 +113,13 @@ impl Mix {
             least = *weights.select_nth_unstable_by_key(COMPILED - 1, |weight| Reverse(*weight)).1;
             of_least -= weights.iter().filter(|weight| **weight > least).count();
         }
-        for seen in self.seen.values_mut() {
+        for (request, seen) in &mut self.seen {
             let chosen = seen.weight() > least || seen.weight() == least && of_least > 0;
             of_least -= usize::from(chosen && seen.weight() == least);
             if !chosen {
                 seen.compiled = None;
             } else if seen.compiled.as_ref().is_none_or(|(known, _)| *known != classes.len()) {
-                seen.compiled = Some((classes.len(), Demand::compile(&seen.spec, classes, config)));
+                seen.compiled = Some((classes.len(), Demand::compile(&seen.spec, request, classes, config)));
             }
         }
     }
@@ -129,12 +129,4 @@ impl Mix {
         let compiled = self.seen.values().filter_map(|seen| Some((seen, seen.compiled.as_ref()?)));
         compiled.map(|(seen, (_, demand))| (demand, seen.weight()))
     }
-}
-
-/// What tells requests apart here: everything but where they stand in line.
-fn key_of(spec: &JobSpec) -> ShapeKey {
-    let mut key = ShapeKey::of(spec, false);
-    key.queue.clear();
-    (key.priority, key.limit) = (0, 0);
-    key
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
 
 use crate::index::{Freed, Index};
-use crate::kept::{self, Reservation};
+use crate::kept::Reservation;
 use crate::line::Line;
 use crate::line::shape::LineId;
 use crate::mix::Mix;
@@ -38,8 +38,6 @@ pub struct Pool {
     pub(crate) reservations: Vec<Reservation>,
     /// What was found out when cards to keep were sought.
     pub(crate) remembered: Remembered,
-    /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
-    pub(crate) prospects: u64,
     /// How much was looked at.
     pub(crate) work: Work,
 }
@@ -87,13 +85,7 @@ impl Pool {
             _ => None,
         }) {
             let known = self.index.ledger_node(node).is_some();
-            // What is held of a host changes often and what a node could be used for seldom.
-            let now = state.node(node);
-            let same = self.index.ledger_node(node).zip(now).is_some_and(|(known, now)| Arc::ptr_eq(known, now));
-            let before = (!same).then(|| kept::prospects_of_node(&self.index, node));
             let cards = self.read_node(state, node);
-            let changed = before.is_some_and(|before| kept::prospects_of_node(&self.index, node) != before);
-            self.prospects += u64::from(changed);
             changes += if known { 0 } else { cards.len() };
             freed.extend(cards);
         }
@@ -102,9 +94,7 @@ impl Pool {
         for touched in touched {
             match touched {
                 Touched::Card(id) => {
-                    let before = self.index.card(*id).map(kept::prospect_of_card);
                     let card = self.index.read_card(state, *id);
-                    self.prospects += u64::from(self.index.card(*id).map(kept::prospect_of_card) != before);
                     changes += usize::from(card.is_some());
                     freed.extend(card);
                 }

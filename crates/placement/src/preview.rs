@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{JobId, JobSpec, LogTime, PlannedWorker, Rejection, State};
 
+use crate::applicant::Applicant;
+use crate::attempt::Start;
 use crate::loss::Loss;
 use crate::pool::Pool;
 use crate::preempt::Victim;
-use crate::verdict::{Candidate, Verdict};
 use crate::why::Explanation;
 
 /// A job that would be preempted, and what it would lose.
@@ -56,11 +57,11 @@ impl Pool {
             return Preview::Refused(Rejection::UnknownQueue(spec.queue.clone()));
         }
         self.reprice_if_due(state);
-        let job = Candidate::new(self, state, spec, WaitingKey::of_next(spec.priority, now));
-        match self.judge(state, &job, now) {
+        let job = Applicant::of(&Arc::new(spec.clone()), false, &self.index.classes, state.config());
+        match self.judge(state, &job, WaitingKey::of_next(spec.priority, now), now) {
             Err(explanation) => Preview::Waits(explanation),
-            Ok(Verdict { placement, victims }) if victims.is_empty() => Preview::Starts { workers: placement.workers },
-            Ok(Verdict { placement, victims }) => {
+            Ok(Start { placement, victims }) if victims.is_empty() => Preview::Starts { workers: placement.workers },
+            Ok(Start { placement, victims }) => {
                 let told = |victim: &Arc<Victim>| {
                     let job = state.job(victim.job)?;
                     Some(PreviewedVictim { job: victim.job, loss: Loss::of(state, job, now) })

@@ -4,10 +4,11 @@
 use tessera_ledger::{BlockCount, MilliTflops, Span};
 
 use crate::demand::{Demand, Offer};
+use crate::fit::fits;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::pool::Pool;
-use crate::why::{Explanation, WaitCode, fits};
+use crate::why::{Explanation, WaitCode};
 
 /// What the cards that a job accepts have left, together and at best in one place.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,21 +2,30 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{HostRequest, Mebibytes, MilliCpus, State};
+use tessera_ledger::{Affinity, HostRequest, Mebibytes, MilliCpus, State};
 
 use crate::demand::Demand;
+use crate::fit::fits;
 use crate::index::Index;
 use crate::reserve;
-use crate::why::{Explanation, WaitCode, fits};
+use crate::why::{Explanation, WaitCode};
+
+/// Lets go of the jobs that are avoided.
+const AVOID: fn(&mut Affinity) = |affinity| affinity.avoid.clear();
+/// Lets go of the label that all workers share.
+const TOGETHER: fn(&mut Affinity) = |affinity| affinity.together.clear();
 
 /// The wish that alone keeps a job from starting; `None` when the pool has too little for it anyway.
 pub(crate) fn explain(index: &mut Index, demand: &Demand) -> Option<Explanation> {
-    if !demand.wishes.are_hard() {
+    if !demand.has_hard_wishes() {
         return None;
     }
-    let mut without = |wishes| fits(index, &Demand { wishes: Arc::new(wishes), ..demand.clone() });
-    let avoid: Vec<String> = demand.wishes.avoid().iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if !avoid.is_empty() && without(demand.wishes.without_avoid()) {
+    let mut without = |gone: &[fn(&mut Affinity)]| {
+        let softened = demand.changed(|demand| gone.iter().for_each(|gone| gone(Arc::make_mut(&mut demand.affinity))));
+        fits(index, &softened)
+    };
+    let avoid: Vec<String> = demand.affinity.avoid.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if !avoid.is_empty() && without(&[AVOID]) {
         let text = format!(
             "there is room for it, but only on nodes that run a job with the labels {}, which it avoids",
             avoid.join(", ")
@@ -26,8 +35,8 @@ pub(crate) fn explain(index: &mut Index, demand: &Demand) -> Option<Explanation>
                 .changed_by("leave out affinity.avoid, or wait until those jobs end"),
         );
     }
-    let key = demand.wishes.together().to_owned();
-    if !key.is_empty() && without(demand.wishes.without_together()) {
+    let key = demand.affinity.together.clone();
+    if !key.is_empty() && without(&[TOGETHER]) {
         let text =
             format!("there is room for it, but not for all its workers on nodes with one value of the label {key:?}");
         let change = "leave out affinity.together, or ask for fewer or smaller virtual cards";
@@ -37,22 +46,22 @@ pub(crate) fn explain(index: &mut Index, demand: &Demand) -> Option<Explanation>
         "there is room for it, but not together by the label {key:?} and away from jobs with the labels {}",
         avoid.join(", ")
     );
-    let both = without(demand.wishes.softened());
+    let both = without(&[AVOID, TOGETHER]);
     both.then(|| Explanation::new(WaitCode::Affinity, text).changed_by("leave out affinity.together or affinity.avoid"))
 }
 
 /// Whether a job can never start in this pool because its workers must be together: no value of the label has room for
 /// all of them even if all other work ended, but the pool has.
 pub(crate) fn is_never_together(index: &Index, state: &State, demand: &Demand) -> bool {
-    let anywhere = || Demand { wishes: Arc::new(demand.wishes.without_together()), ..demand.clone() };
-    !demand.wishes.together().is_empty()
+    let anywhere = || demand.changed(|demand| TOGETHER(Arc::make_mut(&mut demand.affinity)));
+    !demand.affinity.together.is_empty()
         && !reserve::could_hold(index, state, demand)
         && reserve::could_hold(index, state, &anywhere())
 }
 
 /// That it can never start for that.
 pub(crate) fn never_together(demand: &Demand) -> Explanation {
-    let key = demand.wishes.together();
+    let key = demand.affinity.together.as_str();
     let text = format!(
         "the nodes with any one value of the label {key:?} would not hold all its workers if all other work on them ended; waiting does \
          not help"

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use tessera_ledger::{Job, LogTime, State};
 
-use crate::demand::Demand;
 use crate::line::shape::{Block, Shape};
 use crate::pool::Pool;
 use crate::why::{WaitCode, standing, too_large_for, without_blocks};
@@ -33,8 +32,8 @@ impl Pool {
             }
         };
         for shape in self.line.shapes.all() {
-            let code = too_large_for(state, &shape.spec).unwrap_or_else(|| self.shape_waits_for(state, shape));
-            add(&shape.spec.queue, code, shape.jobs.len());
+            let code = too_large_for(state, &shape.one.spec).unwrap_or_else(|| self.shape_waits_for(state, shape));
+            add(&shape.one.spec.queue, code, shape.jobs.len());
         }
         for spec in self.line.later() {
             add(&spec.queue, WaitCode::Backoff, 1);
@@ -43,12 +42,12 @@ impl Pool {
     }
 
     fn shape_waits_for(&self, state: &State, shape: &Shape) -> WaitCode {
-        if shape.demand.offers.is_empty() {
-            let without = without_blocks(&self.index.classes, &shape.spec, state);
+        if shape.one.demand.offers.is_empty() {
+            let without = without_blocks(&self.index.classes, &shape.one.spec, state);
             return without.map_or(WaitCode::NoAcceptableCard, |without| without.code);
         }
         match shape.block {
-            None | Some(Block::Round) => WaitCode::Ready,
+            None | Some(Block::Round { .. }) => WaitCode::Ready,
             Some(Block::Queue | Block::Capacity { in_queue: true, .. }) => WaitCode::QueueMaximum,
             Some(Block::Capacity { .. }) => self.lack(shape),
         }
@@ -56,7 +55,7 @@ impl Pool {
 
     /// What the cards that a request accepts have too little of, all together.
     fn lack(&self, shape: &Shape) -> WaitCode {
-        let demand: &Demand = &shape.demand;
+        let demand = &shape.one.demand;
         let least = |each: u64| u128::from(each) * u128::from(demand.gang_min);
         let (mut compute, mut memory) = (0u128, 0u128);
         for offer in &demand.offers {

@@ -1,17 +1,21 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
+use std::sync::Arc;
+
+use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{Job, JobSpec, JobState, LogTime, MilliTflops, Rejection, State};
 
+use crate::applicant::Applicant;
+use crate::attempt::Start;
 use crate::demand::Demand;
-use crate::fit::{self, Placement};
-use crate::index::Index;
+use crate::fit;
 use crate::index::class::{ClassKey, Classes};
-use crate::kept::{Reservation, STOPPING};
+use crate::kept::Reservation;
 use crate::pool::Pool;
 use crate::queues;
+use crate::request::STOPPING;
 use crate::reserve;
 use crate::unmet;
-use crate::verdict::{Candidate, Verdict};
 
 /// The machine-readable part of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,9 +141,9 @@ impl Pool {
         if let Some(explanation) = standing(state, job, now) {
             return explanation;
         }
-        let candidate = Candidate::of(self, state, job);
-        match self.judge(state, &candidate, now) {
-            Ok(verdict) => ready(&verdict),
+        let applicant = Applicant::of(&job.spec, job.gave_way(), &self.index.classes, state.config());
+        match self.judge(state, &applicant, WaitingKey::of(job), now) {
+            Ok(start) => ready(&start),
             Err(explanation) => explanation,
         }
     }
@@ -148,9 +152,15 @@ impl Pool {
     ///
     /// # Errors
     /// What keeps it from that.
-    pub(crate) fn judge(&mut self, state: &State, job: &Candidate<'_>, now: LogTime) -> Result<Verdict, Explanation> {
-        let (verdict, kept) = self.verdict(state, job, now);
-        verdict.ok_or_else(|| {
+    pub(crate) fn judge(
+        &mut self,
+        state: &State,
+        job: &Applicant,
+        place: WaitingKey,
+        now: LogTime,
+    ) -> Result<Start, Explanation> {
+        let (start, kept) = self.verdict(state, job, place, now);
+        start.ok_or_else(|| {
             let explanation = match self.kept_for_another(state, job, now, &kept) {
                 Some(explanation) => explanation,
                 None => self.shortage(state, job, now, &kept),
@@ -160,22 +170,22 @@ impl Pool {
     }
 
     /// What a job is short of that would not start either if nothing were kept for others.
-    fn shortage(&mut self, state: &State, job: &Candidate<'_>, now: LogTime, kept: &[Reservation]) -> Explanation {
+    fn shortage(&mut self, state: &State, job: &Applicant, now: LogTime, kept: &[Reservation]) -> Explanation {
         let demand = &job.least;
         if demand.offers.is_empty() {
-            if let Some(without) = without_blocks(&self.index.classes, job.spec, state) {
+            if let Some(without) = without_blocks(&self.index.classes, &job.spec, state) {
                 return without;
             }
             let text = "no card of the pool is of a kind, vendor, model, precision and isolation that it accepts";
             let change = "accept other kinds, vendors or models, another precision or a weaker isolation";
             return Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change);
         }
-        if let Some(over) = self.queue_shortage(&job.spec.queue, job.amount) {
+        if let Some(over) = self.queue_shortage(job.queue(), job.amount) {
             return self.beside(kept, |pool| pool.protected(state, job, now)).unwrap_or(over);
         }
-        if let Some(placement) = place(&mut self.index, demand) {
+        if let Some(placement) = fit::would_take(&mut self.index, demand) {
             let amount = queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
-            let over = self.queue_shortage(&job.spec.queue, amount);
+            let over = self.queue_shortage(job.queue(), amount);
             return over.unwrap_or_else(|| self.capacity_shortage(demand));
         }
         if unmet::is_never_together(&self.index, state, demand) {
@@ -196,9 +206,10 @@ impl Pool {
     }
 
     /// Whether a job can never start in this pool because its workers must be together.
-    pub(crate) fn is_never_together(&mut self, state: &State, spec: &JobSpec) -> bool {
-        let demand = Demand::compile(spec, &self.index.classes, state.config());
-        unmet::is_never_together(&self.index, state, &demand.of_gang(demand.gang_min))
+    #[must_use]
+    pub fn is_never_together(&self, state: &State, spec: &Arc<JobSpec>) -> bool {
+        let job = Applicant::of(spec, false, &self.index.classes, state.config());
+        unmet::is_never_together(&self.index, state, &job.least)
     }
 
     /// Names the job for which cards are kept that would be enough: the first one without whose reservation it would
@@ -206,7 +217,7 @@ impl Pool {
     fn kept_for_another(
         &mut self,
         state: &State,
-        job: &Candidate<'_>,
+        job: &Applicant,
         now: LogTime,
         kept: &[Reservation],
     ) -> Option<Explanation> {
@@ -290,13 +301,13 @@ fn hosts_of(state: &State, kept: &Reservation) -> String {
 }
 
 /// That a job starts.
-fn ready(verdict: &Verdict) -> Explanation {
-    if verdict.victims.is_empty() {
+fn ready(start: &Start) -> Explanation {
+    if start.victims.is_empty() {
         return Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it");
     }
-    let victims: Vec<String> = verdict.victims.iter().map(|victim| victim.job.to_string()).collect();
+    let victims: Vec<String> = start.victims.iter().map(|victim| victim.job.to_string()).collect();
     let text = format!("the next decision starts it in the place of job {}", victims.join(", job "));
-    Explanation::new(WaitCode::Ready, text).with("jobs_preempted", verdict.victims.len() as u64)
+    Explanation::new(WaitCode::Ready, text).with("jobs_preempted", start.victims.len() as u64)
 }
 
 /// What of a job's own standing keeps it from being considered.
@@ -376,16 +387,4 @@ fn never_enough(lack: Explanation) -> Explanation {
     };
     let change = lack.change.filter(|_| lack.code != WaitCode::HostShort).unwrap_or_else(|| ask.to_owned());
     Explanation { code: WaitCode::ExceedsPool, sentence, change: Some(change), numbers: lack.numbers }
-}
-
-/// Whether a gang fits now; changes nothing.
-pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
-    place(index, demand).is_some()
-}
-
-fn place(index: &mut Index, demand: &Demand) -> Option<Placement> {
-    let mark = index.mark();
-    let placement = fit::place(index, demand);
-    index.undo_to(mark);
-    placement.ok()
 }

@@ -6,8 +6,9 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use tessera_check::{Problem, check};
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool, Preview, Problem, WaitCode, check, terms};
+use tessera_placement::{Limits, Pool, Preview, WaitCode, terms};
 use world::{World, cards, job};
 
 const GPU: CardKind = CardKind::Gpu;

@@ -6,8 +6,9 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_check::{Problem, check};
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool, Problem, check};
+use tessera_placement::{Limits, Pool};
 use world::history::{RandomCard, Step, nodes, step};
 use world::{World, cards, job};
 

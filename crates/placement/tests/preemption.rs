@@ -211,8 +211,8 @@ fn the_check_counts_what_those_give_back_who_leave_a_drained_node() {
     let recall = PlanPart::Grant { job, workers, victims: vec![stays] };
     let evict = PlanPart::Evict { job: leaves, node: world.slices(leaves)[0].card.node };
     let plan = |parts| Plan { revision: world.state.revision(), parts };
-    assert_eq!(tessera_placement::check(&world.state, &plan(vec![recall.clone()])), Ok(()));
-    assert!(tessera_placement::check(&world.state, &plan(vec![evict, recall])).is_err());
+    assert_eq!(tessera_check::check(&world.state, &plan(vec![recall.clone()])), Ok(()));
+    assert!(tessera_check::check(&world.state, &plan(vec![evict, recall])).is_err());
 }
 
 #[test]

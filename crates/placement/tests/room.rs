@@ -3,8 +3,9 @@
 mod world;
 
 use proptest::prelude::*;
+use tessera_check::check;
 use tessera_ledger::*;
-use tessera_placement::{CompactionOrder, Decision, PlannedMove, Pool, Preview, check};
+use tessera_placement::{CompactionOrder, Decision, PlannedMove, Pool, Preview};
 use world::history::{nodes, step};
 use world::{World, cards, job};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
-use tessera_placement::{Decision, Estimate, Explanation, Pool, Preview, Unknown, WaitCode, Whom, when};
+use tessera_placement::{Decision, Explanation, Pool, Preview, WaitCode};
 use world::history::{Step, limits, nodes, request, step};
 use world::{World, cards, cases, job};
 
@@ -118,8 +118,6 @@ fn a_gang_that_can_never_be_together_is_told_so_whatever_else_runs() {
         let mut pool = settled(&mut world).expect("it settles");
         let (_, told, granted) = foretold(&mut world, &mut pool, gang.clone());
         assert_eq!((told.code, granted), (WaitCode::Affinity, None));
-        let when = when(&world.state, LogTime(world.time), &Whom::Submitted(Box::new(gang.clone())), None);
-        assert!(matches!(when, Estimate::Unknown { why: Unknown::NotWaiting(_), .. }), "{when:?}");
         told
     };
     let alone = told(0);

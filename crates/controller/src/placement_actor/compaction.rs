@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_check::check;
+use tessera_foresight::{CompactionPlan, compact};
 use tessera_ledger::{AllocationId, CardId, JobId, LogTime, Outcome, Plan, PlanPart, Reason, Revision, State};
-use tessera_placement::{CompactionOrder, CompactionPlan, check, compact};
+use tessera_placement::CompactionOrder;
 
 use crate::pool::Committed;
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_foresight::CompactionPlan;
 use tessera_ledger::{Command, Job, JobState, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
-use tessera_placement::{CompactionPlan, Fragmentation, Limits, Pool};
+use tessera_placement::{Fragmentation, Limits, Pool};
 
 use super::compaction::{Compaction, Errand};
 use super::{NAME, Question};

@@ -7,6 +7,7 @@ use crate::ids::{CardId, JobId, NodeId};
 use crate::job::{Job, JobState};
 use crate::queue::{Queue, QueueAmount};
 use crate::rejection::Rejection;
+use crate::standing::{Held, may_recall};
 use crate::state::State;
 use crate::units::LogTime;
 
@@ -20,10 +21,6 @@ struct Amount {
 impl Amount {
     fn plus(self, more: Self) -> Self {
         Self { all: self.all.plus(more.all), firm: self.firm.plus(more.firm) }
-    }
-
-    fn minus(self, less: Self) -> Self {
-        Self { all: self.all.minus(less.all), firm: self.firm.minus(less.firm) }
     }
 }
 
@@ -42,20 +39,12 @@ impl Returned {
     }
 }
 
-/// What of a queue is for the jobs that name it, beside the queues below it.
-struct OwnPart {
-    /// What its guarantee leaves when those of the queues below it are taken out.
-    guaranteed: QueueAmount,
-    /// What they hold and were not told to give back.
-    holds: Amount,
-}
-
 /// What all victims of one grant mean to queues.
 struct Recalls {
     /// What they give back together.
     all: Returned,
     /// By queue that a victim names, what of it is for such jobs.
-    lenders: BTreeMap<String, OwnPart>,
+    lenders: BTreeMap<String, Held>,
 }
 
 impl State {
@@ -117,14 +106,14 @@ impl State {
         }
     }
 
-    fn own_part(&self, queue: &Queue) -> OwnPart {
-        let held = |queue: &Queue| Amount { all: queue.standing(), firm: queue.firm };
-        let mut own = OwnPart { guaranteed: queue.settings.guaranteed, holds: held(queue) };
-        for below in self.queues().filter(|below| below.settings.parent == queue.settings.name) {
-            own.guaranteed = own.guaranteed.minus(below.settings.guaranteed);
-            own.holds = own.holds.minus(held(below));
-        }
-        own
+    /// What of a queue is for the jobs that name it, beside the queues below it.
+    fn own_part(&self, queue: &Queue) -> Held {
+        let below =
+            self.queues().filter(|below| below.settings.parent == queue.settings.name).map(|below| held_of(below));
+        below.fold(held_of(queue), |own, below| Held {
+            guaranteed: own.guaranteed.minus(below.guaranteed),
+            ..own.without(below.all, below.firm)
+        })
     }
 
     fn validate_victim(
@@ -150,14 +139,7 @@ impl State {
         Ok(())
     }
 
-    /// A recall: directly below the lowest queue that both have above them, the beneficiary's queue stays within its
-    /// guarantee; what is guaranteed further down is settled among those there. Every queue of the victim below that
-    /// one still holds more than its guarantee when the victims `before` it are gone, in a resource that this one
-    /// gives. So no guarantee is cut by more than the rest of one job.
-    ///
-    /// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee
-    /// leaves beside theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back
-    /// from the one above it only what is its own, and nothing that the guarantee above covers for the jobs there.
+    /// A recall: which queues matter, and what they hold; the rule is [`may_recall`].
     fn validate_recall(
         &self,
         job: &Job,
@@ -171,40 +153,20 @@ impl State {
             line.iter().take_while(|name| !other.contains(name)).cloned().collect()
         };
         let (mine, theirs) = (apart(&mine, &theirs), apart(&theirs, &mine));
+        let without = |held: Held, back: Amount| held.without(back.all, back.firm);
         let branch = mine.last().and_then(|name| self.queues.get(name));
-        let within = branch.is_some_and(|queue| {
-            let back = Returned::in_queue(&plan.all.whole, &queue.settings.name).all;
-            queue.standing().minus(back).plus(asked).within(queue.settings.guaranteed)
-        });
-        if !within {
-            return Err("it is of another queue, and the job's own would hold more than it is guaranteed");
-        }
+        let branch =
+            branch.map(|queue| without(held_of(queue), Returned::in_queue(&plan.all.whole, &queue.settings.name)));
+        let own = plan.lenders.get(&victim.spec.queue);
+        let own = own.map(|own| without(*own, Returned::in_queue(&before.own, &victim.spec.queue)));
+        let whole = theirs.iter().filter_map(|name| self.queues.get(name));
+        let whole = whole.map(|queue| without(held_of(queue), Returned::in_queue(&before.whole, &queue.settings.name)));
         let gives = victim.allocation.and_then(|id| self.allocations.get(&id)).map(|grant| self.held_by(grant));
-        let gives = gives.unwrap_or_default();
-        if let Some(own) = plan.lenders.get(&victim.spec.queue) {
-            let back = Returned::in_queue(&before.own, &victim.spec.queue);
-            validate_loan(victim, gives, own.holds.minus(back), own.guaranteed)?;
-        }
-        for queue in theirs.iter().filter_map(|name| self.queues.get(name)) {
-            let holds = Amount { all: queue.standing(), firm: queue.firm };
-            let back = Returned::in_queue(&before.whole, &queue.settings.name);
-            validate_loan(victim, gives, holds.minus(back), queue.settings.guaranteed)?;
-        }
-        Ok(())
+        may_recall(asked, branch, own.into_iter().chain(whole), gives.unwrap_or_default(), victim.spec.preemptible)
     }
 }
 
-/// Whether something of what is held is on loan, in a resource that the victim `gives`, and of that which is not
-/// preemptible if the victim is not.
-fn validate_loan(victim: &Job, gives: QueueAmount, holds: Amount, guaranteed: QueueAmount) -> Result<(), &'static str> {
-    if holds.all.within(guaranteed) {
-        return Err("its queue holds no more than it is guaranteed");
-    }
-    if !holds.all.is_above_with(guaranteed, gives) {
-        return Err("its queue is guaranteed what it holds");
-    }
-    if !victim.spec.preemptible && !holds.firm.is_above_with(guaranteed, gives) {
-        return Err("it is not preemptible, and its queue is guaranteed what such jobs hold");
-    }
-    Ok(())
+/// What a queue holds, and what of that is guaranteed.
+fn held_of(queue: &Queue) -> Held {
+    Held { all: queue.standing(), firm: queue.firm, guaranteed: queue.settings.guaranteed }
 }

@@ -11,9 +11,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use tessera_ledger::{Affinity, CardId, JobSpec, Node, NodeId, Packing, Percent, Span};
+use tessera_ledger::{Affinity, CardId, Node, NodeId, Packing, Percent, Span};
 
 use super::{Placement, Short, Trial, card, shortlist, spread};
 use crate::demand::Demand;
@@ -23,75 +22,20 @@ use crate::index::node::NodeEntry;
 /// What all data together count.
 const DATA: u32 = 100;
 
-/// What a job wishes, beside what it needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wishes {
-    affinity: Affinity,
-    packing: Option<Packing>,
-    queue: String,
-}
-
-impl Wishes {
-    /// The wishes of a job.
-    pub(crate) fn of(spec: &JobSpec) -> Self {
-        Self { affinity: spec.affinity.clone(), packing: spec.packing, queue: spec.queue.clone() }
-    }
-
-    /// Whether some of them must be met.
-    pub(crate) fn are_hard(&self) -> bool {
+impl Demand {
+    /// Whether it has wishes that must be met.
+    pub(crate) fn has_hard_wishes(&self) -> bool {
         !self.affinity.together.is_empty() || !self.affinity.avoid.is_empty()
     }
 
-    /// The same without jobs to avoid.
-    pub(crate) fn without_avoid(&self) -> Self {
-        let affinity = Affinity { avoid: BTreeMap::new(), ..self.affinity.clone() };
-        Self { affinity, ..self.clone() }
+    /// Whether its virtual cards go where the most room is.
+    pub(crate) fn spreads(&self, index: &Index) -> bool {
+        index.surroundings.packing(self.packing, &self.queue) == Packing::Spread
     }
 
-    /// The same without a label that all workers share.
-    pub(crate) fn without_together(&self) -> Self {
-        let affinity = Affinity { together: String::new(), ..self.affinity.clone() };
-        Self { affinity, ..self.clone() }
-    }
-
-    /// The same without those that must be met.
-    pub(crate) fn softened(&self) -> Self {
-        let affinity = Affinity { together: String::new(), avoid: BTreeMap::new(), ..self.affinity.clone() };
-        Self { affinity, ..self.clone() }
-    }
-
-    /// The key of the label that all workers share.
-    pub(crate) fn together(&self) -> &str {
-        &self.affinity.together
-    }
-
-    /// The labels of jobs that must not be beside it.
-    pub(crate) fn avoid(&self) -> &BTreeMap<String, String> {
-        &self.affinity.avoid
-    }
-
-    /// The key of the label over whose values workers are spread.
-    pub(super) fn spread_key(&self) -> &str {
-        &self.affinity.spread
-    }
-
-    /// What the job says of nodes.
-    pub(super) const fn affinity(&self) -> &Affinity {
-        &self.affinity
-    }
-
-    /// Whether a gang is placed by them, rather than by the price of room.
-    pub(crate) fn decide(&self, index: &Index) -> bool {
-        self.affinity != Affinity::default() || self.spread(index)
-    }
-
-    /// Whether virtual cards go where the most room is.
-    pub(crate) fn spread(&self, index: &Index) -> bool {
-        self.packing(index) == Packing::Spread
-    }
-
-    fn packing(&self, index: &Index) -> Packing {
-        index.surroundings.packing(self.packing, &self.queue)
+    /// Whether a gang is placed by its wishes, rather than by the price of room.
+    pub(crate) fn goes_by_wishes(&self, index: &Index) -> bool {
+        *self.affinity != Affinity::default() || self.spreads(index)
     }
 }
 
@@ -123,7 +67,7 @@ pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
             }
         }
     }
-    if demand.within.is_some() || demand.wishes.are_hard() {
+    if demand.within.is_some() || demand.has_hard_wishes() {
         let regions = regions(index, demand);
         index.count_looks(regions.iter().map(|nodes| nodes.len() as u64).sum());
         for nodes in regions {
@@ -149,29 +93,37 @@ fn place_or_undo(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option
 fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
     let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
     let nodes = considered(index, demand).into_iter().filter(possible);
-    if demand.wishes.together().is_empty() {
+    if demand.affinity.together.is_empty() {
         return vec![nodes.collect()];
     }
-    let mut regions: BTreeMap<&str, Vec<NodeId>> = BTreeMap::new();
-    for id in nodes {
-        let Some(node) = index.ledger_node(id) else { continue };
-        if let Some(value) = node.description.label(demand.wishes.together()) {
-            regions.entry(value).or_default().push(id);
-        }
-    }
-    let stack = !demand.wishes.spread(index);
-    let mut ranked: Vec<_> = regions
+    let stack = !demand.spreads(index);
+    let mut ranked: Vec<_> = by_value(index, &demand.affinity.together, nodes)
         .into_values()
         .filter_map(|nodes| {
             let free: u64 = nodes.iter().map(|id| compute_left(index, demand, *id)).fold(0, u64::saturating_add);
             let worths = nodes.iter().filter_map(|id| index.ledger_node(*id));
-            let best = worths.map(|node| worth(&demand.wishes.affinity, node)).max().unwrap_or(0);
+            let best = worths.map(|node| worth(&demand.affinity, node)).max().unwrap_or(0);
             let enough = u128::from(free) >= u128::from(demand.compute) * u128::from(demand.gang);
             enough.then_some((Reverse(best), if stack { free } else { u64::MAX - free }, nodes))
         })
         .collect();
     ranked.sort();
-    ranked.into_iter().map(|(_, _, nodes)| nodes).collect()
+    ranked.into_iter().map(|(_, _, nodes)| nodes.into_iter().collect()).collect()
+}
+
+/// Nodes by the value that they carry of a label; those without it are left out.
+pub(super) fn by_value<'a>(
+    index: &'a Index,
+    key: &str,
+    nodes: impl IntoIterator<Item = NodeId>,
+) -> BTreeMap<&'a str, BTreeSet<NodeId>> {
+    let mut values: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
+    for id in nodes {
+        if let Some(value) = index.ledger_node(id).and_then(|node| node.description.label(key)) {
+            values.entry(value).or_default().insert(id);
+        }
+    }
+    values
 }
 
 /// The nodes that a demand considers, whatever they carry.
@@ -184,22 +136,16 @@ pub(crate) fn considered(index: &Index, demand: &Demand) -> Vec<NodeId> {
 
 /// A demand for each region of `together` that could ever hold it; the demand itself when it has no such wish.
 pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
-    let key = demand.wishes.together();
+    let key = demand.affinity.together.as_str();
     if key.is_empty() {
         return vec![demand.clone()];
     }
-    let mut regions: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
-    for id in considered(index, demand) {
-        if let Some(value) = index.ledger_node(id).and_then(|node| node.description.label(key)) {
-            regions.entry(value).or_default().insert(id);
-        }
-    }
-    regions.into_values().map(|nodes| Demand { within: Some(Arc::new(nodes)), ..demand.clone() }).collect()
+    by_value(index, key, considered(index, demand)).into_values().map(|nodes| demand.among(nodes)).collect()
 }
 
 /// Whether a worker may go to a node, and finds something free there.
 pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
-    let avoid = demand.wishes.avoid();
+    let avoid = &demand.affinity.avoid;
     node.node.as_ref().is_some_and(|node| demand.accepts(node))
         && demand.fits_host(node, 1)
         && node.cards.iter().any(|card| card.offered() > 0 && demand.offer_of(card.class).is_some())
@@ -235,17 +181,17 @@ struct Turns {
 
 impl Turns {
     fn new(index: &Index, demand: &Demand, nodes: &[NodeId], own: &BTreeMap<NodeId, u32>) -> Self {
-        let wishes = &demand.wishes;
-        let spreads_nodes = wishes.spread(index);
+        let affinity = &demand.affinity;
+        let spreads_nodes = demand.spreads(index);
         let mut zones: BTreeMap<Option<&str>, Zone> = BTreeMap::new();
         for id in nodes {
             let Some(node) = index.ledger_node(*id) else { continue };
-            let value = node.description.label(&wishes.affinity.spread);
+            let value = node.description.label(&affinity.spread);
             let here = own.get(id).copied().unwrap_or(0);
             let left = compute_left(index, demand, *id);
             let room = if spreads_nodes { u64::MAX - left } else { left };
             let turn = (
-                Reverse(worth(&wishes.affinity, node)),
+                Reverse(worth(affinity, node)),
                 if spreads_nodes { here } else { 0 },
                 room,
                 index.surroundings.load(*id),
@@ -256,7 +202,7 @@ impl Turns {
             zone.turns.insert(turn);
         }
         // `None` sorts first: zones without the label are moved behind the others by the flag in `order`.
-        let unlabelled = !wishes.affinity.spread.is_empty() && zones.contains_key(&None);
+        let unlabelled = !affinity.spread.is_empty() && zones.contains_key(&None);
         let mut turns = Self { zones: zones.into_values().collect(), order: BTreeSet::new(), spreads_nodes };
         for number in 0..turns.zones.len() {
             turns.enter(number, unlabelled && number == 0);
@@ -321,8 +267,7 @@ fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<P
         }
     }
     if demand.span == Span::Pool && member < demand.gang {
-        let within = Some(Arc::new(nodes.iter().copied().collect()));
-        let restricted = Demand { within, ..demand.clone() };
+        let restricted = demand.among(nodes.iter().copied());
         while member < demand.gang {
             let shares = spread::over_nodes(trial.index, &restricted)?;
             trial.take(demand, member, &shares)?;

@@ -34,7 +34,7 @@ pub(crate) fn best(index: &mut Index, demand: &Demand, node: Option<NodeId>, nea
 
 fn best_on_node(index: &Index, demand: &Demand, offer: &Offer, node: NodeId, near: &[CardId]) -> Option<Score> {
     let node = index.node(node).filter(|node| demand.fits_host(node, 1))?;
-    let spread = demand.wishes.spread(index);
+    let spread = demand.spreads(index);
     let cards = node.cards.iter().filter(|card| card.class == offer.class && (!demand.whole || card.is_empty()));
     cards
         .filter(|card| card.room_for(offer.need, demand.memory) > 0)

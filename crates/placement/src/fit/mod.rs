@@ -78,12 +78,25 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
 }
 
+/// Whether a gang fits now; changes nothing.
+pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
+    would_take(index, demand).is_some()
+}
+
+/// What a gang would take now; changes nothing.
+pub(crate) fn would_take(index: &mut Index, demand: &Demand) -> Option<Placement> {
+    let mark = index.mark();
+    let placement = place(index, demand);
+    index.undo_to(mark);
+    placement.ok()
+}
+
 /// Places a whole gang where it is worth most, member by member without going back, or changes nothing.
 fn place_well(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
     let restricted = demand.within.is_some();
-    if restricted || demand.wishes.decide(index) {
+    if restricted || demand.goes_by_wishes(index) {
         let placed = affinity::place(index, demand);
-        if placed.is_ok() || restricted || demand.wishes.are_hard() {
+        if placed.is_ok() || restricted || demand.has_hard_wishes() {
             return placed;
         }
     }

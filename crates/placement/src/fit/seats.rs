@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tessera_ledger::{NodeId, Span};
 
@@ -121,7 +120,7 @@ fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
 
 /// Divides a gang over what is free now.
 pub(super) fn free_now(index: &mut Index, demand: &Demand) -> Result<Vec<Seat>, Short> {
-    let key = demand.wishes.together();
+    let key = demand.affinity.together.as_str();
     if key.is_empty() {
         return divide_gang(index, demand, sites_now(index, demand));
     }
@@ -139,7 +138,7 @@ pub(super) fn free_now(index: &mut Index, demand: &Demand) -> Result<Vec<Seat>, 
 
 /// The same request for each value of the label of `together` where enough is free, as far as sums say.
 fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = Demand> {
-    let zones = |offer: &Offer| index.zones.of(demand.wishes.together(), offer.class);
+    let zones = |offer: &Offer| index.zones.of(demand.affinity.together.as_str(), offer.class);
     let values = demand.offers.iter().flat_map(move |offer| zones(offer).with(1).map(|(_, value)| value));
     let values: BTreeSet<&Value> = values.filter(|value| value.is_some()).collect();
     let enough = move |value: &&Value| {
@@ -152,7 +151,7 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
     values.into_iter().filter(enough).map(move |value| {
         let nodes = demand.offers.iter().flat_map(|offer| zones(offer).nodes_with(value, 1).map(|(_, id)| id));
         let is_considered = |id: &NodeId| demand.within.as_ref().is_none_or(|within| within.contains(id));
-        Demand { within: Some(Arc::new(nodes.filter(is_considered).collect())), ..demand.clone() }
+        demand.among(nodes.filter(is_considered))
     })
 }
 

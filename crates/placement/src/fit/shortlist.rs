@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{CardId, NodeId, Span};
 
-use super::affinity::{is_possible, worth};
+use super::affinity::{by_value, is_possible, worth};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -29,13 +29,15 @@ pub(super) struct Region {
 
 /// The regions among which wishes decide, the best first.
 pub(super) fn regions(index: &mut Index, demand: &Demand) -> Vec<Region> {
-    for key in [demand.wishes.together(), demand.wishes.spread_key()].into_iter().filter(|key| !key.is_empty()) {
+    for key in
+        [demand.affinity.together.as_str(), demand.affinity.spread.as_str()].into_iter().filter(|key| !key.is_empty())
+    {
         index.settle_zones(key);
     }
     let mut list = Shortlist::new(index, demand, BTreeSet::new());
     list.worthy();
     let (worthy, looked_at) = (list.listed, list.looked_at);
-    let regions = match demand.wishes.together() {
+    let regions = match demand.affinity.together.as_str() {
         "" => vec![Region { value: None, worthy }],
         key => regions_of(index, demand, key, &worthy),
     };
@@ -46,12 +48,9 @@ pub(super) fn regions(index: &mut Index, demand: &Demand) -> Vec<Region> {
 /// The values of the label of `together` that may hold the whole gang, with the worthy nodes there; the best first: by
 /// what the best node is worth, then by its room.
 fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeId>) -> Vec<Region> {
-    let mut regions: BTreeMap<Value, BTreeSet<NodeId>> = BTreeMap::new();
-    for id in worthy {
-        if let Some(value) = index.ledger_node(*id).and_then(|node| node.description.label(key)) {
-            regions.entry(Some(value.into())).or_default().insert(*id);
-        }
-    }
+    let worthy = by_value(index, key, worthy.iter().copied()).into_iter();
+    let mut regions: BTreeMap<Value, BTreeSet<NodeId>> =
+        worthy.map(|(value, nodes)| (Some(value.into()), nodes)).collect();
     for offer in &demand.offers {
         let enough = u64::from(offer.need) * u64::from(demand.gang);
         let labelled = || index.zones.of(key, offer.class).with(enough).filter(|(_, value)| value.is_some());
@@ -59,11 +58,11 @@ fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeI
             regions.entry(value.clone()).or_default();
         }
     }
-    let stack = !demand.wishes.spread(index);
+    let stack = !demand.spreads(index);
     let rank = |region: &Region| {
         let value = region.value.clone().flatten();
         let worths = region.worthy.iter().filter_map(|id| index.ledger_node(*id));
-        let best = worths.map(|node| worth(demand.wishes.affinity(), node)).max().unwrap_or(0);
+        let best = worths.map(|node| worth(&demand.affinity, node)).max().unwrap_or(0);
         let free = |offer: &Offer| {
             let blocks = index.zones.of(key, offer.class).free(&value);
             u128::from(blocks) * u128::from(offer.rate) / u128::from(offer.blocks)
@@ -141,7 +140,7 @@ impl<'a> Shortlist<'a> {
 
     /// Lists nodes that carry labels which are preferred, or have data that is read.
     fn worthy(&mut self) {
-        let (index, affinity) = (self.index, self.demand.wishes.affinity());
+        let (index, affinity) = (self.index, &*self.demand.affinity);
         let labels = affinity.preferred.iter().map(|label| index.carriers.of_wish(&label.key, &label.value));
         let data = affinity.data.iter().map(|name| index.carriers.of_data(name));
         for nodes in labels.chain(data) {
@@ -170,7 +169,7 @@ impl<'a> Shortlist<'a> {
             let class = index.classes.get(offer.class);
             let nodes = class.nodes.range((least(demand, offer), NodeId(0))..).map(|(_, id)| *id);
             self.first(nodes.clone().rev());
-            if demand.wishes.spread(index) {
+            if demand.spreads(index) {
                 continue;
             }
             self.first(nodes);
@@ -184,7 +183,7 @@ impl<'a> Shortlist<'a> {
     /// Lists some nodes of each value of the label of `spread`, of those values with the most room.
     fn by_zone(&mut self) {
         let (index, demand) = (self.index, self.demand);
-        let key = demand.wishes.spread_key();
+        let key = demand.affinity.spread.as_str();
         if key.is_empty() || demand.gang < 2 {
             return;
         }
@@ -206,7 +205,7 @@ impl<'a> Shortlist<'a> {
     /// Lists nodes of one value of the label of `together`.
     fn of_region(&mut self, value: &Value) {
         for offer in &self.demand.offers {
-            let zones = self.index.zones.of(self.demand.wishes.together(), offer.class);
+            let zones = self.index.zones.of(self.demand.affinity.together.as_str(), offer.class);
             let nodes = || zones.nodes_with(value, least(self.demand, offer)).map(|(_, id)| id);
             self.first(nodes());
             self.first(nodes().rev());

@@ -97,6 +97,11 @@ impl CardEntry {
         }
     }
 
+    /// What of it decides whether it could be kept for a job: not what is free of it now.
+    pub(super) fn prospect(&self) -> impl PartialEq + use<> {
+        (self.id, self.class, self.usable, self.recoverable, self.memory, self.max_slices)
+    }
+
     /// How many further slices it takes.
     pub(crate) fn slices_left(&self) -> u32 {
         if self.max_slices == 0 { u32::MAX } else { self.max_slices.saturating_sub(self.slices) }

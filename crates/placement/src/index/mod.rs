@@ -17,13 +17,14 @@ pub(crate) mod outlines;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod surroundings;
+mod trial;
 mod worth;
 pub(crate) mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
+use tessera_ledger::{CardId, HostCapacity, HostRequest, Node, NodeId, State};
 
 use card::{CardEntry, Room};
 use carriers::Carriers;
@@ -33,13 +34,10 @@ use columns::Columns;
 use followed::Followed;
 use node::{Host, NodeEntry, id_at};
 use outlines::Outlines;
-use run::{FreeRuns, Run};
 use surroundings::Surroundings;
+use trial::Before;
+pub(crate) use trial::Mark;
 use zones::Zones;
-
-/// A point in the journal to which a trial can be undone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(usize);
 
 /// Every card of the pool.
 #[derive(Clone, Debug, Default)]
@@ -70,15 +68,8 @@ pub(crate) struct Index {
     changes: Changes,
     /// Nodes that were looked at one by one.
     looked_at: u64,
-}
-
-/// Something as it was before a change.
-#[derive(Clone, Debug)]
-enum Before {
-    /// A card.
-    Card(CardId, CardEntry),
-    /// What a host had left.
-    Host(NodeId, Option<Host>),
+    /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
+    prospects: u64,
 }
 
 /// A card got more room than it had.
@@ -87,6 +78,10 @@ pub(crate) struct Freed(pub(crate) CardId);
 
 fn labels_of(node: Option<&Node>) -> Option<&BTreeMap<String, String>> {
     node.map(|node| &node.description.labels)
+}
+
+fn host_of(node: Option<&Node>) -> Option<HostCapacity> {
+    node.and_then(|node| node.description.host)
 }
 
 impl Index {
@@ -107,6 +102,8 @@ impl Index {
         known.host = now;
         self.carriers.update(id, before.as_deref(), known.node.as_deref());
         let relabelled = labels_of(before.as_deref()) != labels_of(known.node.as_deref());
+        let resized = host_of(before.as_deref()) != host_of(known.node.as_deref());
+        self.prospects += u64::from(relabelled || resized);
         let more = host.is_some_and(|host| now.is_none_or(|now| now.has_more_than(host)));
         let changed = before.is_some() && (more || relabelled);
         if relabelled {
@@ -154,6 +151,7 @@ impl Index {
             _ => None,
         };
         let more = fresh.as_ref().is_some_and(|fresh| fresh.has_more_than(self.card(id)));
+        self.prospects += u64::from(fresh.as_ref().map(CardEntry::prospect) != self.card(id).map(CardEntry::prospect));
         self.place_entry(id, fresh);
         more.then_some(Freed(id))
     }
@@ -264,6 +262,11 @@ impl Index {
         self.looked_at
     }
 
+    /// How often cards might have come that could be kept for a job for which there were none.
+    pub(crate) const fn prospects(&self) -> u64 {
+        self.prospects
+    }
+
     /// Number of nodes that were ever registered.
     pub(crate) fn node_count(&self) -> usize {
         self.nodes.len()
@@ -272,42 +275,6 @@ impl Index {
     /// Nodes whose cards are of several classes, in order of registration.
     pub(crate) fn assorted_nodes(&self) -> impl Iterator<Item = NodeId> {
         self.assorted.iter().copied()
-    }
-
-    /// Changes a card for a trial.
-    pub(crate) fn change(&mut self, id: CardId, change: impl FnOnce(&mut CardEntry)) {
-        let Some(known) = self.card(id).cloned() else { return };
-        self.unlink(known.room());
-        let node = &mut self.nodes[id.node.0 as usize];
-        let position = node.position(id).expect("the card was just read from this node");
-        change(&mut node.cards[position]);
-        let room = node.cards[position].room();
-        self.link(room);
-        self.touch(id.node);
-        self.journal.push(Before::Card(id, known));
-    }
-
-    /// Changes what a host has left, for a trial.
-    fn change_host(&mut self, id: NodeId, change: impl FnOnce(Host) -> Host) {
-        let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
-        let Some(left) = node.host else { return };
-        node.host = Some(change(left));
-        self.touch(id);
-        self.journal.push(Before::Host(id, Some(left)));
-    }
-
-    /// Takes a worker's part of a host.
-    pub(crate) fn take_host(&mut self, id: NodeId, request: HostRequest) {
-        if !request.is_zero() {
-            self.change_host(id, |left| left.less(request));
-        }
-    }
-
-    /// Gives a worker's part of a host back.
-    pub(crate) fn give_host_back(&mut self, id: NodeId, request: HostRequest) {
-        if !request.is_zero() {
-            self.change_host(id, |left| left.more(request));
-        }
     }
 
     /// Keeps cards from the jobs that are considered next, or shows them again. Not part of any trial.
@@ -343,44 +310,6 @@ impl Index {
         self.changes.take(seen, self.nodes.len()).map(id_at).collect()
     }
 
-    /// Where the journal stands.
-    pub(crate) const fn mark(&self) -> Mark {
-        Mark(self.journal.len())
-    }
-
-    /// Undoes everything since the mark.
-    pub(crate) fn undo_to(&mut self, mark: Mark) {
-        while self.journal.len() > mark.0 {
-            match self.journal.pop() {
-                Some(Before::Card(id, before)) => self.place_entry(id, Some(before)),
-                Some(Before::Host(id, before)) => {
-                    self.nodes[id.0 as usize].host = before;
-                    self.touch(id);
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Keeps everything in the journal as part of the plan.
-    pub(crate) fn keep(&mut self) {
-        for before in self.journal.drain(..) {
-            match before {
-                Before::Card(id, _) => drop(self.stale.insert(id)),
-                Before::Host(id, _) => drop(self.stale_hosts.insert(id)),
-            }
-        }
-    }
-
-    /// A card as it was at the mark.
-    pub(crate) fn card_at(&self, mark: Mark, id: CardId) -> Option<&CardEntry> {
-        let earlier = self.journal[mark.0..].iter().find_map(|before| match before {
-            Before::Card(card, entry) if *card == id => Some(entry),
-            Before::Card(..) | Before::Host(..) => None,
-        });
-        earlier.or_else(|| self.card(id))
-    }
-
     /// Reads the cards and hosts again that plans have changed; answers the cards that have more room than the plans
     /// left them.
     pub(crate) fn read_stale(&mut self, state: &State) -> Vec<Freed> {
@@ -389,24 +318,5 @@ impl Index {
         let stale: Vec<CardId> = self.stale.iter().copied().collect();
         freed.extend(stale.into_iter().filter_map(|id| self.read_card(state, id)));
         freed
-    }
-
-    /// Moves everything in use on a card to its front, as the ledger will (P7, P10).
-    pub(crate) fn renumber(&mut self, id: CardId) {
-        self.change(id, |card| {
-            card.free = FreeRuns::single(card.used, card.free.total());
-        });
-    }
-
-    /// Takes one worker's share of a card: blocks in one run if there is one, and memory.
-    pub(crate) fn take(&mut self, id: CardId, blocks: u32, memory: u64) -> Vec<Run> {
-        let mut runs = Vec::new();
-        self.change(id, |card| {
-            runs = card.free.take_scattered(blocks);
-            card.used = card.used.saturating_add(blocks);
-            card.memory_free = card.memory_free.saturating_sub(memory);
-            card.slices = card.slices.saturating_add(u32::try_from(runs.len()).unwrap_or(u32::MAX));
-        });
-        runs
     }
 }

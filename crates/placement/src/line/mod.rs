@@ -3,9 +3,9 @@
 //! [`order`] says.
 
 pub(crate) mod order;
+mod retry;
 pub(crate) mod shape;
 pub(crate) mod shapes;
-mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Line {
     /// What the jobs ask for whose backoff is not over.
     pub(crate) fn later(&self) -> impl Iterator<Item = &tessera_ledger::JobSpec> {
         let known = self.later.iter().filter_map(|(_, id)| self.jobs.get(id));
-        known.filter_map(|waiting| self.shapes.get(waiting.shape)).map(|shape| &*shape.spec)
+        known.filter_map(|waiting| self.shapes.get(waiting.shape)).map(|shape| &*shape.one.spec)
     }
 
     /// The jobs of plans that the ledger has not answered.

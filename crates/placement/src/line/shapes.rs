@@ -6,14 +6,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, LogTime, PoolConfig, Span};
+use tessera_ledger::{Job, PoolConfig, Span};
 
-use super::shape::{Block, LineId, Shape, ShapeId, ShapeKey};
-use crate::demand::Demand;
+use super::retry::Hope;
+use super::shape::{Block, LineId, Shape, ShapeId};
+use crate::applicant::Applicant;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, Classes};
 use crate::queues::Queues;
+use crate::request::Request;
 use crate::victims::{Standing, Victims};
 
 /// Most shapes that are remembered without a job, because another such job often follows soon.
@@ -27,7 +29,7 @@ pub(crate) struct QueueLine {
     /// First jobs of the shapes that are to be tried.
     ready: BTreeSet<(WaitingKey, ShapeId)>,
     /// First jobs of the shapes that wait for capacity.
-    pub(super) short: BTreeSet<(WaitingKey, ShapeId)>,
+    short: BTreeSet<(WaitingKey, ShapeId)>,
     /// First jobs of the shapes that wait for room in the queue.
     full: BTreeSet<(WaitingKey, ShapeId)>,
 }
@@ -64,26 +66,18 @@ fn first_after(set: &BTreeSet<(WaitingKey, ShapeId)>, after: Option<WaitingKey>)
 pub(crate) struct Shapes {
     table: Vec<Option<Shape>>,
     unused: Vec<ShapeId>,
-    ids: BTreeMap<Arc<ShapeKey>, ShapeId>,
+    ids: BTreeMap<Arc<Request>, ShapeId>,
     /// Shapes that have no job now; they are in no list by class.
     idle: BTreeSet<ShapeId>,
-    pub(super) lines: Vec<QueueLine>,
-    pub(super) line_ids: BTreeMap<String, LineId>,
+    lines: Vec<QueueLine>,
+    line_ids: BTreeMap<String, LineId>,
     /// Lines whose first jobs have changed.
     changed: BTreeSet<LineId>,
-    /// Number of shapes that wait for capacity.
-    short: usize,
-    /// Shapes that wait for room in their queue.
-    pub(super) in_queue: BTreeSet<ShapeId>,
-    /// Shapes that wait for capacity and gave way before.
-    pub(super) gave_way: BTreeSet<ShapeId>,
-    /// Shapes to be tried again in the next round.
-    round: BTreeSet<ShapeId>,
-    retries: BTreeSet<(LogTime, ShapeId)>,
-    /// All shapes whose virtual cards are each on one card, by class and blocks needed.
+    /// What the shapes hope for that did not start.
+    pub(super) hopes: BTreeSet<(Hope, ShapeId)>,
+    /// All shapes by the classes that they accept and the blocks that a card must have for one virtual card; none where
+    /// it may spread.
     by_need: BTreeMap<ClassId, BTreeSet<(u32, ShapeId)>>,
-    /// All shapes whose virtual cards may spread, by class.
-    spreading: BTreeMap<ClassId, BTreeSet<ShapeId>>,
     /// Number of classes that the demands were compiled against.
     classes: usize,
 }
@@ -99,32 +93,28 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
 impl Shapes {
     /// The shape of a job; it may be forgotten again when the last job has left it.
     pub(super) fn intern(&mut self, job: &Job, classes: &Classes, config: &PoolConfig) -> ShapeId {
-        let spec = &job.spec;
-        let key = ShapeKey::of(spec, job.gave_way());
-        if let Some(id) = self.ids.get(&key).copied() {
+        let request = Request::of(&job.spec, job.gave_way());
+        if let Some(id) = self.ids.get(&request).copied() {
             if self.idle.remove(&id) {
                 self.list(id, true);
             }
             return id;
         }
-        let key = Arc::new(key);
-        let demand = Demand::compile(spec, classes, config);
-        let line = self.line_of(&spec.queue);
-        let (spec, jobs) = (Arc::clone(spec), BTreeSet::new());
-        let shape =
-            Shape { key: Arc::clone(&key), line, spec, demand, jobs, others: 0, block: None, hopeless_at: None };
+        let one = Arc::new(Applicant::with(&job.spec, Arc::new(request), classes, config));
+        let (request, line) = (Arc::clone(&one.request), self.enter_line(one.queue()));
+        let shape = Shape { one, line, jobs: BTreeSet::new(), others: 0, block: None, hopeless_at: None };
         let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
         if id.0 == self.table.len() {
             self.table.push(Some(shape));
         } else {
             self.table[id.0] = Some(shape);
         }
-        self.ids.insert(key, id);
+        self.ids.insert(request, id);
         self.list(id, true);
         id
     }
 
-    fn line_of(&mut self, queue: &str) -> LineId {
+    fn enter_line(&mut self, queue: &str) -> LineId {
         if let Some(id) = self.line_ids.get(queue) {
             return *id;
         }
@@ -134,7 +124,12 @@ impl Shapes {
         id
     }
 
-    /// The line of a queue.
+    /// The line of a queue, if anybody ever waited in it.
+    pub(crate) fn line_of_queue(&self, queue: &str) -> Option<LineId> {
+        self.line_ids.get(queue).copied()
+    }
+
+    /// A line.
     pub(crate) fn line(&self, id: LineId) -> &QueueLine {
         &self.lines[id.0]
     }
@@ -152,12 +147,9 @@ impl Shapes {
     /// Enters a shape into the lists by class, or takes it out.
     fn list(&mut self, id: ShapeId, enter: bool) {
         let Some(Some(shape)) = self.table.get(id.0) else { return };
-        for offer in &shape.demand.offers {
-            if shape.demand.span == Span::Card {
-                put(self.by_need.entry(offer.class).or_default(), (offer.need, id), enter);
-            } else {
-                put(self.spreading.entry(offer.class).or_default(), id, enter);
-            }
+        for offer in &shape.one.demand.offers {
+            let need = if shape.one.demand.span == Span::Card { offer.need } else { 0 };
+            put(self.by_need.entry(offer.class).or_default(), (need, id), enter);
         }
     }
 
@@ -202,7 +194,7 @@ impl Shapes {
             && let Some(id) = self.idle.pop_first()
             && let Some(shape) = self.table[id.0].take()
         {
-            self.ids.remove(&shape.key);
+            self.ids.remove(&shape.one.request);
             self.unused.push(id);
         }
     }
@@ -221,33 +213,19 @@ impl Shapes {
 
     /// Enters a shape into the sets that its head and block call for, or takes it out of them.
     fn file(&mut self, id: ShapeId, (head, block): (Option<WaitingKey>, Option<Block>), enter: bool) {
-        let Some((line, gave_way)) = self.get(id).map(|shape| (shape.line, shape.key.gave_way)) else { return };
-        match (head, block) {
-            (Some(head), None) => put(&mut self.lines[line.0].ready, (head, id), enter),
-            (Some(head), Some(Block::Capacity { .. })) => {
-                put(&mut self.lines[line.0].short, (head, id), enter);
-                self.short = if enter { self.short + 1 } else { self.short - 1 };
-            }
-            (Some(head), Some(Block::Queue)) => put(&mut self.lines[line.0].full, (head, id), enter),
-            _ => {}
+        let Some(Some(shape)) = self.table.get(id.0) else { return };
+        let line = &mut self.lines[shape.line.0];
+        let set = match block {
+            None => Some(&mut line.ready),
+            Some(Block::Capacity { .. }) => Some(&mut line.short),
+            Some(Block::Queue) => Some(&mut line.full),
+            Some(Block::Round { .. }) => None,
+        };
+        if let (Some(set), Some(head)) = (set, head) {
+            put(set, (head, id), enter);
         }
-        self.changed.insert(line);
-        match block {
-            Some(Block::Queue) => put(&mut self.in_queue, id, enter),
-            Some(Block::Round) => put(&mut self.round, id, enter),
-            Some(Block::Capacity { retry_at, in_queue, over_maximum, .. }) => {
-                if in_queue || over_maximum {
-                    put(&mut self.in_queue, id, enter);
-                }
-                if gave_way {
-                    put(&mut self.gave_way, id, enter);
-                }
-                if let Some(at) = retry_at {
-                    put(&mut self.retries, (at, id), enter);
-                }
-            }
-            None => {}
-        }
+        self.changed.insert(shape.line);
+        block.into_iter().flat_map(|block| shape.hopes(block)).for_each(|hope| put(&mut self.hopes, (hope, id), enter));
     }
 
     /// A shape.
@@ -276,41 +254,30 @@ impl Shapes {
         self.change(id, |shape| shape.block = None);
     }
 
-    /// Tries shapes again whose time has come.
-    pub(super) fn advance(&mut self, now: LogTime) {
-        while let Some(id) = self.round.first().copied() {
-            self.try_again(id);
-        }
-        while let Some((_, id)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
-            self.try_again(id);
-        }
-    }
-
-    /// When the next shape is to be tried again for the passing of time.
-    pub(super) fn next_retry(&self) -> Option<LogTime> {
-        self.retries.first().map(|(at, _)| *at)
-    }
-
     /// A card has more room: the shapes that could use it, be it by making what else is on it give way, are tried
     /// again; not those of the line `but`.
     pub(crate) fn freed(&mut self, card: &CardEntry, victims: &Victims, queues: &Queues, but: Option<LineId>) {
-        if self.short == 0 {
+        if !self.is_anything_short() {
             return;
         }
         let held = card.holders.iter().filter_map(|(holder, blocks)| Some((victims.standing(*holder)?, *blocks)));
         let held: Vec<(&Standing, u32)> = held.collect();
         let reach = |shape: &Shape| {
-            let (queue, free) = (shape.spec.queue.as_str(), card.free.total());
+            let (queue, free) = (shape.one.queue(), card.free.total());
             let gives = |standing: &Standing| match &*standing.queue == queue {
-                true => standing.preemptible && standing.priority < shape.spec.priority,
+                true => standing.preemptible && standing.priority < shape.one.request.priority,
                 false => queues.may_recall(queue),
             };
             held.iter().filter(|(holder, _)| gives(holder)).fold(free, |sum, (_, blocks)| sum.saturating_add(*blocks))
         };
-        // For how many virtual cards of the shape the card has room now.
+        // For how many virtual cards of the shape the card has room now; any number where they may spread.
         let rooms = |need: u32, shape: &Shape| {
-            let free = card.room_for(need, shape.demand.memory);
-            if held.is_empty() { free } else { free.max(reach(shape) / need) }
+            let free = card.room_for(need, shape.one.demand.memory);
+            match need {
+                0 => u32::MAX,
+                _ if held.is_empty() => free,
+                need => free.max(reach(shape) / need),
+            }
         };
         let all = held.iter().fold(card.free.total(), |sum, (_, blocks)| sum.saturating_add(*blocks));
         let most = card.offered().max(all).saturating_add(1);
@@ -318,11 +285,9 @@ impl Shapes {
             let shape = self.get(*id).filter(|shape| Some(shape.line) != but);
             shape.filter(|shape| matches!(shape.block, Some(Block::Capacity { .. })))
         };
-        let on_one_card = self.by_need.get(&card.class).into_iter().flat_map(|set| set.range(..(most, ShapeId(0))));
-        let on_one_card = on_one_card.filter_map(|(need, id)| Some((*id, rooms(*need, waits(id)?))));
-        let spreading = self.spreading.get(&card.class).into_iter().flatten();
-        let spreading = spreading.filter_map(|id| waits(id).map(|_| (*id, u32::MAX)));
-        let woken: Vec<(ShapeId, u32)> = on_one_card.filter(|(_, rooms)| *rooms > 0).chain(spreading).collect();
+        let could_use = self.by_need.get(&card.class).into_iter().flat_map(|set| set.range(..(most, ShapeId(0))));
+        let woken = could_use.filter_map(|(need, id)| Some((*id, rooms(*need, waits(id)?))));
+        let woken: Vec<(ShapeId, u32)> = woken.filter(|(_, rooms)| *rooms > 0).collect();
         for (id, rooms) in woken {
             self.change(id, |shape| match &mut shape.block {
                 Some(Block::Capacity { missing, .. }) if *missing > rooms => *missing -= rooms,
@@ -341,7 +306,8 @@ impl Shapes {
             self.try_again(id);
             self.list(id, false);
             if let Some(Some(shape)) = self.table.get_mut(id.0) {
-                shape.demand = Demand::compile(&shape.spec, &index.classes, config);
+                let request = Arc::clone(&shape.one.request);
+                shape.one = Arc::new(Applicant::with(&shape.one.spec, request, &index.classes, config));
             }
             self.list(id, !self.idle.contains(&id));
         }

@@ -22,7 +22,7 @@ pub(super) const COMPARED: usize = 512;
 
 /// Clears a card for a job of one virtual card.
 pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
-    let demand = hunt.job.demand;
+    let demand = &hunt.job.least;
     let cards = clearable_cards(index, hunt, demand, COMPARED);
     let clearings = cards.filter_map(|card| clearing_of(index, hunt, card));
     let mut clearings: Vec<(Cost, CardId, Vec<Arc<Victim>>)> = clearings.take(COMPARED).collect();
@@ -50,7 +50,7 @@ pub(super) fn clearable_cards<'a>(
 /// The cards of all who may give way, and where hosts matter all cards of their nodes; `None`: they are more
 /// than `most`.
 fn cards_of_few(index: &Index, hunt: &Hunt<'_>, most: usize) -> Option<BTreeSet<CardId>> {
-    let with_hosts = !hunt.job.demand.host.is_zero();
+    let with_hosts = !hunt.job.least.host.is_zero();
     let mut cards = BTreeSet::new();
     for id in hunt.may_give_way().take(most.saturating_add(1)) {
         let Some(allocation) = hunt.state.allocation(id) else { continue };
@@ -78,13 +78,13 @@ fn useful_cards<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item 
 
 /// The cheapest way to clear a card: victims on it whose going lets a virtual card fit there.
 fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost, CardId, Vec<Arc<Victim>>)> {
-    let demand = hunt.job.demand;
+    let demand = &hunt.job.least;
     let victims = victims_on(index, hunt, card)?;
     let (entry, node) = (index.card(card)?, index.node(card.node)?);
     let enough = |gone: &[Arc<Victim>]| {
         room_without(entry, demand, gone.iter()) > 0
             && workers_without(node, demand, gone.iter()) > 0
-            && hunt.admits(hunt.job.least, gone)
+            && hunt.admits(hunt.job.amount, gone)
     };
     let victims = cheapest_of(hunt, victims, enough)?;
     Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))
@@ -92,7 +92,7 @@ fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost
 
 /// Everybody on a card who may give way, if that could ever be enough for a virtual card.
 pub(super) fn victims_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<Arc<Victim>>> {
-    let demand = hunt.job.demand;
+    let demand = &hunt.job.least;
     let entry = index.card(card)?;
     let need = demand.need_on_one_card(demand.offer_of(entry.class)?)?;
     if !super::is_useful(index, demand, card) || entry.recoverable < need.0 {

@@ -29,8 +29,8 @@ struct Clearing {
 
 /// Makes as many rooms as the gang lacks, the cheapest first. `None`: it lacks none, or they cannot be made so.
 pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
-    let demand = hunt.job.demand;
-    let mut missing = u64::from(hunt.job.missing);
+    let demand = &hunt.job.least;
+    let mut missing = u64::from(hunt.missing);
     if missing == 0 {
         missing = u64::from(attempt(index, &[], |index| fit::place(index, demand)).err()?.missing);
     }
@@ -61,7 +61,7 @@ impl Cleared {
     /// The ways to clear one card each, by what a room costs: at least [`COMPARED`], and more than are missing.
     fn compare(&self, index: &Index, hunt: &mut Hunt<'_>, missing: u64) -> BTreeSet<(Cost, CardId)> {
         let most = COMPARED.max(usize::try_from(missing.saturating_mul(4)).unwrap_or(usize::MAX));
-        let cards = clearable_cards(index, hunt, hunt.job.demand, most);
+        let cards = clearable_cards(index, hunt, &hunt.job.least, most);
         cards.filter_map(|card| Some((self.clearing_of(index, hunt, card)?.cost, card))).take(most).collect()
     }
 
@@ -98,7 +98,7 @@ impl Cleared {
     /// The cheapest way to make at least one more room where a card is: by victims on it, or, where the host lacks
     /// something, on its node.
     fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
-        let demand = hunt.job.demand;
+        let demand = &hunt.job.least;
         let mut victims = victims_on(index, hunt, card)?;
         let chosen = self.by_node.get(&card.node).map_or(&[][..], |chosen| &chosen[..]);
         let is_open = |victim: &Arc<Victim>| chosen.iter().all(|other| other.job != victim.job);
@@ -147,7 +147,7 @@ impl Cleared {
         let mut order = self.victims.clone();
         order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job));
         for victim in order {
-            let made = rest.made_by(index, hunt.job.demand, &victim);
+            let made = rest.made_by(index, &hunt.job.least, &victim);
             if rest.rooms.saturating_sub(made) < missing || rest.victims.len() < 2 {
                 continue;
             }

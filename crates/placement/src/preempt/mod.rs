@@ -23,6 +23,7 @@ use tessera_ledger::{
     State,
 };
 
+use crate::applicant::Applicant;
 use crate::demand::{Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::index::Index;
@@ -66,23 +67,6 @@ impl Victim {
     }
 }
 
-/// The job that a search is made for.
-#[derive(Clone, Copy)]
-pub(crate) struct Beneficiary<'a> {
-    /// What it asks for.
-    pub(crate) demand: &'a Demand,
-    /// Its priority: only lower effective ones of its queue are preempted.
-    pub(crate) priority: u32,
-    /// Its queue.
-    pub(crate) queue: &'a str,
-    /// Whether it gave way before: nobody gives way to it any more so that a loan grows.
-    pub(crate) gave_way: bool,
-    /// The least that it could be granted.
-    pub(crate) least: QueueAmount,
-    /// Virtual cards for which there is no room.
-    pub(crate) missing: u32,
-}
-
 /// Where the job goes, and who makes room.
 pub(crate) type Found = (Placement, Vec<Arc<Victim>>);
 
@@ -115,7 +99,9 @@ struct Hunt<'a> {
     now: LogTime,
     victims: &'a Victims,
     queues: &'a Queues,
-    job: Beneficiary<'a>,
+    job: &'a Applicant,
+    /// Virtual cards for which there is no room, if that is known.
+    missing: u32,
     in_plan: &'a InPlan,
     known: BTreeMap<AllocationId, Option<Arc<Victim>>>,
     retry_at: Option<LogTime>,
@@ -129,21 +115,32 @@ pub(crate) fn search(
     index: &mut Index,
     state: &State,
     now: LogTime,
-    victims: &Victims,
-    queues: &Queues,
-    job: Beneficiary<'_>,
+    (victims, queues): (&Victims, &Queues),
+    job: &Applicant,
+    missing: u32,
     in_plan: &InPlan,
 ) -> Search {
     let known = BTreeMap::new();
     let now = now.max(state.time());
     let over_maximum = Cell::new(false);
-    let mut hunt =
-        Hunt { state, now, victims, queues, job, in_plan, known, retry_at: None, inexact: false, over_maximum };
-    let demand = job.demand;
+    let mut hunt = Hunt {
+        state,
+        now,
+        victims,
+        queues,
+        job,
+        missing,
+        in_plan,
+        known,
+        retry_at: None,
+        inexact: false,
+        over_maximum,
+    };
+    let demand = &job.least;
     let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
     let mut found = None;
     // Wishes that must be met are met by whoever places the whole gang.
-    let hard = demand.wishes.are_hard();
+    let hard = demand.has_hard_wishes();
     if on_cards && !hard && demand.gang == 1 {
         found = cards::clear(index, &mut hunt);
         if demand.span != Span::Card {
@@ -177,14 +174,14 @@ impl<'a> Hunt<'a> {
     /// what may be recalled.
     fn may_give_way(&self) -> impl Iterator<Item = AllocationId> + use<'a> {
         let (victims, job) = (self.victims, self.job);
-        let recalled = self.queues.may_recall(job.queue).then(|| victims.outside(job.queue));
-        victims.below(job.queue, job.priority).chain(recalled.into_iter().flatten())
+        let recalled = self.queues.may_recall(job.queue()).then(|| victims.outside(job.queue()));
+        victims.below(job.queue(), job.request.priority).chain(recalled.into_iter().flatten())
     }
 
     fn judge(&mut self, id: AllocationId) -> Option<Victim> {
         let standing = self.victims.standing(id)?;
-        let recall = *standing.queue != *self.job.queue;
-        let is_lower = standing.preemptible && standing.priority < self.job.priority;
+        let recall = *standing.queue != *self.job.queue();
+        let is_lower = standing.preemptible && standing.priority < self.job.request.priority;
         if !(recall || is_lower) {
             return None;
         }
@@ -205,7 +202,7 @@ impl<'a> Hunt<'a> {
             preemptible: job.spec.preemptible,
             cost: Cost::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
         };
-        if recall && !self.queues.recall(self.job.queue, self.job.least).allows(victim.giver()) {
+        if recall && !self.queues.recall(self.job.queue(), self.job.amount).allows(victim.giver()) {
             return None;
         }
         if let Some(at) = job.preemptible_from(running_since(allocation), now, config.preemptions_per_hour, recall) {
@@ -222,12 +219,12 @@ impl<'a> Hunt<'a> {
 
     /// Whether the job's queue takes so much once these have given back what they hold, and may.
     fn admits(&self, amount: QueueAmount, victims: &[Arc<Victim>]) -> bool {
-        let (queue, givers) = (self.job.queue, victims.iter().map(|victim| victim.giver()));
+        let (queue, givers) = (self.job.queue(), victims.iter().map(|victim| victim.giver()));
         if self.queues.admit(queue, amount, &given_back(victims)).is_err() {
             self.over_maximum.set(true);
             return false;
         }
-        !(self.job.gave_way && self.queues.lends_more_for(queue, amount, givers))
+        !(self.job.request.gave_way && self.queues.lends_more_for(queue, amount, givers))
     }
 
     /// Sets of these that may give way, each one after the other as the ledger judges: as many as may, those in front
@@ -248,9 +245,9 @@ impl<'a> Hunt<'a> {
 
     /// Those of the victims who may give way one after the other, and the rest.
     fn together(&self, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
-        let mut recall = self.queues.recall(self.job.queue, self.job.least);
+        let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
         victims.iter().cloned().partition(|victim| {
-            let allowed = victim.queue == self.job.queue || recall.allows(victim.giver());
+            let allowed = victim.queue == self.job.queue() || recall.allows(victim.giver());
             if allowed {
                 recall.add(victim.giver());
             }
@@ -260,9 +257,9 @@ impl<'a> Hunt<'a> {
 
     /// As many of the victims as may give way so that one of them still may after them; that one is the last.
     fn ending_with(&self, victims: &[Arc<Victim>], last: &Arc<Victim>) -> Vec<Arc<Victim>> {
-        let mut recall = self.queues.recall(self.job.queue, self.job.least);
+        let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
         let others = victims.iter().filter(|victim| {
-            if victim.job == last.job || victim.queue != self.job.queue && !recall.allows(victim.giver()) {
+            if victim.job == last.job || victim.queue != self.job.queue() && !recall.allows(victim.giver()) {
                 return false;
             }
             recall.add(victim.giver());
@@ -280,7 +277,7 @@ impl<'a> Hunt<'a> {
     /// The victims in an order in which all of them may give way, if there is one.
     fn in_order(&self, mut victims: Vec<Arc<Victim>>) -> Option<Vec<Arc<Victim>>> {
         victims.sort_by_key(|victim| self.turn(victim));
-        legal(self.queues, self.job.queue, self.job.least, &victims).then_some(victims)
+        legal(self.queues, self.job.queue(), self.job.amount, &victims).then_some(victims)
     }
 
     /// Enters further victims into such an order, if all of them may give way then. Those of its own queue always may,
@@ -290,8 +287,8 @@ impl<'a> Hunt<'a> {
             let place = victims.partition_point(|other| self.turn(other) < self.turn(victim));
             victims.insert(place, Arc::clone(victim));
         }
-        let may = more.iter().all(|victim| victim.queue == self.job.queue)
-            || legal(self.queues, self.job.queue, self.job.least, victims);
+        let may = more.iter().all(|victim| victim.queue == self.job.queue())
+            || legal(self.queues, self.job.queue(), self.job.amount, victims);
         if !may {
             victims.retain(|victim| more.iter().all(|other| other.job != victim.job));
         }
@@ -301,12 +298,12 @@ impl<'a> Hunt<'a> {
     /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is
     /// called back as long as anything of it is left.
     fn turn(&self, victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
-        (victim.queue != self.job.queue, victim.amount.compute, victim.amount.memory, victim.job)
+        (victim.queue != self.job.queue(), victim.amount.compute, victim.amount.memory, victim.job)
     }
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
     fn place_without(&self, index: &mut Index, victims: &[Arc<Victim>]) -> Option<Found> {
-        let demand = self.job.demand;
+        let demand = &self.job.least;
         let placement = attempt(index, victims, |index| fit::place(index, demand)).ok()?;
         self.take_or_beside(index, placement, victims)
     }
@@ -320,10 +317,9 @@ impl<'a> Hunt<'a> {
         }
         let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
         let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
-        let others = roomiest(index, self.job.demand, &theirs);
+        let others = roomiest(index, &self.job.least, &theirs);
         let place = |index: &mut Index, count: usize| {
-            let within = Some(Arc::new(theirs.iter().chain(&others[..count]).copied().collect()));
-            let there = Demand { within, ..self.job.demand.clone() };
+            let there = self.job.least.among(theirs.iter().chain(&others[..count]).copied());
             attempt(index, victims, |index| fit::place(index, &there)).ok()
         };
         let mut fits = [0].into_iter().chain((0..).map(|power| 1 << power).take_while(|count| *count < others.len()));
@@ -341,21 +337,21 @@ impl<'a> Hunt<'a> {
 
     /// The victims that give a placement something, if they may give way for it and its queue takes it then.
     fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
-        let useful = useful_for(&placement, self.job.demand.host, victims);
+        let useful = useful_for(&placement, self.job.least.host, victims);
         (!useful.is_empty() && self.may_take(&placement, &useful)).then_some((placement, useful))
     }
 
     /// Whether the job's queue takes a placement, and these may give way for just that.
     fn may_take(&self, placement: &Placement, victims: &[Arc<Victim>]) -> bool {
         let amount = queues::amount(placement.blocks(), placement.memory(), self.state.config().block_size);
-        self.admits(amount, victims) && legal(self.queues, self.job.queue, amount, victims)
+        self.admits(amount, victims) && legal(self.queues, self.job.queue(), amount, victims)
     }
 }
 
 /// Nodes that have something for a job beside `theirs`, those with most room first; where the job is to stay together,
 /// those that are with one of `theirs`.
 fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<NodeId> {
-    let key = demand.wishes.together();
+    let key = demand.affinity.together.as_str();
     let value = |node: &NodeId| index.ledger_node(*node).and_then(|node| node.description.label(key));
     let values: BTreeSet<&str> = theirs.iter().filter_map(value).collect();
     let is_with = |node: &NodeId| key.is_empty() || value(node).is_some_and(|value| values.contains(value));

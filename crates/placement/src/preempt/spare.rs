@@ -17,7 +17,7 @@ impl Hunt<'_> {
     pub(super) fn spare(&self, index: &mut Index, found: Found) -> Found {
         let mut order = found.1.clone();
         order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job));
-        let each = order.len() + self.job.demand.gang as usize;
+        let each = order.len() + self.job.least.gang as usize;
         let mut sparing = Sparing { hunt: self, found, trials: (WORK / each).clamp(TRIALS.0, TRIALS.1) };
         let (dearer, cheaper) = order.split_at(order.len() / 2);
         sparing.spare(index, dearer);

@@ -31,7 +31,7 @@ pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Optio
 
 /// Everybody who may give way and holds something that the job could use.
 fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
-    let demand = hunt.job.demand;
+    let demand = &hunt.job.least;
     let mut order: Vec<Arc<Victim>> = Vec::new();
     for id in hunt.may_give_way() {
         if order.len() >= GIVEN_UP {

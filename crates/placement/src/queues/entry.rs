@@ -1,142 +1,117 @@
 //! One queue of the tree: what it holds, what is for the jobs that name it, and what of that is on loan.
 
+use tessera_ledger::standing::Held;
 use tessera_ledger::{Queue, QueueAmount};
 
-use super::recall::Giver;
-
-/// A queue as placement sees it.
+/// A queue as placement sees it. What is left of its sums without those of the queues below it is for the jobs that name
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
-    pub(super) guaranteed: QueueAmount,
     pub(super) maximum: Option<QueueAmount>,
     pub(super) weight: u32,
+    /// Whether there are queues below it.
+    pub(super) has_below: bool,
+    /// Of the queue, those below it counted.
+    pub(super) whole: Sums,
+    /// Of the queues directly below it together.
+    pub(super) below: Sums,
+}
+
+/// What is counted of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) guaranteed: QueueAmount,
     /// What its jobs hold, those that were told to stop included.
     pub(super) used: QueueAmount,
-    pub(super) leaving: QueueAmount,
+    /// Without those: what guarantees are compared with.
+    pub(super) standing: QueueAmount,
+    /// Of that, what jobs hold that are not preemptible.
     pub(super) firm: QueueAmount,
-    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the
-    /// same plan.
+    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same plan.
     pub(super) planned: QueueAmount,
     pub(super) planned_firm: QueueAmount,
     /// What it has held on average, as of the present decision.
     pub(super) mean: QueueAmount,
-    /// Whether there are queues below it, and the sums over these.
-    pub(super) has_below: bool,
-    pub(super) below: Below,
 }
 
-/// What is held, as far as it is firm, and what is guaranteed of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Holding {
-    pub(super) all: QueueAmount,
-    pub(super) firm: QueueAmount,
-    pub(super) guaranteed: QueueAmount,
-}
-
-impl Holding {
-    pub(super) fn lends_more_than(self, before: Self) -> bool {
-        let guaranteed = (before.guaranteed, self.guaranteed);
-        is_more_lent(before.all, self.all, guaranteed) || is_more_lent(before.firm, self.firm, guaranteed)
+impl Sums {
+    fn each(self, other: Self, by: fn(QueueAmount, QueueAmount) -> QueueAmount) -> Self {
+        Self {
+            guaranteed: by(self.guaranteed, other.guaranteed),
+            used: by(self.used, other.used),
+            standing: by(self.standing, other.standing),
+            firm: by(self.firm, other.firm),
+            planned: by(self.planned, other.planned),
+            planned_firm: by(self.planned_firm, other.planned_firm),
+            mean: by(self.mean, other.mean),
+        }
     }
 
-    /// Without what gives way before.
-    pub(super) fn without(self, all: QueueAmount, firm: QueueAmount) -> Self {
-        Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.each(other, QueueAmount::plus)
     }
 
-    /// Whether something of it is on loan, in a resource that the giver holds, and of that which is not preemptible if
-    /// the giver is not.
-    pub(super) fn is_lent(self, giver: Giver<'_>) -> bool {
-        let is_lent = |held: QueueAmount| held.is_above_with(self.guaranteed, giver.amount);
-        is_lent(self.all) && (giver.preemptible || is_lent(self.firm))
+    /// What can be recalled of it if it is on loan: not what the plan being made grants it.
+    pub(super) fn held(self) -> Held {
+        let (all, firm) = (self.standing.minus(self.planned), self.firm.minus(self.planned_firm));
+        Held { all, firm, guaranteed: self.guaranteed }
     }
-}
-
-/// Sums over the queues directly below one: what is left of the queue's own numbers is for the jobs that name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Below {
-    pub(super) guaranteed: QueueAmount,
-    /// Without what is leaving.
-    pub(super) standing: QueueAmount,
-    pub(super) firm: QueueAmount,
-    pub(super) planned: QueueAmount,
-    pub(super) planned_firm: QueueAmount,
-    pub(super) mean: QueueAmount,
 }
 
 impl Entry {
     pub(super) fn of(queue: &Queue) -> Self {
-        let (settings, nothing) = (&queue.settings, QueueAmount::default());
-        Self {
-            name: settings.name.clone(),
-            parent: None,
+        let settings = &queue.settings;
+        let whole = Sums {
             guaranteed: settings.guaranteed,
-            maximum: settings.maximum,
-            weight: settings.weight.max(1),
             used: queue.used,
-            leaving: queue.leaving,
+            standing: queue.standing(),
             firm: queue.firm,
-            planned: nothing,
-            planned_firm: nothing,
-            mean: nothing,
-            has_below: false,
-            below: Below::default(),
-        }
+            ..Sums::default()
+        };
+        let (name, maximum, weight) = (settings.name.clone(), settings.maximum, settings.weight.max(1));
+        Self { name, parent: None, maximum, weight, has_below: false, whole, below: Sums::default() }
     }
 
-    pub(super) fn standing(&self) -> QueueAmount {
-        self.used.minus(self.leaving)
+    /// What is for the jobs that name it, beside the queues below it.
+    pub(super) fn own(&self) -> Sums {
+        self.whole.each(self.below, QueueAmount::minus)
     }
 
     /// Whether it holds less than as `before`, or the jobs do that name it: of what is guaranteed there may be more to
     /// be had.
     pub(super) fn holds_less_than(&self, before: &Self) -> bool {
-        let own = |queue: &Self| queue.standing().minus(queue.below.standing);
-        !before.standing().within(self.standing()) || !own(before).within(own(self))
+        let less = |(was, is): (Sums, Sums)| !was.standing.within(is.standing);
+        less((before.whole, self.whole)) || less((before.own(), self.own()))
     }
 
     /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for
     /// nothing; in all, or of the jobs that name it.
     pub(super) fn lends_more_than(&self, before: &Self) -> bool {
-        self.own_part().lends_more_than(before.own_part()) || self.whole().lends_more_than(before.whole())
+        let more = |(was, is): (Held, Held)| {
+            let of = |before: QueueAmount, held: QueueAmount| {
+                !held.within(is.guaranteed) && (!held.within(before) || !was.guaranteed.within(is.guaranteed))
+            };
+            of(was.all, is.all) || of(was.firm, is.firm)
+        };
+        more((before.own().held(), self.own().held())) || more((before.whole.held(), self.whole.held()))
     }
 
-    /// All that it holds and that can be recalled if it is on loan: not what the plan being made grants it.
-    pub(super) fn whole(&self) -> Holding {
-        Holding {
-            all: self.standing().minus(self.planned),
-            firm: self.firm.minus(self.planned_firm),
-            guaranteed: self.guaranteed,
-        }
-    }
-
-    /// What is for the jobs that name it, beside the queues below it, and can be recalled if it is on loan.
-    pub(super) fn own_part(&self) -> Holding {
-        let below = &self.below;
-        let planned = self.planned.minus(below.planned);
-        let planned_firm = self.planned_firm.minus(below.planned_firm);
-        Holding {
-            all: self.standing().minus(below.standing).minus(planned),
-            firm: self.firm.minus(below.firm).minus(planned_firm),
-            guaranteed: self.guaranteed.minus(below.guaranteed),
-        }
+    /// Whether jobs that name it hold more than is guaranteed to them.
+    pub(super) fn has_lent(&self) -> bool {
+        let own = self.own().held();
+        !own.all.within(own.guaranteed)
     }
 
     /// Whether any of what it is guaranteed is left.
     pub(super) fn has_room(&self) -> bool {
-        !self.guaranteed.within(self.standing())
+        !self.whole.guaranteed.within(self.whole.standing)
     }
 
     /// Whether it could take something more within its guarantee.
     pub(super) fn is_under(&self) -> bool {
-        self.standing().compute < self.guaranteed.compute && self.standing().memory <= self.guaranteed.memory
+        let Sums { guaranteed, standing, .. } = self.whole;
+        standing.compute < guaranteed.compute && standing.memory <= guaranteed.memory
     }
-}
-
-/// Whether more of `held` is above `guaranteed` than was of `before`, in any resource.
-fn is_more_lent(before: QueueAmount, held: QueueAmount, guaranteed: (QueueAmount, QueueAmount)) -> bool {
-    let (was, is) = guaranteed;
-    !held.within(is) && (!held.within(before) || !was.within(is))
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, State};
 
-use entry::Entry;
+use entry::{Entry, Sums};
 pub(crate) use raised::Exceeded;
 pub(crate) use recall::{Giver, Recall, Recallable};
 
@@ -76,38 +76,30 @@ impl Queues {
         }
         for id in 0..fresh.len() {
             if let Some(parent) = fresh[id].parent {
-                let (guaranteed, standing, firm) = (fresh[id].guaranteed, fresh[id].standing(), fresh[id].firm);
                 fresh[parent].has_below = true;
-                let below = &mut fresh[parent].below;
-                below.guaranteed = below.guaranteed.plus(guaranteed);
-                below.standing = below.standing.plus(standing);
-                below.firm = below.firm.plus(firm);
+                fresh[parent].below = fresh[parent].below.plus(fresh[id].whole);
             }
         }
-        let pairs = || self.entries.iter().zip(&fresh);
-        let same = self.entries.len() == fresh.len() && pairs().all(|(known, queue)| known.name == queue.name);
+        let same = self.entries.iter().map(|queue| &queue.name).eq(fresh.iter().map(|queue| &queue.name));
         let more = |(known, queue): (&Entry, &Entry)| {
-            known.maximum != queue.maximum
-                || known.parent != queue.parent
-                || queue.used.compute < known.used.compute
-                || queue.used.memory < known.used.memory
+            known.maximum != queue.maximum || known.parent != queue.parent || !known.whole.used.within(queue.whole.used)
         };
+        let pairs = || self.entries.iter().zip(&fresh);
         let other_tree = !same || pairs().any(|(known, queue)| known.parent != queue.parent);
+        let other_guarantees =
+            other_tree || pairs().any(|(known, queue)| known.whole.guaranteed != queue.whole.guaranteed);
         let lent_before = self.lends;
-        self.lends = fresh.iter().any(|queue| queue.guaranteed != QueueAmount::default());
-        let other_guarantees = other_tree || pairs().any(|(known, queue)| known.guaranteed != queue.guaranteed);
-        let holds_less = |id: &usize| other_guarantees || fresh[*id].holds_less_than(&self.entries[*id]);
-        let recall = match self.lends || lent_before {
-            true => Recallable {
-                lent: other_tree || pairs().any(|(known, queue)| queue.lends_more_than(known)),
-                claims: (0..fresh.len()).filter(holds_less).collect(),
-            },
-            false => Recallable::default(),
-        };
+        self.lends = fresh.iter().any(|queue| queue.whole.guaranteed != QueueAmount::default());
+        let mut recall = Recallable::default();
+        if self.lends || lent_before {
+            let holds_less = |id: &usize| other_guarantees || fresh[*id].holds_less_than(&self.entries[*id]);
+            recall.lent = other_tree || pairs().any(|(known, queue)| queue.lends_more_than(known));
+            recall.claims = (0..fresh.len()).filter(holds_less).collect();
+        }
         let changed = Changed { more: !same || pairs().any(more), recall };
         if same {
             for (queue, known) in fresh.iter_mut().zip(&self.entries) {
-                (queue.mean, queue.below.mean) = (known.mean, known.below.mean);
+                (queue.whole.mean, queue.below.mean) = (known.whole.mean, known.below.mean);
             }
         }
         self.limited = fresh.iter().any(|queue| queue.maximum.is_some());
@@ -126,12 +118,12 @@ impl Queues {
     pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
         let config: &PoolConfig = state.config();
         for ((entry, followed), queue) in self.entries.iter_mut().zip(&mut self.uses).zip(state.queues()) {
-            entry.mean = followed.mean(queue, now, config);
+            entry.whole.mean = followed.mean(queue, now, config);
             entry.below.mean = QueueAmount::default();
         }
         for id in 0..self.entries.len() {
             if let Some(parent) = self.entries[id].parent {
-                let mean = self.entries[id].mean;
+                let mean = self.entries[id].whole.mean;
                 self.entries[parent].below.mean = self.entries[parent].below.mean.plus(mean);
             }
         }
@@ -167,60 +159,47 @@ impl Queues {
             let queue = &self.entries[id];
             let Some(maximum) = queue.maximum else { continue };
             let returned = back.iter().filter(|(giver, _)| self.line(giver).any(|above| above == id));
-            let used = returned.fold(queue.used, |used, (_, amount)| used.minus(*amount));
+            let used = returned.fold(queue.whole.used, |used, (_, amount)| used.minus(*amount));
             if !used.plus(amount).within(maximum) {
-                return Err(OverMaximum { queue: queue.name.clone(), used: queue.used, maximum });
+                return Err(OverMaximum { queue: queue.name.clone(), used: queue.whole.used, maximum });
             }
         }
         Ok(())
     }
 
-    /// Counts a grant in.
-    pub(crate) fn charge(&mut self, name: &str, amount: QueueAmount, preemptible: bool) {
+    /// Changes what is counted of a queue and of those above it.
+    fn change(&mut self, name: &str, change: impl Fn(&mut Sums)) {
         self.stale = true;
-        let mut next = self.ids.get(name).copied();
-        for _ in 0..DEPTH {
-            let Some(id) = next else { break };
-            let queue = &mut self.entries[id];
-            queue.used = queue.used.plus(amount);
-            queue.planned = queue.planned.plus(amount);
-            if !preemptible {
-                queue.firm = queue.firm.plus(amount);
-                queue.planned_firm = queue.planned_firm.plus(amount);
-            }
-            next = queue.parent;
-            if let Some(parent) = next {
-                let below = &mut self.entries[parent].below;
-                below.standing = below.standing.plus(amount);
-                below.planned = below.planned.plus(amount);
-                if !preemptible {
-                    below.firm = below.firm.plus(amount);
-                    below.planned_firm = below.planned_firm.plus(amount);
-                }
+        let line: Vec<usize> = self.line(name).collect();
+        for id in line {
+            change(&mut self.entries[id].whole);
+            if let Some(parent) = self.entries[id].parent {
+                change(&mut self.entries[parent].below);
             }
         }
     }
 
+    /// Counts a grant in.
+    pub(crate) fn charge(&mut self, name: &str, amount: QueueAmount, preemptible: bool) {
+        let firm = if preemptible { QueueAmount::default() } else { amount };
+        self.change(name, |sums| {
+            *sums = sums.plus(Sums {
+                used: amount,
+                standing: amount,
+                firm,
+                planned: amount,
+                planned_firm: firm,
+                ..Sums::default()
+            });
+        });
+    }
+
     /// Counts in that a job was told to give back what it holds.
     pub(crate) fn take_back(&mut self, giver: Giver<'_>) {
-        self.stale = true;
-        let mut next = self.ids.get(giver.queue).copied();
-        for _ in 0..DEPTH {
-            let Some(id) = next else { break };
-            let queue = &mut self.entries[id];
-            queue.leaving = queue.leaving.plus(giver.amount);
-            if !giver.preemptible {
-                queue.firm = queue.firm.minus(giver.amount);
-            }
-            next = queue.parent;
-            if let Some(parent) = next {
-                let below = &mut self.entries[parent].below;
-                below.standing = below.standing.minus(giver.amount);
-                if !giver.preemptible {
-                    below.firm = below.firm.minus(giver.amount);
-                }
-            }
-        }
+        let firm = if giver.preemptible { QueueAmount::default() } else { giver.amount };
+        self.change(giver.queue, |sums| {
+            (sums.standing, sums.firm) = (sums.standing.minus(giver.amount), sums.firm.minus(firm));
+        });
     }
 
     /// A share of the pool for a weight, in the resource of which it is more.
@@ -230,8 +209,8 @@ impl Queues {
 
     /// What a queue has borrowed, as a share of the pool for its weight; in millionths of a millionth.
     fn borrowed(&self, queue: &Entry) -> u64 {
-        let above = |amount: QueueAmount| amount.minus(queue.guaranteed);
-        self.share(above(queue.standing()).plus(above(queue.mean)), queue.weight)
+        let above = |amount: QueueAmount| amount.minus(queue.whole.guaranteed);
+        self.share(above(queue.whole.standing).plus(above(queue.whole.mean)), queue.weight)
     }
 
     /// Where a job of a queue stands among all that is granted at least so much.
@@ -241,12 +220,12 @@ impl Queues {
         let own = &self.entries[id];
         if own.has_below {
             // Jobs that name a queue with queues below it compete with these like one more of weight 1.
-            let amount = own.standing().minus(own.below.standing).plus(own.mean.minus(own.below.mean));
-            levels.push((true, self.share(amount, 1)));
+            let own = own.own();
+            levels.push((true, self.share(own.standing.plus(own.mean), 1)));
         }
         for id in self.line_of(Some(id)) {
             let queue = &self.entries[id];
-            let within = queue.standing().plus(least).within(queue.guaranteed);
+            let within = queue.whole.standing.plus(least).within(queue.whole.guaranteed);
             levels.push((!within, self.borrowed(queue)));
         }
         levels.reverse();
@@ -271,7 +250,7 @@ impl Queues {
     /// Whether a grant of `least` would keep the queue, or one above it, within its guarantee, so that it may recall
     /// for it without anybody of its own giving way.
     pub(crate) fn may_recall_for(&self, name: &str, least: QueueAmount) -> bool {
-        let fits = |queue: &Entry| queue.is_under() && queue.standing().plus(least).within(queue.guaranteed);
+        let fits = |queue: &Entry| queue.is_under() && queue.whole.standing.plus(least).within(queue.whole.guaranteed);
         self.lends && self.line(name).any(|id| fits(&self.entries[id]))
     }
 
@@ -295,8 +274,7 @@ impl Queues {
     /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may
     /// be recalled.
     pub(crate) fn has_lent(&self, name: &str) -> bool {
-        let own = self.line(name).next().map(|id| self.entries[id].own_part());
-        self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
+        self.lends && self.line(name).next().is_some_and(|id| self.entries[id].has_lent())
     }
 
     /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of

@@ -22,12 +22,12 @@ impl Queues {
     pub(crate) fn exceeded(&self, name: &str, least: QueueAmount) -> impl Iterator<Item = Exceeded> {
         self.line(name).filter_map(move |id| {
             let queue = &self.entries[id];
-            let (guaranteed, holds) = (queue.guaranteed, queue.standing());
+            let (guaranteed, holds) = (queue.whole.guaranteed, queue.whole.standing);
             let more = holds.plus(least).minus(guaranteed);
             let is_one = guaranteed != QueueAmount::default() && more != QueueAmount::default();
             is_one.then(|| {
                 let mut raised = self.clone();
-                raised.entries[id].guaranteed = guaranteed.plus(more);
+                raised.entries[id].whole.guaranteed = guaranteed.plus(more);
                 if let Some(parent) = queue.parent {
                     let below = &mut raised.entries[parent].below;
                     below.guaranteed = below.guaranteed.plus(more);

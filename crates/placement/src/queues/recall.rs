@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tessera_ledger::standing::{Held, may_recall};
 use tessera_ledger::{Allocation, Job, MilliTflops, QueueAmount};
 
 use super::Queues;
+use super::entry::Sums;
 use crate::victims::unstopped_slices;
 
 /// A job that gives back what it holds.
@@ -71,27 +73,25 @@ pub(super) struct Back {
 }
 
 impl Recall<'_> {
-    /// Whether a job of another queue may be made to give way: where the two branches part, the beneficiary's stays
-    /// within its guarantee, and the giver's queues hold more than theirs; so do the jobs that name the giver's queue,
-    /// which are guaranteed what the guarantees of the queues below leave of that one's. As the ledger judges.
+    /// Whether a job of another queue may be made to give way, by the ledger's rule.
     pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
         let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
-        let within = self.mine.iter().take_while(|id| !theirs.contains(id)).last().is_some_and(|id| {
-            let queue = &self.queues.entries[*id];
-            queue.standing().minus(self.back(*id).all).plus(self.asked).within(queue.guaranteed)
+        let entry = |id: usize| &self.queues.entries[id];
+        let branch = self.mine.iter().take_while(|id| !theirs.contains(id)).last();
+        let branch = branch.map(|id| {
+            let Sums { standing, firm, guaranteed, .. } = entry(*id).whole;
+            Held { all: standing.minus(self.back(*id).all), firm, guaranteed }
         });
-        within
-            && theirs.first().is_some_and(|id| self.is_own_part_lent(*id, giver))
-            && theirs.iter().take_while(|id| !self.mine.contains(id)).all(|id| {
-                let back = self.back(*id);
-                self.queues.entries[*id].whole().without(back.all, back.firm).is_lent(giver)
-            })
-    }
-
-    /// Whether the jobs that name a queue hold more than its guarantee leaves them.
-    fn is_own_part_lent(&self, id: usize, giver: Giver<'_>) -> bool {
-        let back = self.back(id);
-        self.queues.entries[id].own_part().without(back.own, back.own_firm).is_lent(giver)
+        let own = theirs.first().map(|id| {
+            let back = self.back(*id);
+            entry(*id).own().held().without(back.own, back.own_firm)
+        });
+        // Of a queue that nobody knows nothing is on loan.
+        let own = own.unwrap_or_default();
+        let apart = theirs.iter().take_while(|id| !self.mine.contains(id));
+        let apart = apart.map(|id| entry(*id).whole.held().without(self.back(*id).all, self.back(*id).firm));
+        let lenders = std::iter::once(own).chain(apart);
+        may_recall(self.asked, branch, lenders, giver.amount, giver.preemptible).is_ok()
     }
 
     /// Whether the grant raises what is on loan where everybody is below who gives way; together they give `all`. Where
@@ -103,12 +103,11 @@ impl Recall<'_> {
         };
         let raises_whole = |id: &usize| {
             let queue = &self.queues.entries[*id];
-            self.back(*id).all == all && raises(queue.standing(), queue.guaranteed)
+            self.back(*id).all == all && raises(queue.whole.standing, queue.whole.guaranteed)
         };
         let raises_own = self.mine.first().is_some_and(|id| {
-            let queue = &self.queues.entries[*id];
-            let own = queue.standing().minus(queue.below.standing);
-            self.back(*id).own == all && raises(own, queue.guaranteed.minus(queue.below.guaranteed))
+            let own = self.queues.entries[*id].own();
+            self.back(*id).own == all && raises(own.standing, own.guaranteed)
         });
         raises_own || self.mine.iter().any(raises_whole)
     }

@@ -94,7 +94,7 @@ struct Choice {
 
 /// What to keep for a gang; `None` when the pool could not hold it even if everything ended.
 pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State, demand: &Demand) -> Option<Kept> {
-    let choice = match demand.wishes.together().is_empty() {
+    let choice = match demand.affinity.together.is_empty() {
         true => {
             let nodes = remembered.current(index, state, demand);
             among(Sought { index, state, demand, ends: Ends::InTime }, nodes)
@@ -213,7 +213,7 @@ fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
     for there in taken.values() {
         let outlook = &there.outlook;
         match demand.span {
-            _ if !demand.wishes.avoid().is_empty() => kept.cards.extend(outlook.all()),
+            _ if !demand.affinity.avoid.is_empty() => kept.cards.extend(outlook.all()),
             Span::Card => kept.cards.extend(there.cards.keys().map(|place| outlook.card(*place))),
             Span::Node | Span::Pool => kept.cards.extend(outlook.usable()),
         }

@@ -120,7 +120,7 @@ impl<'a> Outlook<'a> {
         if cards.is_empty() {
             return None;
         }
-        let avoid = demand.wishes.avoid();
+        let avoid = &demand.affinity.avoid;
         let ends = (!avoid.is_empty()).then(|| {
             let carriers = index.surroundings.carriers(id, avoid);
             let there = carriers.filter_map(|id| state.allocation(id)).map(|there| end_of(state, there));

@@ -95,7 +95,7 @@ fn keep(demand: &Demand, nodes: &[Chosen<'_>], workers: &Workers) -> Option<Choi
     for Chosen { outlook, part } in nodes {
         let Some(workers) = workers.get(&outlook.id).copied() else { continue };
         choice.wait = choice.wait.max(part.wait).max(outlook.surroundings(workers)?);
-        match demand.wishes.avoid().is_empty() {
+        match demand.affinity.avoid.is_empty() {
             true => choice.kept.cards.extend(outlook.usable()),
             false => choice.kept.cards.extend(outlook.all()),
         }

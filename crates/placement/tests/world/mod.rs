@@ -167,7 +167,7 @@ impl World {
     /// Checks a plan and applies it; every part must be accepted.
     pub fn commit(&mut self, decision: &Decision) -> Vec<PlanPart> {
         let plan = decision.plan.clone();
-        assert_eq!(tessera_placement::check(&self.state, &plan), Ok(()), "{plan:#?}");
+        assert_eq!(tessera_check::check(&self.state, &plan), Ok(()), "{plan:#?}");
         let parts = plan.parts.clone();
         match self.apply(Command::CommitPlan { plan }) {
             Outcome::Planned(answers) => {

@@ -10,11 +10,12 @@ mod mapping;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tessera_foresight::compact;
 use tessera_ledger::{
     Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueAmount, QueueSettings, Rejection,
     Request, Revision, State, Touched,
 };
-use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool, compact};
+use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool};
 
 use crate::plain::Place;
 use crate::trace::{TraceJob, TraceNode};

@@ -3,9 +3,10 @@
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::v1::ErrorReason;
 use tessera_api::{job_view, v1};
+use tessera_foresight::{MoveRefusal, move_job};
 use tessera_ledger::wire::{WireEnum, duration_to_wire};
 use tessera_ledger::{Command, JobId, Outcome, Plan, State};
-use tessera_placement::{MoveRefusal, PlannedMove, move_job};
+use tessera_placement::PlannedMove;
 use tonic::{Request, Status};
 
 use crate::services::caller::Caller;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tessera_api::time::timestamp;
 use tessera_api::v1;
+use tessera_foresight::{Assumptions, Estimate, Unknown, Whom, when};
 use tessera_ledger::wire::FieldError;
-use tessera_placement::{Assumptions, Estimate, Unknown, Whom, when};
 use tokio::time::Instant;
 use tonic::Status;
 

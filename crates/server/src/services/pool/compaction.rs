@@ -3,9 +3,10 @@
 use tessera_api::error::Refusal;
 use tessera_api::time::timestamp;
 use tessera_api::{job_view, v1};
+use tessera_foresight::{Measure, Room, compact};
 use tessera_ledger::wire::{FieldError, WireEnum};
 use tessera_ledger::{CardId, State};
-use tessera_placement::{CompactionOrder, Measure, Room, compact};
+use tessera_placement::CompactionOrder;
 use tokio::time::Instant;
 use tonic::Status;
 

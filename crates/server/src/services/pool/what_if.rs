@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_api::error::Refusal;
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::{job_view, queue_view, v1};
+use tessera_foresight::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
 use tessera_ledger::{CardDescription, CardHealth, CardKind, Isolation, Mebibytes, MilliCpus, MilliTflops, State};
-use tessera_placement::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
 use tokio::time::Instant;
 use tonic::Status;
 

@@ -1,13 +1,14 @@
 //! What-if and when: changes and time, played through on copies of the ledger.
 
+#[path = "../../placement/tests/world/mod.rs"]
 mod world;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_foresight::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, what_if, when};
 use tessera_ledger::*;
-use tessera_placement::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, what_if, when};
 use world::history::{Step, nodes, step};
 use world::{World, card, cards, job};
 
@@ -232,6 +233,25 @@ fn without_limits_nobody_can_say_unless_one_is_assumed() {
     assert!(matches!(unknown(start_of(&world, &held, hour)), Unknown::NotWaiting(why) if why.code.name() == "HELD"));
     let huge = Whom::Submitted(Box::new(job(999, 0)));
     assert!(matches!(unknown(start_of(&world, &huge, hour)), Unknown::Refused(_)));
+}
+
+/// Each zone is too small for the gang, whatever else runs: nobody can say when it starts.
+#[test]
+fn a_gang_that_can_never_be_together_is_given_no_time_whatever_else_runs() {
+    let mut gang = JobSpec { gang: 2, ..job(19, 10) };
+    gang.affinity.together = "zone".to_owned();
+    for others in 0..3 {
+        let mut world = World::default();
+        for zone in ["0", "1"] {
+            world.labelled_node(zone, cards(&[(CardKind::Gpu, 20, 1000)]), &[("zone", zone)]);
+        }
+        for _ in 0..others {
+            world.submit(job(15, 10));
+        }
+        world.settle(3);
+        let when = when(&world.state, now(&world), &Whom::Submitted(Box::new(gang.clone())), None);
+        assert!(matches!(when, Estimate::Unknown { why: Unknown::NotWaiting(_), .. }), "{when:?}");
+    }
 }
 
 proptest! {

@@ -21,7 +21,7 @@ pub(super) fn is_worse(before: &Largest, after: &Largest) -> bool {
 
 /// Moves every piece of a job, in the view alone, to the fullest card of its class that takes it; `None`, and nothing
 /// changed, when one finds no place.
-pub(super) fn relocate(view: &mut View, state: &State, job: &Movable, only: Option<NodeId>) -> Option<Vec<CardId>> {
+pub(super) fn relocate(view: &mut View, state: &State, job: &Movable) -> Option<Vec<CardId>> {
     let sources: BTreeSet<CardId> = job.pieces.iter().map(|piece| piece.card).collect();
     let labels = &state.job(job.id)?.spec.node_labels;
     let mut targets = Vec::with_capacity(job.pieces.len());
@@ -32,14 +32,12 @@ pub(super) fn relocate(view: &mut View, state: &State, job: &Movable, only: Opti
             let fitting = view.by_free.range((class, piece.blocks, first)..=(class, u32::MAX, last));
             let accepted = |id: &CardId| {
                 !sources.contains(id)
-                    && only.is_none_or(|node| node == id.node)
                     && view.cards.get(id).is_some_and(|card| card.takes(piece))
                     && state.node(id.node).is_some_and(|node| {
                         labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
                     })
             };
-            let tried = if only.is_some() { usize::MAX } else { TRIED };
-            fitting.map(|(.., id)| *id).take(tried).find(accepted)
+            fitting.map(|(.., id)| *id).take(TRIED).find(accepted)
         });
         let Some(target) = target else {
             for (piece, target) in job.pieces.iter().zip(&targets) {

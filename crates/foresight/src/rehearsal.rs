@@ -7,8 +7,8 @@ use tessera_ledger::{
     PlanPart, Request, Revision, State, StopCause, WorkerExit, WorkerReport, WorkerState,
 };
 
-use crate::limits::Limits;
-use crate::pool::Pool;
+use tessera_placement::Limits;
+use tessera_placement::Pool;
 
 /// Most decisions in a row at one moment.
 const ROUNDS: usize = 64;

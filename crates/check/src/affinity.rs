@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{Job, PlannedWorker, WorkerState};
 
-use super::Problem;
-use super::world::World;
+use crate::Problem;
+use crate::world::World;
 
 /// Checks against the jobs that run now, those that leave included, and those that the parts before have placed.
-pub(super) fn check(world: &mut World<'_>, job: &Job, workers: &[PlannedWorker], problems: &mut Vec<Problem>) {
+pub(crate) fn check(world: &mut World<'_>, job: &Job, workers: &[PlannedWorker], problems: &mut Vec<Problem>) {
     let state = world.state;
     let affinity = &job.spec.affinity;
     if !affinity.together.is_empty() {

@@ -10,9 +10,9 @@ use tessera_ledger::{
 };
 
 use crate::added;
-use crate::limits::Limits;
 use crate::rehearsal::Rehearsal;
-use crate::why::Explanation;
+use tessera_placement::Explanation;
+use tessera_placement::Limits;
 
 /// A change that is only thought of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use tessera_ledger::{
     Span, WorkerState,
 };
 
-use super::world::{Block, Held, World};
-use super::{Holder, Problem, affinity, host, victims, whole};
+use crate::world::{Block, Held, World};
+use crate::{Holder, Problem, affinity, host, victims, whole};
 
-pub(super) fn check(
+pub(crate) fn check(
     world: &mut World<'_>,
     id: JobId,
     workers: &[PlannedWorker],
@@ -35,7 +35,7 @@ pub(super) fn check(
 }
 
 /// A move takes its target as a grant does; the source is given back only when it has stopped.
-pub(super) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWorker]) -> Result<(), Vec<Problem>> {
+pub(crate) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWorker]) -> Result<(), Vec<Problem>> {
     let state = world.state;
     let running = state.job(id).filter(|job| job.state == JobState::Running);
     let Some(job) = running.filter(|_| !world.leaving.contains(&id)) else {
@@ -147,7 +147,7 @@ fn take(world: &mut World<'_>, job: &Job, workers: &[PlannedWorker], victims: &[
 }
 
 fn take_slice(
-    card: &mut super::world::ModelCard,
+    card: &mut crate::world::ModelCard,
     job: JobId,
     slice: &Slice,
     given: &BTreeSet<AllocationId>,
@@ -189,7 +189,7 @@ fn returned_by(world: &World<'_>, given: &BTreeSet<AllocationId>) -> BTreeMap<Ca
     returned
 }
 
-pub(super) fn amount(world: &World<'_>, slices: impl Iterator<Item = Slice>) -> QueueAmount {
+pub(crate) fn amount(world: &World<'_>, slices: impl Iterator<Item = Slice>) -> QueueAmount {
     let block_size = world.state.config().block_size;
     slices.fold(QueueAmount::default(), |sum, slice| {
         sum.plus(QueueAmount { compute: block_size.saturating_mul(slice.length.0), memory: slice.memory })
@@ -225,7 +225,7 @@ fn check_queues(
 }
 
 /// What a job counts for in its queue.
-pub(super) fn held_by(world: &World<'_>, job: &Job) -> QueueAmount {
+pub(crate) fn held_by(world: &World<'_>, job: &Job) -> QueueAmount {
     let allocation = job.allocation.and_then(|id| world.state.allocation(id));
     let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
     let live = workers.filter(|worker| worker.state != WorkerState::Stopped);

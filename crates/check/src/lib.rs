@@ -1,6 +1,6 @@
 //! Validates plans independently of the code that makes them: a plain model of the cards concerned, block by block, on
 //! which the parts are carried out one after the other. It shares nothing with the index, so that a mistake in one is
-//! seen by the other.
+//! seen by the other: it knows the ledger alone, and neither placement nor whoever else plans.
 
 mod affinity;
 mod grant;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tessera_ledger::{Command, Job, JobId, JobSpec, JobState, LogTime, Outcome, Rejection, State};
 
-use crate::limits::Limits;
 use crate::rehearsal::Rehearsal;
-use crate::why::{Explanation, WaitCode};
+use tessera_placement::Limits;
+use tessera_placement::{Explanation, WaitCode};
 
 /// Most ends of jobs that are played through, and most grants that are looked at for all of them together.
 const ENDS: u64 = 4_096;

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tessera_ledger::standing::HEAD_START;
+use tessera_ledger::standing::{self, HEAD_START};
 use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount, WorkerState};
 
-use super::Problem;
-use super::grant::{amount, held_by};
-use super::world::{Held, World};
+use crate::Problem;
+use crate::grant::{amount, held_by};
+use crate::world::World;
 
-pub(super) fn check(
+pub(crate) fn check(
     world: &mut World<'_>,
     job: &Job,
     workers: &[PlannedWorker],
@@ -88,49 +88,42 @@ fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(Stri
     world.queue_line(&job.spec.queue).into_iter().map(left).collect()
 }
 
-/// Between queues: the job's highest queue that is not above the victim too stays within its guarantee, and all of the
-/// victim's that are not above the job hold more than theirs, those victims gone that come before it; and so do the
-/// jobs that name the victim's queue, of what the queues below it are not guaranteed.
+/// Between queues, by the ledger's rule: what the job's highest queue that is not above the victim too holds when all
+/// victims are gone, and, those victims gone that come before this one, what the jobs hold that name the victim's queue,
+/// and all of its queues that are not above the job.
 fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[(String, QueueAmount)]) -> bool {
     let theirs = world.queue_line(&victim.spec.queue);
     let guaranteed = |name: &String| world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();
     let highest_apart = mine.iter().rfind(|(name, _)| !theirs.contains(name));
-    highest_apart.is_some_and(|(name, left)| left.plus(asked).within(guaranteed(name)))
-        && is_lent_beside_those_below(world, victim)
-        && theirs
-            .iter()
-            .filter(|name| mine.iter().all(|(other, _)| other != *name))
-            .all(|name| is_lent(world, world.queues.get(name).copied().unwrap_or_default(), guaranteed(name), victim))
+    let branch = highest_apart.map(|(name, left)| standing::Held {
+        all: *left,
+        firm: QueueAmount::default(),
+        guaranteed: guaranteed(name),
+    });
+    let apart = theirs.iter().filter(|name| mine.iter().all(|(other, _)| other != *name));
+    let own = std::iter::once(beside_those_below(world, &victim.spec.queue));
+    let lenders = own.chain(apart.map(|name| held_in(world, name)));
+    standing::may_recall(asked, branch, lenders, held_by(world, victim), victim.spec.preemptible).is_ok()
 }
 
-/// Whether so much of what the victim holds is held above a guarantee that it may have to give back of it.
-fn is_lent(world: &World<'_>, held: Held, guaranteed: QueueAmount, victim: &Job) -> bool {
-    let gives = held_by(world, victim);
-    let on_loan = |held: QueueAmount| {
-        let above = held.minus(guaranteed);
-        (above.compute.0 > 0 && gives.compute.0 > 0) || (above.memory.0 > 0 && gives.memory.0 > 0)
-    };
-    on_loan(held.standing) && (victim.spec.preemptible || on_loan(held.firm))
+/// What a queue holds, and what of that is guaranteed.
+fn held_in(world: &World<'_>, name: &str) -> standing::Held {
+    let held = world.queues.get(name).copied().unwrap_or_default();
+    let guaranteed = world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();
+    standing::Held { all: held.standing, firm: held.firm, guaranteed }
 }
 
-/// Whether the jobs that name the victim's queue hold more than its guarantee leaves beside those of the queues
-/// below it.
-fn is_lent_beside_those_below(world: &World<'_>, victim: &Job) -> bool {
-    let name = &victim.spec.queue;
-    let Some(queue) = world.state.queue(name) else { return false };
-    let mut held = world.queues.get(name).copied().unwrap_or_default();
-    let mut guaranteed = queue.settings.guaranteed;
-    for below in world.state.queues().filter(|below| below.settings.parent == *name) {
-        let theirs = world.queues.get(&below.settings.name).copied().unwrap_or_default();
-        held.standing = held.standing.minus(theirs.standing);
-        held.firm = held.firm.minus(theirs.firm);
-        guaranteed = guaranteed.minus(below.settings.guaranteed);
-    }
-    is_lent(world, held, guaranteed, victim)
+/// The same of the jobs that name a queue: what its guarantee leaves beside those of the queues below it.
+fn beside_those_below(world: &World<'_>, name: &str) -> standing::Held {
+    let below = world.state.queues().filter(|below| below.settings.parent == *name);
+    below.fold(held_in(world, name), |own, below| {
+        let theirs = held_in(world, &below.settings.name);
+        standing::Held { guaranteed: own.guaranteed.minus(theirs.guaranteed), ..own.without(theirs.all, theirs.firm) }
+    })
 }
 
 /// A job is told to stop: its queues are counted without it at once.
-pub(super) fn leave(world: &mut World<'_>, victim: &Job) {
+pub(crate) fn leave(world: &mut World<'_>, victim: &Job) {
     let amount = held_by(world, victim);
     for name in world.queue_line(&victim.spec.queue) {
         let held = world.queues.entry(name).or_default();

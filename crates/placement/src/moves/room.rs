@@ -8,16 +8,17 @@
 
 use std::collections::BTreeSet;
 
-use tessera_ledger::{CardId, Job, JobId, LogTime, Span, State};
+use tessera_ledger::{CardId, Job, JobId, LogTime, NodeId, Span, State};
 
-use crate::compact::{CompactionOrder, PlannedMove};
+use super::ways::{Mover, Way, movers_by_node};
+use super::{CompactionOrder, PlannedMove, Rules};
+use crate::applicant::Applicant;
 use crate::demand::Demand;
-use crate::fit::{self, Placement};
-use crate::movers::{Mover, Rules, Way, movers_by_node};
+use crate::fit::{self, Placement, fits};
+use crate::index::class::ClassId;
 use crate::pool::Pool;
 use crate::preempt::vacate;
 use crate::queues;
-use crate::why::fits;
 
 /// Most ways that are tried out, of those that take equally many moves and are alike in whether they lose work.
 const TRIED: usize = 48;
@@ -39,7 +40,7 @@ impl Pool {
     }
 
     /// The same by moves that somebody else accepts as well.
-    pub(crate) fn make_room_if(
+    pub fn make_room_if(
         &mut self,
         state: &State,
         rules: &Rules<'_>,
@@ -49,10 +50,9 @@ impl Pool {
         self.settle(state, state.time());
         self.reprice_if_due(state);
         let waiting = state.job(job).filter(|job| job.is_waiting())?;
-        let demand = Demand::compile(&waiting.spec, &self.index.classes, state.config());
-        let demand = demand.of_gang(demand.gang_min);
+        let demand = Applicant::of(&waiting.spec, false, &self.index.classes, state.config()).least;
         // Virtual cards of a gang are found room for one by one; which room that is must not matter to the others.
-        let apart = demand.gang == 1 || demand.span == Span::Card && !demand.wishes.are_hard();
+        let apart = demand.gang == 1 || demand.span == Span::Card && !demand.has_hard_wishes();
         if demand.offers.is_empty() || !apart || fits(&mut self.index, &demand) {
             return None;
         }
@@ -64,11 +64,9 @@ impl Pool {
     }
 
     /// Whether a waiting job lacks nothing but room.
-    pub(crate) fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
-        let demand = Demand::compile(&job.spec, &self.index.classes, state.config());
-        let least = demand.of_gang(demand.gang_min);
-        let amount = least.least(state.config().block_size);
-        self.queues.admit(&job.spec.queue, amount, &[]).is_ok() && !fits(&mut self.index, &least)
+    pub fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
+        let job = Applicant::of(&job.spec, false, &self.index.classes, state.config());
+        self.queues.admit(job.queue(), job.amount, &[]).is_ok() && !fits(&mut self.index, &job.least)
     }
 
     /// Room for each virtual card for which there is none beside the others, one after the other; what was found
@@ -156,36 +154,78 @@ impl Pool {
         })
     }
 
+    /// Plans the move of one running job to other cards of the classes that it is on, on a given node or wherever it
+    /// costs least. `None`: not all of it runs, its places depend on other workers or jobs, or there is no room. Leaves
+    /// everything as it was.
+    pub fn move_one(&mut self, state: &State, now: LogTime, job: JobId, to: Option<NodeId>) -> Option<PlannedMove> {
+        self.settle(state, state.time());
+        self.reprice_if_due(state);
+        let order = CompactionOrder { losing_work: true, not_preemptible: true, ..CompactionOrder::default() };
+        let rules = Rules { order: &order, now, stay: &BTreeSet::new() };
+        let mover = Mover::of(state, &rules, state.allocation(state.job(job)?.allocation?)?)?;
+        let class = |card| self.index.card(card).map(|card| card.class);
+        let classes: BTreeSet<ClassId> = mover.cards().filter_map(class).collect();
+        let own = self.own_demand(state, &mover);
+        let own = own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)));
+        let own = to.map_or_else(|| own.clone(), |node| own.among([node]));
+        let mark = self.index.mark();
+        let planned = self.beside_closed(mover.cards().collect(), |pool| pool.target_of(&mover, &own));
+        self.index.undo_to(mark);
+        planned
+    }
+
     /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are
     /// given back, as the ledger does it.
     fn move_away(&mut self, state: &State, movers: &[Mover], closed: BTreeSet<CardId>) -> Option<Vec<PlannedMove>> {
-        let shown = |card: &CardId| self.index.card(*card).is_some_and(|card| !card.hidden);
-        let closed: Vec<CardId> = closed.into_iter().filter(shown).collect();
-        self.index.set_hidden(&closed, true);
-        let moves: Option<Vec<PlannedMove>> = movers.iter().map(|mover| self.move_one(state, mover)).collect();
-        self.index.set_hidden(&closed, false);
+        let moves: Option<Vec<PlannedMove>> = self.beside_closed(closed, |pool| {
+            let target = |mover| {
+                let own = pool.own_demand(state, mover);
+                pool.target_of(mover, &own).filter(|planned| pool.admits_twice(state, mover, planned))
+            };
+            movers.iter().map(target).collect()
+        });
         if moves.is_some() {
             movers.iter().for_each(|mover| self.leave(mover));
         }
         moves
     }
 
-    fn move_one(&mut self, state: &State, mover: &Mover) -> Option<PlannedMove> {
-        let members = |planned: &Placement| planned.workers.iter().map(|worker| worker.member).collect::<Vec<_>>();
-        let own = Demand::compile(&mover.job.spec, &self.index.classes, state.config()).of_gang(mover.members());
-        let target = fit::place(&mut self.index, &own).ok()?;
-        let same = members(&target).into_iter().eq(mover.allocation.workers.iter().map(|worker| worker.member));
-        // Until it has moved its queue has both: what it leaves and what it takes.
-        let amount = queues::amount(target.blocks(), target.memory(), state.config().block_size);
-        let admitted = || self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok();
-        (same && admitted()).then(|| PlannedMove {
+    /// Does something while these cards are closed to everybody.
+    fn beside_closed<T>(&mut self, mut closed: BTreeSet<CardId>, act: impl FnOnce(&mut Self) -> T) -> T {
+        closed.retain(|card| self.index.card(*card).is_some_and(|card| !card.hidden));
+        let closed: Vec<CardId> = closed.into_iter().collect();
+        self.index.set_hidden(&closed, true);
+        let done = act(self);
+        self.index.set_hidden(&closed, false);
+        done
+    }
+
+    /// What a mover asks for, in as many virtual cards as it has.
+    fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
+        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config()).demand.of_gang(mover.members())
+    }
+
+    /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.
+    fn target_of(&mut self, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
+        let Placement { workers, renumbered } = fit::place(&mut self.index, own).ok()?;
+        let now = mover.allocation.workers.iter().map(|worker| worker.member);
+        workers.iter().map(|worker| worker.member).eq(now).then(|| PlannedMove {
             job: mover.job.id,
             from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
-            workers: target.workers,
-            renumbered: target.renumbered.into_iter().collect(),
+            workers,
+            renumbered: renumbered.into_iter().collect(),
             loss: mover.loss,
             makes_room_for: None,
         })
+    }
+
+    /// Whether the queue of a mover takes both what it leaves and what it goes to: until it has moved it has both.
+    fn admits_twice(&self, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
+        let slices = || planned.workers.iter().flat_map(|worker| &worker.slices);
+        let blocks = slices().map(|slice| u64::from(slice.length.0)).sum();
+        let memory = slices().map(|slice| slice.memory).sum();
+        let amount = queues::amount(blocks, memory, state.config().block_size);
+        self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok()
     }
 
     /// Gives back what a mover held. It has left when the job is placed, so that its cards can be renumbered as before.

@@ -12,8 +12,8 @@ use tessera_ledger::{
 use super::measure::free_on;
 use super::relocate::is_worse;
 use super::{CompactionOrder, PlannedMove};
-use crate::loss::Loss;
-use crate::movers::{Rules, has_company};
+use tessera_placement::Loss;
+use tessera_placement::{Rules, has_company};
 
 /// A card on which blocks may be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,22 +244,16 @@ pub(super) fn can_renumber(card: &Card) -> bool {
 }
 
 /// The pieces of a job, if it may be moved.
-pub(super) fn movable(state: &State, job: &Job, now: LogTime, order: &CompactionOrder) -> Option<Vec<Piece>> {
+fn movable(state: &State, job: &Job, now: LogTime, order: &CompactionOrder) -> Option<Vec<Piece>> {
     let rules = Rules { order, now, stay: &BTreeSet::new() };
-    if is_bound(job) || !rules.allow(job) {
+    if has_company(job) || job.spec.virtual_card.whole_cards || !rules.allow(job) {
         return None;
     }
     pieces_of(state, job)
 }
 
-/// Whether it is bound to where it is by more than what cards and labels say: whole cards, or other workers and jobs
-/// around it.
-pub(super) fn is_bound(job: &Job) -> bool {
-    has_company(job) || job.spec.virtual_card.whole_cards
-}
-
 /// What each worker of a running job holds, where each holds one card and each virtual card has one worker.
-pub(super) fn pieces_of(state: &State, job: &Job) -> Option<Vec<Piece>> {
+fn pieces_of(state: &State, job: &Job) -> Option<Vec<Piece>> {
     let grant = state.allocation(job.allocation?)?;
     let in_force = job.state == JobState::Running && grant.phase == AllocationPhase::Active;
     if !in_force || grant.workers.iter().any(|worker| worker.state != WorkerState::Running) {

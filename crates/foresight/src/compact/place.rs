@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use tessera_check::Problem;
 use tessera_ledger::{
     BlockCount, BlockIndex, BlockState, CardId, JobId, JobState, LogTime, Mebibytes, NodeId, Plan, PlannedWorker,
-    Slice, State,
+    Slice, State, WorkerState,
 };
+use tessera_placement::{Loss, PlannedMove, Pool, has_company};
 
-use super::view::{Movable, Piece, View, can_renumber, is_bound, pieces_of};
-use super::{CompactionOrder, PlannedMove, relocate};
-use crate::check::Problem;
-use crate::loss::Loss;
+use super::view::{Piece, can_renumber};
 
 /// Why a job cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,15 +26,8 @@ pub enum MoveRefusal {
         /// Its state.
         state: JobState,
     },
-    /// Its virtual cards spread over several cards.
-    #[error(
-        "a virtual card of job {0} spreads over several cards: suspend the job instead, it resumes where there is room"
-    )]
-    Spread(JobId),
-    /// It asks for whole cards, or for places that depend on its other workers or on other jobs.
-    #[error(
-        "job {0} is bound to its place by whole cards or affinity: suspend the job instead, it resumes where it fits"
-    )]
+    /// It asks for places that depend on its other workers or on other jobs.
+    #[error("job {0} is bound to its place by affinity: suspend the job instead, it resumes where it fits")]
     Bound(JobId),
     /// No other card of the same class has room for it.
     #[error("no other card of the same class{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
@@ -55,7 +47,8 @@ pub enum MoveRefusal {
     },
 }
 
-/// Plans the move of one job to other cards, on a given node or wherever it fits best.
+/// Plans the move of one job to other cards, on a given node or wherever it costs least: by the same mover that makes
+/// room for waiting jobs.
 ///
 /// # Errors
 /// [`MoveRefusal`], which says what to do instead where there is something.
@@ -64,18 +57,16 @@ pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> R
     if job.state != JobState::Running {
         return Err(MoveRefusal::NotRunning { job: id, state: job.state });
     }
-    if is_bound(job) {
+    let grant = job.allocation.and_then(|id| state.allocation(id));
+    if !grant.is_some_and(|grant| grant.workers.iter().all(|worker| worker.state == WorkerState::Running)) {
+        return Err(MoveRefusal::NotRunning { job: id, state: job.state });
+    }
+    if has_company(job) {
         return Err(MoveRefusal::Bound(id));
     }
-    let pieces = pieces_of(state, job).ok_or(MoveRefusal::Spread(id))?;
-    let loss = Loss::of(state, job, now);
-    let movable = Movable { id, pieces, loss };
-    let mut view = View::new(state, now, &CompactionOrder::default());
-    let targets = relocate::relocate(&mut view, state, &movable, to);
-    let planned = targets.and_then(|targets| write_down(state, id, &movable.pieces, &targets));
-    let planned = PlannedMove { loss, ..planned.ok_or(MoveRefusal::NoRoom { job: id, node: to })? };
+    let planned = Pool::new(state).move_one(state, now, id, to).ok_or(MoveRefusal::NoRoom { job: id, node: to })?;
     let plan = Plan { revision: state.revision(), parts: planned.parts() };
-    match crate::check(state, &plan) {
+    match tessera_check::check(state, &plan) {
         Ok(()) => Ok(planned),
         Err(violations) => match violations.into_iter().next() {
             Some(violation) => Err(MoveRefusal::Refused { job: id, problem: Box::new(violation.problem) }),

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{AllocationId, HostRequest, Job, JobId, NodeId, PlannedWorker, WorkerState};
 
-use super::Problem;
-use super::world::World;
+use crate::Problem;
+use crate::world::World;
 
 /// Takes what the workers ask of their hosts, on top of what is held there less what victims give back.
-pub(super) fn take(
+pub(crate) fn take(
     world: &mut World<'_>,
     job: &Job,
     workers: &[PlannedWorker],

@@ -5,12 +5,12 @@
 //! costs the job its suspension ([`Loss`]). [`compact`] therefore plans moves by gain against cost and within a budget:
 //!
 //! 1. moves that let a waiting job start which is too large for any place
-//!    ([`Pool::make_room`](crate::Pool::make_room));
+//!    ([`Pool::make_room`](tessera_placement::Pool::make_room));
 //! 2. moves that bring free room together, from cards with little on them to cards with more, as long as each gains;
 //! 3. renumbering of the cards whose free blocks then lie scattered.
 //!
 //! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step
-//! validated by [`check`](crate::check) and by the ledger. It never makes the largest request that fits smaller: in
+//! validated by [`check`](tessera_check::check) and by the ledger. It never makes the largest request that fits smaller: in
 //! compute on a card, on a node and in the pool, in memory on a card. Memory beside compute that is used up is the
 //! price of cards that are filled.
 //!
@@ -26,15 +26,13 @@ mod view;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tessera_ledger::{CardId, Job, JobId, LogTime, Plan, PlanPart, PlannedWorker, Revision, Slice, State};
+use tessera_ledger::{CardId, Job, JobId, LogTime, Plan, PlanPart, Revision, State};
+use tessera_placement::{CompactionOrder, PlannedMove, Rules};
 
 pub use measure::{KindMeasure, Measure, Room};
 pub use place::{MoveRefusal, move_job};
 
-use crate::loss::Loss;
-use crate::movers::Rules;
 use crate::rehearsal::Rehearsal;
 use view::{Movable, View};
 
@@ -43,57 +41,6 @@ const SOURCES: usize = 32;
 
 /// Waiting jobs for which room is looked for.
 const WAITING: usize = 8;
-
-/// What compaction may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactionOrder {
-    /// Most moves.
-    pub moves: u32,
-    /// Whether jobs may be moved that lose work by it.
-    pub losing_work: bool,
-    /// Whether jobs may be moved that are not preemptible.
-    pub not_preemptible: bool,
-    /// A job that was moved is not moved again so soon.
-    pub not_again_within: Duration,
-}
-
-impl Default for CompactionOrder {
-    fn default() -> Self {
-        Self { moves: 16, losing_work: false, not_preemptible: false, not_again_within: Duration::ZERO }
-    }
-}
-
-/// A move of one job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedMove {
-    /// The job.
-    pub job: JobId,
-    /// Where it is, in order of rank.
-    pub from: Vec<Slice>,
-    /// Where it goes, in order of rank.
-    pub workers: Vec<PlannedWorker>,
-    /// Cards that are renumbered before.
-    pub renumbered: Vec<CardId>,
-    /// What it loses.
-    pub loss: Loss,
-    /// The waiting job that it makes room for; `None` when it only brings free room together.
-    pub makes_room_for: Option<JobId>,
-}
-
-impl PlannedMove {
-    /// The parts of a plan that carry it out.
-    #[must_use]
-    pub fn parts(&self) -> Vec<PlanPart> {
-        let renumbered = self.renumbered.iter().map(|card| PlanPart::Renumber { card: *card });
-        renumbered.chain([PlanPart::Move { job: self.job, workers: self.workers.clone() }]).collect()
-    }
-
-    /// The cards that it leaves and goes to.
-    pub fn cards(&self) -> impl Iterator<Item = CardId> {
-        let to = self.workers.iter().flat_map(|worker| &worker.slices);
-        self.from.iter().chain(to).map(|slice| slice.card)
-    }
-}
 
 /// What would be done, and what for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,7 +152,7 @@ impl<'a> Planner<'a> {
     /// What a move of the job to the best places would gain; `None` when it gains nothing or makes something smaller.
     fn gain_of(&mut self, job: &Movable) -> Option<(u64, Vec<CardId>)> {
         let largest = self.view.largest();
-        let targets = relocate::relocate(&mut self.view, &self.rehearsal.state, job, None)?;
+        let targets = relocate::relocate(&mut self.view, &self.rehearsal.state, job)?;
         let worse = relocate::is_worse(&largest, &self.view.largest());
         let cards: BTreeSet<CardId> =
             job.pieces.iter().map(|piece| piece.card).chain(targets.iter().copied()).collect();
@@ -262,7 +209,7 @@ impl<'a> Planner<'a> {
     fn make(&mut self, planned: PlannedMove) -> bool {
         let state = &self.rehearsal.state;
         let plan = Plan { revision: state.revision(), parts: planned.parts() };
-        if crate::check(state, &plan).is_err() || !self.rehearsal.carry_out(plan) {
+        if tessera_check::check(state, &plan).is_err() || !self.rehearsal.carry_out(plan) {
             return false;
         }
         self.view.settle(planned.job);

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{BlockState, Card, CardId, HostRequest, JobId, NodeId, QueueAmount, Slice, State};
 
-use super::{Holder, Problem};
+use crate::{Holder, Problem};
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Block {
+pub(crate) enum Block {
     /// Can be granted.
     Free,
     /// Cannot be used.
@@ -21,12 +21,12 @@ pub(super) enum Block {
 
 /// One card.
 #[derive(Clone, Debug)]
-pub(super) struct ModelCard {
-    pub(super) blocks: Vec<Block>,
-    pub(super) offered: u32,
-    pub(super) memory_free: u64,
-    pub(super) slices: u32,
-    pub(super) max_slices: u32,
+pub(crate) struct ModelCard {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) offered: u32,
+    pub(crate) memory_free: u64,
+    pub(crate) slices: u32,
+    pub(crate) max_slices: u32,
     pinned: bool,
 }
 
@@ -55,7 +55,7 @@ impl ModelCard {
     }
 
     /// The blocks of a slice; `None` when it leaves what the card offers.
-    pub(super) fn blocks_of(&mut self, slice: &Slice) -> Option<&mut [Block]> {
+    pub(crate) fn blocks_of(&mut self, slice: &Slice) -> Option<&mut [Block]> {
         let end = slice.start.0.checked_add(slice.length.0).filter(|end| *end <= self.offered && slice.length.0 > 0)?;
         self.blocks.get_mut(slice.start.0 as usize..end as usize)
     }
@@ -74,41 +74,41 @@ impl ModelCard {
         true
     }
 
-    pub(super) fn pin(&mut self) {
+    pub(crate) fn pin(&mut self) {
         self.pinned = true;
     }
 }
 
 /// What a queue holds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// In all.
-    pub(super) used: QueueAmount,
+    pub(crate) used: QueueAmount,
     /// Without what is on its way back.
-    pub(super) standing: QueueAmount,
+    pub(crate) standing: QueueAmount,
     /// Of that, by jobs that are not preemptible.
-    pub(super) firm: QueueAmount,
+    pub(crate) firm: QueueAmount,
 }
 
 /// The state as the parts before have left it.
-pub(super) struct World<'a> {
-    pub(super) state: &'a State,
+pub(crate) struct World<'a> {
+    pub(crate) state: &'a State,
     cards: BTreeMap<CardId, ModelCard>,
-    pub(super) queues: BTreeMap<String, Held>,
+    pub(crate) queues: BTreeMap<String, Held>,
     /// What the parts before took of hosts.
-    pub(super) hosts: BTreeMap<NodeId, HostRequest>,
+    pub(crate) hosts: BTreeMap<NodeId, HostRequest>,
     /// Cards that the parts before took whole.
-    pub(super) taken_whole: BTreeSet<CardId>,
+    pub(crate) taken_whole: BTreeSet<CardId>,
     /// Where the parts before have placed jobs.
-    pub(super) placed: Vec<(NodeId, JobId)>,
+    pub(crate) placed: Vec<(NodeId, JobId)>,
     /// Jobs that got a grant.
-    pub(super) granted: BTreeSet<JobId>,
+    pub(crate) granted: BTreeSet<JobId>,
     /// Jobs that are preempted or evicted.
-    pub(super) leaving: BTreeSet<JobId>,
+    pub(crate) leaving: BTreeSet<JobId>,
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(state: &'a State) -> Self {
+    pub(crate) fn new(state: &'a State) -> Self {
         let held = |queue: &tessera_ledger::Queue| Held {
             used: queue.used,
             standing: queue.used.minus(queue.leaving),
@@ -127,18 +127,18 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn card(&mut self, id: CardId) -> Option<&mut ModelCard> {
+    pub(crate) fn card(&mut self, id: CardId) -> Option<&mut ModelCard> {
         let card = self.state.card(id)?;
         Some(self.cards.entry(id).or_insert_with(|| ModelCard::of(card)))
     }
 
-    pub(super) fn renumber(&mut self, id: CardId) -> Result<(), Vec<Problem>> {
+    pub(crate) fn renumber(&mut self, id: CardId) -> Result<(), Vec<Problem>> {
         let done = self.card(id).is_some_and(ModelCard::renumber);
         if done { Ok(()) } else { Err(vec![Problem::CardPinned(id)]) }
     }
 
     /// The queue and those above it.
-    pub(super) fn queue_line(&self, name: &str) -> Vec<String> {
+    pub(crate) fn queue_line(&self, name: &str) -> Vec<String> {
         let mut line: Vec<String> = Vec::new();
         let mut next = name.to_owned();
         while let Some(queue) = self.state.queue(&next) {

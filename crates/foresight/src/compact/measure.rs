@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use tessera_ledger::{CardHealth, CardKind, Mebibytes, MilliTflops, State};
 
-use crate::limits::Limits;
-use crate::pool::Pool;
+use tessera_placement::Limits;
+use tessera_placement::Pool;
 
 /// What one place has free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

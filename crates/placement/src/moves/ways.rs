@@ -1,14 +1,11 @@
 //! Who may be moved to make room, and which of them together would be enough on one node, by the numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tessera_ledger::{
-    Allocation, AllocationPhase, CardId, CheckpointMode, Job, JobId, JobState, LogTime, NodeId, Reason, State,
-    WorkerState,
-};
+use tessera_ledger::{Allocation, AllocationPhase, CardId, Job, JobId, JobState, NodeId, State, WorkerState};
 
-use crate::compact::CompactionOrder;
+use super::{Rules, has_company, loses_work};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::node::NodeEntry;
@@ -21,57 +18,20 @@ const COMBINED: usize = 16;
 /// Most nodes that are looked at: those on which least is missing.
 const LOOKED: usize = 2_048;
 
-/// Who may be moved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules<'a> {
-    /// What the order allows.
-    pub(crate) order: &'a CompactionOrder,
-    /// The time.
-    pub(crate) now: LogTime,
-    /// Jobs that stay where they are.
-    pub(crate) stay: &'a BTreeSet<JobId>,
-}
-
-impl Rules<'_> {
-    /// Whether a job may be moved at all, wherever it is.
-    pub(crate) fn allow(&self, job: &Job) -> bool {
-        let Self { order, now, stay } = *self;
-        let moved_lately = job.history.iter().any(|attempt| {
-            attempt.reason == Some(Reason::Moving)
-                && attempt.ended_at.is_some_and(|ended| now.since(ended) < order.not_again_within)
-        });
-        !stay.contains(&job.id)
-            && !moved_lately
-            && (order.losing_work || !loses_work(job))
-            && (order.not_preemptible || job.spec.preemptible)
-    }
-}
-
-/// Whether a job loses work when it is moved.
-fn loses_work(job: &Job) -> bool {
-    job.spec.checkpoint.mode != CheckpointMode::Cooperative
-}
-
-/// Whether its places depend on its other workers or on other jobs.
-pub(crate) fn has_company(job: &Job) -> bool {
-    let affinity = &job.spec.affinity;
-    !affinity.together.is_empty() || !affinity.spread.is_empty() || !affinity.avoid.is_empty()
-}
-
 /// A running job that could go elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct Mover {
-    pub(crate) job: Arc<Job>,
-    pub(crate) allocation: Arc<Allocation>,
+pub(super) struct Mover {
+    pub(super) job: Arc<Job>,
+    pub(super) allocation: Arc<Allocation>,
     /// What it would lose.
-    pub(crate) loss: Loss,
+    pub(super) loss: Loss,
     /// Blocks that it holds.
     blocks: u64,
 }
 
 impl Mover {
     /// A grant as a mover, if all of it runs.
-    fn of(state: &State, rules: &Rules<'_>, allocation: &Arc<Allocation>) -> Option<Self> {
+    pub(super) fn of(state: &State, rules: &Rules<'_>, allocation: &Arc<Allocation>) -> Option<Self> {
         let job = state.job(allocation.job)?;
         let runs = job.state == JobState::Running
             && job.allocation == Some(allocation.id)
@@ -86,12 +46,12 @@ impl Mover {
     }
 
     /// The cards that it holds something of.
-    pub(crate) fn cards(&self) -> impl Iterator<Item = CardId> {
+    pub(super) fn cards(&self) -> impl Iterator<Item = CardId> {
         live_slices(&self.allocation).map(|slice| slice.card)
     }
 
     /// Number of its virtual cards.
-    pub(crate) fn members(&self) -> u32 {
+    pub(super) fn members(&self) -> u32 {
         self.allocation.workers.last().map_or(0, |worker| worker.member.saturating_add(1))
     }
 
@@ -102,14 +62,14 @@ impl Mover {
 
 /// Those that could leave a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Movers {
+pub(super) struct Movers {
     node: NodeId,
     /// Cheapest first.
     movers: Vec<Mover>,
 }
 
 /// The movers of nodes that a virtual card would fit if all of them left.
-pub(crate) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, demand: &Demand) -> Vec<Movers> {
+pub(super) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, demand: &Demand) -> Vec<Movers> {
     let of_node = |id: NodeId| {
         let node = index.node(id)?;
         let grants = state.allocations_on(id).filter_map(|grant| Mover::of(state, rules, grant));
@@ -161,21 +121,21 @@ fn could_be_enough(node: &NodeEntry, demand: &Demand) -> bool {
 
 /// Movers of one node that would be enough together.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
-    pub(crate) node: NodeId,
-    pub(crate) movers: Vec<Mover>,
+pub(super) struct Way {
+    pub(super) node: NodeId,
+    pub(super) movers: Vec<Mover>,
 }
 
 impl Way {
     /// What it costs; less is better.
-    pub(crate) fn cost(&self) -> (u64, u64, NodeId) {
+    pub(super) fn cost(&self) -> (u64, u64, NodeId) {
         let sum = |of: fn(&Mover) -> u64| self.movers.iter().map(of).fold(0, u64::saturating_add);
         (sum(|mover| mover.loss.tflops_seconds()), sum(|mover| mover.blocks), self.node)
     }
 
     /// The cheapest way on a node with one mover, with two, or with three and up to `most`. With `losing_work` one of
     /// those that need it.
-    pub(crate) fn cheapest(
+    pub(super) fn cheapest(
         index: &Index,
         of_node: &Movers,
         demand: &Demand,

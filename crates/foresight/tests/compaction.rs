@@ -1,12 +1,14 @@
 //! Compaction: what it gains, what it leaves alone, and what it never does.
 
+#[path = "../../placement/tests/world/mod.rs"]
 mod world;
 
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_foresight::{CompactionPlan, Measure, MoveRefusal, compact, move_job};
 use tessera_ledger::*;
-use tessera_placement::{CompactionOrder, CompactionPlan, MoveRefusal, compact, move_job};
+use tessera_placement::CompactionOrder;
 use world::history::{nodes, step};
 use world::{World, cards, cases, job, reference_pool};
 
@@ -280,6 +282,26 @@ fn gangs_move_whole_and_labels_hold() {
     world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
 }
 
+/// What spreads over cards, or has whole ones, is moved as it is placed.
+#[test]
+fn a_virtual_card_over_several_cards_moves_whole() {
+    for whole_cards in [false, true] {
+        let mut world = World::default();
+        for name in ["a", "b"] {
+            world.node(name, cards(&[(CardKind::Gpu, 10, 100), (CardKind::Gpu, 10, 100)]));
+        }
+        let mut spec = saving(15, 0);
+        (spec.virtual_card.span, spec.virtual_card.whole_cards) = (Span::Node, whole_cards);
+        let id = world.run(spec);
+        let from = world.slices(id)[0].card.node;
+        assert!(move_job(&world.state, now(&world), id, Some(from)).is_err(), "it still holds its place");
+        let planned = move_job(&world.state, now(&world), id, None).unwrap();
+        assert!(planned.workers.iter().all(|worker| worker.node != from));
+        world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
+        assert_eq!((world.slices(id).len(), world.slices(id)[0].card.node == from), (2, false));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(96)))]
 
@@ -331,7 +353,7 @@ proptest! {
             let mut copy = World::default();
             copy.resume_from(&world);
             copy.carry_out(&plan);
-            prop_assert_eq!(tessera_placement::Measure::of(&copy.state), plan.after);
+            prop_assert_eq!(Measure::of(&copy.state), plan.after);
         }
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::{AllocationId, Job, JobId, PlannedWorker, Slice};
 
-use super::Problem;
-use super::world::{Block, World};
+use crate::Problem;
+use crate::world::{Block, World};
 
 /// Checks before the blocks are taken: whoever has blocks of a card then, and does not give them back, shares it.
-pub(super) fn check(
+pub(crate) fn check(
     world: &mut World<'_>,
     job: &Job,
     workers: &[PlannedWorker],
@@ -31,8 +31,8 @@ pub(super) fn check(
         let all = slice.start.0 == 0 && slice.length.0 == card.offered;
         let alone = card.blocks.iter().all(|block| match block {
             Block::Free | Block::Offline => true,
-            Block::Movable(super::Holder::Granted(holder)) => given.contains(holder),
-            Block::Movable(super::Holder::Planned(_)) | Block::Fixed => false,
+            Block::Movable(crate::Holder::Granted(holder)) => given.contains(holder),
+            Block::Movable(crate::Holder::Planned(_)) | Block::Fixed => false,
         });
         if held_whole || whole && (twice || !all || !alone) {
             problems.push(Problem::NotWhole { job: job.id, card: slice.card });

@@ -1,0 +1,21 @@
+//! Foresight: what will or would become of the pool, played through on a copy of its ledger. Nothing here changes
+//! anything: whoever asks gets an answer, or a plan that others may carry out.
+//!
+//! A rehearsal is a copy of the ledger with a [`Pool`](tessera_placement::Pool) of its own and
+//! agents that obey at once: the code that decides and the code that applies, with time that is set. On it
+//!
+//! * [`when`] says when a job starts, and what that rests on;
+//! * [`what_if`] says what would become of the pool if an operator changed it;
+//! * [`compact`] plans moves that bring free room together, and [`move_job`] the move of one job.
+//!
+//! How a job is placed, placement alone says: nothing of it is decided anew here.
+
+mod added;
+mod compact;
+mod rehearsal;
+mod what_if;
+mod when;
+
+pub use compact::{CompactionPlan, KindMeasure, Measure, MoveRefusal, Room, compact, move_job};
+pub use what_if::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
+pub use when::{Assumptions, Estimate, Unknown, Whom, when};

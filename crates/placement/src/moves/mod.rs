@@ -1,0 +1,105 @@
+//! Moves: which running jobs go elsewhere so that one that waits fits, and what that costs.
+//!
+//! Whoever orders moves says how many there may be and who must be left in peace ([`CompactionOrder`]); [`Rules`] say of
+//! each job whether it may be moved. Which of those that may would be enough together is judged by numbers, node by
+//! node (`ways`); the cheapest are tried out on the index (`room`).
+
+mod room;
+mod ways;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tessera_ledger::{CardId, CheckpointMode, Job, JobId, LogTime, PlanPart, PlannedWorker, Reason, Slice};
+
+use crate::loss::Loss;
+
+/// What compaction may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionOrder {
+    /// Most moves.
+    pub moves: u32,
+    /// Whether jobs may be moved that lose work by it.
+    pub losing_work: bool,
+    /// Whether jobs may be moved that are not preemptible.
+    pub not_preemptible: bool,
+    /// A job that was moved is not moved again so soon.
+    pub not_again_within: Duration,
+}
+
+impl Default for CompactionOrder {
+    fn default() -> Self {
+        Self { moves: 16, losing_work: false, not_preemptible: false, not_again_within: Duration::ZERO }
+    }
+}
+
+/// A move of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The job.
+    pub job: JobId,
+    /// Where it is, in order of rank.
+    pub from: Vec<Slice>,
+    /// Where it goes, in order of rank.
+    pub workers: Vec<PlannedWorker>,
+    /// Cards that are renumbered before.
+    pub renumbered: Vec<CardId>,
+    /// What it loses.
+    pub loss: Loss,
+    /// The waiting job that it makes room for; `None` when it only brings free room together.
+    pub makes_room_for: Option<JobId>,
+}
+
+impl PlannedMove {
+    /// The parts of a plan that carry it out.
+    #[must_use]
+    pub fn parts(&self) -> Vec<PlanPart> {
+        let renumbered = self.renumbered.iter().map(|card| PlanPart::Renumber { card: *card });
+        renumbered.chain([PlanPart::Move { job: self.job, workers: self.workers.clone() }]).collect()
+    }
+
+    /// The cards that it leaves and goes to.
+    pub fn cards(&self) -> impl Iterator<Item = CardId> {
+        let to = self.workers.iter().flat_map(|worker| &worker.slices);
+        self.from.iter().chain(to).map(|slice| slice.card)
+    }
+}
+
+/// Who may be moved.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// What the order allows.
+    pub order: &'a CompactionOrder,
+    /// The time.
+    pub now: LogTime,
+    /// Jobs that stay where they are.
+    pub stay: &'a BTreeSet<JobId>,
+}
+
+impl Rules<'_> {
+    /// Whether a job may be moved at all, wherever it is.
+    #[must_use]
+    pub fn allow(&self, job: &Job) -> bool {
+        let Self { order, now, stay } = *self;
+        let moved_lately = job.history.iter().any(|attempt| {
+            attempt.reason == Some(Reason::Moving)
+                && attempt.ended_at.is_some_and(|ended| now.since(ended) < order.not_again_within)
+        });
+        !stay.contains(&job.id)
+            && !moved_lately
+            && (order.losing_work || !loses_work(job))
+            && (order.not_preemptible || job.spec.preemptible)
+    }
+}
+
+/// Whether a job loses work when it is moved.
+fn loses_work(job: &Job) -> bool {
+    job.spec.checkpoint.mode != CheckpointMode::Cooperative
+}
+
+/// Whether its places depend on its other workers or on other jobs.
+#[must_use]
+pub fn has_company(job: &Job) -> bool {
+    let affinity = &job.spec.affinity;
+    !affinity.together.is_empty() || !affinity.spread.is_empty() || !affinity.avoid.is_empty()
+}

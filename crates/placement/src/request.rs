@@ -1,0 +1,133 @@
+//! Requests: a job's spec, taken apart once. Everything in it that decides where the job fits, and whom it may preempt
+//! for that, is here; jobs with equal requests are alike. A field of the spec that nobody has thought of does not
+//! compile here, and a field of the request that placement has not thought of does not compile in
+//! [`Demand::compile`](crate::demand::Demand::compile).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tessera_ledger::{
+    Affinity, CardKind, CheckpointPolicy, HostRequest, Isolation, JobSpec, LogTime, Packing, Precision, Span,
+    VirtualCardRequest,
+};
+
+/// Time for stopping a job whose time limit is over.
+pub(crate) const STOPPING: Duration = Duration::from_secs(30);
+
+/// What a job asks for, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Request {
+    pub(crate) compute: u64,
+    pub(crate) memory: u64,
+    /// Early, because requests that are alike in compute differ in it most often.
+    pub(crate) host: HostRequest,
+    pub(crate) gang: u32,
+    pub(crate) gang_min: Option<u32>,
+    pub(crate) span: Span,
+    pub(crate) mixed: bool,
+    pub(crate) precision: Option<Precision>,
+    pub(crate) isolation: Isolation,
+    pub(crate) kinds: BTreeSet<CardKind>,
+    pub(crate) vendors: BTreeSet<String>,
+    pub(crate) models: BTreeSet<String>,
+    pub(crate) node_labels: BTreeMap<String, String>,
+    pub(crate) whole_cards: bool,
+    pub(crate) slice_memory: u64,
+    pub(crate) affinity: Affinity,
+    pub(crate) packing: Option<Packing>,
+    /// Its queue; left empty where it does not matter where jobs stand.
+    pub(crate) queue: String,
+    /// Its priority; left zero where that does not matter.
+    pub(crate) priority: u32,
+    /// The class of its time limit; left zero where that does not matter.
+    pub(crate) limit: u32,
+    /// Whether its jobs gave way before: then they take less from others.
+    pub(crate) gave_way: bool,
+}
+
+/// A time limit, rounded up so that there are few different ones: the power of two of its seconds; 0 for none.
+fn limit_class(limit: Option<Duration>) -> u32 {
+    let seconds = |limit: Duration| limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0)).max(1);
+    limit.map_or(0, |limit| seconds(limit).checked_next_power_of_two().map_or(64, u64::trailing_zeros) + 1)
+}
+
+impl Request {
+    /// By when all its jobs are over that start now, if they all have a time limit.
+    pub(crate) fn over_by(&self, now: LogTime) -> Option<LogTime> {
+        let seconds = 1u64.checked_shl(self.limit.checked_sub(1)?).unwrap_or(u64::MAX);
+        Some(now.after(Duration::from_secs(seconds).saturating_add(STOPPING)))
+    }
+
+    /// What it takes and wishes alone, wherever it stands.
+    pub(crate) fn anywhere(spec: &JobSpec) -> Self {
+        Self { queue: String::new(), priority: 0, limit: 0, ..Self::of(spec, false) }
+    }
+
+    /// The request of a job, which gave way before or never did.
+    pub(crate) fn of(spec: &JobSpec, gave_way: bool) -> Self {
+        // Every field is named: what makes no difference to where the job fits, or whom it may preempt for that, is
+        // let go of here and nowhere else.
+        let JobSpec {
+            name: _,
+            queue,
+            command: _,
+            environment: _,
+            working_directory: _,
+            script: _,
+            gang,
+            virtual_card,
+            priority,
+            preemptible: _,
+            checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every: _ },
+            on_disconnect: _,
+            time_limit,
+            retry: _,
+            labels: _,
+            node_labels,
+            output_retention: _,
+            held: _,
+            host,
+            gang_min,
+            min_runtime: _,
+            affinity,
+            packing,
+        } = spec;
+        let VirtualCardRequest {
+            compute,
+            memory,
+            precision,
+            span,
+            kinds,
+            mixed,
+            isolation,
+            vendors,
+            models,
+            whole_cards,
+            slice_memory,
+        } = virtual_card;
+        Self {
+            compute: compute.0,
+            memory: memory.0,
+            host: *host,
+            gang: *gang,
+            gang_min: *gang_min,
+            span: *span,
+            mixed: *mixed,
+            precision: *precision,
+            isolation: *isolation,
+            kinds: kinds.clone(),
+            vendors: vendors.clone(),
+            models: models.clone(),
+            node_labels: node_labels.clone(),
+            whole_cards: *whole_cards,
+            slice_memory: slice_memory.0,
+            affinity: affinity.clone(),
+            packing: *packing,
+            queue: queue.clone(),
+            priority: *priority,
+            // Told to stop at its limit, it still has its grace time.
+            limit: limit_class(time_limit.map(|limit| limit.saturating_add(*grace))),
+            gave_way,
+        }
+    }
+}
