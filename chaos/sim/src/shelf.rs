@@ -41,7 +41,7 @@ impl Shelf {
             sequence: part.checkpoint.sequence,
             progress: if alone { millis } else { 0 },
             // Of every second job only the first worker writes.
-            bytes: u64::from(part.rank.0 == 0 || part.job.0 % 2 == 0),
+            bytes: u64::from(part.rank.0 == 0 || part.job.0.is_multiple_of(2)),
             hash,
             ticket: u128::from(part.job.0),
             shared: false,
