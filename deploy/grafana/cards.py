@@ -91,6 +91,12 @@ CHECKPOINTS = [
         ),
     ),
     Panel(
+        "Bytes saved",
+        "What workers wrote into the checkpoints that are kept: what the disks and the network between nodes have to carry.",
+        "Bps",
+        (Query(f"sum by (node) (rate(tessera_checkpoint_saved_bytes_total{{{AGENTS}}}[$__rate_interval]))", "{{node}}"),),
+    ),
+    Panel(
         "Checkpoints that failed",
         "What could not be saved, fetched, copied or removed. Interrupted jobs lose more than they should.",
         "ops",

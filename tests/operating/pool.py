@@ -28,6 +28,18 @@ LEASES = [
 ]
 # Queue, number of jobs, TFLOPS of each. The pool has 200 blocks of 1 TFLOPS: the last ones cannot all start.
 WORK = [("vision", 4, 10), ("speech", 3, 12), ("default", 2, 6), ("vision", 2, 150), ("batch", 12, 10)]
+# A program that counts, and saves how far it came whenever it is asked to.
+SAVER = """
+import pathlib, time, tessera_control
+control = tessera_control.Control()
+step = 0
+while not control.stopping:
+    step += 1
+    if control.asked():
+        (pathlib.Path(control.folder) / "step").write_text(str(step))
+        control.saved(step)
+    time.sleep(0.05)
+"""
 
 
 class Operated(Pool):
@@ -100,6 +112,16 @@ class Operated(Pool):
         for _ in range(3):
             self.tessera("job", "run", "--queue", "speech", "--tflops", "1", "--", "true")
         self.tessera("job", "run", "--queue", "vision", "--tflops", "1", "--", "false", check=False)
+        saver = job_file(
+            self.folder / "saver.json",
+            name="saver",
+            queue="speech",
+            command=[sys.executable, "-c", SAVER],
+            environment={"PYTHONPATH": str(ROOT / "crates" / "agent" / "python")},
+            virtual_card={"tflops": 1, "memory": "64MiB"},
+            checkpoint={"mode": "cooperative", "every": "1s"},
+        )
+        self.tessera("job", "submit", saver, "--detach")
         for number, (queue, jobs, tflops) in enumerate(WORK):
             file = job_file(
                 self.folder / f"work-{number}.json",
