@@ -59,6 +59,7 @@ pub struct Pool {
     pub members: Vec<MemberHost>,
     /// The cluster id that agents are told to accept when they start.
     pub accept_pool: Option<String>,
+    agent_config: String,
     environment: Vec<(&'static str, String)>,
     bucket: Vec<(String, String)>,
     folder: TempDir,
@@ -95,7 +96,9 @@ impl Pool {
         // Workers have identities of their own and write into it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
         let (environment, bucket) = (options.environment.clone(), options.bucket.clone());
-        let mut pool = Self { nodes: vec![], members: vec![], accept_pool: None, environment, bucket, folder };
+        let agent_config = options.agent_config.clone();
+        let mut pool =
+            Self { nodes: vec![], members: vec![], accept_pool: None, agent_config, environment, bucket, folder };
         for place in 0..options.members {
             pool.prepare_member(place, &options)?;
             pool.start_member_as(place, next)?;
@@ -226,6 +229,11 @@ impl Pool {
         command.arg("--data-dir").arg(&node.data);
         if let Some(inventory) = &node.inventory {
             command.arg("--inventory").arg(inventory);
+        }
+        if !self.agent_config.is_empty() {
+            let path = self.folder().join(format!("{}.toml", node.name));
+            std::fs::write(&path, &self.agent_config)?;
+            command.arg("--config").arg(path);
         }
         if let Some(id) = &self.accept_pool {
             command.args(["--accept-pool", id]);

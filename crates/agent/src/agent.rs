@@ -28,6 +28,7 @@ use crate::checkpoints::{Shelf, is_due_at_the_end};
 use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
 use crate::data::{names_in, watch_data};
+use crate::device::served::Served;
 use crate::host::ProcessHost;
 use crate::http::{push_metrics, serve_http, show_pulse};
 use crate::identity::{Identity, IdentityError, TermKeeper};
@@ -109,6 +110,7 @@ pub struct Agent {
     boot_id: String,
     accounts: Accounts,
     shelf: Shelf,
+    served: Option<Served>,
     containment: wire::Containment,
     pulse: Pulse,
     _lock: Flock<File>,
@@ -146,7 +148,7 @@ impl Agent {
             check_passable(&config.data_dir)?;
         }
         let shelf = Shelf::open(&config.data_dir, &config.checkpoints).await?;
-        let containment = find_containment().await;
+        let (containment, served) = tokio::join!(find_containment(), Served::find(&config.device, &config.data_dir));
         let devices = find_devices(&config).await?;
         let members = config.members.iter().map(|member| member.parse()).collect::<Result<Vec<_>, BadAddress>>()?;
         let connector = SessionConnector::new(&members, Settings::default()).map_err(AgentError::Client)?;
@@ -167,6 +169,7 @@ impl Agent {
             boot_id,
             accounts,
             shelf,
+            served,
             containment,
             pulse: Pulse::default(),
             _lock: lock,
@@ -224,6 +227,7 @@ impl Agent {
             spare: Spare::default(),
             accounts: self.accounts,
             shelf: self.shelf.clone(),
+            served: self.served,
             contained: self.containment.whole,
             addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
@@ -279,13 +283,14 @@ impl Agent {
     fn facts(&self) -> io::Result<NodeFacts> {
         let listener = self.logs_address()?;
         let advertised = self.config.advertise.clone();
+        let own = self.served.iter().flat_map(Served::labels);
         Ok(NodeFacts {
             name: self.config.node_name.clone(),
             uid: self.identity.uid.clone(),
             incarnation: self.identity.incarnation,
             address: advertised.unwrap_or_else(|| reach::advertised(listener, &self.config.worker_host)),
             worker_host: self.config.worker_host.clone(),
-            labels: self.config.labels.clone(),
+            labels: self.config.labels.clone().into_iter().chain(own).collect(),
             boot_id: self.boot_id.clone(),
             start_nonce: uuid::Uuid::new_v4().to_string(),
             containment: self.containment.clone(),

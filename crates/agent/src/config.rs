@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 
+use crate::device::DeviceConfig;
 use crate::offer::HostOffer;
 use crate::worker::RunAs;
 
+/// How labels begin that agents set by themselves.
+const OWN_LABELS: &str = "tessera.";
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;
 
@@ -132,6 +135,8 @@ pub struct AgentConfig {
     pub data_scan: Duration,
     /// How checkpoints are kept.
     pub checkpoints: CheckpointConfig,
+    /// How devices of PyTorch are served.
+    pub device: DeviceConfig,
     /// Bounds.
     pub limits: Limits,
     /// How supervisors are started.
@@ -161,6 +166,7 @@ impl AgentConfig {
             data_dirs: Vec::new(),
             data_scan: Duration::from_secs(30),
             checkpoints: CheckpointConfig::default(),
+            device: DeviceConfig::default(),
             limits: Limits::default(),
             supervisor: SupervisorCommand::default(),
         }
@@ -195,6 +201,10 @@ impl AgentConfig {
         }
         if self.labels.keys().any(|key| key.trim().is_empty()) {
             return Err(ConfigError::new("labels", "a label has no name", "write labels as `name=value`"));
+        }
+        if let Some(label) = self.labels.keys().find(|key| key.starts_with(OWN_LABELS)) {
+            let problem = format!("`{label}` is a label that agents set by themselves");
+            return Err(ConfigError::new("labels", problem, "choose a name that does not begin with `tessera.`"));
         }
         if let Some(folder) = self.data_dirs.iter().find(|folder| !folder.is_absolute()) {
             let problem = format!("`{}` is not an absolute path", folder.display());
@@ -319,6 +329,8 @@ mod tests {
         assert_eq!(refused_field(|c| c.worker_host = " ".to_owned()), Some("worker_host"));
         assert_eq!(refused_field(|c| c.cgroup_root = Some("/abs".to_owned())), Some("cgroup_root"));
         assert_eq!(refused_field(|c| c.cgroup_root = Some("a/../b".to_owned())), Some("cgroup_root"));
+        let own = BTreeMap::from([("tessera.device".to_owned(), "mine".to_owned())]);
+        assert_eq!(refused_field(|c| c.labels = own), Some("labels"));
         assert_eq!(refused_field(|c| c.data_dirs = vec![PathBuf::from("data")]), Some("data_dirs"));
         assert_eq!(refused_field(|c| c.data_scan = Duration::ZERO), Some("data_scan"));
         assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));

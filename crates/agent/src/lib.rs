@@ -23,6 +23,7 @@ mod checkpoints;
 mod conduct;
 pub mod config;
 mod data;
+pub mod device;
 mod durable;
 pub mod host;
 mod http;
@@ -48,6 +49,7 @@ pub use agent::{Agent, AgentError};
 pub use checkpoints::is_due_at_the_end;
 pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
+pub use device::DeviceConfig;
 pub use identity::IdentityError;
 pub use offer::HostOffer;
 

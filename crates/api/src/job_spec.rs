@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tessera_ledger::wire::{FieldError, spec_from_wire};
 use tessera_ledger::{
-    Affinity, CheckpointMode, CheckpointPolicy, HostRequest, JobSpec, MilliTflops, RetryPolicy, VirtualCardRequest,
+    Access, Affinity, CheckpointMode, CheckpointPolicy, DEVICE_KINDS, DEVICE_LABEL, HostRequest, JobSpec, Mebibytes,
+    MilliTflops, RetryPolicy, Span, VirtualCardRequest,
 };
 
 use crate::error::Refusal;
@@ -18,7 +19,7 @@ use crate::{limits, v1};
 pub fn job_of_request(spec: Option<v1::JobSpec>) -> Result<JobSpec, Refusal> {
     let under_spec = |error: FieldError| error.under("spec");
     let spec = spec.ok_or_else(|| Refusal::from(FieldError::missing("spec")))?;
-    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?;
+    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?.with_needs_of_its_access();
     let problems = problems_of(&job);
     if problems.is_empty() { Ok(job) } else { Err(Refusal::invalid(problems.into_iter().map(under_spec).collect())) }
 }
@@ -63,6 +64,7 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
         format!("must be 1 to {gang}, the gang; leave it out for a gang that starts whole")
     });
     check_virtual_card(&mut check, virtual_card);
+    check_access(&mut check, virtual_card, node_labels);
     check_host(&mut check, *host);
     check_affinity(&mut check, affinity);
     check.time("min_runtime", *min_runtime, limits::TIME);
@@ -166,6 +168,7 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
         models,
         whole_cards: _,
         slice_memory: _,
+        access: _,
     } = card;
     check.that(*compute > MilliTflops::ZERO, "virtual_card.milli_tflops", || {
         "must be more than zero: it is what the job is given a share of".to_owned()
@@ -178,6 +181,26 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
     });
     check.names("virtual_card.vendors", vendors);
     check.names("virtual_card.models", models);
+}
+
+/// What a device of PyTorch can be backed by.
+fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTreeMap<String, String>) {
+    if card.access != Access::Device {
+        return;
+    }
+    check.that(card.span == Span::Card, "virtual_card.span", || {
+        "must be card when access is device: one device of several cards is not there yet".to_owned()
+    });
+    check.that(card.memory > Mebibytes::ZERO, "virtual_card.memory_mib", || {
+        "must be more than zero when access is device: it is what the device holds at most".to_owned()
+    });
+    check.that(card.kinds.iter().all(|kind| DEVICE_KINDS.contains(kind)), "virtual_card.kinds", || {
+        "must be gpu, npu or cpu when access is device: PyTorch has no device of others".to_owned()
+    });
+    let (key, value) = DEVICE_LABEL;
+    check.that(node_labels.get(key).is_some_and(|has| has == value), "node_labels", || {
+        format!("must have {key}={value} when access is device; leave it out to have it filled in")
+    });
 }
 
 fn check_host(check: &mut Check, host: HostRequest) {

@@ -28,6 +28,7 @@ virtual_card:
   models: [Axon 9, Axon 10]
   whole_cards: true
   slice_memory: 4GiB
+  access: worker
 gang_min: 2
 host: { cpus: 1.5, memory: 2GiB }
 affinity:
@@ -88,6 +89,7 @@ vendors = ["acme"]
 models = ["Axon 9", "Axon 10"]
 whole_cards = true
 slice_memory = "4GiB"
+access = "worker"
 
 [host]
 cpus = "1500m"
@@ -155,6 +157,7 @@ fn expected() -> v1::JobSpec {
             models: vec!["Axon 9".to_owned(), "Axon 10".to_owned()],
             whole_cards: true,
             slice_memory_mib: 4_096,
+            access: v1::Access::Worker.into(),
         }),
         priority: Some(70),
         preemptible: Some(false),
@@ -293,8 +296,8 @@ fn toml_and_json_errors_have_their_place_too() {
 
 #[test]
 fn a_file_that_is_too_large_is_refused_unread() {
-    let text = format!("# {}\n{YAML}", "x".repeat(limits::JOB_FILE));
-    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4195291; put large input into files that the job reads");
+    let text = format!("# {}\ncommand: [a]\n", "x".repeat(limits::JOB_FILE));
+    insta::assert_snapshot!(yaml(&text), @"a job file has at most 4194304 bytes, and this one has 4194320; put large input into files that the job reads");
     let script = format!("command: [a]\nvirtual_card: {{tflops: 1}}\nscript: {}\n", "x".repeat(limits::SCRIPT + 1));
     insta::assert_snapshot!(yaml(&script), @"line 3, column 9: script: must have at most 1048576 bytes, has 1048577");
 }

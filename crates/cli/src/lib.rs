@@ -41,6 +41,11 @@ pub fn main() -> ExitCode {
     {
         return tessera_agent::supervisor::main(folder.as_deref().map(Path::new));
     }
+    // Nor for what starts the slice servers of a worker.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == tessera_agent::device::WORD) {
+        return tessera_agent::device::run::main(words);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

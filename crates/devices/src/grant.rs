@@ -54,6 +54,21 @@ pub struct HostLimits {
     pub memory: Option<Mebibytes>,
 }
 
+/// One slice as PyTorch sees it: what a slice server computes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchDevice {
+    /// PyTorch's name of the device, such as `cpu`, for a process that has `environment`.
+    pub name: String,
+    /// Variables that make the device the right one.
+    pub environment: BTreeMap<String, String>,
+    /// The part of its time that the server holds itself to; the whole where something else holds it.
+    pub share: Share,
+    /// Threads of a processor that compute; 0: as many as PyTorch takes by itself.
+    pub threads: u32,
+    /// Memory for what the program keeps there.
+    pub memory: Mebibytes,
+}
+
 /// What must be done for a worker so that it gets its grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attach {
@@ -63,6 +78,8 @@ pub struct Attach {
     pub device_nodes: Vec<PathBuf>,
     /// Limits of its control group.
     pub limits: HostLimits,
+    /// Its slices as PyTorch sees them, in the order of the grant.
+    pub torch: Vec<TorchDevice>,
 }
 
 impl Attach {
@@ -71,6 +88,7 @@ impl Attach {
     pub fn joined(mut self, other: Self) -> Self {
         self.environment.extend(other.environment);
         self.device_nodes.extend(other.device_nodes);
+        self.torch.extend(other.torch);
         self.limits.cpu_millicores = sum(self.limits.cpu_millicores, other.limits.cpu_millicores, u64::saturating_add);
         self.limits.memory = sum(self.limits.memory, other.limits.memory, Mebibytes::saturating_add);
         self

@@ -21,7 +21,7 @@ pub mod simulated;
 pub use backend::{Backend, HealthReport, Probe, Sample};
 pub use caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 pub use error::DeviceError;
-pub use grant::{Attach, Grant, GrantedSlice, HostLimits, Share};
+pub use grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 pub use host::HostRoot;
 pub use node::NodeDevices;
 pub use simulated::inventory;

@@ -29,7 +29,7 @@ use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
-use crate::spec::{CheckpointPolicy, JobSpec, VirtualCardRequest};
+use crate::spec::{Access, CheckpointPolicy, JobSpec, VirtualCardRequest};
 use crate::state::State;
 
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.
@@ -307,8 +307,9 @@ impl Needs for VirtualCardRequest {
             models: _,
             whole_cards: _,
             slice_memory: _,
+            access,
         } = self;
-        Level::Zero
+        when(*access == Access::Device, Level::Two)
     }
 }
 

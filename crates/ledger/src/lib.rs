@@ -77,7 +77,8 @@ pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use spec::{
-    CheckpointMode, CheckpointPolicy, DEFAULT_PRIORITY, JobSpec, OnDisconnect, RetryPolicy, Span, VirtualCardRequest,
+    Access, CheckpointMode, CheckpointPolicy, DEFAULT_PRIORITY, DEVICE_KINDS, DEVICE_LABEL, JobSpec, OnDisconnect,
+    RetryPolicy, Span, VirtualCardRequest,
 };
 pub use state::{AnsweredRequest, State};
 pub use units::{

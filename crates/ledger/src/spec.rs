@@ -37,6 +37,21 @@ pub enum Span {
     Pool,
 }
 
+/// How a program uses its virtual card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// It is told what its slices are, and computes on them itself: one worker on each node of the card.
+    #[default]
+    Worker,
+    /// It has one device of PyTorch; slice servers compute for it (docs/device.md).
+    Device,
+}
+
+/// The label of nodes whose agents start slice servers, and its value: which library the device is one of.
+pub const DEVICE_LABEL: (&str, &str) = ("tessera.device", "pytorch");
+/// Kinds of cards that can back a device of PyTorch: it has none of FPGAs.
+pub const DEVICE_KINDS: [CardKind; 3] = [CardKind::Gpu, CardKind::Npu, CardKind::Cpu];
+
 /// What one virtual card must offer (P1, P5a).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualCardRequest {
@@ -63,6 +78,8 @@ pub struct VirtualCardRequest {
     /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over
     /// more cards.
     pub slice_memory: Mebibytes,
+    /// How the program uses it.
+    pub access: Access,
 }
 
 /// Three honest ways to suspend (architecture section 6).
@@ -204,6 +221,26 @@ impl VirtualCardRequest {
             models: BTreeSet::new(),
             whole_cards: false,
             slice_memory: Mebibytes::ZERO,
+            access: Access::Worker,
+        }
+    }
+
+    /// Refuses a device of PyTorch that nothing could back.
+    fn check_access(&self, node_labels: &BTreeMap<String, String>) -> Result<(), Rejection> {
+        let (key, value) = DEVICE_LABEL;
+        let kinds = !self.kinds.is_empty() && self.kinds.iter().all(|kind| DEVICE_KINDS.contains(kind));
+        let refused = |field: &str, problem| Err(Rejection::invalid(format!("spec.{field}"), problem));
+        match self.access {
+            Access::Worker => Ok(()),
+            Access::Device if self.span != Span::Card => refused("virtual_card.span", "must be card for a device"),
+            Access::Device if self.memory == Mebibytes::ZERO => {
+                refused("virtual_card.memory", "is needed for a device")
+            }
+            Access::Device if !kinds => refused("virtual_card.kinds", "must be gpu, npu or cpu for a device"),
+            Access::Device if node_labels.get(key).is_none_or(|has| has != value) => {
+                refused("node_labels", "must name nodes that serve devices")
+            }
+            Access::Device => Ok(()),
         }
     }
 
@@ -255,6 +292,20 @@ impl JobSpec {
         }
     }
 
+    /// Fills in what follows from how its program uses its virtual card: a device of PyTorch needs nodes that serve
+    /// devices, and cards of kinds that PyTorch has.
+    #[must_use]
+    pub fn with_needs_of_its_access(mut self) -> Self {
+        if self.virtual_card.access == Access::Device {
+            let (key, value) = DEVICE_LABEL;
+            self.node_labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+            if self.virtual_card.kinds.is_empty() {
+                self.virtual_card.kinds = DEVICE_KINDS.into();
+            }
+        }
+        self
+    }
+
     /// Numbers of virtual cards with which it may start: `gang_min..=gang`.
     #[must_use]
     pub fn gang_sizes(&self) -> RangeInclusive<u32> {
@@ -303,6 +354,7 @@ impl JobSpec {
             models,
             whole_cards: _,
             slice_memory: _,
+            access: _,
         } = virtual_card;
         let single = [name, queue, working_directory, script, together, spread];
         let lists = command.iter().chain(vendors).chain(models).chain(data);
@@ -336,7 +388,7 @@ impl JobSpec {
             time_limit,
             retry: RetryPolicy { max_retries: _, backoff, max_backoff },
             labels: _,
-            node_labels: _,
+            node_labels,
             output_retention,
             held: _,
             host,
@@ -361,6 +413,7 @@ impl JobSpec {
         if virtual_card.compute == MilliTflops::ZERO {
             return Err(Rejection::invalid("spec.virtual_card.tflops", "must be more than zero"));
         }
+        virtual_card.check_access(node_labels)?;
         let times = [
             ("spec.checkpoint.grace", *grace),
             ("spec.checkpoint.every", every.unwrap_or_default()),
@@ -386,6 +439,25 @@ impl JobSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_says_what_it_needs_and_is_refused_what_nothing_could_back() {
+        let card = VirtualCardRequest::new(MilliTflops(1), Mebibytes(1));
+        let plain = JobSpec::new(vec!["true".to_owned()], VirtualCardRequest { access: Access::Device, ..card });
+        assert!(plain.check().is_err(), "nodes that serve devices are not named");
+        let spec = plain.with_needs_of_its_access();
+        assert_eq!(spec.check(), Ok(()));
+        assert_eq!(spec.node_labels[DEVICE_LABEL.0], DEVICE_LABEL.1);
+        let with = |card: VirtualCardRequest| JobSpec { virtual_card: card, ..spec.clone() };
+        let card = spec.virtual_card.clone();
+        for wrong in [
+            VirtualCardRequest { span: Span::Pool, ..card.clone() },
+            VirtualCardRequest { memory: Mebibytes::ZERO, ..card.clone() },
+            VirtualCardRequest { kinds: [CardKind::Gpu, CardKind::Fpga].into(), ..card },
+        ] {
+            assert!(with(wrong.clone()).with_needs_of_its_access().check().is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn backoff_doubles_up_to_its_cap() {

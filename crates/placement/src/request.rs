@@ -104,6 +104,7 @@ impl Request {
             models,
             whole_cards,
             slice_memory,
+            access: _,
         } = virtual_card;
         Self {
             compute: compute.0,

@@ -38,6 +38,8 @@ pub struct Options {
     pub member_arguments: Vec<(usize, &'static str)>,
     /// What the configuration files of members say besides.
     pub member_config: String,
+    /// What the configuration files of agents say.
+    pub agent_config: String,
     /// Variables of members and agents.
     pub environment: Vec<(&'static str, String)>,
     /// Variables with which members, agents and commands reach a bucket.
@@ -58,6 +60,7 @@ impl Default for Options {
             in_order: false,
             member_arguments: vec![],
             member_config: String::new(),
+            agent_config: String::new(),
             environment: vec![],
             bucket: vec![],
         }

@@ -58,6 +58,12 @@ pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
     policy.is_some_and(|policy| policy.mode() == wire::CheckpointMode::Cooperative)
 }
 
+/// Whether the job's program has its virtual card as one device.
+pub(crate) fn has_device(order: &wire::WorkerOrder) -> bool {
+    let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
+    card.is_some_and(|card| card.access() == wire::Access::Device)
+}
+
 fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'static str, String)> {
     let worker = order.worker.unwrap_or_default();
     let rank = worker.rank.to_string();

@@ -29,6 +29,8 @@ use super::vcard;
 use crate::cgroup::Limits;
 use crate::checkpoints::{Shelf, Unusable};
 use crate::config::{Limits as Bounds, SupervisorCommand};
+use crate::device::Plan;
+use crate::device::served::Served;
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
 use crate::supervisor::message::Launch;
@@ -58,6 +60,8 @@ pub struct Launcher {
     pub accounts: Accounts,
     /// Checkpoints that are kept here.
     pub(crate) shelf: Shelf,
+    /// How slice servers are started; `None`: this node serves no devices.
+    pub(crate) served: Option<Served>,
     /// Whether workers run in PID namespaces.
     pub contained: bool,
     /// The newest addresses that came after the order to run.
@@ -85,6 +89,12 @@ pub enum LaunchError {
     /// There is neither a command nor a script.
     #[error("the job has neither a command nor a script")]
     NothingToRun,
+    /// The job wants a device, and there is none.
+    #[error("this node serves no devices: `[device]` is missing from its agent's configuration, or did not work")]
+    NoDevice,
+    /// The program of a device cannot be wrapped.
+    #[error("the plan of the worker's device cannot be written: {0}")]
+    Plan(#[from] serde_json::Error),
     /// The cards cannot be handed out.
     #[error(transparent)]
     Devices(#[from] DeviceError),
@@ -114,9 +124,13 @@ impl LaunchError {
     pub const fn cause(&self) -> Cause {
         match self {
             Self::NothingToRun | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
-            Self::Devices(_) | Self::StartedBefore | Self::Account(_) | Self::Folder(_) | Self::Supervisor { .. } => {
-                Cause::NodeFault
-            }
+            Self::NoDevice
+            | Self::Plan(_)
+            | Self::Devices(_)
+            | Self::StartedBefore
+            | Self::Account(_)
+            | Self::Folder(_)
+            | Self::Supervisor { .. } => Cause::NodeFault,
         }
     }
 }
@@ -275,6 +289,14 @@ impl Launcher {
             (true, false) => vec![work.join(SCRIPT_FILE).display().to_string()],
             (true, true) => return Err(LaunchError::NothingToRun),
         };
+        let (command, limits) = match environment::has_device(order) {
+            false => (command, attach.limits),
+            true => {
+                let served = self.served.as_ref().ok_or(LaunchError::NoDevice)?;
+                let command = Plan::new(served, &attach.torch).wrap(&self.supervisor, command)?;
+                (command, limits_with_servers(attach.limits, order))
+            }
+        };
         let folder_of_program = PathBuf::from(&spec.working_directory);
         Ok(Launch {
             worker: launch.worker,
@@ -294,7 +316,7 @@ impl Launcher {
             account,
             contained: self.contained,
             working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
-            limits: limits_of(attach.limits, spec.host.map(host_from_wire).unwrap_or_default()),
+            limits: limits_of(limits, spec.host.map(host_from_wire).unwrap_or_default()),
             cgroup: group_name(&self.cgroup_root, launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
@@ -349,6 +371,13 @@ fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
 #[must_use]
 pub fn group_name(cgroup_root: &str, worker: WorkerId) -> String {
     format!("{cgroup_root}/{worker}")
+}
+
+/// What a worker with slice servers may use of its slices. What the program keeps on a card is counted by the server,
+/// so that memory of processors is a limit of the whole worker only where its job says what the rest of it needs.
+fn limits_with_servers(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
+    let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
+    HostLimits { memory: slices.memory.filter(|_| asked), ..slices }
 }
 
 /// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.

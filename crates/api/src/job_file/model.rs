@@ -9,7 +9,7 @@ use tessera_ledger::wire::duration_to_wire;
 
 use super::units::{Cpus, Memory, Tflops, Time};
 use super::values::{
-    CheckpointMode, CommandLine, Isolation, Kind, OnDisconnect, OneOrMany, Packing, Precision, Span, Word,
+    Access, CheckpointMode, CommandLine, Isolation, Kind, OnDisconnect, OneOrMany, Packing, Precision, Span, Word,
 };
 use crate::v1;
 
@@ -109,6 +109,10 @@ pub struct VirtualCard {
     /// The least memory on each card that it takes something of, such as what a replica of a model needs. Where it
     /// spreads over more cards it gets more than `memory`; none when left out.
     pub slice_memory: Option<Memory>,
+    /// How the program uses it: `worker` tells it its slices, and it computes on them itself; `device` gives it one
+    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory` and of span `card`; `worker` when
+    /// left out.
+    pub access: Option<Access>,
 }
 
 /// What each worker needs of its host beside its virtual card. So much is kept free for it, and it gets no more.
@@ -290,6 +294,7 @@ impl VirtualCard {
             models,
             whole_cards,
             slice_memory,
+            access,
         } = self;
         v1::VirtualCardRequest {
             milli_tflops: tflops.0.0,
@@ -303,6 +308,7 @@ impl VirtualCard {
             models: models.map_or_else(Vec::new, |models| models.0),
             whole_cards: whole_cards.unwrap_or(false),
             slice_memory_mib: slice_memory.map_or(0, |memory| memory.0.0),
+            access: access.map_or(0, Into::into),
         }
     }
 }

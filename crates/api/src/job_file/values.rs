@@ -59,6 +59,15 @@ word!(
     }
 );
 word!(
+    /// How a program uses its virtual card.
+    Access {
+        /// It is told its slices, and computes on them itself.
+        Worker,
+        /// It has one device of PyTorch.
+        Device,
+    }
+);
+word!(
     /// How well jobs on one card are kept apart.
     Isolation {
         /// Without enforcement.

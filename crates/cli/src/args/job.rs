@@ -219,6 +219,9 @@ pub struct RunArgs {
     /// Least memory on each card that a virtual card takes something of, such as 16GiB
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "0")]
     pub slice_memory: u64,
+    /// Give the program its virtual card as one device of PyTorch; needs --memory
+    #[arg(long)]
+    pub device: bool,
     /// Processors of the host for each worker, such as 8 or 500m
     #[arg(long, value_name = "N", value_parser = cpus, default_value = "0")]
     pub cpus: u64,

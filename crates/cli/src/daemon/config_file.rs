@@ -274,6 +274,8 @@ pub struct AgentFile {
     #[serde(default)]
     checkpoints: CheckpointSection,
     #[serde(default)]
+    device: DeviceSection,
+    #[serde(default)]
     limits: LimitsSection,
 }
 
@@ -282,6 +284,16 @@ pub struct AgentFile {
 struct CheckpointSection {
     store: Option<String>,
     bytes_per_second: Option<Size>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceSection {
+    python: Option<PathBuf>,
+    build: Option<PathBuf>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    start_within: Option<Time>,
 }
 
 /// Where cards come from, when they are not declared by an inventory.
@@ -326,6 +338,10 @@ impl AgentFile {
         config.checkpoints.store = self.checkpoints.store.clone().filter(|store| store != "nodes");
         let rate = self.checkpoints.bytes_per_second.and_then(|rate| NonZeroU64::new(rate.0));
         set(&mut config.checkpoints.bytes_per_second, rate);
+        config.device.python.clone_from(&self.device.python);
+        config.device.build.clone_from(&self.device.build);
+        config.device.environment.clone_from(&self.device.environment);
+        set(&mut config.device.start_within, time(self.device.start_within));
         let host = &self.host;
         config.host.cpu = host.cpus.map(|cpus| cpus.0).or(config.host.cpu);
         config.host.memory = host.memory.map(|memory| memory.0).or(config.host.memory);

@@ -1,5 +1,7 @@
 //! A job as a page for people.
 
+use tessera_api::v1::Access;
+
 use super::checkpoint::CheckpointView;
 use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text, tflops};
 use super::time::Clock;
@@ -73,6 +75,7 @@ impl JobView {
         let card = self.card();
         let mix = if card.mixed { ", kinds may mix" } else { "" };
         let whole = if card.whole_cards { ", whole cards" } else { "" };
+        let device = if card.access() == Access::Device { ", as one device" } else { "" };
         let least = match card.slice_memory_mib {
             0 => String::new(),
             least => format!(", at least {least} MiB on each card"),
@@ -84,7 +87,7 @@ impl JobView {
             said => format!(" {}", words::precision(said)),
         };
         let (compute, memory, span) = (tflops(card.milli_tflops), card.memory_mib, words::span(card.span));
-        format!("{compute} TFLOPS{precision}, {memory} MiB, span {span}, {kinds}{mix}{whole}{least}")
+        format!("{compute} TFLOPS{precision}, {memory} MiB, span {span}, {kinds}{mix}{whole}{least}{device}")
     }
 }
 

@@ -18,7 +18,7 @@ use tessera_ledger::{
 use crate::backend::{Backend, HealthReport, Probe, Sample};
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
-use crate::grant::{Attach, Grant, HostLimits, Share};
+use crate::grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 use crate::host::{HostRoot, field};
 use readings::Readings;
 
@@ -111,7 +111,16 @@ impl Backend for CpuBackend {
         let memory: Mebibytes = grant.slices.iter().map(|slice| slice.memory).sum();
         // Libraries start a thread per core of the machine otherwise, and are throttled most of the time.
         let threads = millicores.div_ceil(1000).max(1).to_string();
+        // The control group holds the share; a second gate would take off once more what it has taken already.
+        let torch = |slice: &GrantedSlice| TorchDevice {
+            name: "cpu".to_owned(),
+            environment: BTreeMap::new(),
+            share: Share::WHOLE,
+            threads: u32::try_from((u64::from(slice.share.0) * self.cores).div_ceil(1000).max(1)).unwrap_or(u32::MAX),
+            memory: slice.memory,
+        };
         Ok(Attach {
+            torch: grant.slices.iter().map(torch).collect(),
             environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads)]),
             device_nodes: Vec::new(),
             limits: HostLimits {

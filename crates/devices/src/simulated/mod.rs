@@ -17,7 +17,7 @@ use tessera_ledger::{CardDescription, CardHealth, Isolation, Mebibytes, MilliTfl
 use crate::backend::{Backend, HealthReport, Probe, Sample};
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
-use crate::grant::{Attach, Grant, HostLimits, Share};
+use crate::grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 use crate::host::HostRoot;
 use inventory::DeclaredNode;
 
@@ -178,7 +178,16 @@ impl Backend for SimulatedBackend {
         }
         self.grants.insert(grant.owner, grant.clone());
         let environment = HIDDEN.iter().map(|name| ((*name).to_owned(), String::new())).collect();
-        Ok(Attach { environment, device_nodes: Vec::new(), limits: HostLimits::default() })
+        // A thread of the host computes for the card that is not there, for as much of the time as the slice is of it.
+        let torch = |slice: &GrantedSlice| TorchDevice {
+            name: "cpu".to_owned(),
+            environment: BTreeMap::new(),
+            share: slice.share,
+            threads: 1,
+            memory: slice.memory,
+        };
+        let torch = grant.slices.iter().map(torch).collect();
+        Ok(Attach { environment, device_nodes: Vec::new(), limits: HostLimits::default(), torch })
     }
 
     fn release(&mut self, owner: Owner) {

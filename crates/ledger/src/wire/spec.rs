@@ -9,7 +9,7 @@ use super::field::{
 use super::v1;
 use crate::affinity::{Affinity, PreferredLabel};
 use crate::host::HostRequest;
-use crate::spec::{CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
+use crate::spec::{Access, CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops};
 
 /// A job as it was submitted, with the defaults of `types.proto` filled in. Limits are not checked here.
@@ -129,6 +129,7 @@ fn request_from_wire(request: v1::VirtualCardRequest) -> Result<VirtualCardReque
         models: request.models.into_iter().collect(),
         whole_cards: request.whole_cards,
         slice_memory: Mebibytes(request.slice_memory_mib),
+        access: enum_from_wire("access", request.access)?.unwrap_or_default(),
     })
 }
 
@@ -145,6 +146,7 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
         models,
         whole_cards,
         slice_memory,
+        access,
     } = request;
     v1::VirtualCardRequest {
         milli_tflops: compute.0,
@@ -158,6 +160,8 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
         models: models.iter().cloned().collect(),
         whole_cards: *whole_cards,
         slice_memory_mib: slice_memory.0,
+        // Only where it says something, so that what was written before there was another reads the same.
+        access: if *access == Access::Worker { 0 } else { access.to_wire() },
     }
 }
 

@@ -7,7 +7,7 @@ use crate::allocation::{AllocationPhase, MovePhase, StopCause, WorkerState};
 use crate::card::{CardHealth, CardKind, Isolation, LinkKind, Precision};
 use crate::job::{Ending, JobState};
 use crate::node::{Eligibility, NodeState};
-use crate::spec::{CheckpointMode, OnDisconnect, Span};
+use crate::spec::{Access, CheckpointMode, OnDisconnect, Span};
 
 macro_rules! words {
     ($domain:ident = $wire:path { $($word:ident),* $(,)? }) => {
@@ -40,6 +40,7 @@ macro_rules! words {
 words!(CardKind = v1::CardKind { Gpu, Npu, Fpga, Cpu });
 words!(Precision = v1::Precision { Fp32, Tf32, Fp16, Bf16, Fp8, Int8 });
 words!(Span = v1::Span { Card, Node, Pool });
+words!(Access = v1::Access { Worker, Device });
 words!(Isolation = v1::Isolation { Shared, Soft, Hard });
 words!(CheckpointMode = v1::CheckpointMode { Cooperative, Transparent, Requeue });
 words!(Packing = v1::Packing { Stack, Spread });

@@ -10,7 +10,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
-    Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
+    Access, Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
     CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch,
     HostCapacity, HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus,
     MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey,
@@ -71,6 +71,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
         any::<bool>(),
         isolation(),
         (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
+        select(vec![Access::Worker, Access::Device]),
     )
         .prop_map(
             |(
@@ -80,6 +81,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
                 mixed,
                 isolation,
                 (vendors, models, whole_cards),
+                access,
             )| {
                 VirtualCardRequest {
                     compute: MilliTflops(compute),
@@ -93,6 +95,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
                     models,
                     whole_cards,
                     slice_memory: Mebibytes(slice_memory),
+                    access,
                 }
             },
         )

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind, CheckpointKey,
-    CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity, HostRequest,
-    Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops, MoveId,
-    MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey, Percent, Plan, PlanPart,
-    PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request, RequestId,
-    RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    Access, Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
+    CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity,
+    HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops,
+    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey, Percent, Plan,
+    PlanPart, PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request,
+    RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause, VirtualCardRequest, WorkerExit,
+    WorkerReport,
 };
 
 /// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
@@ -88,6 +89,7 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("submit_job.host", Command::SubmitJob { spec: Arc::new(full_spec()), traceparent: String::new() }),
         ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
         ("submit_job.every", Command::SubmitJob { spec: Arc::new(saving_spec()), traceparent: String::new() }),
+        ("submit_job.access", Command::SubmitJob { spec: Arc::new(device_spec()), traceparent: String::new() }),
         ("report_workers.checkpoints", Command::ReportWorkers { node: NodeId(3), reports: checkpoint_reports() }),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
@@ -101,6 +103,12 @@ pub fn additions() -> Vec<(&'static str, Command)> {
 fn saving_spec() -> JobSpec {
     let checkpoint = CheckpointPolicy { every: Some(Duration::from_secs(600)), ..spec().checkpoint };
     JobSpec { checkpoint, ..spec() }
+}
+
+/// A job whose program has one device.
+fn device_spec() -> JobSpec {
+    let virtual_card = VirtualCardRequest { access: Access::Device, span: Span::Card, ..spec().virtual_card };
+    JobSpec { virtual_card, ..spec() }.with_needs_of_its_access()
 }
 
 fn part(sequence: u64) -> PartKey {

@@ -26,6 +26,11 @@ def folder() -> pathlib.Path:
     return pathlib.Path(kept) / f"{torch.__version__}-{sys.implementation.cache_tag}-{digest}"
 
 
+def is_built() -> bool:
+    """Whether it is there for the PyTorch that is installed."""
+    return (folder() / "_dispatcher.so").exists()
+
+
 def load(verbose: bool = False):
     """The module, built when it is not there. Raises what is missing, or what the compiler said."""
     ready = folder() / "_dispatcher.so"

@@ -43,6 +43,20 @@ def share(text: str) -> float:
     return part
 
 
+class Check(argparse.Action):
+    """Says which PyTorch would serve, without building what would take a minute at the start of every server."""
+
+    def __init__(self, option_strings, dest, **options):
+        super().__init__(option_strings, dest, nargs=0, **options)
+
+    def __call__(self, parser, *_):
+        if not build.is_built():
+            parser.exit(1, f"the dispatcher is not built: run TESSERA_BUILD={build.folder().parent} {sys.executable} -m tessera.build once\n")
+        build.load()
+        print(f"pytorch {torch.__version__}", flush=True)
+        parser.exit(0)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tessera.slice", description="Serves one slice of a device to a program.")
     parser.add_argument("--listen", required=True, metavar="ADDRESS", help="unix:/path or tcp:host:port; port 0 takes a free one")
@@ -53,6 +67,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--snapshots", metavar="FOLDER", type=pathlib.Path, help="folder for snapshots; without it they are refused")
     parser.add_argument("--restore", metavar="FILE", type=pathlib.Path, help="go on from this snapshot")
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="end after this long without a program")
+    parser.add_argument("--check", action=Check, help="say which PyTorch would serve, and end; fail when something is missing")
     parser.add_argument("--threads", type=int, help="threads of a processor that the device stands for (default: PyTorch's)")
     return parser.parse_args()
 

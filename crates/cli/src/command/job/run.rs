@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use tessera_api::v1::{
-    Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, LogStream, Packing, PreferredLabel,
-    RetryPolicy, Span, StreamLogsRequest, VirtualCardRequest,
+    Access, Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, LogStream, Packing,
+    PreferredLabel, RetryPolicy, Span, StreamLogsRequest, VirtualCardRequest,
 };
 use tessera_client::Client;
 use tokio::sync::mpsc;
@@ -170,6 +170,7 @@ fn spec(args: RunArgs) -> JobSpec {
             mixed: args.mixed,
             whole_cards: args.whole_cards,
             slice_memory_mib: args.slice_memory,
+            access: if args.device { Access::Device.into() } else { 0 },
             ..VirtualCardRequest::default()
         }),
         priority: args.priority,

@@ -1,0 +1,39 @@
+#!/usr/bin/python3
+"""Stands for a Python with PyTorch: says what a slice server would say, and answers programs that know the token.
+
+It is started as an interpreter is, with `-m tessera.slice` and the words of a slice. A program that connects and says
+`TOKEN EPOCH TEXT` gets what the server was started with, and TEXT; one with another token is answered `refused`. The
+job decides what else it does, by what it has put into its environment's LANG:
+
+    dies-at-start   ends before it listens
+    never-listens   says nothing
+"""
+
+import os
+import pathlib
+import socket
+import sys
+import time
+
+if "--check" in sys.argv:
+    print("pytorch 9.9.9")
+    sys.exit(0)
+if os.environ.get("LANG") == "dies-at-start":
+    sys.exit("no such device")
+while os.environ.get("LANG") == "never-listens":
+    time.sleep(1)
+options = dict(zip(sys.argv[3::2], sys.argv[4::2], strict=True))
+path = options["--listen"].removeprefix("unix:")
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+print(f"listening unix:{path}", flush=True)
+said = " ".join(f"{name[2:]}={options[name]}" for name in ("--device", "--memory", "--share", "--threads"))
+while True:
+    connection, _ = listener.accept()
+    token, epoch, text = connection.recv(4096).decode().split(" ", 2)
+    right = token == os.environ["TESSERA_TOKEN"] and epoch == os.environ["TESSERA_EPOCH"]
+    if right and text == "pid":
+        text = str(os.getpid())
+    connection.sendall((f"{said} {text}" if right else "refused").encode())
+    connection.close()
