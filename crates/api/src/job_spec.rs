@@ -19,7 +19,7 @@ use crate::{limits, v1};
 pub fn job_of_request(spec: Option<v1::JobSpec>) -> Result<JobSpec, Refusal> {
     let under_spec = |error: FieldError| error.under("spec");
     let spec = spec.ok_or_else(|| Refusal::from(FieldError::missing("spec")))?;
-    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?.with_needs_of_its_access();
+    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?;
     let problems = problems_of(&job);
     if problems.is_empty() { Ok(job) } else { Err(Refusal::invalid(problems.into_iter().map(under_spec).collect())) }
 }

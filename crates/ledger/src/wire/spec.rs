@@ -12,7 +12,7 @@ use crate::host::HostRequest;
 use crate::spec::{Access, CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops};
 
-/// A job as it was submitted, with the defaults of `types.proto` filled in. Limits are not checked here.
+/// A job as it was submitted, with the defaults of `types.proto` filled in, and what follows from others. Limits are not checked here.
 ///
 /// # Errors
 /// [`FieldError`] when the virtual card is missing, an enumeration has no value that this release knows, or a duration
@@ -21,7 +21,7 @@ pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
     let virtual_card = required("virtual_card", spec.virtual_card)?;
     let virtual_card = request_from_wire(virtual_card).map_err(|error| error.under("virtual_card"))?;
     let default = JobSpec::new(spec.command, virtual_card);
-    Ok(JobSpec {
+    let spec = JobSpec {
         name: spec.name,
         queue: if spec.queue.is_empty() { default.queue } else { spec.queue },
         command: default.command,
@@ -45,7 +45,8 @@ pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
         min_runtime: optional_duration("min_runtime", spec.min_runtime)?.unwrap_or(default.min_runtime),
         affinity: spec.affinity.map_or(default.affinity, affinity_from_wire),
         packing: enum_from_wire("packing", spec.packing)?,
-    })
+    };
+    Ok(spec.with_needs_of_its_access())
 }
 
 /// The job as a message, every default spelled out.

@@ -166,6 +166,7 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 affinity,
                 packing,
             }
+            .with_needs_of_its_access()
         })
 }
 
