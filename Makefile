@@ -11,8 +11,8 @@ demo:
 	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
 
 ## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end, what is deployed,
-## dashboards, alerts and runbooks, whole pools under seeded faults.
-test: lint unit packages operating simulation
+## dashboards, alerts and runbooks, whole pools under seeded faults, and the device for PyTorch in jobs and by itself.
+test: lint unit packages operating simulation device
 
 build:
 	eval "$$(deploy/setup.sh build)"
@@ -82,8 +82,11 @@ wheel:
 	python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$$CARGO_TARGET_DIR"/wheels/tessera-*.whl
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -m tessera.build >/dev/null
 
-## What programs see of a virtual card, slice servers under good and bad programs, and a sample of PyTorch's own samples.
+## What programs see of a virtual card, slice servers under good and bad programs, jobs on a pool, and a sample of PyTorch's own samples.
 device: wheel
+	eval "$$(deploy/setup.sh test)"
+	cargo build --locked --workspace --bin tessera
+	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	eval "$$(deploy/setup.sh torch)"
 	cd crates/torch
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 timeout --signal=INT --kill-after=30 400 python -m pytest -q -p no:cacheprovider $(DEVICE)

@@ -1,5 +1,7 @@
 //! The map of the pool: a row for each card, and the rows that change.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use tessera_api::v1;
 
@@ -32,6 +34,14 @@ async fn the_columns_say_what_the_pool_says() {
     assert_eq!(map["queues"], json!(["default"]));
     let ready = |name: &str, cards: u32| json!([name, "NODE_STATE_READY", "ELIGIBILITY_ELIGIBLE", cards]);
     assert_eq!(map["nodes"], json!([ready("n0", 2), ready("n1", 1)]));
+    let described = get(&pages.address, "/v1/openapi.json").await.json();
+    let described = &described["components"]["schemas"]["Map"]["properties"];
+    assert_eq!(names(&map), names(described), "the description says what is there");
+    assert_eq!(names(&map["cards"]), names(&described["cards"]["properties"]));
+}
+
+fn names(of: &Value) -> BTreeSet<&String> {
+    of.as_object().into_iter().flat_map(|object| object.keys()).collect()
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 //!
 //! It is served at `/v1/openapi.json` and kept in `docs/openapi.json`; a test says when the two differ.
 
+mod map;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost_reflect::{EnumDescriptor, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
@@ -26,7 +28,8 @@ pub fn document() -> Result<Value, GatewayError> {
         let verb = described.route.verb.name().to_ascii_lowercase();
         paths.entry(shown(described.route.path)).or_default().insert(verb, operation(described, &mut schemas));
     }
-    let components = schemas.finish();
+    let mut components = schemas.finish();
+    map::describe(&mut paths, &mut components);
     Ok(json!({
         "openapi": "3.1.0",
         "info": {
@@ -61,10 +64,7 @@ fn operation(described: &Described, schemas: &mut Schemas) -> Value {
         "description": comment(&method.parent_service().parent_file(), method.path()),
         "responses": {
             "200": answer(described, schemas),
-            "default": {
-                "description": "Refused: the JSON of google.rpc.Status.",
-                "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Status" } } },
-            },
+            "default": refused(),
         },
     });
     if route.takes_body() {
@@ -234,6 +234,14 @@ impl Schemas {
         self.written.insert("Status".to_owned(), status());
         self.written
     }
+}
+
+/// The answer to a request that is refused.
+fn refused() -> Value {
+    json!({
+        "description": "Refused: the JSON of google.rpc.Status.",
+        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Status" } } },
+    })
 }
 
 /// How a refusal is written.
