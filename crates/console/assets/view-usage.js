@@ -17,7 +17,7 @@ export async function usage({ main, signal, query, path }) {
   const label = query.get("label") || "";
   const body = h("div", {});
   fill(main, h("h1", {}, "Usage"),
-    h("p", { class: "lead" }, "Blocks and card memory, times the hours that jobs held them. Lost is work that ended by preemption or failure and left no checkpoint."),
+    h("p", { class: "lead" }, "Blocks and card memory, times the hours that jobs held them. Lost is work that ended by preemption or failure and that no checkpoint holds."),
     filters(path, choice("Time", "days", days, TIMES), choice("By", "by", by, GROUPS),
       field("Label", "label", label, "a key, for sums by label")),
     body);

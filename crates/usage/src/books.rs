@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, CheckpointMode, JobId, LogTime, Rank, Reason, Revision, State,
-    WorkerState,
+    Allocation, AllocationId, AllocationPhase, JobId, LogTime, Rank, Reason, Revision, State, WorkerState,
 };
 
 /// Cards that count alike.
@@ -71,10 +70,12 @@ pub enum Change {
         /// The worker.
         rank: Rank,
     },
-    /// What was computed under a grant is lost: it ended by preemption or failure, and left no checkpoint.
+    /// What was computed under a grant is lost: it ended by preemption or failure.
     Lost {
         /// The grant.
         allocation: AllocationId,
+        /// When the newest checkpoint that it left came to count: what it computed before is not lost.
+        saved_at: Option<LogTime>,
     },
 }
 
@@ -143,9 +144,7 @@ impl Books {
     fn close(&mut self, state: &State, id: AllocationId, changes: &mut Vec<Change>) {
         let Some(open) = self.open.remove(&id) else { return };
         changes.extend(open.ranks.into_iter().map(|rank| Change::Ended { allocation: id, rank }));
-        if is_lost(state, open.job, id) {
-            changes.push(Change::Lost { allocation: id });
-        }
+        changes.extend(lost(state, open.job, id));
     }
 }
 
@@ -197,29 +196,26 @@ fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> 
     classes.into_iter().map(holding).collect()
 }
 
-/// Whether what was computed under a grant that has left the ledger is lost. A job that says that it can be suspended
-/// with a checkpoint is believed; one that was cancelled, or met its own time limit, has lost nothing to the pool.
-fn is_lost(state: &State, job: JobId, allocation: AllocationId) -> bool {
-    let Some(job) = state.job(job) else { return false };
-    let attempt = job.history.iter().rev().find(|attempt| attempt.allocation == allocation);
-    let begins_anew = job.spec.checkpoint.mode == CheckpointMode::Requeue;
-    match attempt.and_then(|attempt| attempt.reason.as_ref()) {
-        Some(
-            Reason::NonZeroExit { .. }
-            | Reason::Signalled { .. }
-            | Reason::StartFailed { .. }
-            | Reason::NodeFault { .. }
-            | Reason::OutOfMemory
-            | Reason::WorkerVanished
-            | Reason::NodeLost { .. },
-        ) => true,
-        Some(
-            Reason::Preempted { .. }
-            | Reason::Drained { .. }
-            | Reason::SuspendedByUser
-            | Reason::Moving
-            | Reason::MoveFailed,
-        ) => begins_anew,
+/// What of a grant that has left the ledger is lost: what no checkpoint holds that the job can go on from. One that was
+/// cancelled, or met its own time limit, has lost nothing to the pool; one that failed for good has lost all.
+fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
+    let job = state.job(job)?;
+    let attempt = job.history.iter().rev().find(|attempt| attempt.allocation == allocation)?;
+    let was_interrupted = match attempt.reason.as_ref()? {
+        Reason::NonZeroExit { .. }
+        | Reason::Signalled { .. }
+        | Reason::StartFailed { .. }
+        | Reason::NodeFault { .. }
+        | Reason::OutOfMemory
+        | Reason::WorkerVanished
+        | Reason::NodeLost { .. }
+        | Reason::Preempted { .. }
+        | Reason::Drained { .. }
+        | Reason::SuspendedByUser
+        | Reason::Moving
+        | Reason::MoveFailed => true,
         _ => false,
-    }
+    };
+    let saved_at = attempt.saved_at.filter(|_| !job.state.is_terminal());
+    was_interrupted.then_some(Change::Lost { allocation, saved_at })
 }

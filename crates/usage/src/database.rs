@@ -46,7 +46,8 @@ CREATE TABLE holding (
     memory_mib INTEGER NOT NULL,
     began_ms INTEGER NOT NULL,
     ended_ms INTEGER,
-    lost INTEGER NOT NULL DEFAULT 0
+    lost INTEGER NOT NULL DEFAULT 0,
+    saved_ms INTEGER
 );
 CREATE INDEX holding_of_allocation ON holding (allocation, rank);
 CREATE INDEX holding_by_end ON holding (ended_ms, began_ms);
@@ -209,6 +210,11 @@ fn prepare(connection: &mut Connection, cluster: &str) -> rusqlite::Result<()> {
         transaction.pragma_update(None, "user_version", VERSION)?;
         transaction.commit()?;
     }
+    // Accounts of before, in which whatever was lost was lost whole. The release of then reads and writes them still.
+    let text = "SELECT count(*) FROM pragma_table_info('holding') WHERE name = 'saved_ms'";
+    if connection.query_row(text, [], |row| row.get::<_, i64>(0))? == 0 {
+        connection.execute_batch("ALTER TABLE holding ADD COLUMN saved_ms INTEGER")?;
+    }
     Ok(())
 }
 
@@ -239,9 +245,10 @@ fn keep(transaction: &Transaction<'_>, entries: &[Entry], reached: (Revision, Lo
             match change {
                 Change::Began { job, holding } => begin(transaction, job, holding, entry.time)?,
                 Change::Ended { allocation, rank } => end(transaction, *allocation, *rank, entry.time)?,
-                Change::Lost { allocation } => {
-                    let mut lost = transaction.prepare_cached("UPDATE holding SET lost = 1 WHERE allocation = ?1")?;
-                    lost.execute([signed(allocation.0)])?;
+                Change::Lost { allocation, saved_at } => {
+                    let text = "UPDATE holding SET lost = 1, saved_ms = ?2 WHERE allocation = ?1";
+                    let mut lost = transaction.prepare_cached(text)?;
+                    lost.execute(params![signed(allocation.0), saved_at.map(|time| signed(time.0))])?;
                 }
             }
         }

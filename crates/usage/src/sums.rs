@@ -27,13 +27,15 @@ pub(crate) fn sums(connection: &Connection, query: &Query) -> rusqlite::Result<A
     };
     let name = if query.by == GroupBy::Job { "job.name" } else { "''" };
     let overlap = "(min(coalesce(ended_ms, :to), :to) - max(began_ms, :from))";
+    let unsaved = "max(min(coalesce(ended_ms, :to), :to) - max(began_ms, coalesce(saved_ms, 0), :from), 0)";
     // Summed per block size, so that no product leaves the range of SQLite's integers.
     let text = format!(
-        "SELECT {key}, {name}, kind, block_milli_tflops, lost, sum(blocks * {overlap}), sum(memory_mib * {overlap}) \
+        "SELECT {key}, {name}, kind, block_milli_tflops, sum(blocks * {overlap}), sum(memory_mib * {overlap}), \
+         sum(lost * blocks * {unsaved}) \
          FROM holding JOIN job ON job.id = holding.job {join} \
          WHERE began_ms < :to AND (ended_ms IS NULL OR ended_ms > :from) AND :label IS :label \
          AND (:queue IS NULL OR job.queue = :queue) AND (:submitter IS NULL OR job.submitter = :submitter) \
-         GROUP BY 1, 2, 3, 4, 5"
+         GROUP BY 1, 2, 3, 4"
     );
     let (from_ms, to_ms) = (signed(query.from.0), signed(to.0));
     let parameters: &[(&str, &dyn rusqlite::ToSql)] = rusqlite::named_params! {
@@ -45,13 +47,13 @@ pub(crate) fn sums(connection: &Connection, query: &Query) -> rusqlite::Result<A
     let mut rows = statement.query(parameters)?;
     while let Some(row) = rows.next()? {
         let (key, name, kind): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let (size, lost): (i64, bool) = (row.get(3)?, row.get(4)?);
-        let block_ms = u128::from(unsigned(row.get(5)?));
+        let size: i64 = row.get(3)?;
+        let block_ms = u128::from(unsigned(row.get(4)?));
         let sums = Sums {
             block_ms,
             milli_tflops_ms: block_ms * u128::from(unsigned(size)),
-            memory_mib_ms: u128::from(unsigned(row.get(6)?)),
-            lost_block_ms: if lost { block_ms } else { 0 },
+            memory_mib_ms: u128::from(unsigned(row.get(5)?)),
+            lost_block_ms: u128::from(unsigned(row.get(6)?)),
         };
         add(groups.entry(key.clone()).or_insert_with(|| Row { key, name, ..Row::default() }), &kind, sums);
         add(&mut total, &kind, sums);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationId, AllocationPhase, CardKind, Command, EntryPosition, JobId, LogTime, Observation, Request, Revision,
-    State, StopCause, Touched, WorkerExit, WorkerReport, WorkerState,
+    AllocationId, AllocationPhase, CardKind, Command, EntryPosition, JobId, Level, LogTime, Observation, Request,
+    Revision, SavedPart, State, StopCause, Touched, WorkerExit, WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -259,6 +259,49 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
     // The first is the same grant all along; of the second only is counted what is known.
     assert_eq!(sums, [("1".to_owned(), 4 * 4_000), ("2".to_owned(), 2 * 2_000)]);
     assert_eq!(answer.gaps, [gap]);
+}
+
+/// What a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the accounts
+/// stays as it was. Accounts that an earlier release made are read on.
+#[test]
+fn lost_is_what_no_checkpoint_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("usage.sqlite");
+    drop(Database::open(&path, "pool").expect("it opens"));
+    let older = rusqlite::Connection::open(&path).expect("it opens");
+    older.execute_batch("ALTER TABLE holding DROP COLUMN saved_ms").expect("as it was before");
+    drop(older);
+    let mut world = World::new();
+    world.apply(Command::RaiseLevel { to: Level::Two }, 0);
+    for tflops in [4, 2] {
+        world.go(&Step::Submit { tflops, gang: 1, priority: 0 }, 0);
+    }
+    world.go(&Step::Decide, 0);
+    world.go(&Step::Start, 0);
+    let part = SavedPart { sequence: 1, progress: 7, bytes: 5, hash: [1; 32], ticket: 3, shared: false };
+    // Only the first one saves, after three seconds.
+    world.report(3_000, |number, _| (number == 0).then(|| Observation::Saved(part.clone())));
+    for job in [1, 2] {
+        world.apply(Command::SuspendJob { job: JobId(job) }, 1_000);
+    }
+    let exit = WorkerExit {
+        cause: StopCause::Ordered,
+        code: Some(1),
+        signal: None,
+        checkpointed: false,
+        message: String::new(),
+    };
+    world.report(0, |_, _| Some(Observation::Stopped(exit.clone())));
+    let mut database = Database::open(&path, "pool").expect("it opens");
+    database.keep(&world.entries, (world.state.revision(), world.state.time())).expect("it is kept");
+    let lost = |from: u64| {
+        let query = Query { from: LogTime(from), by: GroupBy::Job, rows: 10, ..Query::default() };
+        let rows = database.sums(&query).expect("sums").rows;
+        rows.iter().map(|row| (row.sums.block_ms, row.sums.lost_block_ms)).collect::<Vec<_>>()
+    };
+    let begin = world.state.time().0 - 5_000;
+    assert_eq!(lost(0), [(4 * 5_000, 4 * 2_000), (2 * 5_000, 2 * 5_000)]);
+    assert_eq!(lost(begin + 4_000), [(4 * 1_000, 4 * 1_000), (2 * 1_000, 2 * 1_000)]);
 }
 
 #[test]
