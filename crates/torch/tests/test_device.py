@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 CARD = torch.device("tessera")
@@ -88,6 +89,19 @@ def test_seeds_and_states_of_random_numbers():
     assert torch.equal(torch.randn(8, device=CARD).cpu(), second)
     torch.manual_seed(5)
     assert torch.equal(torch.randn(8, device=CARD).cpu(), first)
+
+
+def test_recomputed_activations_have_the_same_dropout():
+    """Checkpointing keeps the state of the random numbers only of a device that says it was used."""
+    x, masks = torch.ones(64, device=CARD, requires_grad=True), []
+
+    def layer(x):
+        dropped = nn.functional.dropout(x * 2, 0.5)
+        masks.append(dropped.detach().cpu())
+        return dropped.sin()
+
+    torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert torch.equal(*masks)
 
 
 def test_mixed_precision():

@@ -1,6 +1,7 @@
 """Slice servers: memory, shares, snapshots, and what happens when one of the two sides dies or lies."""
 
 import os
+import pathlib
 import signal
 import socket
 import struct
@@ -295,3 +296,105 @@ os.waitpid(child, 0)
 print(x.sum().item())
 """)
     assert out.split() == ["True", "2.0"]
+
+
+def test_what_only_loads_pytorch_takes_no_slice(folder):
+    """A launcher such as torchrun has PyTorch too, and so has the process that it starts."""
+    (pathlib.Path(folder) / "train.py").write_text(
+        "import os, torch\nprint('rank', os.environ['RANK'], torch.ones(4, device='tessera').sum().item(), flush=True)\n"
+    )
+    with serving.Server(folder) as server:
+        out = server.run("""
+import subprocess, sys, torch
+assert torch.tessera.is_available() and not torch.tessera.is_initialized()
+print(subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", sys.argv[1]],
+                     check=True, stdout=subprocess.PIPE, text=True).stdout, end="")
+print(torch.tessera.is_initialized(), (torch.ones(3, device="tessera") * 2).sum().item(), torch.tessera.is_initialized())
+""", f"{folder}/train.py")  # fmt: skip
+    assert out.splitlines() == ["rank 0 4.0", "False 6.0 True"]
+
+
+def test_workers_of_a_data_loader_are_started_anew_beside_training(folder):
+    program = pathlib.Path(folder) / "loads.py"
+    program.write_text("""
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    layer = torch.nn.Linear(3, 1).to("tessera")
+    loader = DataLoader(TensorDataset(torch.arange(24.0).view(8, 3)), batch_size=2, num_workers=2, multiprocessing_context="spawn")
+    total = 0.0
+    for (batch,) in loader:
+        batch = batch.to("tessera")
+        layer(batch).sum().backward()
+        total += batch.sum().item()
+    print(total, layer.weight.grad.isfinite().all().item())
+""")
+    with serving.Server(folder) as server:
+        done = subprocess.run([sys.executable, program], env=server.environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["276.0", "True"]
+
+
+def test_a_seed_before_the_first_use_has_its_effect(folder):
+    with serving.Server(folder) as server:
+        out = server.run("""
+import torch
+torch.manual_seed(5); torch.manual_seed(6)
+print(torch.tessera.is_initialized())
+first = torch.randn(4, device="tessera").tolist()
+torch.manual_seed(6)
+print(first == torch.randn(4, device="tessera").tolist())
+""")
+    assert out.split() == ["False", "True"]
+
+
+def test_a_process_that_was_forked_before_the_first_use_has_the_card(folder):
+    with serving.Server(folder) as server:
+        out = server.run("""
+import os, sys, torch
+if (child := os.fork()) == 0:
+    print(torch.ones(2, device="tessera").sum().item(), flush=True)
+    sys.exit()
+print(os.waitpid(child, 0)[1])
+for _ in range(1000):  # the server says good-bye to the child
+    try: x = torch.ones(3, device="tessera"); break
+    except ConnectionError as error: assert "has a program already" in str(error)
+if (child := os.fork()) == 0:
+    sys.exit()  # ends in order, and leaves the connection of its parent alone
+print(os.waitpid(child, 0)[1], x.sum().item())
+""")
+    assert out.split() == ["2.0", "0", "0", "3.0"]
+
+
+def test_a_connection_that_fails_is_told_where_it_is_needed_and_tried_again(folder):
+    with serving.Server(folder) as server:
+        taken = raw(server)
+        program = server.start("""
+import torch
+for what in (lambda: torch.ones(2, device="tessera"), lambda: torch.nn.Linear(2, 2).to("tessera"), torch.tessera.get_device_properties):
+    try: what()
+    except ConnectionError as error: print("has a program already" in str(error))
+print(torch.tessera.is_available(), flush=True); input()
+for _ in range(1000):
+    try: print(torch.ones(2, device="tessera").sum().item()); break
+    except ConnectionError: pass
+""")
+        assert [program.stdout.readline() for _ in range(4)] == ["True\n"] * 4
+        taken.close()
+        out, err = program.communicate("\n", timeout=60)
+    assert program.returncode == 0, err
+    assert out == "2.0\n"
+
+
+def test_the_second_program_of_a_server_is_told_its_own_lines(folder):
+    with serving.Server(folder) as server:
+        server.run("import torch; print((torch.ones(3, device='tessera') + 1).sum().item())")
+        out = server.run("""
+import torch
+table, at = torch.zeros(5, device="tessera"), torch.tensor([77], device="tessera")
+wrong = table.index_select(0, at)
+try: wrong.cpu()
+except IndexError as error: print("<string>:4" in str(error))
+""")
+    assert out == "True"

@@ -14,11 +14,11 @@ from tessera import _native, build
 NAME = "tessera"
 _connection = None
 _dispatcher = None
-_process = os.getpid()
 
 
 def start() -> None:
-    """Installs the device and connects to its slice server. Raises what keeps it from that."""
+    """Installs the device. Nothing goes to its slice server before something needs it: a launcher, or a process that only loads data,
+    has PyTorch too, and a slice serves one program."""
     global _dispatcher
     if _dispatcher is not None:
         return
@@ -35,7 +35,7 @@ def start() -> None:
         _dispatcher.set_batch(int(batch))
     _decompose_cells()
     _answer_for_no_cuda()
-    _connect(os.environ["TESSERA_SLICES"], fresh=True)
+    _dispatcher.set_connector(lambda: _connect(os.environ["TESSERA_SLICES"], fresh=True))
     atexit.register(_stop)
 
 
@@ -52,9 +52,16 @@ def _connect(address: str, fresh: bool) -> None:
     slice = connection.slice
     _dispatcher.connect(connection.table, slice["memory_bytes"], slice["sequence"], fresh)
     _connection = connection
+    if fresh and slice["sequence"]:
+        # Programs were here before; errors are told with the numbers of operations, which the server goes on with.
+        _dispatcher.count_from(torch.tessera.slice_status()["operations"])
+    # What asks whether the device was used before it looks at its random numbers, as recomputing activations does.
+    torch.tessera._initialized = True
 
 
 def _stop() -> None:
+    if _connection is None or _dispatcher.is_forked():
+        return  # A forked process leaves its parent's connection alone.
     try:
         _dispatcher.flush()
     except RuntimeError:
@@ -73,8 +80,11 @@ def reconnect(address: str, token: str | None = None, epoch: int | None = None) 
         os.environ["TESSERA_TOKEN"] = token
     if epoch is not None:
         os.environ["TESSERA_EPOCH"] = str(epoch)
+    os.environ["TESSERA_SLICES"] = address
+    if _connection is None:
+        return _dispatcher.need()
     _connection.close()
-    _connect(address, fresh=False)
+    return _connect(address, fresh=False)
 
 
 def snapshot(name: str) -> None:
@@ -129,6 +139,10 @@ def _module() -> types.ModuleType:
 
     @offer
     def is_available():
+        return not _dispatcher.is_forked()
+
+    @offer
+    def is_initialized():
         return _connection is not None
 
     @offer
@@ -181,6 +195,7 @@ def _module() -> types.ModuleType:
 
     @offer
     def mem_get_info(device=None):
+        _dispatcher.need()
         used, _, limit = _dispatcher.memory()
         return max(limit - used, 0), limit
 
@@ -190,6 +205,7 @@ def _module() -> types.ModuleType:
 
     @offer
     def get_device_properties(device=None):
+        _dispatcher.need()
         slice = _connection.slice
         return _Properties(name=f"Tessera virtual card ({slice['device']})", total_memory=slice["memory_bytes"], share=slice["share"])
 
@@ -208,9 +224,11 @@ def _module() -> types.ModuleType:
         names = ("memory_used", "memory_peak", "memory_limit", "operations", "storages")
         return dict(zip(names, struct.unpack("<5Q", _dispatcher.status()), strict=True))
 
-    module.is_initialized = module._is_compiled = is_available
-    # Seeding is passed over in a forked process, such as a worker of a data loader; computing is refused there.
-    module._is_in_bad_fork = lambda: os.getpid() != _process
+    module._initialized = False
+    module._is_compiled = is_available
+    # Seeding is passed over in a process that was forked from one with a connection, such as a worker of a data loader; computing is
+    # refused there.
+    module._is_in_bad_fork = _dispatcher.is_forked
     module._lazy_init = lambda: None
     module.snapshot, module.reconnect = snapshot, reconnect
     module.Stream, module.Event = torch.Stream, torch.Event

@@ -48,6 +48,30 @@ Client::Lock::Lock(Client& client) : client_(client) {
   client.mutex_.lock();
 }
 
+Client::Use::Use(Client& client) : Lock(client) {
+  if (!client.connected() && client.connector_) client.connector_();
+}
+
+// In a process that was just forked. What is connected belongs to the parent; a process that was forked earlier has a device of its
+// own. Threads that held a lock are not there any more.
+void Client::after_fork() {
+  if (connected()) forked_ = true;
+  new (&mutex_) std::recursive_mutex;
+  new (&dead_mutex_) std::mutex;
+}
+
+// Before anything is connected a seed is only kept: seeding alone is no use of the card.
+void Client::seed(uint64_t seed) {
+  Lock lock(*this);
+  if (!connected()) {
+    seed_ = seed;
+    return;
+  }
+  put<uint8_t>(queue_, kSeed);
+  put(queue_, seed);
+  queued();
+}
+
 void Client::connect(const Transport* transport, uint64_t memory_bytes, uint64_t sequence, bool fresh) {
   Lock lock(*this);
   if (!base_) {
@@ -71,6 +95,7 @@ void Client::connect(const Transport* transport, uint64_t memory_bytes, uint64_t
   queue_.clear();
   waiting_ = 0;
   generation_++;
+  if (auto kept = std::exchange(seed_, std::nullopt)) seed(*kept);
 }
 
 void Client::disconnect(const std::string& why) {
@@ -157,6 +182,13 @@ Reader Client::ask() {
   reader.get<uint64_t>();
   if (status != kFine) raise(status, reader);
   return reader;
+}
+
+// Waits until all that was issued has been executed. Without a connection that is nothing.
+void Client::synchronize() {
+  if (!connected()) return;
+  put<uint8_t>(queue_, kSynchronize);
+  ask();
 }
 
 void Client::bulk_send(const void* from, size_t bytes) {

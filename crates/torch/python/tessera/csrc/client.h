@@ -4,6 +4,8 @@
 #include <c10/core/Storage.h>
 
 #include <atomic>
+#include <functional>
+#include <optional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -35,18 +37,30 @@ class Client {
     explicit Lock(Client& client);
     ~Lock() { client_.mutex_.unlock(); }
 
-   private:
+   protected:
     Client& client_;
   };
 
+  // The same for what needs the server: the first one connects, and raises what keeps it from that.
+  class Use : public Lock {
+   public:
+    explicit Use(Client& client);
+  };
+
+  void set_connector(std::function<void()> connector) { connector_ = std::move(connector); }
   void connect(const Transport* transport, uint64_t memory_bytes, uint64_t sequence, bool fresh);
   void disconnect(const std::string& why);
-  void after_fork() { forked_ = true; }
+  bool connected() const { return transport_ != nullptr; }
+  void after_fork();
+  void count_from(uint64_t operations) { operations_base_ = operations; }
+  bool forked() const { return forked_; }
+  void seed(uint64_t seed);
 
   // With the lock held:
   Bytes& queue() { return queue_; }
   void queued();
   void flush();
+  void synchronize();
   void flush_if_old();
   Reader ask();  // flushes, waits for the reply and raises the error in it; the bytes are good until the next call
   void bulk_send(const void* from, size_t bytes);
@@ -88,6 +102,8 @@ class Client {
   std::mutex dead_mutex_;
   std::vector<uint64_t> dead_;
   const Transport* transport_ = nullptr;
+  std::function<void()> connector_;
+  std::optional<uint64_t> seed_;  // to be sent once there is a server
   std::string lost_ = "no slice server: nothing is connected";
   Bytes queue_, reply_;
   int batch_ = 32, waiting_ = 0;

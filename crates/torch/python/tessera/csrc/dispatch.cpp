@@ -471,7 +471,7 @@ static void run_ahead(Operator& op, Entry& entry, Slots& slots, torch::jit::Stac
 }
 
 void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  Client::Lock lock(client());
+  Client::Use lock(client());
   auto& op = operator_of(handle);
   auto count = op.kinds.size(), base = stack->size() - count;
   Slots slots;

@@ -22,7 +22,7 @@ namespace tessera {
 
 struct Allocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
-    Client::Lock lock(client());
+    Client::Use lock(client());
     client().ask_for(bytes);
     auto id = client().next_storage();
     put<uint8_t>(client().queue(), kAllocate);
@@ -57,7 +57,7 @@ void write_to(const Tensor& to, const Tensor& from) {
   Tensor plain = from.to(to.scalar_type()).expand(to.sizes()).contiguous().resolve_conj().resolve_neg();
   if (to.is_conj()) plain = plain.conj().resolve_conj();
   if (to.is_neg()) plain = plain.neg();
-  Client::Lock lock(client());
+  Client::Use lock(client());
   auto& queue = client().queue();
   uint64_t bytes = plain.nbytes();
   bool bulk = bytes > kInline;
@@ -82,7 +82,7 @@ Tensor upload(const Tensor& from) {
 
 Tensor fetch(const Tensor& from) {
   Tensor host = at::empty(from.sizes(), at::TensorOptions(from.scalar_type()));
-  Client::Lock lock(client());
+  Client::Use lock(client());
   put<uint8_t>(client().queue(), kRead);
   put_tensor(client().queue(), from);
   auto reply = client().ask();
@@ -123,7 +123,7 @@ static Tensor zero_tensor(c10::IntArrayRef size, std::optional<at::ScalarType> t
 }
 
 static void grow(const c10::Storage& storage, uint64_t bytes) {
-  Client::Lock lock(client());
+  Client::Use lock(client());
   client().grow(storage, bytes);
 }
 
@@ -165,7 +165,7 @@ static Tensor& set_tensor(Tensor& self, const Tensor& source) {
 }
 
 static Tensor& set_empty(Tensor& self) {
-  Client::Lock lock(client());
+  Client::Use lock(client());
   auto nothing = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator()->allocate(0),
                                                                     allocator(), true));
   return set_view(self, std::move(nothing), 0, {0}, {1});
@@ -228,8 +228,7 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1
   void synchronizeEvent(void*) const override { synchronizeDevice(0); }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     Client::Lock lock(client());
-    put<uint8_t>(client().queue(), kSynchronize);
-    client().ask();
+    client().synchronize();
   }
 };
 

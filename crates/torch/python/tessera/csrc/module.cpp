@@ -16,7 +16,7 @@ static const Transport* transport_at(uintptr_t address) { return reinterpret_cas
 
 // One command without arguments, and its reply.
 static py::bytes command(uint8_t code, const std::string& text, bool with_text) {
-  Client::Lock lock(client());
+  Client::Use lock(client());
   put<uint8_t>(client().queue(), code);
   if (with_text) put_text(client().queue(), text);
   auto reply = client().ask();
@@ -25,6 +25,19 @@ static py::bytes command(uint8_t code, const std::string& text, bool with_text) 
 
 static void bind_program(py::module& m) {
   m.def("install", &install);
+  // Called with Python's lock held, from whatever thread needs the server first.
+  m.def("set_connector", [](py::object connector) {
+    client().set_connector([connector = new py::object(std::move(connector))] {
+      py::gil_scoped_acquire python;
+      if (PyObject* done = PyObject_CallNoArgs(connector->ptr())) return Py_DECREF(done);
+      python_error error;
+      error.persist();
+      throw error;
+    });
+  });
+  m.def("need", [] { Client::Use use(client()); });
+  m.def("count_from", [](uint64_t operations) { client().count_from(operations); });
+  m.def("is_forked", [] { return client().forked(); });
   m.def("connect", [](uintptr_t transport, uint64_t memory, uint64_t sequence, bool fresh) {
     client().connect(transport_at(transport), memory, sequence, fresh);
   });
@@ -35,22 +48,20 @@ static void bind_program(py::module& m) {
     Client::Lock lock(client());
     client().flush();
   });
-  m.def("synchronize", [] { command(kSynchronize, {}, false); });
+  m.def("synchronize", [] {
+    Client::Lock lock(client());
+    client().synchronize();
+  });
   m.def("status", [] { return command(kStatus, {}, false); });
   m.def("snapshot", [](const std::string& name) { command(kSnapshot, name, true); });
   m.def("get_random", [] { return command(kGetRandom, {}, false); });
   m.def("set_random", [](const std::string& state) {
-    Client::Lock lock(client());
+    Client::Use lock(client());
     put<uint8_t>(client().queue(), kSetRandom);
     put_text(client().queue(), state);
     client().queued();
   });
-  m.def("seed", [](uint64_t seed) {
-    Client::Lock lock(client());
-    put<uint8_t>(client().queue(), kSeed);
-    put(client().queue(), seed);
-    client().queued();
-  });
+  m.def("seed", [](uint64_t seed) { client().seed(seed); });
   m.def("memory", [] { return std::make_tuple(client().used(), client().peak.load(), client().limit()); });
   m.def("reset_peak", [] { client().peak = client().used(); });
   m.def("sequence", [] { return client().sequence(); });
@@ -86,6 +97,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       if (error) std::rethrow_exception(error);
     } catch (torch::PyTorchError& e) {
       torch::translate_exception_to_python(error);
+    } catch (python_error& e) {
+      e.restore();
     } catch (const c10::Error& e) {
       torch::translate_exception_to_python(error);
     }
