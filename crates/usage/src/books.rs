@@ -201,21 +201,21 @@ fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> 
 fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
     let job = state.job(job)?;
     let attempt = job.history.iter().rev().find(|attempt| attempt.allocation == allocation)?;
-    let was_interrupted = match attempt.reason.as_ref()? {
+    let was_interrupted = matches!(
+        attempt.reason.as_ref()?,
         Reason::NonZeroExit { .. }
-        | Reason::Signalled { .. }
-        | Reason::StartFailed { .. }
-        | Reason::NodeFault { .. }
-        | Reason::OutOfMemory
-        | Reason::WorkerVanished
-        | Reason::NodeLost { .. }
-        | Reason::Preempted { .. }
-        | Reason::Drained { .. }
-        | Reason::SuspendedByUser
-        | Reason::Moving
-        | Reason::MoveFailed => true,
-        _ => false,
-    };
+            | Reason::Signalled { .. }
+            | Reason::StartFailed { .. }
+            | Reason::NodeFault { .. }
+            | Reason::OutOfMemory
+            | Reason::WorkerVanished
+            | Reason::NodeLost { .. }
+            | Reason::Preempted { .. }
+            | Reason::Drained { .. }
+            | Reason::SuspendedByUser
+            | Reason::Moving
+            | Reason::MoveFailed
+    );
     let saved_at = attempt.saved_at.filter(|_| !job.state.is_terminal());
     was_interrupted.then_some(Change::Lost { allocation, saved_at })
 }
