@@ -7,6 +7,7 @@ job decides what else it does, by what it has put into its environment's LANG:
 
     dies-at-start   ends before it listens
     never-listens   says nothing
+    chatters        says a great deal once it listens
 """
 
 import os
@@ -28,6 +29,9 @@ listener = socket.socket(socket.AF_UNIX)
 listener.bind(path)
 listener.listen()
 print(f"listening unix:{path}", flush=True)
+os.dup2(2, 1)
+if os.environ.get("LANG") == "chatters":
+    print("a line of a library\n" * 20_000, flush=True)
 said = " ".join(f"{name[2:]}={options[name]}" for name in ("--device", "--memory", "--share", "--threads"))
 while True:
     connection, _ = listener.accept()

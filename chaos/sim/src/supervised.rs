@@ -218,7 +218,7 @@ impl Supervised {
             return;
         }
         if let Some(exit) = self.exited.take() {
-            self.happen(ground, Event::Exited { exit, memory_killed: false });
+            self.happen(ground, Event::Exited { exit, because: None });
         }
         for request in std::mem::take(&mut self.waiting) {
             self.serve(ground, request);

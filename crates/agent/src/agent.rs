@@ -110,7 +110,6 @@ pub struct Agent {
     boot_id: String,
     accounts: Accounts,
     shelf: Shelf,
-    served: Option<Served>,
     containment: wire::Containment,
     pulse: Pulse,
     _lock: Flock<File>,
@@ -148,7 +147,7 @@ impl Agent {
             check_passable(&config.data_dir)?;
         }
         let shelf = Shelf::open(&config.data_dir, &config.checkpoints).await?;
-        let (containment, served) = tokio::join!(find_containment(), Served::find(&config.device, &config.data_dir));
+        let containment = find_containment().await;
         let devices = find_devices(&config).await?;
         let members = config.members.iter().map(|member| member.parse()).collect::<Result<Vec<_>, BadAddress>>()?;
         let connector = SessionConnector::new(&members, Settings::default()).map_err(AgentError::Client)?;
@@ -169,7 +168,6 @@ impl Agent {
             boot_id,
             accounts,
             shelf,
-            served,
             containment,
             pulse: Pulse::default(),
             _lock: lock,
@@ -227,11 +225,15 @@ impl Agent {
             spare: Spare::default(),
             accounts: self.accounts,
             shelf: self.shelf.clone(),
-            served: self.served,
+            served: Arc::default(),
             contained: self.containment.whole,
             addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
         };
+        if let Some(python) = self.config.device.python.clone() {
+            let served = Served::new(python, &self.config.device, &self.config.data_dir);
+            tasks.once("device", served.tell(Arc::clone(&launcher.served), address.clone(), end.clone()));
+        }
         let ahead = launcher.clone();
         tasks.once("spare", async move { ahead.make_spare().await });
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
@@ -283,14 +285,13 @@ impl Agent {
     fn facts(&self) -> io::Result<NodeFacts> {
         let listener = self.logs_address()?;
         let advertised = self.config.advertise.clone();
-        let own = self.served.iter().flat_map(Served::labels);
         Ok(NodeFacts {
             name: self.config.node_name.clone(),
             uid: self.identity.uid.clone(),
             incarnation: self.identity.incarnation,
             address: advertised.unwrap_or_else(|| reach::advertised(listener, &self.config.worker_host)),
             worker_host: self.config.worker_host.clone(),
-            labels: self.config.labels.clone().into_iter().chain(own).collect(),
+            labels: self.config.labels.clone(),
             boot_id: self.boot_id.clone(),
             start_nonce: uuid::Uuid::new_v4().to_string(),
             containment: self.containment.clone(),

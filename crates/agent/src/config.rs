@@ -10,13 +10,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use tessera_ledger::DEVICE_LABEL;
 
 use crate::device::DeviceConfig;
+use crate::device::served::VERSION_LABEL;
 use crate::offer::HostOffer;
 use crate::worker::RunAs;
 
-/// How labels begin that agents set by themselves.
-const OWN_LABELS: &str = "tessera.";
+/// Labels that agents set by themselves.
+const OWN_LABELS: [&str; 2] = [DEVICE_LABEL.0, VERSION_LABEL];
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;
 
@@ -202,10 +204,15 @@ impl AgentConfig {
         if self.labels.keys().any(|key| key.trim().is_empty()) {
             return Err(ConfigError::new("labels", "a label has no name", "write labels as `name=value`"));
         }
-        if let Some(label) = self.labels.keys().find(|key| key.starts_with(OWN_LABELS)) {
+        if let Some(label) = self.labels.keys().find(|key| OWN_LABELS.contains(&key.as_str())) {
             let problem = format!("`{label}` is a label that agents set by themselves");
-            return Err(ConfigError::new("labels", problem, "choose a name that does not begin with `tessera.`"));
+            return Err(ConfigError::new(
+                "labels",
+                problem,
+                "leave it out; `[device]` is what makes a node serve devices",
+            ));
         }
+        self.device.validate()?;
         if let Some(folder) = self.data_dirs.iter().find(|folder| !folder.is_absolute()) {
             let problem = format!("`{}` is not an absolute path", folder.display());
             return Err(ConfigError::new("data_dirs", problem, "name folders from the root on"));
@@ -331,6 +338,9 @@ mod tests {
         assert_eq!(refused_field(|c| c.cgroup_root = Some("a/../b".to_owned())), Some("cgroup_root"));
         let own = BTreeMap::from([("tessera.device".to_owned(), "mine".to_owned())]);
         assert_eq!(refused_field(|c| c.labels = own), Some("labels"));
+        assert_eq!(refused_field(|c| c.device.python = Some("python3".into())), Some("device.python"));
+        assert_eq!(refused_field(|c| c.device.build = Some("torch".into())), Some("device.build"));
+        assert_eq!(refused_field(|c| c.device.start_within = Duration::ZERO), Some("device.start_within"));
         assert_eq!(refused_field(|c| c.data_dirs = vec![PathBuf::from("data")]), Some("data_dirs"));
         assert_eq!(refused_field(|c| c.data_scan = Duration::ZERO), Some("data_scan"));
         assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));

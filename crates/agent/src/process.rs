@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -73,6 +75,29 @@ impl ProcessStat {
     #[must_use]
     pub const fn is_dead(self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// The next child that has ended and how; `None`: there is one, and none has ended, which `flags` with `WNOHANG` asks. Any
+/// signal may have ended it, also one that has no name.
+///
+/// # Errors
+/// `ECHILD` without a child.
+#[allow(unsafe_code)]
+pub fn reap(flags: libc::c_int) -> io::Result<Option<(i32, ExitStatus)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: the pointer is to an integer of this function.
+        match unsafe { libc::waitpid(-1, &raw mut status, flags) } {
+            0 => return Ok(None),
+            pid if pid > 0 => return Ok(Some((pid, ExitStatus::from_raw(status)))),
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 

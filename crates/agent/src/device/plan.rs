@@ -1,6 +1,7 @@
-//! What the process that starts slice servers is told: one word of its command line, in JSON.
+//! What the process that starts a slice server is told: one word of its command line, in JSON.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,28 +11,23 @@ use super::WORD;
 use super::served::Served;
 use crate::config::SupervisorCommand;
 
-/// How the slice servers of a worker are started.
+/// How the slice server of a worker is started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Program and arguments of a server, before those of its slice.
+    /// Program and arguments of the server, before those of its slice.
     pub command: Vec<String>,
-    /// Variables of the servers, beside a few of the worker's own.
+    /// Variables of the server, beside a few of the worker's own.
     pub environment: BTreeMap<String, String>,
-    /// Where the dispatcher lies, for the servers and for the program.
+    /// Variables of the program that are not for the process between.
+    pub of_program: BTreeMap<String, String>,
+    /// Where the dispatcher lies, for the server and for the program.
     pub build: String,
-    /// How long a server may take until it listens.
+    /// How long the server may take until it listens.
     pub start_within: Duration,
-    /// A server for each.
-    pub slices: Vec<PlannedSlice>,
-}
-
-/// What one server serves.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlannedSlice {
+    /// Where it listens.
+    pub socket: PathBuf,
     /// PyTorch's name of the device.
     pub device: String,
-    /// Variables that make it the right one.
-    pub environment: BTreeMap<String, String>,
     /// The part of its time, above 0 and at most 1.
     pub share: f64,
     /// Threads of a processor; 0: as many as PyTorch takes.
@@ -41,26 +37,26 @@ pub struct PlannedSlice {
 }
 
 impl Plan {
-    /// The plan for a worker with these slices.
+    /// The plan for a worker with this slice.
     #[must_use]
-    pub fn new(served: &Served, slices: &[TorchDevice]) -> Self {
-        let slice = |device: &TorchDevice| PlannedSlice {
-            device: device.name.clone(),
-            environment: device.environment.clone(),
-            share: f64::from(device.share.0) / f64::from(Share::WHOLE.0),
-            threads: device.threads,
-            memory_mib: device.memory.0,
-        };
+    pub fn new(served: &Served, slice: &TorchDevice, socket: &Path, of_program: BTreeMap<String, String>) -> Self {
+        let mut environment = served.environment.clone();
+        environment.extend(slice.environment.clone());
         Self {
             command: served.command(),
-            environment: served.environment.clone(),
+            environment,
+            of_program,
             build: served.build.display().to_string(),
             start_within: served.start_within,
-            slices: slices.iter().map(slice).collect(),
+            socket: socket.to_owned(),
+            device: slice.name.clone(),
+            share: f64::from(slice.share.0) / f64::from(Share::WHOLE.0),
+            threads: slice.threads,
+            memory_mib: slice.memory.0,
         }
     }
 
-    /// The command of a worker whose program is `program`: this program, which starts the servers first.
+    /// The command of a worker whose program is `program`: this program, which starts the server first.
     ///
     /// # Errors
     /// When the plan cannot be written as JSON.
@@ -69,13 +65,12 @@ impl Plan {
         let plan = serde_json::to_string(self)?;
         Ok([own, WORD.to_owned(), plan].into_iter().chain(program).collect())
     }
-}
 
-impl PlannedSlice {
-    /// The arguments of its server, which is to listen at `address`.
+    /// The arguments of the server.
     #[must_use]
-    pub fn arguments(&self, address: &str) -> Vec<String> {
-        let mut words = vec!["--listen".to_owned(), address.to_owned(), "--device".to_owned(), self.device.clone()];
+    pub fn arguments(&self) -> Vec<String> {
+        let listen = format!("unix:{}", self.socket.display());
+        let mut words = vec!["--listen".to_owned(), listen, "--device".to_owned(), self.device.clone()];
         words.extend(["--memory".to_owned(), format!("{}MiB", self.memory_mib)]);
         words.extend(["--share".to_owned(), format!("{:.3}", self.share)]);
         if self.threads > 0 {

@@ -1,53 +1,59 @@
-//! The process that a worker with a device begins as: starts its slice servers, then its program, and ends as that does.
+//! The process that a worker with a device begins as: starts its slice server, then its program, and ends as that does.
 //!
-//! It has no threads and no runtime, and allocates little: it waits beside a program for as long as that runs. Signals
-//! are the program's: they come to the whole process group, of which this is one and the servers are not, and this
-//! process takes none of them. What it says, it says on the worker's own error output.
+//! It has no threads and no runtime: it waits beside a program for as long as that runs. Signals come to this process, and
+//! it passes each on, once, to the program's own process group, which the program leads as it would without a device.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
 
-use super::plan::{Plan, PlannedSlice};
+use super::plan::Plan;
+use super::served::{NO_USER_SITE, handed_on};
+use super::{NOT_SERVED, leave_word};
+use crate::process::reap;
+use crate::supervisor::NoStart;
+use crate::supervisor::status::Cause;
 use crate::worker::WORKER_DIR;
 
-/// The worker ended before its program began: what it needs could not be had.
-const NOT_SERVED: u8 = 125;
 /// The program cannot be run, and is not there, as shells say it.
 const NOT_RUN: (u8, u8) = (126, 127);
-/// How often it is looked whether the worker was told to stop while servers start, in milliseconds.
-const LOOK_MS: u16 = 100;
-/// Variables of the worker that its servers have too.
-const HANDED_ON: [&str; 10] =
-    ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "TESSERA_JOB_ID", "TESSERA_EPOCH"];
-/// Longest path of a Unix socket, in bytes.
-const SOCKET_PATH: usize = 107;
+/// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
+const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
+/// Most bytes that a server may say before it says where it listens.
+const CHATTER: usize = 64 << 10;
 
 /// Runs a worker: `words` are the plan, and the program with its arguments.
 #[must_use]
 pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let plan = words.next().unwrap_or_default();
     let program: Vec<OsString> = words.collect();
-    match prepare(&plan).and_then(|worker| worker.run(&program)) {
+    match Worker::prepare(&plan).and_then(|mut worker| worker.run(&program)) {
         Ok(ended) => end_as(ended),
         Err(Problem::Stopped(signal)) => end_by(signal),
         Err(problem) => {
-            eprintln!("tessera: {problem}");
+            say(&problem.to_string());
+            if problem.is_of_node() {
+                leave_word(&PathBuf::from(std::env::var_os(WORKER_DIR).unwrap_or_default()), &problem.to_string());
+            }
             ExitCode::from(problem.exit_code())
         }
     }
+}
+
+/// On the worker's own error output, which may be gone.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "tessera: {what}");
 }
 
 /// Why a program did not begin.
@@ -57,25 +63,35 @@ enum Problem {
     Plan(#[from] serde_json::Error),
     #[error("this worker cannot be prepared: {0}")]
     System(#[from] io::Error),
-    #[error("{0} has more than {SOCKET_PATH} bytes, and no socket can lie there; give the agent a shorter data folder")]
-    LongPath(PathBuf),
     #[error("the slice server {0} cannot be started: {1}; see `[device] python` of the agent's configuration")]
     NoServer(String, #[source] io::Error),
-    #[error("the slice server for {0} ended before it listened; what it said is above")]
+    #[error("the slice server for {0} ended before it listened; what it said is in the error output of the job")]
     Ended(String),
     #[error(
         "the slice server for {0} did not listen in time; see `[device] start_within` of the agent's configuration"
     )]
     Late(String),
-    #[error("the worker was stopped before its program began")]
-    Stopped(Signal),
+    #[error("the worker was stopped by signal {0} before its program began")]
+    Stopped(i32),
     #[error("`{0}` cannot be run: {1}")]
     Program(String, #[source] io::Error),
 }
 
 impl Problem {
+    /// Whether the node could not give what the job may have: it is tried elsewhere then.
+    fn is_of_node(&self) -> bool {
+        match self {
+            Self::Program(name, error) => {
+                let error = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+                NoStart::of_program(name.clone(), error, false).cause == Cause::NodeFault
+            }
+            _ => true,
+        }
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
+            Self::Program(..) if self.is_of_node() => NOT_SERVED,
             Self::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_RUN.1,
             Self::Program(..) => NOT_RUN.0,
             _ => NOT_SERVED,
@@ -86,104 +102,86 @@ impl Problem {
 /// Everything that is needed before the first process starts.
 struct Worker {
     plan: Plan,
-    folder: PathBuf,
     token: String,
     signals: SignalFd,
 }
 
-/// A server that was started.
+/// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
 struct Server {
     child: Child,
-    device: String,
-    /// It ended by itself, and was waited for.
+    /// It ended by itself, and was waited for: its number may be another's.
     over: bool,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.over {
-            return;
+        if !self.over {
+            signal_group(&self.child, libc::SIGKILL);
         }
-        // Its whole group, while its number is still its own.
-        let _ = kill(group(&self.child), Signal::SIGKILL);
-        let _ = self.child.wait();
     }
-}
-
-fn prepare(plan: &OsStr) -> Result<Worker, Problem> {
-    let plan = serde_json::from_slice(plan.as_encoded_bytes())?;
-    // Children get an empty mask again. SIGCHLD is not asked for: ends are waited for.
-    let mut theirs = SigSet::all();
-    theirs.remove(Signal::SIGCHLD);
-    theirs.thread_block().map_err(io::Error::from)?;
-    let signals =
-        SignalFd::with_flags(&theirs, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(io::Error::from)?;
-    let folder = PathBuf::from(std::env::var_os(WORKER_DIR).unwrap_or_default());
-    Ok(Worker { plan, folder, token: token()?, signals })
-}
-
-/// 32 random digits that nobody else knows: who has them may talk to the servers.
-fn token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
 impl Worker {
-    fn run(self, program: &[OsString]) -> Result<ExitStatus, Problem> {
-        let mut servers = Vec::new();
-        let mut addresses = Vec::new();
-        let until = Instant::now() + self.plan.start_within;
-        let mut starting = Vec::new();
-        for (number, slice) in self.plan.slices.iter().enumerate() {
-            let mut server = self.start(slice, &self.folder.join(format!(".slice-{number}.sock")))?;
-            starting.extend(server.child.stdout.take());
-            servers.push(server);
-        }
-        for (server, stdout) in servers.iter().zip(&mut starting) {
-            addresses.push(self.listening(&server.device, stdout, until)?);
-        }
-        let program = self.start_program(program, &addresses.join(","))?;
-        let ended = wait_for(&program, &mut servers)?;
-        drop(servers);
-        Ok(ended)
+    fn prepare(plan: &OsStr) -> Result<Self, Problem> {
+        let plan = serde_json::from_slice(plan.as_encoded_bytes())?;
+        // Children get an empty mask again.
+        let all = SigSet::all();
+        all.thread_block().map_err(io::Error::from)?;
+        let signals =
+            SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(io::Error::from)?;
+        Ok(Self { plan, token: token()?, signals })
     }
 
-    fn start(&self, slice: &PlannedSlice, socket: &Path) -> Result<Server, Problem> {
-        if socket.as_os_str().len() > SOCKET_PATH {
-            return Err(Problem::LongPath(socket.to_owned()));
-        }
-        let words = slice.arguments(&format!("unix:{}", socket.display()));
+    fn run(&mut self, program: &[OsString]) -> Result<ExitStatus, Problem> {
+        let mut server = self.start_server()?;
+        let stdout = server.child.stdout.take();
+        let address = self.listening(stdout)?;
+        let program = self.start_program(program, &address)?;
+        self.wait_for(&program, &mut server)
+    }
+
+    fn start_server(&self) -> Result<Server, Problem> {
         let (name, first) =
             self.plan.command.split_first().map_or(("", &[][..]), |(name, first)| (name.as_str(), first));
-        let handed_on = HANDED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+        let own = OF_WORKER.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let mut command = Command::new(name);
-        command.args(first).args(words).env_clear().envs(handed_on);
-        command.envs(&self.plan.environment).envs(&slice.environment);
-        // The worker's processes are known by its folder.
-        command.env(WORKER_DIR, &self.folder).env("TESSERA_TOKEN", &self.token).env("TESSERA_BUILD", &self.plan.build);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        let child = with_empty_mask(&mut command).spawn().map_err(|error| Problem::NoServer(name.to_owned(), error))?;
-        Ok(Server { child, device: slice.device.clone(), over: false })
+        command.args(first).args(self.plan.arguments()).env_clear().envs(handed_on()).envs(own);
+        command.envs(&self.plan.environment).env("TESSERA_BUILD", &self.plan.build).env(NO_USER_SITE, "1");
+        command.env("TESSERA_TOKEN", &self.token);
+        // Python looks for its libraries where it starts: nothing of the job is to be found there.
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = as_leader(&mut command).spawn().map_err(|error| Problem::NoServer(name.to_owned(), error))?;
+        Ok(Server { child, over: false })
     }
 
-    /// The address at which a server listens, once it says so.
-    fn listening(&self, device: &str, stdout: &mut ChildStdout, until: Instant) -> Result<String, Problem> {
+    /// The address at which the server listens, once it says so.
+    fn listening(&mut self, stdout: Option<ChildStdout>) -> Result<String, Problem> {
+        let name = self.plan.device.clone();
+        let device = || name.clone();
+        let until = Instant::now() + self.plan.start_within;
+        let Some(mut stdout) = stdout else { return Err(Problem::Ended(device())) };
         let mut said = Vec::new();
         loop {
-            if let Some(signal) = self.told_to_stop()? {
-                return Err(Problem::Stopped(signal));
+            let left = until.saturating_duration_since(Instant::now());
+            let mut ready =
+                [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            let patience = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            poll(&mut ready, patience).map_err(io::Error::from)?;
+            let has_said = ready[0].any().unwrap_or(false);
+            while let Some(signal) = self.next_signal()? {
+                if !matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGWINCH | libc::SIGURG) {
+                    return Err(Problem::Stopped(signal));
+                }
             }
-            if Instant::now() > until {
-                return Err(Problem::Late(device.to_owned()));
-            }
-            let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
-            if poll(&mut ready, LOOK_MS).map_err(io::Error::from)? == 0 {
+            if !has_said {
+                if left.is_zero() {
+                    return Err(Problem::Late(device()));
+                }
                 continue;
             }
-            let mut bytes = [0; 512];
+            let mut bytes = [0; 4096];
             match stdout.read(&mut bytes)? {
-                0 => return Err(Problem::Ended(device.to_owned())),
+                0 => return Err(Problem::Ended(device())),
                 count => said.extend_from_slice(&bytes[..count]),
             }
             let text = String::from_utf8_lossy(&said);
@@ -191,64 +189,67 @@ impl Worker {
             if let Some(address) = whole.lines().find_map(|line| line.strip_prefix("listening ")) {
                 return Ok(address.trim().to_owned());
             }
-        }
-    }
-
-    /// The first signal that came and would end or stop a program.
-    fn told_to_stop(&self) -> Result<Option<Signal>, Problem> {
-        while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
-            let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
-            if let Some(signal) =
-                signal.filter(|signal| !matches!(signal, Signal::SIGWINCH | Signal::SIGURG | Signal::SIGCONT))
-            {
-                return Ok(Some(signal));
+            if said.len() > CHATTER {
+                return Err(Problem::Late(device()));
             }
         }
-        Ok(None)
     }
 
-    fn start_program(&self, words: &[OsString], addresses: &str) -> Result<Child, Problem> {
+    fn next_signal(&mut self) -> Result<Option<i32>, Problem> {
+        let info = self.signals.read_signal().map_err(io::Error::from)?;
+        Ok(info.map(|info| info.ssi_signo.cast_signed()))
+    }
+
+    fn start_program(&self, words: &[OsString], address: &str) -> Result<Child, Problem> {
         let (name, arguments) = words.split_first().ok_or_else(|| io::Error::other("there is no program"))?;
         let mut command = Command::new(name);
-        command.args(arguments).env("TESSERA_SLICES", addresses).env("TESSERA_TOKEN", &self.token);
+        command.args(arguments).envs(&self.plan.of_program);
+        command.env("TESSERA_SLICES", address).env("TESSERA_TOKEN", &self.token);
         command.env("TESSERA_BUILD", &self.plan.build);
         let failed = |error| Problem::Program(name.to_string_lossy().into_owned(), error);
-        let mut program = with_empty_mask(&mut command).spawn().map_err(failed)?;
-        // What came before it was there came to nobody else.
-        if let Some(signal) = self.told_to_stop()? {
-            kill(pid(&program), signal).map_err(io::Error::from).or_else(|error| program.kill().and(Err(error)))?;
+        as_leader(&mut command).spawn().map_err(failed)
+    }
+
+    /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program is
+    /// told by its connection.
+    fn wait_for(&mut self, program: &Child, server: &mut Server) -> Result<ExitStatus, Problem> {
+        loop {
+            while let Some(signal) = self.next_signal()? {
+                if signal != libc::SIGCHLD {
+                    signal_group(program, signal);
+                }
+            }
+            while let Some((ended, status)) = reap(libc::WNOHANG)? {
+                if ended == program.id().cast_signed() {
+                    return Ok(status);
+                }
+                if ended == server.child.id().cast_signed() {
+                    server.over = true;
+                    let device = &self.plan.device;
+                    say(&format!(
+                        "the slice server for {device} ended ({status}); what the program kept on it is lost"
+                    ));
+                }
+            }
+            let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            poll(&mut ready, PollTimeout::NONE).map_err(io::Error::from)?;
         }
-        Ok(program)
     }
 }
 
-/// Waits until the program ends. A server that ends before is spoken of; its program is told by its connection.
-fn wait_for(program: &Child, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
-    loop {
-        let (ended, status) = match waitpid(None, None).map_err(io::Error::from)? {
-            WaitStatus::Exited(ended, code) => (ended, ExitStatus::from_raw((code & 0xff) << 8)),
-            WaitStatus::Signaled(ended, signal, _) => (ended, ExitStatus::from_raw(signal as i32)),
-            _ => continue,
-        };
-        if ended == pid(program) {
-            return Ok(status);
-        }
-        if let Some(server) = servers.iter_mut().find(|server| pid(&server.child) == ended) {
-            server.over = true;
-            eprintln!(
-                "tessera: the slice server for {} ended ({status}); what the program kept on it is lost",
-                server.device
-            );
-        }
-    }
+/// 32 random digits that nobody else knows: who has them may talk to the server.
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-/// Children are no business of the mask that this process has, and end with it.
+/// Has the child lead a process group of its own, with nothing blocked, and end with this process.
 #[allow(unsafe_code)]
-fn with_empty_mask(command: &mut Command) -> &mut Command {
+fn as_leader(command: &mut Command) -> &mut Command {
     // SAFETY: both are async-signal-safe system calls that allocate nothing.
     unsafe {
-        command.pre_exec(|| {
+        command.process_group(0).pre_exec(|| {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
                 Ok(())
@@ -259,27 +260,30 @@ fn with_empty_mask(command: &mut Command) -> &mut Command {
     }
 }
 
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id().cast_signed())
-}
-
-fn group(child: &Child) -> Pid {
-    Pid::from_raw(-child.id().cast_signed())
+/// Sends any signal, also one without a name, to the group that a child leads.
+#[allow(unsafe_code)]
+fn signal_group(child: &Child, signal: i32) {
+    // SAFETY: a system call on integers. A group that is gone hears nothing.
+    unsafe { libc::kill(-child.id().cast_signed(), signal) };
 }
 
 /// Ends as the program has ended, so that whoever waits for this process sees no difference.
 fn end_as(status: ExitStatus) -> ExitCode {
-    match status.signal().and_then(|number| Signal::try_from(number).ok()) {
+    match status.signal() {
         Some(signal) => end_by(signal),
         None => ExitCode::from(u8::try_from(status.code().unwrap_or(0)).unwrap_or(u8::MAX)),
     }
 }
 
-fn end_by(signal: Signal) -> ExitCode {
+#[allow(unsafe_code)]
+fn end_by(signal: i32) -> ExitCode {
     // The program has left its core, if it was to; another of this process would only be in the way.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    // SAFETY: what this program does with a signal is of no use to it any more, and setting the default breaks nothing.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-    let _ = raise(signal);
+    // SAFETY: a system call on integers.
+    unsafe { libc::raise(signal) };
     // A signal that ends nobody.
-    ExitCode::from(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)))
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }

@@ -1,20 +1,27 @@
-//! Whether this node can serve devices: asked of its Python once, when the agent starts.
+//! Whether this node can serve devices: asked of its Python once, while the agent is at work already.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tessera_actor::Address;
 use tessera_ledger::DEVICE_LABEL;
 use tokio::process::Command;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::DeviceConfig;
+use crate::host::tell_node;
+use crate::node::Event;
+use crate::shell::Input;
+use crate::worker::INHERITED;
 
 /// The label that says which PyTorch serves; a program needs the same.
 pub const VERSION_LABEL: &str = "tessera.pytorch";
-/// How long Python may take to load PyTorch.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long Python may take to load PyTorch, from a disk that has not read it yet.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How slice servers are started here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,35 +34,44 @@ pub struct Served {
     pub environment: BTreeMap<String, String>,
     /// How long one may take until it listens.
     pub start_within: Duration,
-    /// Version of PyTorch.
+    /// Version of PyTorch; empty until it is known.
     pub version: String,
 }
 
 impl Served {
-    /// What the node serves; `None` when it is not configured to, or cannot: that is said, and the node does without.
-    pub async fn find(config: &DeviceConfig, data: &Path) -> Option<Self> {
-        let python = config.python.clone()?;
-        let mut served = Self {
+    /// What the node would serve by this interpreter.
+    #[must_use]
+    pub fn new(python: PathBuf, config: &DeviceConfig, data: &Path) -> Self {
+        Self {
             python,
             build: config.build.clone().unwrap_or_else(|| data.join("torch")),
             environment: config.environment.clone(),
             start_within: config.start_within,
             version: String::new(),
+        }
+    }
+
+    /// Asks the interpreter, and tells the node what it serves from now on. Where something is missing that is said, and
+    /// the node does without. Leases do not wait for it.
+    pub(crate) async fn tell(mut self, known: Arc<OnceLock<Self>>, node: Address<Input>, end: CancellationToken) {
+        let asked = tokio::select! {
+            () = end.cancelled() => return,
+            asked = self.ask() => asked,
         };
-        match served.ask().await {
+        match asked {
             Ok(version) => {
-                tracing::info!(version, python = %served.python.display(), "this node serves devices of PyTorch");
-                served.version = version;
-                Some(served)
+                tracing::info!(version, python = %self.python.display(), "this node serves devices of PyTorch");
+                self.version = version;
+                let labels = self.labels().to_vec();
+                if known.set(self).is_ok() {
+                    tell_node(&node, Event::Labelled(labels)).await;
+                }
             }
-            Err(problem) => {
-                tracing::warn!(
-                    problem,
-                    python = %served.python.display(),
-                    "this node serves no devices of PyTorch: install what is missing, and start the agent again"
-                );
-                None
-            }
+            Err(problem) => tracing::warn!(
+                problem,
+                python = %self.python.display(),
+                "this node serves no devices of PyTorch: install what is missing, and start the agent again"
+            ),
         }
     }
 
@@ -66,17 +82,17 @@ impl Served {
     }
 
     /// The labels by which jobs find the node.
-    #[must_use]
-    pub fn labels(&self) -> [(String, String); 2] {
+    fn labels(&self) -> [(String, String); 2] {
         let (key, value) = DEVICE_LABEL;
         [(key.to_owned(), value.to_owned()), (VERSION_LABEL.to_owned(), self.version.clone())]
     }
 
-    /// Asks the interpreter which PyTorch it has; says what is missing.
+    /// Asks the interpreter which PyTorch it has, as servers will be started; says what is missing.
     async fn ask(&self) -> Result<String, String> {
         let command = self.command();
         let mut asked = Command::new(&command[0]);
-        asked.args(&command[1..]).arg("--check").envs(&self.environment).env("TESSERA_BUILD", &self.build);
+        asked.args(&command[1..]).arg("--check").env_clear().envs(handed_on()).envs(&self.environment);
+        asked.env("TESSERA_BUILD", &self.build).env(NO_USER_SITE, "1").current_dir("/");
         asked.stdin(Stdio::null()).kill_on_drop(true);
         let output = timeout(PATIENCE, asked.output()).await;
         let output = output.map_err(|_| format!("it said nothing within {} s", PATIENCE.as_secs()))?;
@@ -90,4 +106,12 @@ impl Served {
             }
         }
     }
+}
+
+/// What somebody has installed at home is not what the node serves.
+pub(super) const NO_USER_SITE: &str = "PYTHONNOUSERSITE";
+
+/// Variables of this process that a slice server has, too.
+pub(super) fn handed_on() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
+    INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
 }

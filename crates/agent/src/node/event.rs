@@ -36,6 +36,8 @@ pub enum Event {
     CardsChanged(Vec<wire::CardDescription>),
     /// The data on the node's disks changed; names of all of it.
     CachedChanged(BTreeSet<String>),
+    /// The node carries these labels, too, from now on.
+    Labelled(Vec<(String, String)>),
 }
 
 /// What came of a worker's checkpoints.

@@ -84,6 +84,7 @@ impl Node {
     pub(super) fn hello(&mut self) -> Vec<Effect> {
         self.session = Session::Greeting;
         self.cached_unsaid = false;
+        self.labels_unsaid = false;
         let containment = self.containment();
         self.said_less = containment != self.facts.containment;
         for record in self.workers.values_mut() {
@@ -122,15 +123,16 @@ impl Node {
         }
     }
 
-    /// Containment is said with the hello only: once those that have less are over, the session begins anew.
-    pub(super) fn say_containment_anew(&mut self) -> Vec<Effect> {
-        let due = self.said_less && self.containment() == self.facts.containment;
-        // Their ends are told first, on the session that there is.
+    /// Containment and labels are said with the hello only: once workers with less of the one are over, or there are more
+    /// of the other, the session begins anew.
+    pub(super) fn say_hello_anew(&mut self) -> Vec<Effect> {
+        let contains = self.said_less && self.containment() == self.facts.containment;
+        // Ends of workers are told first, on the session that there is.
         let told = self.workers.values().all(|record| record.stage != Stage::Over || record.is_acknowledged());
-        if !due || !told || !matches!(self.session, Session::Open(_)) {
+        if !(contains || self.labels_unsaid) || !told || !matches!(self.session, Session::Open(_)) {
             return Vec::new();
         }
-        self.end_session("the last worker that an earlier agent did not contain is over".to_owned())
+        self.end_session("there is more to say of this node than there was".to_owned())
     }
 
     pub(super) fn session_closed(&mut self) -> Vec<Effect> {

@@ -67,6 +67,8 @@ pub struct Node {
     pub(super) pool: Option<PoolTerms>,
     /// Whether the leader was told of less containment than new workers have, because of workers that were adopted.
     pub(super) said_less: bool,
+    /// Whether it got labels since the last hello.
+    pub(super) labels_unsaid: bool,
 }
 
 impl Node {
@@ -94,6 +96,7 @@ impl Node {
             lease: None,
             pool: None,
             said_less: false,
+            labels_unsaid: false,
         }
     }
 
@@ -121,8 +124,13 @@ impl Node {
             }
             Event::CardsChanged(cards) => self.cards_changed(cards),
             Event::CachedChanged(names) => self.cached_changed(names),
+            Event::Labelled(labels) => {
+                self.facts.labels.extend(labels);
+                self.labels_unsaid = true;
+                Vec::new()
+            }
         };
-        effects.extend(self.say_containment_anew());
+        effects.extend(self.say_hello_anew());
         effects.extend(self.launch_waiting(now));
         effects.extend(self.forget_settled());
         effects.extend(self.send_reports(now));

@@ -209,7 +209,7 @@ impl World {
 
     fn ends(&mut self, kill_takes: u64) {
         self.process = Process::Gone;
-        self.tell(Event::Exited { exit: Exit::Signal(9), memory_killed: false }, kill_takes);
+        self.tell(Event::Exited { exit: Exit::Signal(9), because: None }, kill_takes);
     }
 }
 

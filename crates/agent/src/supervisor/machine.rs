@@ -39,12 +39,12 @@ pub enum Event {
     Started(ProcessId),
     /// It could not be started: whose fault that is, and why.
     StartFailed(NoStart),
-    /// The worker's first process ended; `memory_killed` tells that the kernel killed for want of memory in its group.
+    /// The worker's first process ended.
     Exited {
         /// How.
         exit: Exit,
-        /// Whether memory was the reason.
-        memory_killed: bool,
+        /// Whose fault that was and what is to be said of it, where more is known than how it ended.
+        because: Option<(Cause, String)>,
     },
     /// What a probe found.
     Probed {
@@ -168,7 +168,7 @@ impl Machine {
         match event {
             Event::Started(process) => self.started(now, process),
             Event::StartFailed(NoStart { cause, message }) => self.never_started(now, cause, message),
-            Event::Exited { exit, memory_killed } => self.exited(now, exit, memory_killed),
+            Event::Exited { exit, because } => self.exited(now, exit, because),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
                 // Not the job's fault, and nothing of it ran: another attempt follows.
@@ -278,14 +278,14 @@ impl Machine {
         vec![Effect::Kill, Effect::Probe]
     }
 
-    fn exited(&mut self, now: Now, exit: Exit, memory_killed: bool) -> Vec<Effect> {
+    fn exited(&mut self, now: Now, exit: Exit, because: Option<(Cause, String)>) -> Vec<Effect> {
         self.status.exit = Some(exit);
         self.status.exited_unix_ms = Some(now.unix_ms);
         self.status.ending_unix_ms.get_or_insert(now.unix_ms);
         if self.status.cause.is_none() {
-            let cause = if memory_killed { Cause::OutOfMemory } else { Cause::Exited };
+            let (cause, message) = because.unwrap_or_else(|| (Cause::Exited, describe(exit)));
             self.status.cause = Some(cause);
-            self.status.message = describe(exit, memory_killed);
+            self.status.message = message;
         }
         vec![Effect::Probe]
     }
@@ -339,10 +339,7 @@ impl Machine {
     }
 }
 
-fn describe(exit: Exit, memory_killed: bool) -> String {
-    if memory_killed {
-        return "killed for using more memory than granted".to_owned();
-    }
+fn describe(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exited with code {code}"),
         Exit::Signal(number) => format!("ended by signal {number}"),

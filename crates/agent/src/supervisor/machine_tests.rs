@@ -47,7 +47,7 @@ fn stop_request(grace: Duration) -> Request {
 #[test]
 fn an_exit_is_over_once_nothing_is_left() {
     let mut machine = running(None, None);
-    assert_eq!(machine.on(at(5), Event::Exited { exit: Exit::Code(3), memory_killed: false }), [Effect::Probe]);
+    assert_eq!(machine.on(at(5), Event::Exited { exit: Exit::Code(3), because: None }), [Effect::Probe]);
     assert_eq!(machine.on(at(5), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
     let status = machine.status();
     assert_eq!((status.phase, status.cause, status.exit), (Phase::Stopped, Some(Cause::Exited), Some(Exit::Code(3))));
@@ -64,11 +64,11 @@ fn it_is_kept_when_a_worker_began_to_end_and_when_its_program_was_over() {
     };
     let mut stopped = running(None, None);
     stopped.on_request(at(5), stop_request(GRACE)).expect("obeyed");
-    stopped.on(at(8), Event::Exited { exit: Exit::Signal(15), memory_killed: false });
+    stopped.on(at(8), Event::Exited { exit: Exit::Signal(15), because: None });
     stopped.on(at(9), Event::Probed { empty: true });
     assert_eq!(times(&stopped), [0, 5, 8, 9]);
     let mut by_itself = running(None, None);
-    by_itself.on(at(3), Event::Exited { exit: Exit::Code(0), memory_killed: false });
+    by_itself.on(at(3), Event::Exited { exit: Exit::Code(0), because: None });
     by_itself.on(at(3), Event::Probed { empty: false });
     by_itself.on(at(7), Event::Probed { empty: true });
     assert_eq!(times(&by_itself), [0, 3, 3, 7]);
@@ -77,7 +77,7 @@ fn it_is_kept_when_a_worker_began_to_end_and_when_its_program_was_over() {
 #[test]
 fn a_stop_that_comes_after_the_exit_does_not_change_what_ended_it() {
     let mut machine = running(Some(lease(100, 200)), None);
-    machine.on(at(5), Event::Exited { exit: Exit::Code(0), memory_killed: false });
+    machine.on(at(5), Event::Exited { exit: Exit::Code(0), because: None });
     assert_eq!(machine.on(at(5), Event::Probed { empty: false }), [Effect::Kill, Effect::Probe]);
     assert_eq!(machine.on_request(at(6), stop_request(GRACE)), Ok(vec![]));
     machine.on(at(300), Event::TimePassed);
@@ -88,7 +88,7 @@ fn a_stop_that_comes_after_the_exit_does_not_change_what_ended_it() {
 #[test]
 fn what_the_first_process_leaves_behind_is_killed() {
     let mut machine = running(None, None);
-    machine.on(at(5), Event::Exited { exit: Exit::Code(0), memory_killed: false });
+    machine.on(at(5), Event::Exited { exit: Exit::Code(0), because: None });
     assert_eq!(machine.on(at(5), Event::Probed { empty: false }), [Effect::Kill, Effect::Probe]);
     assert_eq!(machine.on(at(6), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
     assert_eq!(machine.status().cause, Some(Cause::Exited));
@@ -164,7 +164,7 @@ fn stop_gives_grace_then_kills_until_nothing_is_left() {
     assert_eq!(machine.on(at(1_010), Event::Probed { empty: false }), []);
     assert_eq!(machine.next_deadline(), Some(BootTime(1_020)));
     assert_eq!(machine.on(at(1_020), Event::TimePassed), [Effect::Kill, Effect::Probe]);
-    assert_eq!(machine.on(at(1_021), Event::Exited { exit: Exit::Signal(9), memory_killed: false }), [Effect::Probe]);
+    assert_eq!(machine.on(at(1_021), Event::Exited { exit: Exit::Signal(9), because: None }), [Effect::Probe]);
     assert_eq!(machine.on(at(1_021), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
     let status = machine.status();
     assert_eq!((status.cause, status.within_grace), (Some(Cause::Ordered), false));
@@ -174,7 +174,7 @@ fn stop_gives_grace_then_kills_until_nothing_is_left() {
 fn a_program_that_ends_in_its_grace_is_seen_to() {
     let mut machine = running(None, None);
     machine.on_request(at(10), stop_request(GRACE)).expect("not fenced");
-    machine.on(at(20), Event::Exited { exit: Exit::Code(0), memory_killed: false });
+    machine.on(at(20), Event::Exited { exit: Exit::Code(0), because: None });
     machine.on(at(20), Event::Probed { empty: true });
     let status = machine.status();
     assert_eq!((status.cause, status.exit, status.within_grace), (Some(Cause::Ordered), Some(Exit::Code(0)), true));
@@ -220,7 +220,7 @@ fn a_kill_that_does_not_work_is_unconfirmed_until_it_does() {
     assert_eq!(machine.status().phase, Phase::Unconfirmed);
     assert!(machine.next_deadline().is_some(), "it is tried further");
     assert_eq!(machine.on(at(310), Event::TimePassed), [Effect::Kill, Effect::Probe]);
-    machine.on(at(900), Event::Exited { exit: Exit::Signal(9), memory_killed: false });
+    machine.on(at(900), Event::Exited { exit: Exit::Signal(9), because: None });
     assert_eq!(machine.on(at(900), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
     assert_eq!(machine.status().phase, Phase::Stopped);
 }
@@ -228,7 +228,7 @@ fn a_kill_that_does_not_work_is_unconfirmed_until_it_does() {
 #[test]
 fn a_kill_by_the_kernel_for_memory_is_told_apart() {
     let mut machine = running(None, None);
-    machine.on(at(1), Event::Exited { exit: Exit::Signal(9), memory_killed: true });
+    machine.on(at(1), Event::Exited { exit: Exit::Signal(9), because: Some((Cause::OutOfMemory, String::new())) });
     machine.on(at(1), Event::Probed { empty: true });
     assert_eq!(machine.status().cause, Some(Cause::OutOfMemory));
 }

@@ -30,6 +30,8 @@ mod program;
 mod shell;
 pub mod status;
 
+pub(crate) use program::NoStart;
+
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -27,6 +27,8 @@ use crate::worker::{Account, WORKER_DIR};
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// This very program, which starts slice servers.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 /// How long the start of a program is waited for, in milliseconds. A program on a disk that hangs counts as started:
 /// its lease must be watched meanwhile.
 const START_PATIENCE_MS: u16 = 2000;
@@ -53,7 +55,7 @@ impl NoStart {
 
     /// The job's program cannot be run: its own fault, unless the host has run out of something or a file system of it
     /// is out of order. `given`: it lies in the worker's own folder, where this host has put it.
-    fn of_program(message: String, error: Errno, given: bool) -> Self {
+    pub(crate) fn of_program(message: String, error: Errno, given: bool) -> Self {
         let exhausted = matches!(
             error,
             Errno::ENOMEM | Errno::EAGAIN | Errno::ENFILE | Errno::EMFILE | Errno::EIO | Errno::ENOSPC | Errno::EROFS
@@ -75,7 +77,7 @@ pub struct Program {
     pub(super) shell: CString,
     /// Under which identity it runs; `None`: that of the supervisor.
     pub(super) account: Option<Account>,
-    /// It lies in the worker's own folder, where this host has put it.
+    /// It lies in the worker's own folder, where this host has put it, or is a program of this host's own.
     given: bool,
 }
 
@@ -98,7 +100,7 @@ impl Program {
                 folder: path_text(&launch.working_directory)?,
                 shell: CString::new("/bin/sh")?,
                 account: launch.account.clone(),
-                given: own.is_some_and(|own| name.starts_with(own)),
+                given: own.is_some_and(|own| name.starts_with(own)) || name == OWN_PROGRAM,
             })
         };
         prepare().map_err(|_| NoStart::by_job("the command, environment or working directory holds a NUL byte"))

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -13,7 +14,6 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{dup2_stdin, pipe2, setsid};
 
 use super::connections::Connections;
@@ -24,11 +24,13 @@ use super::message::{Launch, Notice, Request};
 use super::output::{Bounds, Pump, RotatedFile, Stream};
 use super::pid_namespace::PidNamespace;
 use super::program::{NoStart, Program, Waiting};
-use super::status::{Exit, Status};
+use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, boot_id, unix_millis};
 use crate::cgroup::{Hierarchies, WorkerGroup, leave_service_groups};
-use crate::process::ProcessId;
+use crate::device;
+use crate::process::{ProcessId, reap};
+use crate::worker::WORK_FOLDER;
 
 /// Why a supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -218,21 +220,27 @@ impl Shell {
 
     /// Collects everything that ended: the worker, and what it left to its subreaper.
     fn reap(&mut self) {
-        while let Ok(ended) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            let (pid, exit) = match ended {
-                WaitStatus::Exited(pid, code) => (pid, Exit::Code(code)),
-                WaitStatus::Signaled(pid, signal, _) => (pid, Exit::Signal(signal as i32)),
-                WaitStatus::StillAlive => return,
-                _ => continue,
+        while let Ok(Some((pid, status))) = reap(libc::WNOHANG) {
+            let exit = match (status.code(), status.signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (None, Some(signal)) => Exit::Signal(signal),
+                (None, None) => continue,
             };
             let status = self.machine.status();
-            if status.process.is_some_and(|process| process.pid == pid.as_raw()) {
-                let memory_killed = self.containment.group().memory_kills() > 0;
-                self.happen(Event::Exited { exit, memory_killed });
+            if status.process.is_some_and(|process| process.pid == pid) {
+                self.happen(Event::Exited { exit, because: self.because(exit) });
             } else if status.exit.is_some() {
                 self.perform(vec![Effect::Probe]);
             }
         }
+    }
+
+    /// What is known of the end of the worker's first process, beside how it ended.
+    fn because(&self, exit: Exit) -> Option<(Cause, String)> {
+        if self.containment.group().memory_kills() > 0 {
+            return Some((Cause::OutOfMemory, "killed for using more memory than granted".to_owned()));
+        }
+        device::not_served(exit, Path::new(WORK_FOLDER)).map(|why| (Cause::NodeFault, why))
     }
 
     fn serve(&mut self, number: usize, request: Request) {

@@ -12,7 +12,7 @@ use crate::trace::context_of_program;
 
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the
 /// worker's business.
-const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+pub(crate) const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 /// The variable that names the worker's own folder; its processes are known by it.
 pub const WORKER_DIR: &str = "TESSERA_WORKER_DIR";
 /// Name of the virtual-card file.

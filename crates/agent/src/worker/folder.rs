@@ -43,7 +43,7 @@ use crate::supervisor::status::Status;
 const ORDER_FILE: &str = "order.pb";
 const SETTLED_FILE: &str = "settled.json";
 /// Where the program starts, below the worker's folder.
-const WORK_FOLDER: &str = "work";
+pub const WORK_FOLDER: &str = "work";
 /// What a cooperative program needs to go on, below the worker's folder.
 const CHECKPOINT_FOLDER: &str = "checkpoint";
 const SAVED_FILE: &str = "saved.json";

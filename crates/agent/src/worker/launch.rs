@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -36,6 +36,12 @@ use crate::supervisor::LAUNCH_FILE;
 use crate::supervisor::message::Launch;
 use crate::supervisor::status::Cause;
 
+/// Name of the slice server's socket in the worker's own folder.
+const SOCKET_FILE: &str = ".slice.sock";
+/// Longest path of a Unix socket, in bytes.
+const SOCKET_PATH: usize = 107;
+/// Memory that a program and its slice server have beside the card's, on a card of processors: PyTorch twice.
+const ROOM_OF_SERVER: Mebibytes = Mebibytes(1024);
 /// Name of the script in the worker's own folder.
 const SCRIPT_FILE: &str = "script";
 
@@ -60,8 +66,8 @@ pub struct Launcher {
     pub accounts: Accounts,
     /// Checkpoints that are kept here.
     pub(crate) shelf: Shelf,
-    /// How slice servers are started; `None`: this node serves no devices.
-    pub(crate) served: Option<Served>,
+    /// How slice servers are started; empty: this node serves no devices, or does not know yet.
+    pub(crate) served: Arc<OnceLock<Served>>,
     /// Whether workers run in PID namespaces.
     pub contained: bool,
     /// The newest addresses that came after the order to run.
@@ -92,6 +98,9 @@ pub enum LaunchError {
     /// The job wants a device, and there is none.
     #[error("this node serves no devices: `[device]` is missing from its agent's configuration, or did not work")]
     NoDevice,
+    /// The socket of the slice server would lie too deep.
+    #[error("{} has more than {SOCKET_PATH} bytes, and no socket can lie there; give the agent a shorter data folder", .0.display())]
+    LongPath(PathBuf),
     /// The program of a device cannot be wrapped.
     #[error("the plan of the worker's device cannot be written: {0}")]
     Plan(#[from] serde_json::Error),
@@ -125,6 +134,7 @@ impl LaunchError {
         match self {
             Self::NothingToRun | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
             Self::NoDevice
+            | Self::LongPath(_)
             | Self::Plan(_)
             | Self::Devices(_)
             | Self::StartedBefore
@@ -289,12 +299,19 @@ impl Launcher {
             (true, false) => vec![work.join(SCRIPT_FILE).display().to_string()],
             (true, true) => return Err(LaunchError::NothingToRun),
         };
+        let mut variables =
+            environment::of(order, &self.node, folder, self.inherited.clone(), account.as_ref(), attach.environment);
         let (command, limits) = match environment::has_device(order) {
             false => (command, attach.limits),
             true => {
-                let served = self.served.as_ref().ok_or(LaunchError::NoDevice)?;
-                let command = Plan::new(served, &attach.torch).wrap(&self.supervisor, command)?;
-                (command, limits_with_servers(attach.limits, order))
+                let served = self.served.get().ok_or(LaunchError::NoDevice)?;
+                let [slice] = &attach.torch[..] else { return Err(LaunchError::NoDevice) };
+                let socket = work.join(SOCKET_FILE);
+                if socket.as_os_str().len() > SOCKET_PATH {
+                    return Err(LaunchError::LongPath(socket));
+                }
+                let plan = Plan::new(served, slice, &socket, take_loaders(&mut variables));
+                (plan.wrap(&self.supervisor, command)?, limits_with_server(attach.limits, order))
             }
         };
         let folder_of_program = PathBuf::from(&spec.working_directory);
@@ -305,14 +322,7 @@ impl Launcher {
             fence: launch.fence,
             lease: launch.lease,
             command,
-            environment: environment::of(
-                order,
-                &self.node,
-                folder,
-                self.inherited.clone(),
-                account.as_ref(),
-                attach.environment,
-            ),
+            environment: variables,
             account,
             contained: self.contained,
             working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
@@ -373,11 +383,17 @@ pub fn group_name(cgroup_root: &str, worker: WorkerId) -> String {
     format!("{cgroup_root}/{worker}")
 }
 
-/// What a worker with slice servers may use of its slices. What the program keeps on a card is counted by the server,
-/// so that memory of processors is a limit of the whole worker only where its job says what the rest of it needs.
-fn limits_with_servers(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
+/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host, program
+/// and server have some room of their own beside what the program keeps on the card.
+fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
     let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
-    HostLimits { memory: slices.memory.filter(|_| asked), ..slices }
+    let room = if asked { Mebibytes::ZERO } else { ROOM_OF_SERVER };
+    HostLimits { memory: slices.memory.map(|memory| memory.saturating_add(room)), ..slices }
+}
+
+/// Takes what the loader of programs listens to out of an environment: it is for the job's program, and not for ours.
+fn take_loaders(environment: &mut BTreeMap<String, String>) -> BTreeMap<String, String> {
+    environment.extract_if(.., |name, _| name.starts_with("LD_")).collect()
 }
 
 /// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.

@@ -15,6 +15,7 @@ mod vcard;
 
 pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
 
-pub(crate) use environment::{WORKER_DIR, inherited as inherited_environment, is_cooperative};
+pub(crate) use environment::{INHERITED, WORKER_DIR, inherited as inherited_environment, is_cooperative};
+pub(crate) use folder::WORK_FOLDER;
 pub use id::WorkerId;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};

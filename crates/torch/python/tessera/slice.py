@@ -114,6 +114,8 @@ def main() -> None:
         share=options.share, sequence=executor.sequence,
     )  # fmt: skip
     print(f"listening {listener.address}", flush=True)
+    # Nobody reads on: what libraries print goes where errors go, and never fills a pipe.
+    os.dup2(2, 1)
     while (connection := next_program(listener, options.linger)) is not None:
         try:
             serve(executor, connection, options.snapshots)
