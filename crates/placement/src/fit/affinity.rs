@@ -146,8 +146,7 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
 /// Whether a worker may go to a node, and finds something free there.
 pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
     let avoid = &demand.affinity.avoid;
-    node.node.as_ref().is_some_and(|node| demand.accepts(node))
-        && demand.fits_host(node, 1)
+    demand.fits_node(node, 1)
         && node.cards.iter().any(|card| card.offered() > 0 && demand.offer_of(card.class).is_some())
         && (avoid.is_empty() || !index.surroundings.has(id, avoid))
 }

@@ -33,18 +33,8 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Blocks of all slices.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.slices().map(|slice| u64::from(slice.length.0)).sum()
-    }
-
-    /// Memory of all slices.
-    pub(crate) fn memory(&self) -> Mebibytes {
-        self.slices().map(|slice| slice.memory).sum()
-    }
-
     /// All slices.
-    pub(crate) fn slices(&self) -> impl Iterator<Item = &Slice> {
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &Slice> + Clone {
         self.workers.iter().flat_map(|worker| &worker.slices)
     }
 }
@@ -132,11 +122,7 @@ pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Opti
 
 /// How many virtual cards what is left would give if it could be divided at will.
 fn upper_bound(index: &Index, demand: &Demand) -> u32 {
-    let classes = demand.offers.iter().map(|offer| (offer, index.classes.get(offer.class)));
-    let (compute, memory) = classes.fold((0u128, 0u128), |sum, (offer, class)| {
-        let compute = u128::from(class.free) * u128::from(offer.rate) / u128::from(offer.blocks.max(1));
-        (sum.0 + compute, sum.1 + u128::from(class.memory))
-    });
+    let (compute, memory) = demand.left_in(&index.classes);
     let by_compute = compute / u128::from(demand.compute.max(1));
     let by_memory = memory.checked_div(u128::from(demand.memory)).unwrap_or(u128::MAX);
     u32::try_from(by_compute.min(by_memory)).unwrap_or(u32::MAX)

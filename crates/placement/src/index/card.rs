@@ -102,6 +102,11 @@ impl CardEntry {
         (self.id, self.class, self.usable, self.recoverable, self.memory, self.max_slices)
     }
 
+    /// Whether the jobs that are considered now may use it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.usable && !self.hidden
+    }
+
     /// How many further slices it takes.
     pub(crate) fn slices_left(&self) -> u32 {
         if self.max_slices == 0 { u32::MAX } else { self.max_slices.saturating_sub(self.slices) }
@@ -110,7 +115,7 @@ impl CardEntry {
     /// Blocks that one worker could be given now, in as many slices as the card takes.
     pub(crate) fn offered(&self) -> u32 {
         let slices = self.slices_left();
-        if !self.usable || self.hidden || slices == 0 {
+        if !self.is_open() || slices == 0 {
             0
         } else if !self.pinned {
             self.free.total()
