@@ -237,8 +237,7 @@ impl Turns {
 
 /// Places the whole gang on some of these nodes. What it took stays taken when it fails.
 fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     let mut member = 0;
     let spans: &[Span] = match demand.span {
         Span::Card => &[Span::Card],

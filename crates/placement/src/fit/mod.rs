@@ -114,8 +114,7 @@ pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Opti
     if entry.room_for(blocks, demand.memory) == 0 || (demand.whole && !entry.is_empty()) || !demand.fits_host(node, 1) {
         return None;
     }
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     trial.take(demand, 0, &[Share { card, blocks, memory: demand.memory }])?;
     Some(trial.placement)
 }
@@ -129,8 +128,7 @@ fn upper_bound(index: &Index, demand: &Demand) -> u32 {
 }
 
 fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Result<Placement, Short> {
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     for member in 0..demand.gang {
         let near = if node.is_some() { trial.cards() } else { Vec::new() };
         let shares = shares_of_one(trial.index, demand, node, &near);
@@ -160,7 +158,12 @@ fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near:
     spread::over_nodes(index, demand)
 }
 
-impl Trial<'_> {
+impl<'index> Trial<'index> {
+    fn on(index: &'index mut Index) -> Self {
+        let mark = index.mark();
+        Self { index, mark, placement: Placement::default() }
+    }
+
     /// The cards taken so far.
     fn cards(&self) -> Vec<CardId> {
         let mut cards: Vec<CardId> = self.placement.slices().map(|slice| slice.card).collect();

@@ -148,13 +148,10 @@ impl CardEntry {
 
     /// How many workers of `need` blocks and `memory` MiB it could hold now.
     pub(crate) fn room_for(&self, need: u32, memory: u64) -> u32 {
-        rooms(self.offered(), need, self.memory_free, memory).min(self.slices_left())
+        let by_memory = self.memory_free.checked_div(memory).unwrap_or(u64::MAX);
+        let by_blocks = self.offered() / need.max(1);
+        by_blocks.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(self.slices_left())
     }
-}
-
-fn rooms(blocks: u32, need: u32, memory_free: u64, memory: u64) -> u32 {
-    let by_memory = memory_free.checked_div(memory).unwrap_or(u64::MAX);
-    (blocks / need.max(1)).min(u32::try_from(by_memory).unwrap_or(u32::MAX))
 }
 
 /// Whether the ledger would renumber the card and all its free blocks would then be one run (P7, P10).

@@ -80,7 +80,7 @@ impl Kept {
             other.hosts.get(node).is_none_or(|kept| !request.fits_in(*kept))
         };
         let hosts = self.hosts.iter().filter(less).flat_map(|(node, _)| index.usable_cards(*node));
-        cards.chain(hosts.map(|freed| freed.0)).collect()
+        cards.chain(hosts).collect()
     }
 }
 
