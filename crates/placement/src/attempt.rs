@@ -114,7 +114,7 @@ fn place_admitted(
     queue: &str,
     block_size: MilliTflops,
 ) -> Result<Option<Placement>, Short> {
-    let amount_of = |place: &Placement| queues::amount(place.blocks(), place.memory(), block_size);
+    let amount_of = |place: &Placement| queues::amount_of(place.slices(), block_size);
     let admits = |place: &Placement| queues.admit(queue, amount_of(place), &[]).is_ok();
     let placed = fit::elastic::place(index, demand, admits);
     if let Ok(None) = &placed

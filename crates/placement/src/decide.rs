@@ -137,8 +137,7 @@ impl Pool {
                 return self.line.shapes.block(id, block);
             }
         };
-        let block_size = round.state.config().block_size;
-        let amount = queues::amount(placement.blocks(), placement.memory(), block_size);
+        let amount = queues::amount_of(placement.slices(), round.state.config().block_size);
         self.queues.charge(job.queue(), amount, job.spec.preemptible);
         victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
         if !victims.is_empty() {

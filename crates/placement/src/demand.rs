@@ -224,6 +224,11 @@ impl Demand {
         node.host.is_none_or(|left| left.holds(self.host.times(workers)))
     }
 
+    /// Whether so many workers may go to a node, and its host has room for them.
+    pub(crate) fn fits_node(&self, entry: &NodeEntry, workers: u32) -> bool {
+        self.fits_host(entry, workers) && entry.node.as_ref().is_some_and(|node| self.accepts(node))
+    }
+
     /// How many workers a node's host is large enough for when nothing else runs there.
     pub(crate) fn workers_on(&self, node: &Node) -> u32 {
         node.description.host.map_or(u32::MAX, |host| self.workers_in(host.whole()))
@@ -245,6 +250,15 @@ impl Demand {
     /// The offer of a class, if the job accepts it.
     pub(crate) fn offer_of(&self, class: ClassId) -> Option<&Offer> {
         self.offers.iter().find(|offer| offer.class == class)
+    }
+
+    /// Compute in thousandths of a TFLOPS, and MiB, that all cards which it accepts have left together.
+    pub(crate) fn left_in(&self, classes: &Classes) -> (u128, u128) {
+        let of_class = self.offers.iter().map(|offer| (offer, classes.get(offer.class)));
+        of_class.fold((0, 0), |(compute, memory), (offer, class)| {
+            let more = u128::from(class.free) * u128::from(offer.rate) / u128::from(offer.blocks.max(1));
+            (compute + more, memory + u128::from(class.memory))
+        })
     }
 
     /// The offers of each kind, in the order of kinds.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tessera_ledger::{CheckpointMode, Job, LogTime, MilliTflops, State};
 
-use crate::victims::live_slices;
+use crate::victims::live_blocks;
 
 /// What a job loses when it is told to stop now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ impl Loss {
         let started = job.history.last().and_then(|attempt| attempt.started_at);
         let work = work_lost(mode, started, now);
         let allocation = job.allocation.and_then(|id| state.allocation(id));
-        let blocks = allocation.map_or(0, |grant| live_slices(grant).map(|slice| u64::from(slice.length.0)).sum());
+        let blocks = allocation.map_or(0, |grant| live_blocks(grant));
         Self { mode, work, compute: MilliTflops(blocks.saturating_mul(state.config().block_size.0)) }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
 
-use crate::index::{Freed, Index};
+use crate::index::Index;
 use crate::kept::Reservation;
 use crate::line::Line;
 use crate::line::shape::LineId;
@@ -146,7 +146,7 @@ impl Pool {
         self.index.surroundings.set_load(load.into_iter().collect());
     }
 
-    fn read_node(&mut self, state: &State, id: NodeId) -> Vec<Freed> {
+    fn read_node(&mut self, state: &State, id: NodeId) -> Vec<CardId> {
         let draining = state
             .node(id)
             .is_some_and(|node| node.eligibility == Eligibility::Draining && node.state == NodeState::Ready);
@@ -159,10 +159,9 @@ impl Pool {
     }
 
     /// Tries the jobs again that could use what has become free.
-    fn wake(&mut self, state: &State, freed: &[Freed], queues: Changed) {
+    fn wake(&mut self, state: &State, freed: &[CardId], queues: Changed) {
         self.line.shapes.recompile(&self.index, state.config());
-        let cards: Vec<CardId> = freed.iter().map(|freed| freed.0).collect();
-        self.wake_for_cards(&cards, None);
+        self.wake_for_cards(freed, None);
         if queues.more {
             self.line.shapes.queues_freed();
         }

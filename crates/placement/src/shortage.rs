@@ -132,27 +132,29 @@ fn supply(index: &Index, demand: &Demand) -> Supply {
 /// finest steps.
 fn largest_that_fits(index: &mut Index, demand: &Demand) -> Option<u64> {
     let step = demand.offers.iter().map(|offer| offer.compute_of(BlockCount(1).0)).filter(|step| *step > 0).min()?;
-    let (mut fitting, mut failing) = (0u64, demand.compute / step);
-    while failing - fitting > 1 {
-        let middle = fitting + (failing - fitting) / 2;
-        let smaller = demand.changed(|demand| {
-            demand.compute = middle * step;
+    let with = |steps: u64| {
+        demand.changed(|demand| {
+            demand.compute = steps * step;
             for offer in &mut demand.offers {
-                offer.need = offer.blocks_for(middle * step).max(1);
+                offer.need = offer.blocks_for(steps * step).max(1);
             }
-        });
-        if fits(index, &smaller) { fitting = middle } else { failing = middle }
-    }
-    (fitting > 0).then_some(fitting * step)
+        })
+    };
+    Some(largest(index, demand.compute / step, with)? * step)
 }
 
 /// The largest gang of the same virtual cards that fits.
-fn largest_gang(index: &mut Index, demand: &Demand) -> Option<u32> {
-    let (mut fitting, mut failing) = (0u32, demand.gang);
+fn largest_gang(index: &mut Index, demand: &Demand) -> Option<u64> {
+    let with = |gang: u64| demand.changed(|demand| demand.gang = u32::try_from(gang).unwrap_or(u32::MAX));
+    largest(index, demand.gang.into(), with)
+}
+
+/// The largest size below one that does not fit with which a request does.
+fn largest(index: &mut Index, mut failing: u64, with: impl Fn(u64) -> Demand) -> Option<u64> {
+    let mut fitting = 0;
     while failing - fitting > 1 {
         let middle = fitting + (failing - fitting) / 2;
-        let smaller = demand.changed(|demand| demand.gang = middle);
-        if fits(index, &smaller) { fitting = middle } else { failing = middle }
+        if fits(index, &with(middle)) { fitting = middle } else { failing = middle }
     }
     (fitting > 0).then_some(fitting)
 }

@@ -102,8 +102,13 @@ pub(crate) fn live_slices(allocation: &Allocation) -> impl Iterator<Item = &Slic
     live_workers(allocation).flat_map(|worker| &worker.slices)
 }
 
+/// The blocks that a grant holds.
+pub(crate) fn live_blocks(allocation: &Allocation) -> u64 {
+    live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum()
+}
+
 /// The slices of a grant that count in its queue: those of lost workers too.
-pub(crate) fn unstopped_slices(allocation: &Allocation) -> impl Iterator<Item = &Slice> {
+pub(crate) fn unstopped_slices(allocation: &Allocation) -> impl Iterator<Item = &Slice> + Clone {
     let unstopped = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
     unstopped.flat_map(|worker| &worker.slices)
 }

@@ -57,12 +57,7 @@ impl Pool {
     fn lack(&self, shape: &Shape) -> WaitCode {
         let demand = &shape.one.demand;
         let least = |each: u64| u128::from(each) * u128::from(demand.gang_min);
-        let (mut compute, mut memory) = (0u128, 0u128);
-        for offer in &demand.offers {
-            let class = self.index.classes.get(offer.class);
-            compute += u128::from(offer.rate) * u128::from(class.free) / u128::from(offer.blocks.max(1));
-            memory += u128::from(class.memory);
-        }
+        let (compute, memory) = demand.left_in(&self.index.classes);
         if compute < least(demand.compute) {
             WaitCode::ComputeShort
         } else if memory < least(demand.memory) {

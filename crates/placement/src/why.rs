@@ -184,7 +184,7 @@ impl Pool {
             return self.beside(kept, |pool| pool.protected(state, job, now)).unwrap_or(over);
         }
         if let Some(placement) = fit::would_take(&mut self.index, demand) {
-            let amount = queues::amount(placement.blocks(), placement.memory(), state.config().block_size);
+            let amount = queues::amount_of(placement.slices(), state.config().block_size);
             let over = self.queue_shortage(job.queue(), amount);
             return over.unwrap_or_else(|| self.capacity_shortage(demand));
         }

@@ -146,8 +146,7 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
 /// Whether a worker may go to a node, and finds something free there.
 pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
     let avoid = &demand.affinity.avoid;
-    node.node.as_ref().is_some_and(|node| demand.accepts(node))
-        && demand.fits_host(node, 1)
+    demand.fits_node(node, 1)
         && node.cards.iter().any(|card| card.offered() > 0 && demand.offer_of(card.class).is_some())
         && (avoid.is_empty() || !index.surroundings.has(id, avoid))
 }
@@ -238,8 +237,7 @@ impl Turns {
 
 /// Places the whole gang on some of these nodes. What it took stays taken when it fails.
 fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     let mut member = 0;
     let spans: &[Span] = match demand.span {
         Span::Card => &[Span::Card],

@@ -53,7 +53,7 @@ pub(super) fn carriers_by_room(
 /// Whether the cards of a class on a node have room for the whole gang, and its host too.
 fn holds_all(index: &Index, demand: &Demand, offer: &Offer, id: NodeId) -> bool {
     let Some(node) = index.node(id) else { return false };
-    if !demand.fits_host(node, demand.gang) || !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
+    if !demand.fits_node(node, demand.gang) {
         return false;
     }
     let gang = u64::from(demand.gang);

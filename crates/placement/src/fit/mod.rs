@@ -33,18 +33,8 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Blocks of all slices.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.slices().map(|slice| u64::from(slice.length.0)).sum()
-    }
-
-    /// Memory of all slices.
-    pub(crate) fn memory(&self) -> Mebibytes {
-        self.slices().map(|slice| slice.memory).sum()
-    }
-
     /// All slices.
-    pub(crate) fn slices(&self) -> impl Iterator<Item = &Slice> {
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &Slice> + Clone {
         self.workers.iter().flat_map(|worker| &worker.slices)
     }
 }
@@ -124,27 +114,21 @@ pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Opti
     if entry.room_for(blocks, demand.memory) == 0 || (demand.whole && !entry.is_empty()) || !demand.fits_host(node, 1) {
         return None;
     }
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     trial.take(demand, 0, &[Share { card, blocks, memory: demand.memory }])?;
     Some(trial.placement)
 }
 
 /// How many virtual cards what is left would give if it could be divided at will.
 fn upper_bound(index: &Index, demand: &Demand) -> u32 {
-    let classes = demand.offers.iter().map(|offer| (offer, index.classes.get(offer.class)));
-    let (compute, memory) = classes.fold((0u128, 0u128), |sum, (offer, class)| {
-        let compute = u128::from(class.free) * u128::from(offer.rate) / u128::from(offer.blocks.max(1));
-        (sum.0 + compute, sum.1 + u128::from(class.memory))
-    });
+    let (compute, memory) = demand.left_in(&index.classes);
     let by_compute = compute / u128::from(demand.compute.max(1));
     let by_memory = memory.checked_div(u128::from(demand.memory)).unwrap_or(u128::MAX);
     u32::try_from(by_compute.min(by_memory)).unwrap_or(u32::MAX)
 }
 
 fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Result<Placement, Short> {
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     for member in 0..demand.gang {
         let near = if node.is_some() { trial.cards() } else { Vec::new() };
         let shares = shares_of_one(trial.index, demand, node, &near);
@@ -174,7 +158,12 @@ fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near:
     spread::over_nodes(index, demand)
 }
 
-impl Trial<'_> {
+impl<'index> Trial<'index> {
+    fn on(index: &'index mut Index) -> Self {
+        let mark = index.mark();
+        Self { index, mark, placement: Placement::default() }
+    }
+
     /// The cards taken so far.
     fn cards(&self) -> Vec<CardId> {
         let mut cards: Vec<CardId> = self.placement.slices().map(|slice| slice.card).collect();

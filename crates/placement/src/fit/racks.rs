@@ -72,13 +72,12 @@ fn nodes_of(index: &Index, demand: &Demand, rack: &Value, most: usize) -> Nodes 
 
 /// Places the gang on the nodes of these racks, one rack after the other, or changes nothing.
 fn fill(index: &mut Index, demand: &Demand, racks: &[Nodes], looks: &mut usize) -> Option<Placement> {
-    let mark = index.mark();
-    let mut filling = Filling { trial: Trial { index, mark, placement: Placement::default() }, demand, placed: 0 };
+    let mut filling = Filling { trial: Trial::on(index), demand, placed: 0 };
     let done = racks.iter().try_for_each(|nodes| filling.rack(nodes.clone(), looks));
     if done.is_some() && filling.placed == demand.gang {
         return Some(filling.trial.placement);
     }
-    index.undo_to(mark);
+    filling.trial.index.undo_to(filling.trial.mark);
     None
 }
 

@@ -157,11 +157,10 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
 
 /// Gives a gang the seats that were found for it, or changes nothing.
 pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
-    let mark = index.mark();
-    let mut trial = Trial { index, mark, placement: Placement::default() };
+    let mut trial = Trial::on(index);
     for (member, seat) in (0..).zip(seats) {
         if trial.take(demand, member, seat).is_none() {
-            trial.index.undo_to(mark);
+            trial.index.undo_to(trial.mark);
             return Err(Short { missing: demand.gang - member });
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn left_on(node: &NodeEntry, team: &[Offer]) -> (u64, u64) {
 /// Shares on one given node.
 pub(crate) fn on_node(index: &Index, demand: &Demand, id: NodeId) -> Option<Vec<Share>> {
     let node = index.node(id)?;
-    if !demand.fits_host(node, 1) || !node.node.as_ref().is_some_and(|node| demand.accepts(node)) {
+    if !demand.fits_node(node, 1) {
         return None;
     }
     teams(demand).into_iter().find_map(|team| divide(index, candidates(node, team, demand), demand))
@@ -57,11 +57,7 @@ pub(crate) fn on_best_node(index: &Index, demand: &Demand) -> Option<Vec<Share>>
 fn attempt(index: &Index, id: NodeId, demand: &Demand, team: &[Offer]) -> Option<(Score, Vec<Share>)> {
     let node = index.node(id)?;
     let (compute, memory) = left_on(node, team);
-    if compute < demand.compute
-        || memory < demand.memory
-        || !demand.fits_host(node, 1)
-        || !node.node.as_ref().is_some_and(|node| demand.accepts(node))
-    {
+    if compute < demand.compute || memory < demand.memory || !demand.fits_node(node, 1) {
         return None;
     }
     let shares = divide(index, candidates(node, team, demand), demand)?;
@@ -157,11 +153,7 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&V
     let left =
         |id: NodeId| Some((id, left_on(index.node(id)?, team))).filter(|(_, left)| left.0 > 0 || team.len() == 1);
     let mut nodes: Vec<(NodeId, (u64, u64))> = ids.into_iter().filter_map(left).collect();
-    nodes.retain(|(id, _)| {
-        let fits =
-            |node: &NodeEntry| demand.fits_host(node, 1) && node.node.as_ref().is_some_and(|node| demand.accepts(node));
-        index.node(*id).is_some_and(fits)
-    });
+    nodes.retain(|(id, _)| index.node(*id).is_some_and(|node| demand.fits_node(node, 1)));
     nodes.sort_unstable_by_key(|(id, left)| (Reverse(left.0), *id));
     let mut missing = demand.compute;
     let mut large = 0;

@@ -102,6 +102,11 @@ impl CardEntry {
         (self.id, self.class, self.usable, self.recoverable, self.memory, self.max_slices)
     }
 
+    /// Whether the jobs that are considered now may use it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.usable && !self.hidden
+    }
+
     /// How many further slices it takes.
     pub(crate) fn slices_left(&self) -> u32 {
         if self.max_slices == 0 { u32::MAX } else { self.max_slices.saturating_sub(self.slices) }
@@ -110,7 +115,7 @@ impl CardEntry {
     /// Blocks that one worker could be given now, in as many slices as the card takes.
     pub(crate) fn offered(&self) -> u32 {
         let slices = self.slices_left();
-        if !self.usable || self.hidden || slices == 0 {
+        if !self.is_open() || slices == 0 {
             0
         } else if !self.pinned {
             self.free.total()
@@ -143,13 +148,10 @@ impl CardEntry {
 
     /// How many workers of `need` blocks and `memory` MiB it could hold now.
     pub(crate) fn room_for(&self, need: u32, memory: u64) -> u32 {
-        rooms(self.offered(), need, self.memory_free, memory).min(self.slices_left())
+        let by_memory = self.memory_free.checked_div(memory).unwrap_or(u64::MAX);
+        let by_blocks = self.offered() / need.max(1);
+        by_blocks.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(self.slices_left())
     }
-}
-
-fn rooms(blocks: u32, need: u32, memory_free: u64, memory: u64) -> u32 {
-    let by_memory = memory_free.checked_div(memory).unwrap_or(u64::MAX);
-    (blocks / need.max(1)).min(u32::try_from(by_memory).unwrap_or(u32::MAX))
 }
 
 /// Whether the ledger would renumber the card and all its free blocks would then be one run (P7, P10).

@@ -72,10 +72,6 @@ pub(crate) struct Index {
     prospects: u64,
 }
 
-/// A card got more room than it had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Freed(pub(crate) CardId);
-
 fn labels_of(node: Option<&Node>) -> Option<&BTreeMap<String, String>> {
     node.map(|node| &node.description.labels)
 }
@@ -86,7 +82,7 @@ fn host_of(node: Option<&Node>) -> Option<HostCapacity> {
 
 impl Index {
     /// Reads a node and all its cards; answers the cards that have more room than before.
-    pub(crate) fn read_node(&mut self, state: &State, id: NodeId) -> Vec<Freed> {
+    pub(crate) fn read_node(&mut self, state: &State, id: NodeId) -> Vec<CardId> {
         let position = id.0 as usize;
         if self.nodes.len() <= position {
             self.nodes.resize_with(position + 1, NodeEntry::default);
@@ -114,17 +110,17 @@ impl Index {
         cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
         cards.sort_unstable();
         cards.dedup();
-        let mut freed: Vec<Freed> = cards.iter().filter_map(|card| self.read_card(state, *card)).collect();
+        let mut freed: Vec<CardId> = cards.iter().filter_map(|card| self.read_card(state, *card)).collect();
         if changed {
             let usable = self.nodes[position].cards.iter().filter(|card| card.usable);
-            freed = usable.map(|card| Freed(card.id)).collect();
+            freed = usable.map(|card| card.id).collect();
         }
         freed
     }
 
     /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is
     /// more than before. `None` when the whole node must be read.
-    fn read_host_alone(&mut self, state: &State, id: NodeId) -> Option<Vec<Freed>> {
+    fn read_host_alone(&mut self, state: &State, id: NodeId) -> Option<Vec<CardId>> {
         let known = &mut self.nodes[id.0 as usize];
         let node = state.node(id)?;
         if !known.node.as_ref().is_some_and(|known| Arc::ptr_eq(known, node)) {
@@ -135,11 +131,11 @@ impl Index {
         self.stale_hosts.remove(&id);
         let more = now.zip(before).is_some_and(|(now, before)| now.has_more_than(before));
         let cards = known.cards.iter().filter(|card| more && card.usable);
-        Some(cards.map(|card| Freed(card.id)).collect())
+        Some(cards.map(|card| card.id).collect())
     }
 
     /// Reads a card; answers whether it has more room than before.
-    pub(crate) fn read_card(&mut self, state: &State, id: CardId) -> Option<Freed> {
+    pub(crate) fn read_card(&mut self, state: &State, id: CardId) -> Option<CardId> {
         self.stale.remove(&id);
         self.forget_schedule(id.node);
         let node = self.nodes.get(id.node.0 as usize)?.node.clone();
@@ -153,7 +149,7 @@ impl Index {
         let more = fresh.as_ref().is_some_and(|fresh| fresh.has_more_than(self.card(id)));
         self.prospects += u64::from(fresh.as_ref().map(CardEntry::prospect) != self.card(id).map(CardEntry::prospect));
         self.place_entry(id, fresh);
-        more.then_some(Freed(id))
+        more.then_some(id)
     }
 
     fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
@@ -237,9 +233,9 @@ impl Index {
     }
 
     /// The cards of a node that can be granted.
-    pub(crate) fn usable_cards(&self, id: NodeId) -> Vec<Freed> {
+    pub(crate) fn usable_cards(&self, id: NodeId) -> Vec<CardId> {
         let cards = self.node(id).into_iter().flat_map(|node| &node.cards);
-        cards.filter(|card| card.usable).map(|card| Freed(card.id)).collect()
+        cards.filter(|card| card.usable).map(|card| card.id).collect()
     }
 
     /// The ledger's node.
@@ -312,9 +308,9 @@ impl Index {
 
     /// Reads the cards and hosts again that plans have changed; answers the cards that have more room than the plans
     /// left them.
-    pub(crate) fn read_stale(&mut self, state: &State) -> Vec<Freed> {
+    pub(crate) fn read_stale(&mut self, state: &State) -> Vec<CardId> {
         let hosts: Vec<NodeId> = self.stale_hosts.iter().copied().collect();
-        let mut freed: Vec<Freed> = hosts.into_iter().flat_map(|id| self.read_node(state, id)).collect();
+        let mut freed: Vec<CardId> = hosts.into_iter().flat_map(|id| self.read_node(state, id)).collect();
         let stale: Vec<CardId> = self.stale.iter().copied().collect();
         freed.extend(stale.into_iter().filter_map(|id| self.read_card(state, id)));
         freed

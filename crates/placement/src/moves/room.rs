@@ -221,10 +221,8 @@ impl Pool {
 
     /// Whether the queue of a mover takes both what it leaves and what it goes to: until it has moved it has both.
     fn admits_twice(&self, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
-        let slices = || planned.workers.iter().flat_map(|worker| &worker.slices);
-        let blocks = slices().map(|slice| u64::from(slice.length.0)).sum();
-        let memory = slices().map(|slice| slice.memory).sum();
-        let amount = queues::amount(blocks, memory, state.config().block_size);
+        let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
+        let amount = queues::amount_of(slices, state.config().block_size);
         self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok()
     }
 

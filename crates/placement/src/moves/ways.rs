@@ -25,8 +25,6 @@ pub(super) struct Mover {
     pub(super) allocation: Arc<Allocation>,
     /// What it would lose.
     pub(super) loss: Loss,
-    /// Blocks that it holds.
-    blocks: u64,
 }
 
 impl Mover {
@@ -40,9 +38,8 @@ impl Mover {
         if !runs || has_company(job) || !rules.allow(job) {
             return None;
         }
-        let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
         let loss = Loss::of(state, job, rules.now);
-        Some(Self { job: Arc::clone(job), allocation: Arc::clone(allocation), loss, blocks })
+        Some(Self { job: Arc::clone(job), allocation: Arc::clone(allocation), loss })
     }
 
     /// The cards that it holds something of.
@@ -56,7 +53,7 @@ impl Mover {
     }
 
     fn cost(&self) -> (u64, u64, JobId) {
-        (self.loss.tflops_seconds(), self.blocks, self.job.id)
+        (self.loss.tflops_seconds(), self.loss.compute.0, self.job.id)
     }
 }
 
@@ -99,7 +96,7 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
 
 /// Blocks that are missing on the cards of a node, or on the one of them where fewest are.
 fn missing(node: &NodeEntry, demand: &Demand) -> u32 {
-    let usable = node.cards.iter().filter(|card| card.usable && !card.hidden);
+    let usable = node.cards.iter().filter(|card| card.is_open());
     let of_card = usable.filter_map(|card| Some((demand.offer_of(card.class)?.need, card)));
     match demand.whole {
         true => {
@@ -114,7 +111,7 @@ fn missing(node: &NodeEntry, demand: &Demand) -> u32 {
 
 /// Whether a virtual card would fit a node if everything left it.
 fn could_be_enough(node: &NodeEntry, demand: &Demand) -> bool {
-    let usable = node.cards.iter().filter(|card| card.usable && !card.hidden);
+    let usable = node.cards.iter().filter(|card| card.is_open());
     let given = |card: &crate::index::card::CardEntry| (card.recoverable, card.memory);
     holds(usable.map(|card| (card, given(card))), demand)
 }
@@ -130,7 +127,7 @@ impl Way {
     /// What it costs; less is better.
     pub(super) fn cost(&self) -> (u64, u64, NodeId) {
         let sum = |of: fn(&Mover) -> u64| self.movers.iter().map(of).fold(0, u64::saturating_add);
-        (sum(|mover| mover.loss.tflops_seconds()), sum(|mover| mover.blocks), self.node)
+        (sum(|mover| mover.loss.tflops_seconds()), sum(|mover| mover.loss.compute.0), self.node)
     }
 
     /// The cheapest way on a node with one mover, with two, or with three and up to `most`. With `losing_work` one of
@@ -192,7 +189,7 @@ fn fewest<'a>(
     };
     groups.filter_map(of_group).min_by_key(|chosen| {
         let sum = |of: fn(&Mover) -> u64| chosen.iter().map(|mover| of(mover)).fold(0, u64::saturating_add);
-        (sum(|mover| mover.loss.tflops_seconds()), chosen.len(), sum(|mover| mover.blocks))
+        (sum(|mover| mover.loss.tflops_seconds()), chosen.len(), sum(|mover| mover.loss.compute.0))
     })
 }
 
@@ -213,7 +210,7 @@ fn would_fit(id: NodeId, node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -
         let card = given.entry(slice.card).or_default();
         *card = (card.0.saturating_add(slice.length.0), card.1.saturating_add(slice.memory.0));
     }
-    let usable = node.cards.iter().filter(|card| card.usable && !card.hidden);
+    let usable = node.cards.iter().filter(|card| card.is_open());
     let with_given = usable.map(|card| {
         let (blocks, memory) = given.get(&card.id).copied().unwrap_or_default();
         (card, (card.free.total().saturating_add(blocks), card.memory_free.saturating_add(memory)))

@@ -104,7 +104,7 @@ pub(super) fn victims_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Op
 /// How many virtual cards, each on one card, fit on a card once these are gone.
 pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Iterator<Item = &'v Arc<Victim>>) -> u32 {
     let Some(offer) = demand.offer_of(card.class) else { return 0 };
-    if !card.usable || card.hidden || demand.need_on_one_card(offer).is_none() {
+    if !card.is_open() || demand.need_on_one_card(offer).is_none() {
         return 0;
     }
     let (mut blocks, mut memory, mut slices) = (0u32, card.memory_free, 0u32);

@@ -28,7 +28,7 @@ use crate::demand::{Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::index::Index;
 use crate::queues::{self, Giver, Queues};
-use crate::victims::{Victims, live_slices, live_workers};
+use crate::victims::{Victims, live_blocks, live_slices, live_workers};
 use cost::Cost;
 use trial::{attempt, useful_for};
 pub(crate) use trial::{take, vacate};
@@ -190,7 +190,7 @@ impl<'a> Hunt<'a> {
         if self.in_plan.leaving.contains(&job.id) {
             return None;
         }
-        let blocks = live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
+        let blocks = live_blocks(allocation);
         let (now, config) = (self.now, self.state.config());
         let victim = Victim {
             job: job.id,
@@ -343,7 +343,7 @@ impl<'a> Hunt<'a> {
 
     /// Whether the job's queue takes a placement, and these may give way for just that.
     fn may_take(&self, placement: &Placement, victims: &[Arc<Victim>]) -> bool {
-        let amount = queues::amount(placement.blocks(), placement.memory(), self.state.config().block_size);
+        let amount = queues::amount_of(placement.slices(), self.state.config().block_size);
         self.admits(amount, victims) && legal(self.queues, self.job.queue(), amount, victims)
     }
 }
@@ -369,7 +369,7 @@ fn running_since(allocation: &Allocation) -> LogTime {
 
 /// Whether a job may use blocks of a card.
 fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
-    index.card(card).is_some_and(|card| card.usable && !card.hidden && demand.offer_of(card.class).is_some())
+    index.card(card).is_some_and(|card| card.is_open() && demand.offer_of(card.class).is_some())
         && index.ledger_node(card.node).is_some_and(|node| demand.accepts(node))
 }
 

@@ -26,31 +26,6 @@ pub(crate) struct Item {
 /// The weights of all items together, nearly.
 pub(crate) const WHOLE_MIX: u64 = 1 << 20;
 
-/// What a request needs of a class.
-pub(crate) fn need(demand: &Demand, offer: &Offer) -> Need {
-    let by_memory = demand.memory.div_ceil(offer.memory.max(1)).max(1);
-    let cards = u64::from(offer.need.div_ceil(offer.blocks.max(1))).max(by_memory);
-    if cards > 1 || demand.whole {
-        Need::Cards(usize::try_from(cards).unwrap_or(usize::MAX))
-    } else {
-        Need::Part { blocks: offer.need, memory: demand.memory }
-    }
-}
-
-/// What a request needs of a class of cards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// A part of one card.
-    Part {
-        /// Blocks.
-        blocks: u32,
-        /// MiB.
-        memory: u64,
-    },
-    /// So many whole cards of one node, or nearly.
-    Cards(usize),
-}
-
 /// The grids of a class, fine enough for the demands.
 pub(crate) fn grids(key: &ClassKey, offers: &[Option<&Offer>], demands: &[&Demand]) -> (Grid, Grid) {
     let blocks = offers.iter().flatten().map(|offer| u64::from(offer.need));
@@ -66,11 +41,15 @@ pub(crate) fn use_of(
     most_cards: usize,
 ) -> Use {
     let Some(offer) = offer else { return Use::None };
-    match need(demand, offer) {
-        Need::Cards(cards) if cards <= most_cards => Use::Whole(cards),
-        Need::Cards(_) => Use::None,
-        Need::Part { blocks, memory: mib } => {
-            Use::Part { compute: compute.taken(u64::from(blocks)), memory: memory.taken(mib) }
+    let by_memory = demand.memory.div_ceil(offer.memory.max(1)).max(1);
+    let cards = u64::from(offer.need.div_ceil(offer.blocks.max(1))).max(by_memory);
+    let cards = usize::try_from(cards).unwrap_or(usize::MAX);
+    match cards > 1 || demand.whole {
+        true if cards <= most_cards => Use::Whole(cards),
+        true => Use::None,
+        false => {
+            let (compute, memory) = (compute.taken(u64::from(offer.need)), memory.taken(demand.memory));
+            Use::Part { compute, memory }
         }
     }
 }

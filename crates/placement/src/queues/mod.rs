@@ -12,7 +12,7 @@ mod recall;
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, State};
+use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, Slice, State};
 
 use entry::{Entry, Sums};
 pub(crate) use raised::Exceeded;
@@ -297,6 +297,12 @@ impl Queues {
     pub(crate) fn recall<'a>(&'a self, name: &str, asked: QueueAmount) -> Recall<'a> {
         Recall { queues: self, mine: self.line(name).collect(), asked, back: BTreeMap::new() }
     }
+}
+
+/// What slices count for in a queue.
+pub(crate) fn amount_of<'a>(slices: impl Iterator<Item = &'a Slice> + Clone, block_size: MilliTflops) -> QueueAmount {
+    let blocks = slices.clone().map(|slice| u64::from(slice.length.0)).sum();
+    amount(blocks, slices.map(|slice| slice.memory).sum(), block_size)
 }
 
 /// What blocks and memory count for in a queue.

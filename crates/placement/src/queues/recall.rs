@@ -23,9 +23,7 @@ pub(crate) struct Giver<'a> {
 impl<'a> Giver<'a> {
     /// A job with its grant, as the ledger counts what it gives back when it is told to stop.
     pub(crate) fn of(job: &'a Job, allocation: &Allocation, block_size: MilliTflops) -> Self {
-        let blocks = unstopped_slices(allocation).map(|slice| u64::from(slice.length.0)).sum();
-        let memory = unstopped_slices(allocation).map(|slice| slice.memory).sum();
-        let amount = super::amount(blocks, memory, block_size);
+        let amount = super::amount_of(unstopped_slices(allocation), block_size);
         Self { queue: &job.spec.queue, amount, preemptible: job.spec.preemptible }
     }
 }

@@ -27,7 +27,7 @@ impl Briefs {
         let position = id.0 as usize;
         *entry(&mut self.first, position) = node.known_schedule().and_then(Schedule::first);
         self.largest.iter_mut().filter_map(|of_class| of_class.get_mut(position)).for_each(|largest| *largest = None);
-        for card in node.cards.iter().filter(|card| card.usable && !card.hidden) {
+        for card in node.cards.iter().filter(|card| card.is_open()) {
             let ClassId(class) = card.class;
             let largest = entry(entry(&mut self.largest, class), position);
             let (blocks, memory) = largest.unwrap_or_default();

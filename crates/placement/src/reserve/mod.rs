@@ -20,10 +20,9 @@
 //! Only a job without a time limit that never ends, on cards that the holder cannot do without, keeps it waiting for
 //! ever; meanwhile those behind it are kept away from the rest of these cards.
 
-mod bounds;
 mod briefs;
 mod outlook;
-mod parts;
+mod ranking;
 mod remembered;
 mod spread;
 mod wait;
@@ -36,8 +35,8 @@ use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 use crate::demand::Demand;
 use crate::fit::affinity::{considered, demands_by_region};
 use crate::index::Index;
-use bounds::{Bound, Bounds};
 use outlook::{Ends, Outlook, Seat};
+use ranking::Bounds;
 use remembered::Nodes;
 use wait::Wait;
 
@@ -81,7 +80,7 @@ impl Kept {
             other.hosts.get(node).is_none_or(|kept| !request.fits_in(*kept))
         };
         let hosts = self.hosts.iter().filter(less).flat_map(|(node, _)| index.usable_cards(*node));
-        cards.chain(hosts.map(|freed| freed.0)).collect()
+        cards.chain(hosts).collect()
     }
 }
 
@@ -182,15 +181,15 @@ fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
     let (mut count, mut wait) = (0, wait::NONE);
     while count < demand.gang {
         let first = bounds.after(passed);
-        let is_next = |(bound, id): &(Bound, NodeId)| {
-            again.peek().is_none_or(|Reverse((wait, other, _))| (bound.wait, id) < (*wait, other))
+        let is_next = |(id, bound, _): &(NodeId, Wait, bool)| {
+            again.peek().is_none_or(|Reverse((wait, other, _))| (bound, id) < (wait, other))
         };
-        let (there, seat) = if let Some((bound, id)) = first.filter(is_next) {
+        let (there, seat) = if let Some((id, bound, exact)) = first.filter(is_next) {
             let node = sought.outlook(id).map(Taken::none);
             let seat = node.as_ref().and_then(|node| node.next_seat());
-            bounds.set(id, seat.map(|seat| Bound { wait: seat.wait, exact: true }));
+            bounds.set(id, seat.map(|seat| (seat.wait, true)));
             let (Some(node), Some(seat)) = (node, seat) else { continue };
-            if !bound.exact && seat.wait > bound.wait {
+            if !exact && seat.wait > bound {
                 continue;
             }
             passed = passed.max(Some((seat.wait, id)));

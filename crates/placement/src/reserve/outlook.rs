@@ -113,7 +113,7 @@ impl<'a> Outlook<'a> {
         let single = demand.span == Span::Card;
         let offer = |card: &CardEntry| {
             let offer = *demand.offer_of(card.class)?;
-            let possible = card.usable && !card.hidden && (!single || demand.need_on_one_card(&offer).is_some());
+            let possible = card.is_open() && (!single || demand.need_on_one_card(&offer).is_some());
             possible.then_some(offer)
         };
         let cards: Vec<_> = (0..).zip(&node.cards).filter_map(|(place, card)| Some((place, offer(card)?))).collect();

@@ -4,10 +4,9 @@
 use tessera_ledger::{NodeId, Span, State};
 
 use super::Sought;
-use super::bounds::{Bound, Bounds};
 use super::briefs::Briefs;
 use super::outlook::Ends;
-use super::parts::Parts;
+use super::ranking::{Bounds, Parts};
 use crate::demand::Demand;
 use crate::fit::sums::Sums;
 use crate::index::Index;
@@ -39,7 +38,7 @@ impl Nodes {
         let mut known = Self::default();
         if sought.demand.span == Span::Card {
             let bound = |id: &NodeId| Some((briefs.bound(sought.demand, *id, sought.ends)?, *id));
-            known.seats = Bounds::of(nodes.iter().filter_map(bound));
+            known.seats = Bounds::of(nodes.iter().filter_map(bound), false);
         } else {
             nodes.iter().for_each(|id| known.look_at(sought, *id, briefs));
         }
@@ -54,7 +53,7 @@ impl Nodes {
             Span::Card => briefs.bound(sought.demand, id, sought.ends),
             Span::Node | Span::Pool => outlook.as_ref().and_then(|outlook| outlook.first_bound()),
         };
-        self.seats.set(id, wait.map(|wait| Bound { wait, exact: false }));
+        self.seats.set(id, wait.map(|wait| (wait, false)));
         if span == Span::Pool {
             for (with_endless, parts) in [false, true].into_iter().zip(&mut self.parts) {
                 let part = outlook.as_ref().and_then(|outlook| outlook.part(with_endless));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ledger::NodeId;
 
 use super::outlook::{Outlook, Part};
-use super::parts::Parts;
+use super::ranking::Parts;
 use super::{Choice, Kept, Sought, wait};
 use crate::demand::Demand;
 use crate::fit::seats;
