@@ -22,7 +22,7 @@ pub use gate::Gate;
 pub use listener::Listener;
 
 /// The protocol of operations that this build speaks. Raised with every change of a command, a reply or the handshake.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Most bytes of one frame. Tensors are no part of frames, so that a frame holds at most some thousand operations.
 pub const LARGEST_FRAME: usize = 16 << 20;

@@ -9,7 +9,7 @@ import types
 
 import torch
 
-from tessera import _native, build
+from tessera import _native, build, graph
 
 NAME = "tessera"
 _connection = None
@@ -24,7 +24,7 @@ def start() -> None:
         return
     _dispatcher = build.load()
     torch.utils.rename_privateuse1_backend(NAME)
-    _dispatcher.set_library(str(pathlib.Path(torch.__file__).parent) + os.sep)
+    _dispatcher.set_libraries([str(pathlib.Path(file).parent) + os.sep for file in (torch.__file__, __file__)])
     _dispatcher.install()
     torch._register_device_module(NAME, _module())
     torch.utils.generate_methods_for_privateuse1_backend()
@@ -123,7 +123,7 @@ _library = torch.library.Library("aten", "IMPL")
 def _answer_for_no_cuda() -> None:
     """Libraries ask PyTorch's CUDA side whether a graph is being recorded, also on hosts without a card, where it raises."""
     if not torch.cuda.is_available():
-        torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = lambda: False
+        torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = graph.is_current_stream_capturing
 
 
 class _Properties(types.SimpleNamespace):
@@ -215,7 +215,7 @@ def _module() -> types.ModuleType:
 
     @offer
     def statistics():
-        """What was issued so far: operations, frames, bytes, waits, templates, views, immediate."""
+        """What was issued so far: operations, frames, bytes, waits, replays, templates, views, immediate."""
         return _dispatcher.statistics()
 
     @offer
@@ -231,6 +231,8 @@ def _module() -> types.ModuleType:
     module._is_in_bad_fork = _dispatcher.is_forked
     module._lazy_init = lambda: None
     module.snapshot, module.reconnect = snapshot, reconnect
+    module.Graph, module.graph = graph.Graph, graph.graph
+    module.is_current_stream_capturing = graph.is_current_stream_capturing
     module.Stream, module.Event = torch.Stream, torch.Event
     module.device = _DeviceContext
     sys.modules["torch.tessera"] = module

@@ -1,8 +1,7 @@
-// Queueing, waiting, accounting; and the line of the program that an error belongs to.
+// Queueing, waiting, accounting.
 #include "client.h"
 
 #include <Python.h>
-#include <frameobject.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -12,7 +11,6 @@
 namespace tessera {
 
 constexpr size_t kSpan = 1ull << 44;     // of addresses that nothing lies behind
-constexpr size_t kLines = 1 << 15;       // of the last operations whose lines are known
 constexpr uint64_t kOld = 200'000;       // nanoseconds that the tail of a batch waits at most
 constexpr size_t kFullQueue = 256 << 10; // bytes
 
@@ -67,6 +65,7 @@ void Client::seed(uint64_t seed) {
     seed_ = seed;
     return;
   }
+  not_in_graph("it sets the seed of the random numbers, and each replay would draw the same ones");
   put<uint8_t>(queue_, kSeed);
   put(queue_, seed);
   queued();
@@ -77,7 +76,6 @@ void Client::connect(const Transport* transport, uint64_t memory_bytes, uint64_t
   if (!base_) {
     base_ = static_cast<char*>(mmap(nullptr, kSpan, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     TORCH_CHECK(base_ != MAP_FAILED, "no addresses are left for the tensors of the virtual card");
-    lines_.resize(kLines);
     // Sends what a batch has waited with for too long, so that the slice does not idle while the program thinks.
     std::thread([] {
       for (;;) {
@@ -88,13 +86,15 @@ void Client::connect(const Transport* transport, uint64_t memory_bytes, uint64_t
   }
   TORCH_CHECK(fresh || sequence == sequence_, "the slice server stands at frame ", sequence, ", the program at ", sequence_,
               ": what lies between is in no snapshot, and cannot be gone on from");
+  TORCH_CHECK(!capture_, "a step is being recorded: the slice server cannot be changed before its end");
   sequence_ = sequence;
   limit_ = memory_bytes;
   transport_ = transport;
   lost_.clear();
   queue_.clear();
   waiting_ = 0;
-  generation_++;
+  generation_ = ++generations_;
+  connections_++;
   if (auto kept = std::exchange(seed_, std::nullopt)) seed(*kept);
 }
 
@@ -116,8 +116,14 @@ void Client::failed() {
 }
 
 void Client::freed(Handle* handle) {
-  used_ -= handle->bytes;
   std::lock_guard<std::mutex> guard(dead_mutex_);
+  if (auto kept = kept_.find(handle->id); kept != kept_.end()) {
+    kept->second.let_go = true;
+    kept->second.bytes = handle->bytes;
+    delete handle;
+    return;
+  }
+  used_ -= handle->bytes;
   dead_bytes_ += handle->bytes;
   dead_.push_back(handle->id);
   delete handle;
@@ -126,14 +132,24 @@ void Client::freed(Handle* handle) {
 void Client::drain() {
   std::lock_guard<std::mutex> guard(dead_mutex_);
   for (auto id : dead_) {
-    put<uint8_t>(queue_, kFree);
-    put(queue_, id);
+    // What a step makes and lets go of belongs to it, and to each of its replays.
+    bool of_step = capture_ && capture_->made.erase(id);
+    auto& to = of_step ? capture_->commands : queue_;
+    put<uint8_t>(to, kFree);
+    put(to, id);
   }
   dead_.clear();
   dead_bytes_ = 0;
 }
 
 void Client::queued() {
+  if (capture_) {
+    drain();
+    if (capture_->commands.size() > kLongestStep) {
+      not_in_graph(c10::str("it has more operations than a graph can hold, ", kLongestStep, " bytes of commands; record a part of it"));
+    }
+    return;
+  }
   if (waiting_++ == 0) queued_since_ = now();
   if (waiting_ >= batch_ || queue_.size() > kFullQueue) flush();
 }
@@ -142,6 +158,7 @@ void Client::flush() {
   if (queue_.empty() && dead_.empty()) return;
   check();
   drain();
+  if (queue_.empty()) return;
   statistics.frames++;
   statistics.bytes += queue_.size();
   int outcome = transport_->send(transport_->state, reinterpret_cast<const uint8_t*>(queue_.data()), queue_.size());
@@ -187,7 +204,8 @@ Reader Client::ask() {
 // Waits until all that was issued has been executed. Without a connection that is nothing.
 void Client::synchronize() {
   if (!connected()) return;
-  put<uint8_t>(queue_, kSynchronize);
+  not_in_graph("it waits for the card");
+  put<uint8_t>(queue(), kSynchronize);
   ask();
 }
 
@@ -203,16 +221,10 @@ void Client::bulk_receive(void* to, size_t bytes) {
   if (transport_->bulk_receive(transport_->state, static_cast<uint8_t*>(to), bytes) != kDone) failed();
 }
 
-static std::string size_text(uint64_t bytes) {
-  char text[32];
-  if (bytes >= 1ull << 30) snprintf(text, sizeof text, "%.2f GiB", bytes / double(1ull << 30));
-  else if (bytes >= 1 << 20) snprintf(text, sizeof text, "%.2f MiB", bytes / double(1 << 20));
-  else snprintf(text, sizeof text, "%.2f KiB", bytes / 1024.);
-  return text;
-}
-
 void Client::ask_for(uint64_t bytes) {
   uint64_t used = used_, limit = limit_;
+  // While a step is recorded, it has what is reserved for graphs: one is replayed at a time.
+  if (capture_ && !workspaces_.empty()) used -= *workspaces_.rbegin();
   // The server must hear what is free before it hears what is wanted.
   if (used + dead_bytes_ + bytes > limit) drain();
   if (bytes <= limit && used <= limit - bytes) return;
@@ -223,6 +235,7 @@ void Client::ask_for(uint64_t bytes) {
 }
 
 c10::DataPtr Client::handle(uint64_t id, uint64_t bytes) {
+  if (capture_) capture_->made.insert(id);
   auto total = used_ += bytes;
   if (total > peak) peak = total;
   auto* address = base_ + ((id * 512) & (kSpan - 1));
@@ -236,6 +249,7 @@ c10::Storage Client::storage(uint64_t id, uint64_t bytes) {
 void Client::grow(const c10::Storage& storage, uint64_t bytes) {
   auto* handle = handle_of(storage.unsafeGetStorageImpl());
   if (handle->bytes == bytes) return;
+  not_in_graph("a tensor gets more memory");
   // While it grows, old and new are there at once.
   ask_for(bytes);
   put<uint8_t>(queue_, kResize);
@@ -249,77 +263,6 @@ void Client::grow(const c10::Storage& storage, uint64_t bytes) {
 void Client::grown(Handle* handle, uint64_t bytes) {
   used_ += bytes - handle->bytes;
   handle->bytes = bytes;
-}
-
-// Which line issued the operation: the innermost one outside of PyTorch. Two words are kept; the text is made when there is an error.
-void Client::note_line() {
-  auto& line = lines_[statistics.operations % kLines];
-  line = {statistics.operations, nullptr, 0};
-  // PyTorch lets go of Python's lock before it dispatches; threads of its own have no Python to look at.
-  if (!PyGILState_GetThisThreadState()) return;
-  auto state = PyGILState_Ensure();
-  line.code = innermost(&line.instruction);
-  PyGILState_Release(state);
-}
-
-// The code of the innermost frame outside of PyTorch, and where it is in it.
-void* Client::innermost(int* instruction) {
-  PyFrameObject* frame = PyEval_GetFrame();
-  Py_XINCREF(frame);
-  for (int depth = 0; frame && depth < 32; depth++) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    auto found = of_library_.find(code);
-    if (found == of_library_.end()) {
-      // Code that was looked at once is kept, so that its address means the same for ever.
-      auto* file = PyUnicode_AsUTF8(code->co_filename);
-      bool library = file && (std::string_view(file).substr(0, library_.size()) == library_);
-      found = of_library_.emplace(Py_NewRef(code), library).first;
-    }
-    Py_DECREF(code);
-    if (!found->second) {
-#if PY_VERSION_HEX >= 0x030B0000
-      *instruction = PyFrame_GetLasti(frame);
-#else
-      *instruction = 2 * frame->f_lasti;
-#endif
-      Py_DECREF(frame);
-      return code;
-    }
-    PyFrameObject* back = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  Py_XDECREF(frame);
-  return nullptr;
-}
-
-std::string Client::where(uint64_t operation) const {
-  auto& line = lines_[operation % kLines];
-  if (line.operation != operation) return " (issued too long ago to tell where)";
-  if (!line.code) return " (issued by a thread of PyTorch, such as a backward pass)";
-  auto state = PyGILState_Ensure();
-  auto* code = static_cast<PyCodeObject*>(line.code);
-  auto text = c10::str(" (issued at ", PyUnicode_AsUTF8(code->co_filename), ":", PyCode_Addr2Line(code, line.instruction), " in ",
-                       PyUnicode_AsUTF8(code->co_name), ")");
-  PyGILState_Release(state);
-  return text;
-}
-
-void Client::raise(Status status, Reader& from) {
-  auto operation = from.get<uint64_t>();
-  auto name = from.text(), said = from.text();
-  auto text = c10::str(said, "\n", name, " on the virtual card", operation > operations_base_ ? where(operation - operations_base_) : "");
-  c10::SourceLocation here{__func__, __FILE__, __LINE__};
-  switch (status) {
-    case kMemory:
-      throw c10::OutOfMemoryError(here, c10::str("Tessera out of memory. Virtual card 0 has a total capacity of ", size_text(limit_),
-                                                 " of which ", size_text(limit_ > used_ ? limit_ - used_ : 0), " is free: ", text));
-    case kNotImplemented: throw c10::NotImplementedError(here, text);
-    case kIndex: throw c10::IndexError(here, text);
-    case kValue: throw c10::ValueError(here, text);
-    case kType: throw c10::TypeError(here, text);
-    default: throw c10::Error(here, text);
-  }
 }
 
 }  // namespace tessera

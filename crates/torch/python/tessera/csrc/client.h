@@ -6,9 +6,12 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "codec.h"
@@ -20,7 +23,30 @@ const c10::Device kDevice(c10::DeviceType::PrivateUse1, 0);
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 struct Statistics {
-  uint64_t operations = 0, frames = 0, bytes = 0, waits = 0, templates = 0, views = 0, immediate = 0;
+  uint64_t operations = 0, frames = 0, bytes = 0, waits = 0, replays = 0, templates = 0, views = 0, immediate = 0;
+};
+
+std::string size_text(uint64_t bytes);
+
+// A line of the program: the operation that it issued, its code and where it is in it.
+struct Line {
+  uint64_t operation = 0;
+  void* code = nullptr;
+  int instruction = 0;
+};
+
+// A step that was recorded. Its operations are executed by replays only; what they work on is held as long as it lives.
+struct Recording {
+  uint32_t id;
+  uint64_t first;  // storage that was made in it
+  Bytes commands;
+  std::vector<Line> lines;
+  std::unordered_set<uint64_t> held;  // storages from outside; once it is complete also those that it leaves behind
+  std::unordered_set<uint64_t> made;  // storages that it has made, while they live
+  uint64_t workspace = 0;             // memory that it needs beside what it leaves behind
+  uint32_t sent_to = 0;               // the connection that knows it
+  std::string refused;
+  ~Recording();
 };
 
 // A storage as the program holds it: a name, and how large it is. Its memory is at the slice server.
@@ -28,6 +54,11 @@ struct Handle {
   uint64_t id;
   uint64_t bytes;
 };
+
+inline Handle* handle_of(const c10::StorageImpl* storage) {
+  return static_cast<Handle*>(storage->data_ptr().get_context());
+}
+inline uint64_t name_of(const c10::StorageImpl* storage) { return handle_of(storage)->id; }
 
 class Client {
  public:
@@ -57,7 +88,8 @@ class Client {
   void seed(uint64_t seed);
 
   // With the lock held:
-  Bytes& queue() { return queue_; }
+  Bytes& queue() { return capture_ ? capture_->commands : queue_; }
+  Bytes& past_capture() { return queue_; }  // what is no part of a step that is being recorded
   void queued();
   void flush();
   void synchronize();
@@ -68,7 +100,17 @@ class Client {
   uint64_t next_storage(uint64_t count = 1) { return std::exchange(next_storage_, next_storage_ + count); }
   uint32_t next_template() { return next_template_++; }
   uint32_t generation() const { return generation_; }
-  void note_line();
+  void issued(c10::ArrayRef<c10::TensorImpl*> slots);
+
+  // Recording and replaying steps, graph.cpp.
+  bool capturing() const { return capture_ != nullptr; }
+  bool made_in_capture(const c10::StorageImpl* storage) const { return capture_ && name_of(storage) >= capture_->first; }
+  void not_in_graph(const std::string& why);  // raises it when a step is being recorded
+  void begin_capture();
+  std::shared_ptr<Recording> end_capture();
+  void abandon_capture();
+  void replay(Recording& recording);
+  void forget(Recording& recording);
 
   void ask_for(uint64_t bytes);  // raises PyTorch's out-of-memory error when the virtual card has no room
   c10::DataPtr handle(uint64_t id, uint64_t bytes);
@@ -78,7 +120,8 @@ class Client {
   void freed(Handle* handle);
 
   void set_batch(int operations) { batch_ = operations; }
-  void set_library(std::string prefix) { library_ = std::move(prefix); }
+  // Lines below these folders are PyTorch's or ours, not the program's.
+  void set_libraries(std::vector<std::string> folders) { libraries_ = std::move(folders); }
   Statistics statistics;
   uint64_t used() const { return used_; }
   uint64_t limit() const { return limit_; }
@@ -86,16 +129,23 @@ class Client {
   std::atomic<uint64_t> peak{0};
 
  private:
-  struct Line {
-    uint64_t operation = 0;
-    void* code = nullptr;
-    int instruction = 0;
+  // A storage that recorded steps work on: freed when the last of them is, if the program has let go of it.
+  struct Kept {
+    uint32_t graphs = 0;
+    bool let_go = false;
+    uint64_t bytes = 0;
   };
   void check() const;
+  Line line();
+  void keep(uint64_t id);
+  void let_go(const std::unordered_set<uint64_t>& ids);
+  void send(Recording& recording);
+  void reserve(uint64_t workspace, bool more);
   void failed();
   void drain();
   void* innermost(int* instruction);
-  std::string where(uint64_t operation) const;
+  std::string where(const Line& line, const char* what) const;
+  std::string where(uint64_t operation, uint32_t graph, uint32_t step) const;
   [[noreturn]] void raise(Status status, Reader& from);
 
   std::recursive_mutex mutex_;
@@ -109,21 +159,21 @@ class Client {
   int batch_ = 32, waiting_ = 0;
   uint64_t queued_since_ = 0;
   uint64_t next_storage_ = 1, sequence_ = 0, operations_base_ = 0;
-  uint32_t next_template_ = 1, generation_ = 0;
+  uint32_t next_template_ = 1, generation_ = 0, generations_ = 0, connections_ = 0, next_graph_ = 1;
+  std::shared_ptr<Recording> capture_;
+  std::unordered_map<uint32_t, Recording*> recordings_;
+  std::unordered_map<uint64_t, Kept> kept_;  // under dead_mutex_
+  std::multiset<uint64_t> workspaces_;
+  uint32_t generation_before_ = 0;
   std::atomic<uint64_t> used_{0}, limit_{0}, dead_bytes_{0};
   std::atomic<bool> forked_{false};
   char* base_ = nullptr;
-  std::string library_;
+  std::vector<std::string> libraries_;
   std::vector<Line> lines_;
   std::unordered_map<void*, bool> of_library_;
 };
 
 Client& client();
-
-inline Handle* handle_of(const c10::StorageImpl* storage) {
-  return static_cast<Handle*>(storage->data_ptr().get_context());
-}
-inline uint64_t name_of(const c10::StorageImpl* storage) { return handle_of(storage)->id; }
 
 // The boxed kernel behind every operator of the device.
 void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack);

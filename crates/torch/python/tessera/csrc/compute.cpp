@@ -9,7 +9,7 @@
 namespace tessera {
 
 struct Executor::Call {
-  Template& of;
+  const Template& of;
   torch::jit::Stack stack;
   std::vector<Tensor> inputs;
   std::vector<Held*> held;
@@ -36,79 +36,109 @@ static void check_argument(const std::string& name, const c10::Argument& argumen
   TORCH_CHECK(fits, name, " takes ", argument.type()->str(), " for ", argument.name(), ", not ", value.tagKind());
 }
 
-void Executor::define(Reader& frame) {
-  auto id = frame.get<uint32_t>();
-  auto name = frame.text(), overload = frame.text(), key = frame.text();
-  bool now = frame.get<uint8_t>() != 0;
-  std::vector<Outcome> outcomes(frame.count());
-  uint64_t bytes = 0;
-  for (auto& outcome : outcomes) {
+Executor::Defined Executor::read_definition(Reader& frame) const {
+  Defined made;
+  made.id = frame.get<uint32_t>();
+  made.name = frame.text(), made.overload = frame.text(), made.key = frame.text();
+  made.now = frame.get<uint8_t>() != 0;
+  made.outcomes.resize(frame.count());
+  for (auto& outcome : made.outcomes) {
     outcome.kind = static_cast<Result>(frame.get<uint8_t>());
     if (outcome.kind != kNew) continue;
     read_layout(frame, outcome.layout);
     outcome.bytes = frame.get<uint64_t>();
     TORCH_CHECK(reach(outcome.layout) <= outcome.bytes, "a result is outside its storage");
-    TORCH_CHECK(!__builtin_add_overflow(bytes, outcome.bytes, &bytes), "results that are too large");
+    TORCH_CHECK(!__builtin_add_overflow(made.bytes, outcome.bytes, &made.bytes), "results that are too large");
   }
+  return made;
+}
+
+std::unique_ptr<Executor::Template> Executor::check_definition(Defined&& from) const {
+  auto op = c10::Dispatcher::singleton().findSchema({from.name, from.overload});
+  TORCH_CHECK_NOT_IMPLEMENTED(op.has_value(), "the server's PyTorch has no operator ", from.name, ".", from.overload);
+  auto& schema = op->schema();
+  check_operator(schema);
+  auto made = std::make_unique<Template>(Template{*op, std::move(from.key), from.now, 0, 0, from.bytes, std::move(from.outcomes)});
+  // Decoded once with empty tensors, so that no later call finds arguments of other kinds than the operator takes.
+  std::vector<char> nothing(kScalar * (made->key.size() + 1));
+  Reader key(made->key), changing(nothing.data(), nothing.size());
+  auto make = [&](const Layout& layout) {
+    made->slots++;
+    reach(layout);
+    return at::empty({0}, at::TensorOptions(layout.type));
+  };
+  Decoder decoder(key, changing, device_, make);
+  for (auto& argument : schema.arguments()) check_argument(from.name, argument, decoder.value());
+  TORCH_CHECK(key.done(), "more arguments than ", from.name, " takes");
+  made->changing = nothing.size() - changing.left();
+  return made;
+}
+
+void Executor::define(Reader& frame) {
+  auto definition = read_definition(frame);
+  auto id = definition.id;
+  auto name = definition.name;
   try {
     TORCH_CHECK(templates_.size() < kMostTemplates, "more than ", kMostTemplates, " templates");
-    auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-    TORCH_CHECK_NOT_IMPLEMENTED(op.has_value(), "the server's PyTorch has no operator ", name, ".", overload);
-    auto& schema = op->schema();
-    check_operator(schema);
-    auto made = std::make_unique<Template>(Template{*op, std::move(key), now, 0, 0, bytes, std::move(outcomes)});
-    // Decoded once with empty tensors, so that no later call finds arguments of other kinds than the operator takes.
-    std::vector<char> nothing(kScalar * (made->key.size() + 1));
-    Reader from(made->key), changing(nothing.data(), nothing.size());
-    auto make = [&](const Layout& layout) {
-      made->slots++;
-      reach(layout);
-      return at::empty({0}, at::TensorOptions(layout.type));
-    };
-    Decoder decoder(from, changing, device_, make);
-    for (auto& argument : schema.arguments()) check_argument(name, argument, decoder.value());
-    TORCH_CHECK(from.done(), "more arguments than ", name, " takes");
-    made->changing = nothing.size() - changing.left();
-    templates_[id] = std::move(made);
+    templates_[id] = check_definition(std::move(definition));
   } catch (...) {
     note_exception(name);
     templates_.erase(id);
   }
 }
 
-void Executor::execute(Reader& frame, bool now, const Transport* transport) {
+Executor::Issued Executor::read_issued(Reader& frame) {
   auto id = frame.get<uint32_t>();
   size_t slots = frame.get<uint32_t>(), changing = frame.get<uint32_t>(), results = frame.get<uint32_t>();
   Reader storages(frame.take(8 * slots), 8 * slots), numbers(frame.take(changing), changing);
-  Reader names(frame.take(8 * results), 8 * results);
+  return {id, slots, changing, results, storages, numbers, Reader(frame.take(8 * results), 8 * results)};
+}
+
+void Executor::check_issued(const Issued& issued, const Template& of, bool now) {
+  TORCH_CHECK(of.slots == issued.slots && of.changing == issued.changing && of.now == now, "it does not match its template");
+}
+
+void Executor::execute(Reader& frame, bool now, const Transport* transport) {
+  auto issued = read_issued(frame);
   operations++;
-  auto found = templates_.find(id);
+  auto found = templates_.find(issued.id);
   Bytes answer;
   if (found == templates_.end()) {
     note(kRuntime, "operation", "its template is unknown because of an earlier error");
   } else if (!failure_) {
-    Call call{*found->second};
     try {
-      TORCH_CHECK(call.of.slots == slots && call.of.changing == changing && call.of.now == now, "it does not match its template");
-      Reader key(call.of.key);
-      auto make = [&](const Layout& layout) {
-        auto storage = storages.get<uint64_t>();
-        call.inputs.push_back(tensor(storage, layout));
-        call.held.push_back(&storages_.find(storage)->second);
-        return call.inputs.back();
-      };
-      Decoder decoder(key, numbers, device_, make);
-      for (size_t i = 0; i < call.of.op.schema().arguments().size(); i++) call.stack.push_back(decoder.value());
-      compute(call);
-      if (now) answer = describe_results(call, names.get<uint64_t>());
-      else keep_results(call, names);
+      check_issued(issued, *found->second, now);
+      answer = operate(*found->second, issued);
     } catch (...) {
-      note_exception(call.of.op.schema().name());
+      note_exception(found->second->op.schema().name());
     }
-    recount(call);
-    if (used > limit) note(kMemory, call.of.op.schema().name(), "its results are over the memory of the slice");
   }
   if (now) reply(transport, answer);
+}
+
+// Runs one operation and keeps what it gives, or says what that is; what goes wrong is noted.
+Bytes Executor::operate(const Template& of, Issued issued) {
+  Call call{of};
+  Bytes answer;
+  try {
+    Reader key(of.key);
+    auto make = [&](const Layout& layout) {
+      auto storage = issued.storages.get<uint64_t>();
+      call.inputs.push_back(tensor(storage, layout));
+      call.held.push_back(&storages_.find(storage)->second);
+      return call.inputs.back();
+    };
+    Decoder decoder(key, issued.numbers, device_, make);
+    for (size_t i = 0; i < of.op.schema().arguments().size(); i++) call.stack.push_back(decoder.value());
+    compute(call);
+    if (of.now) answer = describe_results(call, issued.names.get<uint64_t>());
+    else keep_results(call, issued.names);
+  } catch (...) {
+    note_exception(of.op.schema().name());
+  }
+  recount(call);
+  if (used > limit) note(kMemory, of.op.schema().name(), "its results are over the memory of the slice");
+  return answer;
 }
 
 void Executor::compute(Call& call) {

@@ -3,65 +3,11 @@
 // What an operator gives back is inferred with meta tensors that share storages exactly as the real ones do, once for each key; from
 // then on a call costs a look-up. Results that are views of arguments send nothing at all. Where inference fails, because shapes
 // depend on data or the call is wrong, the operator runs at once and the server says what came of it, with PyTorch's own words.
-#include <ATen/EmptyTensor.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/util/SmallVector.h>
-
-#include "client.h"
+#include "operator.h"
 
 namespace tessera {
 
 constexpr size_t kMostEntries = 1 << 15;  // of all caches together
-
-struct Slots {
-  c10::SmallVector<c10::TensorImpl*, 16> tensors;
-  std::vector<Tensor> uploaded;
-  Bytes changing;
-};
-
-struct Expected {
-  Result kind;
-  uint32_t of = 0;
-  Layout layout;
-  uint64_t bytes = 0;
-};
-
-struct Returned {
-  enum { kTensor, kList, kArgument } kind;
-  uint32_t first, count;
-};
-
-struct Resized {
-  size_t slot;
-  Layout layout;
-};
-
-struct Entry {
-  uint32_t id = 0, generation = 0;
-  bool send = true, immediate = false;
-  uint64_t used_at = 0, bytes = 0;
-  uint32_t fresh = 0;
-  std::vector<Expected> results;
-  std::vector<Returned> returns;
-  std::vector<Resized> resized;
-};
-
-struct Hash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
-
-struct Operator {
-  c10::OperatorHandle handle;
-  bool plain;          // numbers decide shapes: they belong to the key
-  bool mixes;          // takes indices on the processor
-  bool always_now;     // results that inference cannot know
-  bool learns;         // what it gives depends on the device: the first call with a key tells
-  std::vector<c10::TypeKind> kinds;
-  std::vector<int> written;  // for each return, the argument that it is
-  std::unordered_map<Bytes, std::unique_ptr<Entry>, Hash, std::equal_to<>> cache;
-};
 
 static std::unordered_map<const void*, std::unique_ptr<Operator>> operators;
 static size_t entries = 0;
@@ -92,175 +38,6 @@ static Operator& operator_of(const c10::OperatorHandle& handle) {
     found->written.push_back(argument);
   }
   return *found;
-}
-
-static void encode_tensor(Bytes& key, Slots& slots, const Tensor& tensor, const Operator& op) {
-  if (!tensor.defined()) return put<char>(key, 'U');
-  auto* inside = tensor.unsafeGetTensorImpl();
-  if (!inside->device().is_privateuseone()) {
-    TORCH_CHECK(inside->device().is_cpu(), "expected tensors of one device, found ", kDevice, " and ", tensor.device());
-    if (tensor.dim() == 0 && tensor.layout() == at::kStrided) {
-      key += 'S';
-      put<uint8_t>(key, static_cast<uint8_t>(tensor.scalar_type()));
-      put<uint8_t>(key, inside->is_wrapped_number());
-      char number[kScalar] = {};
-      Tensor plain = tensor.resolve_conj().resolve_neg();
-      std::memcpy(number, plain.const_data_ptr(), plain.element_size());
-      slots.changing.append(number, kScalar);
-      return;
-    }
-    TORCH_CHECK(op.mixes, "Expected all tensors to be on the same device, but found at least two devices, ", kDevice, " and cpu!");
-    slots.uploaded.push_back(upload(tensor));
-    inside = slots.uploaded.back().unsafeGetTensorImpl();
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(inside->layout() == at::kStrided, "sparse tensors are not supported on a virtual card");
-  key += 'T';
-  put<uint8_t>(key, static_cast<uint8_t>(c10::typeMetaToScalarType(inside->dtype())));
-  put<uint8_t>(key, (inside->is_wrapped_number() ? kWrappedNumber : 0) | (inside->is_conj() ? kConjugate : 0) |
-                        (inside->is_neg() ? kNegative : 0));
-  put<uint8_t>(key, inside->dim());
-  put_numbers(key, inside->sizes());
-  put_numbers(key, inside->strides());
-  put<int64_t>(key, inside->storage_offset());
-  slots.tensors.push_back(inside);
-}
-
-static void encode(Bytes& key, Slots& slots, const IValue& value, bool scalar, const Operator& op) {
-  if (value.isTensor()) return encode_tensor(key, slots, value.toTensor(), op);
-  if (value.isNone()) return put<char>(key, 'N');
-  if (value.isInt()) {
-    key += scalar && !op.plain ? 'I' : 'i';
-    return put(scalar && !op.plain ? slots.changing : key, value.toInt());
-  }
-  if (value.isDouble()) {
-    key += op.plain ? 'd' : 'D';
-    return put(op.plain ? key : slots.changing, value.toDouble());
-  }
-  if (value.isBool()) {
-    key += 'b';
-    return put<uint8_t>(key, value.toBool());
-  }
-  if (value.isIntList()) {
-    auto list = value.toIntVector();
-    key += 'L';
-    put<uint32_t>(key, list.size());
-    return put_numbers(key, list);
-  }
-  if (value.isTensorList()) {
-    auto list = value.toTensorList();
-    key += 'M';
-    put<uint32_t>(key, list.size());
-    for (size_t i = 0; i < list.size(); i++) encode_tensor(key, slots, list.get(i), op);
-    return;
-  }
-  if (value.isDevice()) return put<char>(key, 'V');
-  if (value.isString()) {
-    key += 's';
-    return put_text(key, value.toStringRef());
-  }
-  if (value.isComplexDouble()) {
-    key += 'c';
-    put(key, value.toComplexDouble().real());
-    return put(key, value.toComplexDouble().imag());
-  }
-  if (value.isDoubleList()) {
-    auto list = value.toDoubleVector();
-    key += 'l';
-    put<uint32_t>(key, list.size());
-    key.append(reinterpret_cast<const char*>(list.data()), 8 * list.size());
-    return;
-  }
-  if (value.isBoolList()) {
-    auto list = value.toBoolList();
-    key += 'k';
-    put<uint32_t>(key, list.size());
-    for (bool element : list) put<uint8_t>(key, element);
-    return;
-  }
-  if (value.isSymInt()) {
-    key += 'i';
-    return put<int64_t>(key, value.toSymInt().guard_int(__FILE__, __LINE__));
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(!value.isGenerator(), "generators of one's own are not supported on a virtual card; seed it with ",
-                              "torch.manual_seed");
-  TORCH_CHECK_NOT_IMPLEMENTED(value.isList(), "an argument of kind ", value.tagKind(), " is not supported on a virtual card");
-  auto kind = value.toList().elementType()->kind();
-  auto list = value.toListRef();
-  TORCH_CHECK_NOT_IMPLEMENTED(kind == c10::TypeKind::OptionalType || list.empty() || list[0].isScalar(),
-                              "a list of ", value.toList().elementType()->str(), " is not supported on a virtual card");
-  key += kind == c10::TypeKind::OptionalType ? 'O' : 'P';
-  put<uint32_t>(key, list.size());
-  for (auto& element : list) encode(key, slots, element, true, op);
-}
-
-// Works out what the call gives back. Throws what the meta kernel throws.
-static void infer(Operator& op, Entry& entry, const Bytes& key, Slots& slots) {
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages;
-  std::vector<Tensor> metas;
-  size_t next = 0;
-  auto make = [&](const Layout& layout) {
-    auto* real = slots.tensors[next++]->storage().unsafeGetStorageImpl();
-    auto& storage = storages.try_emplace(real).first->second;
-    if (!storage) {
-      auto nothing = c10::DataPtr(nullptr, c10::Device(c10::kMeta));
-      storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), real->nbytes(), std::move(nothing),
-                                                                   c10::GetAllocator(c10::kMeta), true));
-    }
-    metas.push_back(make_tensor(storage, c10::DispatchKeySet(c10::DispatchKey::Meta), layout.type, layout.sizes, layout.strides, layout.offset));
-    return metas.back();
-  };
-  torch::jit::Stack stack;
-  at::AutoDispatchBelowADInplaceOrView below;
-  Reader from(key), changing(slots.changing);
-  Decoder decoder(from, changing, c10::Device(c10::kMeta), make);
-  auto& schema = op.handle.schema();
-  for (size_t i = 0; i < schema.arguments().size(); i++) stack.push_back(decoder.value());
-  std::vector<Layout> before;
-  for (auto& meta : metas) before.push_back({meta.scalar_type(), 0, meta.sizes().vec(), meta.strides().vec(), meta.storage_offset()});
-  op.handle.callBoxed(&stack);
-
-  entry.send = schema.is_mutable();
-  for (size_t i = 0; i < metas.size(); i++) {
-    if (metas[i].sizes() == c10::IntArrayRef(before[i].sizes) && metas[i].strides() == c10::IntArrayRef(before[i].strides)) continue;
-    entry.resized.push_back({i, {metas[i].scalar_type(), 0, metas[i].sizes().vec(), metas[i].strides().vec(), metas[i].storage_offset()}});
-  }
-  std::vector<std::pair<const c10::StorageImpl*, uint32_t>> fresh;
-  auto expect = [&](const Tensor& result) {
-    if (!result.defined()) {
-      entry.send = true;
-      entry.results.push_back({kUndefined});
-      return;
-    }
-    TORCH_CHECK(result.layout() == at::kStrided && !result.is_quantized(), "not a plain tensor");
-    auto* storage = result.storage().unsafeGetStorageImpl();
-    uint8_t flags = (result.is_conj() ? kConjugate : 0) | (result.is_neg() ? kNegative : 0);
-    Expected expected{kNew, 0, {result.scalar_type(), flags, result.sizes().vec(), result.strides().vec(), result.storage_offset()}, storage->nbytes()};
-    for (size_t i = 0; i < metas.size() && expected.kind == kNew; i++) {
-      if (metas[i].storage().unsafeGetStorageImpl() == storage) expected.kind = kOfArgument, expected.of = i;
-    }
-    for (size_t i = 0; i < fresh.size() && expected.kind == kNew; i++) {
-      if (fresh[i].first == storage) expected.kind = kOfResult, expected.of = fresh[i].second;
-    }
-    if (expected.kind == kNew) {
-      fresh.emplace_back(storage, entry.results.size());
-      entry.bytes += expected.bytes;
-      entry.fresh++;
-      entry.send = true;
-    }
-    entry.results.push_back(std::move(expected));
-  };
-  for (size_t i = 0; i < stack.size(); i++) {
-    uint32_t first = entry.results.size();
-    if (op.written[i] >= 0) {
-      entry.returns.push_back({Returned::kArgument, uint32_t(op.written[i]), 0});
-    } else if (stack[i].isTensor()) {
-      expect(stack[i].toTensor());
-      entry.returns.push_back({Returned::kTensor, first, 1});
-    } else {
-      for (const Tensor& result : stack[i].toTensorVector()) expect(result);
-      entry.returns.push_back({Returned::kList, first, uint32_t(entry.results.size() - first)});
-    }
-  }
 }
 
 static void put_layout(Bytes& to, const Layout& layout) {
@@ -301,8 +78,8 @@ static void make_room() {
   for (auto& [_, op] : operators) {
     for (auto at = op->cache.begin(); at != op->cache.end();) {
       if (at->second->used_at >= oldest_kept) { ++at; continue; }
-      put<uint8_t>(client().queue(), kDrop);
-      put(client().queue(), at->second->id);
+      put<uint8_t>(client().past_capture(), kDrop);
+      put(client().past_capture(), at->second->id);
       at = op->cache.erase(at);
       entries--;
     }
@@ -344,8 +121,7 @@ static void issue(Entry& entry, Command command, Slots& slots, uint32_t names) {
   put<uint32_t>(queue, names);
   for (auto* tensor : slots.tensors) put(queue, name_of(tensor->storage().unsafeGetStorageImpl()));
   queue += slots.changing;
-  client().statistics.operations++;
-  client().note_line();
+  client().issued(slots.tensors);
 }
 
 // Makes of a call that ran at once an entry for those to come, with a template of its own.
@@ -470,6 +246,14 @@ static void run_ahead(Operator& op, Entry& entry, Slots& slots, torch::jit::Stac
   for (auto& value : returned) stack->push_back(std::move(value));
 }
 
+// Refuses to record a call whose results have shapes that only its execution tells.
+static void refuse_unknown(const Operator& op, std::string_view why) {
+  why = why.substr(0, why.find('\n'));
+  // What inference says of operators whose shapes depend on data is meant for those who write such operators.
+  if (why.find("data-independent") != std::string_view::npos) why = "it depends on data";
+  client().not_in_graph(c10::str("what ", op.handle.schema().name(), " gives is not known ahead: ", why));
+}
+
 void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   Client::Use lock(client());
   auto& op = operator_of(handle);
@@ -490,7 +274,8 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     if (!entry->immediate) {
       try {
         infer(op, *entry, key, slots);
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
+        if (client().capturing()) refuse_unknown(op, error.what());
         *entry = Entry{entry->id};
         entry->immediate = true;
       }
@@ -506,6 +291,10 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     entry.results.clear();
     entry.resized.clear();
     entry.bytes = 0;
+  }
+  if (entry.immediate && client().capturing()) {
+    refuse_unknown(op, op.learns ? "it is once it has run with these shapes; run the step before you record it"
+                                 : "it depends on data, or changes the shape of an argument");
   }
   if (entry.send || entry.immediate) define(entry, op, key);
   if (!entry.immediate) {

@@ -96,6 +96,8 @@ void Executor::reply(const Transport* transport, const Bytes& body) {
   put(answer, sequence);
   if (failure_) {
     put(answer, failure_->operation);
+    put(answer, failure_->graph);
+    put(answer, failure_->step);
     put_text(answer, failure_->name);
     put_text(answer, failure_->text);
     failure_.reset();
@@ -107,9 +109,11 @@ void Executor::reply(const Transport* transport, const Bytes& body) {
 }
 
 void Executor::ask_for(uint64_t bytes) {
-  if (bytes <= limit && used <= limit - bytes) return;
+  // What graphs need is kept for them, and is there for the one that is replayed.
+  uint64_t taken = used + (replaying_ ? 0 : reserved_);
+  if (bytes <= limit && taken <= limit - bytes) return;
   throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
-                              c10::str("over the memory of the slice: ", bytes, " bytes asked for, ", used, " of ", limit, " in use"));
+                              c10::str("over the memory of the slice: ", bytes, " bytes asked for, ", taken, " of ", limit, " in use"));
 }
 
 Tensor Executor::allocate(uint64_t bytes) {
@@ -221,13 +225,18 @@ void Executor::run(Reader& frame, const Transport* transport) {
       case kDrop: templates_.erase(frame.get<uint32_t>()); continue;
       case kWrite: write(frame, transport); continue;
       case kRead: read(frame, transport); continue;
+      case kReplay: replay(frame.get<uint32_t>()); continue;
       case kSynchronize: reply(transport, {}); continue;
       default: break;
     }
     if (command == kStatus) {
       Bytes body;
-      for (uint64_t number : {used, peak, limit, operations, uint64_t(storages_.size())}) put(body, number);
+      for (uint64_t number : {held(), peak, limit, operations, uint64_t(storages_.size())}) put(body, number);
       reply(transport, body);
+    } else if (command == kRecord) {
+      record(frame, transport);
+    } else if (command == kForget) {
+      forget_graph(frame.get<uint32_t>());
     } else if (command == kSnapshot) {
       snapshot_ = frame.text();  // taken when this frame is done
     } else if (command == kAllocate || command == kResize) {
@@ -281,6 +290,8 @@ void Executor::load(uint64_t id, const Tensor& bytes) {
 }
 
 void Executor::forget_program() {
+  graphs_.clear();
+  graph_bytes_ = reserved_ = 0;
   templates_.clear();
   failure_.reset();
 }

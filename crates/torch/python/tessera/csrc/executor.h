@@ -19,6 +19,7 @@ struct Failure {
   Status status;
   uint64_t operation;
   std::string name, text;
+  uint32_t graph = 0, step = 0;  // where in which replay
 };
 
 class Executor {
@@ -36,6 +37,7 @@ class Executor {
   c10::Device device() const { return device_; }
 
   uint64_t sequence = 0, operations = 0, used = 0, peak = 0, limit;
+  uint64_t held() const { return used + reserved_; }
 
  private:
   struct Held {
@@ -55,11 +57,50 @@ class Executor {
     uint64_t new_bytes = 0;
     std::vector<Outcome> outcomes;
   };
+  struct Defined {
+    uint32_t id;
+    std::string name, overload;
+    Bytes key;
+    bool now;
+    uint64_t bytes = 0;
+    std::vector<Outcome> outcomes;
+  };
   struct Call;
+  // One operation as a program has issued it.
+  struct Issued {
+    uint32_t id;
+    size_t slots, changing, results;
+    Reader storages, numbers, names;
+  };
+  struct Step {
+    Command command;
+    const Template* of = nullptr;
+    std::optional<Issued> issued;
+    uint64_t storage = 0, bytes = 0;
+  };
+  // A step that a program has recorded: what it says points into its own text.
+  struct Graph {
+    Bytes commands;
+    std::unordered_map<uint32_t, std::unique_ptr<Template>> templates;
+    std::vector<Step> steps;
+    std::vector<uint64_t> left;  // storages that each replay makes anew
+    uint64_t left_bytes = 0, workspace = 0;
+  };
 
   void run(Reader& frame, const Transport* transport);
   void define(Reader& frame);
+  Defined read_definition(Reader& frame) const;
+  std::unique_ptr<Template> check_definition(Defined&& from) const;
+  static Issued read_issued(Reader& frame);
+  static void check_issued(const Issued& issued, const Template& of, bool now);
   void execute(Reader& frame, bool now, const Transport* transport);
+  Bytes operate(const Template& of, Issued issued);
+  void record(Reader& frame, const Transport* transport);
+  std::unique_ptr<Graph> read_graph(Bytes commands) const;
+  void replay(uint32_t id);
+  void run_step(const Step& step);
+  void forget_graph(uint32_t id);
+  void reserve();
   void compute(Call& call);
   void keep_results(Call& call, Reader& names);
   Bytes describe_results(Call& call, uint64_t next);
@@ -84,6 +125,9 @@ class Executor {
   uint64_t paid_cpu_ = 0, paid_wall_ = 0, unpaid_ = 0;
   std::unordered_map<uint64_t, Held> storages_;
   std::unordered_map<uint32_t, std::unique_ptr<Template>> templates_;
+  std::unordered_map<uint32_t, std::unique_ptr<Graph>> graphs_;
+  uint64_t graph_bytes_ = 0, reserved_ = 0;
+  bool replaying_ = false;
   std::optional<Failure> failure_;
   std::optional<std::string> snapshot_;
 };

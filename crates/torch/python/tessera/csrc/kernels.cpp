@@ -58,6 +58,8 @@ void write_to(const Tensor& to, const Tensor& from) {
   if (to.is_conj()) plain = plain.conj().resolve_conj();
   if (to.is_neg()) plain = plain.neg();
   Client::Use lock(client());
+  client().not_in_graph("it copies from the program, and each replay would find what is there now; copy it to a tensor of the card before, "
+                        "and write to that between replays");
   auto& queue = client().queue();
   uint64_t bytes = plain.nbytes();
   bool bulk = bytes > kInline;
@@ -83,6 +85,7 @@ Tensor upload(const Tensor& from) {
 Tensor fetch(const Tensor& from) {
   Tensor host = at::empty(from.sizes(), at::TensorOptions(from.scalar_type()));
   Client::Use lock(client());
+  client().not_in_graph("the program needs a value: a copy to the processor, .item(), a condition, or printing a tensor");
   put<uint8_t>(client().queue(), kRead);
   put_tensor(client().queue(), from);
   auto reply = client().ask();

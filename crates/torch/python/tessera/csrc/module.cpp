@@ -17,6 +17,7 @@ static const Transport* transport_at(uintptr_t address) { return reinterpret_cas
 // One command without arguments, and its reply.
 static py::bytes command(uint8_t code, const std::string& text, bool with_text) {
   Client::Use lock(client());
+  client().not_in_graph("it asks the slice server");
   put<uint8_t>(client().queue(), code);
   if (with_text) put_text(client().queue(), text);
   auto reply = client().ask();
@@ -43,7 +44,7 @@ static void bind_program(py::module& m) {
   });
   m.def("disconnect", [](const std::string& why) { client().disconnect(why); });
   m.def("set_batch", [](int operations) { client().set_batch(operations); });
-  m.def("set_library", [](std::string prefix) { client().set_library(std::move(prefix)); });
+  m.def("set_libraries", [](std::vector<std::string> folders) { client().set_libraries(std::move(folders)); });
   m.def("flush", [] {
     Client::Lock lock(client());
     client().flush();
@@ -57,6 +58,7 @@ static void bind_program(py::module& m) {
   m.def("get_random", [] { return command(kGetRandom, {}, false); });
   m.def("set_random", [](const std::string& state) {
     Client::Use lock(client());
+    client().not_in_graph("it sets the state of the random numbers");
     put<uint8_t>(client().queue(), kSetRandom);
     put_text(client().queue(), state);
     client().queued();
@@ -67,9 +69,23 @@ static void bind_program(py::module& m) {
   m.def("sequence", [] { return client().sequence(); });
   m.def("statistics", [] {
     auto& s = client().statistics;
-    return py::dict(py::arg("operations") = s.operations, py::arg("frames") = s.frames, py::arg("bytes") = s.bytes, py::arg("waits") = s.waits,
+    return py::dict(py::arg("operations") = s.operations, py::arg("frames") = s.frames, py::arg("bytes") = s.bytes, py::arg("waits") = s.waits, py::arg("replays") = s.replays,
                     py::arg("templates") = s.templates, py::arg("views") = s.views, py::arg("immediate") = s.immediate);
   });
+}
+
+static void bind_graphs(py::module& m) {
+  py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
+      .def("replay", [](Recording& recording) { client().replay(recording); })
+      .def_property_readonly("operations", [](Recording& recording) { return recording.lines.size(); })
+      .def_property_readonly("bytes", [](Recording& recording) { return recording.commands.size(); })
+      .def_readonly("workspace", &Recording::workspace);
+  m.def("begin_capture", [] { client().begin_capture(); });
+  m.def("end_capture", [] { return client().end_capture(); });
+  m.def("abandon_capture", [] { client().abandon_capture(); });
+  m.def("is_capturing", [] { return client().capturing(); });
+  m.def("refuse", [](const std::string& why) { client().not_in_graph(why); });
+  m.def("made_in_capture", [](const Tensor& tensor) { return client().made_in_capture(tensor.storage().unsafeGetStorageImpl()); });
 }
 
 static void bind_server(py::module& m) {
@@ -86,7 +102,7 @@ static void bind_server(py::module& m) {
       .def("forget_program", &Executor::forget_program)
       .def_readwrite("sequence", &Executor::sequence)
       .def_readwrite("operations", &Executor::operations)
-      .def_readonly("used", &Executor::used)
+      .def_property_readonly("used", &Executor::held)
       .def_readonly("peak", &Executor::peak);
 }
 
@@ -104,5 +120,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     }
   });
   bind_program(m);
+  bind_graphs(m);
   bind_server(m);
 }

@@ -30,9 +30,13 @@ enum Command : uint8_t {
   kDrop = 13,
   kStatus = 14,
   kSnapshot = 15,
+  kRecord = 16,
+  kReplay = 17,
+  kForget = 18,
 };
 
-// How a reply begins; everything but kFine is followed by the operation's number, its operator and what it said.
+// How a reply begins; everything but kFine is followed by the operation's number, its graph and its
+// place in it when it was a replay (or 0 and 0), its operator and what it said.
 enum Status : uint8_t { kFine = 0, kRuntime = 1, kMemory = 2, kNotImplemented = 3, kIndex = 4, kValue = 5, kType = 6 };
 
 // Kinds of a result: nothing, a storage of its own, a view of an argument, a view of an earlier result.
@@ -41,6 +45,9 @@ enum Result : uint8_t { kUndefined = 0, kNew = 1, kOfArgument = 2, kOfResult = 3
 constexpr size_t kMostDimensions = 64;
 constexpr size_t kMostElements = 1 << 16;  // of a list
 constexpr size_t kMostTemplates = 1 << 16;
+constexpr size_t kMostGraphs = 1 << 10;
+constexpr size_t kLongestStep = 15 << 20;    // bytes of commands; less than a frame
+constexpr size_t kMostGraphBytes = 64 << 20;  // of all graphs of a program
 constexpr size_t kMostStorages = 1 << 22;
 constexpr size_t kInline = 16 << 10;  // larger tensors travel as bulk data
 constexpr size_t kScalar = 16;        // bytes of a number that travels inside an operation

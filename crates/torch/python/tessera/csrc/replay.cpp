@@ -1,0 +1,144 @@
+// Graphs at the slice server: steps that a program has recorded, read once and checked, and run as often as it says.
+//
+// A replay runs its operations one by one, each through the gate and counted like any other. What it needs for storages that live
+// within a step is reserved for as long as the graph is there: a replay does not run out of memory because of what came between.
+#include "executor.h"
+
+namespace tessera {
+
+// Memory while a step runs: what of its own storages lives at the same time.
+class Footprint {
+ public:
+  void add(uint64_t id, uint64_t bytes) {
+    TORCH_CHECK(live_.try_emplace(id, bytes).second, "a step makes storage ", id, " twice");
+    TORCH_CHECK(!__builtin_add_overflow(now_, bytes, &now_), "a step that needs too much memory");
+    peak_ = std::max(peak_, now_);
+  }
+  void remove(uint64_t id) {
+    auto found = live_.find(id);
+    if (found == live_.end()) return;
+    now_ -= found->second;
+    live_.erase(found);
+  }
+  const std::unordered_map<uint64_t, uint64_t>& live() const { return live_; }
+  uint64_t now() const { return now_; }
+  uint64_t peak() const { return peak_; }
+
+ private:
+  std::unordered_map<uint64_t, uint64_t> live_;
+  uint64_t now_ = 0, peak_ = 0;
+};
+
+std::unique_ptr<Executor::Graph> Executor::read_graph(Bytes commands) const {
+  auto graph = std::make_unique<Graph>();
+  graph->commands = std::move(commands);
+  Reader from(graph->commands);
+  Footprint footprint;
+  while (!from.done()) {
+    auto command = static_cast<Command>(from.get<uint8_t>());
+    Step step{command};
+    if (command == kDefine) {
+      auto definition = read_definition(from);
+      auto id = definition.id;
+      graph->templates[id] = check_definition(std::move(definition));
+      continue;
+    }
+    if (command == kFree) {
+      footprint.remove(step.storage = from.get<uint64_t>());
+    } else if (command == kAllocate) {
+      step.storage = from.get<uint64_t>(), step.bytes = from.get<uint64_t>();
+      footprint.add(step.storage, step.bytes);
+    } else {
+      TORCH_CHECK(command == kExecute, "command ", int(command), " cannot be a part of a step");
+      step.issued = read_issued(from);
+      auto found = graph->templates.find(step.issued->id);
+      TORCH_CHECK(found != graph->templates.end(), "a step uses template ", step.issued->id, ", which it does not define");
+      step.of = found->second.get();
+      check_issued(*step.issued, *step.of, false);
+      Reader names = step.issued->names;
+      for (auto& outcome : step.of->outcomes) if (outcome.kind == kNew) footprint.add(names.get<uint64_t>(), outcome.bytes);
+    }
+    graph->steps.push_back(std::move(step));
+  }
+  for (auto& [id, bytes] : footprint.live()) graph->left.push_back(id);
+  graph->left_bytes = footprint.now();
+  graph->workspace = footprint.peak() - footprint.now();
+  return graph;
+}
+
+void Executor::record(Reader& frame, const Transport* transport) {
+  auto id = frame.get<uint32_t>();
+  auto commands = frame.text();
+  Bytes body;
+  try {
+    TORCH_CHECK(!graphs_.count(id), "there is a graph ", id, " already");
+    TORCH_CHECK(graphs_.size() < kMostGraphs, "a program can have ", kMostGraphs, " graphs at a time; let go of one");
+    TORCH_CHECK(commands.size() <= kMostGraphBytes - graph_bytes_, "all graphs of a program can have ", kMostGraphBytes,
+                " bytes of commands; let go of one");
+    auto graph = read_graph(std::move(commands));
+    // After a move what the step leaves behind is there already.
+    uint64_t more = graph->left_bytes, before = reserved_;
+    for (auto left : graph->left) if (auto found = storages_.find(left); found != storages_.end()) more -= std::min(more, found->second.bytes);
+    uint64_t with = std::max(before, graph->workspace) - before;
+    TORCH_CHECK(!__builtin_add_overflow(more, with, &more), "a step that needs too much memory");
+    ask_for(more);
+    put(body, graph->workspace);
+    graph_bytes_ += graph->commands.size();
+    graphs_[id] = std::move(graph);
+    reserve();
+  } catch (...) {
+    note_exception("recording a step");
+  }
+  reply(transport, body);
+}
+
+// The most that any of the graphs needs: one is replayed at a time.
+void Executor::reserve() {
+  reserved_ = 0;
+  for (auto& [id, graph] : graphs_) reserved_ = std::max(reserved_, graph->workspace);
+}
+
+void Executor::forget_graph(uint32_t id) {
+  auto found = graphs_.find(id);
+  if (found == graphs_.end()) return;
+  graph_bytes_ -= found->second->commands.size();
+  graphs_.erase(found);
+  reserve();
+}
+
+void Executor::replay(uint32_t id) {
+  auto found = graphs_.find(id);
+  TORCH_CHECK(found != graphs_.end(), "there is no graph ", id);
+  auto& graph = *found->second;
+  uint64_t first = operations + 1;
+  uint32_t at = 0;
+  bool failed_before = failure_.has_value();
+  replaying_ = true;
+  if (!failed_before) for (auto left : graph.left) drop(left);
+  for (auto& step : graph.steps) {
+    if (step.command == kExecute) operations++;
+    if (!failure_ || step.command == kFree) run_step(step);
+    if (failure_ && !failed_before) {
+      failed_before = true;
+      failure_->operation = first, failure_->graph = id, failure_->step = at;
+    }
+    if (step.command == kExecute) at++;
+  }
+  replaying_ = false;
+}
+
+void Executor::run_step(const Step& step) {
+  if (step.command == kFree) {
+    drop(step.storage);
+  } else if (step.command == kExecute) {
+    operate(*step.of, *step.issued);
+  } else {
+    try {
+      keep(step.storage, allocate(step.bytes).storage());
+    } catch (...) {
+      note_exception("allocate");
+    }
+  }
+}
+
+}  // namespace tessera
