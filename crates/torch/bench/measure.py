@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -27,8 +28,6 @@ STEPS = 1.15
 
 def program(device):
     """Runs inside a process of its own; prints JSON."""
-    import time
-
     import torch
     from torch import nn
 
