@@ -227,3 +227,26 @@ def test_operations_are_sent_in_batches_and_wait_for_nothing():
 def test_templates_of_ever_new_shapes_are_forgotten_again():
     for size in range(1, 400):
         assert torch.ones(size, device=CARD).sum().item() == size
+
+
+@pytest.mark.parametrize("type", [torch.float32, torch.complex64, torch.bfloat16, torch.bool], ids=str)
+def test_copies_into_tensors_of_the_program_are_what_they_are_on_the_processor(type):
+    values = (torch.arange(600).reshape(20, 30) % 7).to(type)
+    card = values.to("tessera")
+    kept = torch.zeros(40, 60, dtype=type)
+    views = {
+        "whole": kept[:20, :30].contiguous(), "strided": kept[::2, ::2], "transposed": kept[:30, :20].contiguous().t(),
+        "wider": torch.zeros(3, 20, 30, dtype=type), "other": torch.zeros(20, 30, dtype=torch.float64 if type != torch.complex64 else type),
+    }  # fmt: skip
+    for name, to in views.items():
+        expected = to.clone().copy_(values)
+        to.copy_(card)
+        assert torch.equal(to, expected), name
+    if type == torch.complex64:
+        turned = (values * (1 + 2j)).to(type)
+        plain, bits = torch.zeros(20, 30, dtype=type), torch.zeros(20, 30, dtype=type).conj()
+        for to in (plain, bits):
+            for source in (turned, turned.conj(), turned.conj().imag):
+                if source.dtype == to.dtype:
+                    assert torch.equal(to.copy_(source.to("tessera")), source), (to.is_conj(), source.is_conj())
+                    assert torch.equal(to.copy_(turned.to("tessera").conj()), turned.conj())

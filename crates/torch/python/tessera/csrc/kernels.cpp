@@ -82,8 +82,8 @@ Tensor upload(const Tensor& from) {
   return made;
 }
 
-Tensor fetch(const Tensor& from) {
-  Tensor host = at::empty(from.sizes(), at::TensorOptions(from.scalar_type()));
+// Reads a tensor into memory of the program that is laid out as it is sent.
+static void receive(const Tensor& from, const Tensor& host) {
   Client::Use lock(client());
   client().not_in_graph("the program needs a value: a copy to the processor, .item(), a condition, or printing a tensor");
   put<uint8_t>(client().queue(), kRead);
@@ -91,9 +91,20 @@ Tensor fetch(const Tensor& from) {
   auto reply = client().ask();
   if (reply.get<uint8_t>()) client().bulk_receive(host.mutable_data_ptr(), host.nbytes());
   else if (host.nbytes()) std::memcpy(host.mutable_data_ptr(), reply.take(host.nbytes()), host.nbytes());
+}
+
+Tensor fetch(const Tensor& from) {
+  Tensor host = at::empty(from.sizes(), at::TensorOptions(from.scalar_type()));
+  receive(from, host);
   if (from.is_conj()) host._set_conj(true);
   if (from.is_neg()) host._set_neg(true);
   return host;
+}
+
+// Whether what is sent of a tensor is byte for byte what another has to hold.
+static bool is_alike(const Tensor& from, const Tensor& to) {
+  return to.is_cpu() && to.is_contiguous() && to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes() &&
+         from.is_conj() == to.is_conj() && from.is_neg() == to.is_neg();
 }
 
 static void check_layout(std::optional<at::Layout> layout) {
@@ -182,6 +193,8 @@ static Tensor copy_from(const Tensor& self, const Tensor& to, bool) {
   } else if (to.device() == kDevice) {
     TORCH_CHECK(self.is_cpu(), "a tensor is copied to a virtual card from the processor, not from ", self.device());
     write_to(to, self);
+  } else if (is_alike(self, to)) {
+    receive(self, to);
   } else {
     to.copy_(fetch(self));
   }
