@@ -1,4 +1,4 @@
-// The stream of operations: commands in frames, and how their parts are written. python/tessera/wire.py says the same in Python.
+// The stream of operations: commands in frames, and how their parts are written.
 //
 // A program defines a *template* once for each operator with these shapes, types and plain arguments; from then on an operation is
 // the template's number, the storages it works on, the numbers that change from call to call, and names for new storages. Views
