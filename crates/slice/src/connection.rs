@@ -7,23 +7,28 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
     },
+    sync::Arc,
     time::Duration,
 };
 
 use nix::{
+    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
+    },
 };
 
 use crate::{
     Address, Error, LARGEST_FRAME,
-    handshake::{self, Credentials, Slice, Versions},
+    handshake::{self, Credentials, Role, Slice, Versions},
     ring::{Direction, Rings},
 };
 
 /// Bulk data smaller than this goes on the socket: waking up costs more than copying it there.
 const LEAST_SHARED: usize = 128 << 10;
-const REACH: Duration = Duration::from_secs(10);
+pub(crate) const REACH: Duration = Duration::from_secs(10);
 
 /// The socket below.
 #[derive(Debug)]
@@ -91,9 +96,38 @@ impl Write for Socket {
     }
 }
 
+/// What came of waiting for a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// The next frame.
+    Frame(&'a [u8]),
+    /// The other side has ended the connection between two frames.
+    Ended,
+    /// Somebody on this side wants to be heard first ([`Interrupter`]).
+    Interrupted,
+}
+
+/// Ends a wait for the next frame, from whatever thread.
+#[derive(Clone, Debug)]
+pub struct Interrupter(Arc<EventFd>);
+
+impl Interrupter {
+    /// The wait under way, or else the next one, ends with [`Received::Interrupted`] before another frame is taken.
+    pub fn interrupt(&self) {
+        // A counter that is full has been heard by nobody yet, and will be.
+        let _ = self.0.write(1);
+    }
+
+    fn heard(&self) {
+        // What is not there cannot be read, and need not.
+        let _ = self.0.read();
+    }
+}
+
 /// A connection that both sides have agreed on.
 pub struct Connection {
     stream: BufReader<Socket>,
+    interrupter: Option<Interrupter>,
     rings: Option<Rings>,
     outward: Direction,
     inward: Direction,
@@ -111,7 +145,8 @@ impl Connection {
         let unreachable = |source| Error::Unreachable { address: name.clone(), source };
         let mut socket = reach(address).map_err(unreachable)?;
         socket.tune().and_then(|()| socket.limit(Some(REACH))).map_err(unreachable)?;
-        let welcome = handshake::of_program(&mut socket, &name, &Versions::of_this_build(torch), credentials)?;
+        let versions = Versions::of_this_build(torch);
+        let welcome = handshake::of_program(&mut socket, &name, Role::Program, &versions, credentials)?;
         let rings = match &socket {
             Socket::Unix(stream) if welcome.bulk => Some(Rings::map(&take_descriptor(stream).map_err(Error::Memory)?)?),
             _ => None,
@@ -126,7 +161,31 @@ impl Connection {
             Direction::ToProgram => Direction::ToServer,
         };
         let stream = BufReader::with_capacity(256 << 10, socket);
-        Self { stream, rings, outward, inward, peer, slice, frame: Vec::new(), sent_bytes: 0, received_bytes: 0 }
+        Self {
+            stream,
+            interrupter: None,
+            rings,
+            outward,
+            inward,
+            peer,
+            slice,
+            frame: Vec::new(),
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
+    }
+
+    /// What ends its waits for frames. Each wait costs one more call of the system from now on.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn interrupter(&mut self) -> Result<Interrupter, Error> {
+        if let Some(made) = &self.interrupter {
+            return Ok(made.clone());
+        }
+        let counter = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let counter = counter.map_err(|errno| self.lost(&errno.into()))?;
+        Ok(self.interrupter.insert(Interrupter(Arc::new(counter))).clone())
     }
 
     /// The slice behind it.
@@ -164,8 +223,11 @@ impl Connection {
         Ok(())
     }
 
-    /// The next frame, or nothing once the other side has ended the connection between two frames.
-    pub fn receive(&mut self) -> Result<Option<&[u8]>, Error> {
+    /// Waits for the next frame.
+    pub fn receive(&mut self) -> Result<Received<'_>, Error> {
+        if self.is_interrupted().map_err(|errno| self.lost(&errno.into()))? {
+            return Ok(Received::Interrupted);
+        }
         let mut length = [0; 4];
         let first = loop {
             match self.stream.read(&mut length) {
@@ -174,7 +236,7 @@ impl Connection {
             }
         };
         match first {
-            Ok(0) => return Ok(None),
+            Ok(0) => return Ok(Received::Ended),
             Ok(read) => self.stream.read_exact(&mut length[read..]).map_err(|error| self.lost(&error))?,
             Err(error) => return Err(self.lost(&error)),
         }
@@ -187,7 +249,29 @@ impl Connection {
         self.stream.read_exact(&mut frame).map_err(|error| self.lost(&error))?;
         self.frame = frame;
         self.received_bytes += 4 + length as u64;
-        Ok(Some(&self.frame))
+        Ok(Received::Frame(&self.frame))
+    }
+
+    /// Waits until there is something to read, or somebody wants to be heard before that.
+    fn is_interrupted(&self) -> Result<bool, Errno> {
+        let Some(interrupter) = &self.interrupter else { return Ok(false) };
+        let socket = self.stream.get_ref();
+        let mut watched =
+            [PollFd::new(interrupter.0.as_fd(), PollFlags::POLLIN), PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        let buffered = !self.stream.buffer().is_empty();
+        let patience = if buffered { PollTimeout::ZERO } else { PollTimeout::NONE };
+        loop {
+            match poll(&mut watched, patience) {
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+                Ok(_) => break,
+            }
+        }
+        let interrupted = watched[0].any().unwrap_or(false);
+        if interrupted {
+            interrupter.heard();
+        }
+        Ok(interrupted)
     }
 
     /// Sends bulk data; the frame that announces it went before.
@@ -238,7 +322,7 @@ impl Connection {
     }
 }
 
-fn reach(address: &Address) -> io::Result<Socket> {
+pub(crate) fn reach(address: &Address) -> io::Result<Socket> {
     match address {
         Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
         Address::Tcp(host) => {

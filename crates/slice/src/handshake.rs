@@ -38,14 +38,14 @@ impl Versions {
     }
 
     /// Why the two cannot work together, with both named.
-    pub fn differ_from(&self, program: &Self) -> Option<String> {
+    pub fn differ_from(&self, role: Role, program: &Self) -> Option<String> {
         if self.protocol != program.protocol {
             return Some(format!(
                 "the server speaks protocol {} (Tessera {}), the program protocol {} (Tessera {}); install the same version",
                 self.protocol, self.tessera, program.protocol, program.tessera
             ));
         }
-        (self.torch != program.torch).then(|| {
+        (role == Role::Program && self.torch != program.torch).then(|| {
             format!(
                 "the server runs PyTorch {}, the program PyTorch {}; operators differ between them: install the same version",
                 self.torch, program.torch
@@ -76,6 +76,26 @@ pub struct Slice {
     pub sequence: u64,
 }
 
+/// Who comes to a slice server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The program that computes on the slice.
+    Program,
+    /// The host of that program, which says that it is there ([`crate::attendance`]). It needs no PyTorch.
+    Host,
+}
+
+impl Role {
+    /// What its proof is made of, so that one role's is none for the other.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Program => "program",
+            Self::Host => "host",
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Hello {
     versions: Versions,
@@ -84,6 +104,7 @@ struct Hello {
 
 #[derive(Serialize, Deserialize)]
 struct Claim {
+    role: Role,
     versions: Versions,
     nonce: String,
     epoch: u64,
@@ -163,15 +184,17 @@ fn broken(peer: &str, what: impl ToString) -> Error {
 pub fn of_program(
     stream: &mut (impl Read + Write),
     address: &str,
+    role: Role,
     versions: &Versions,
     credentials: &Credentials,
 ) -> Result<Welcome, Error> {
     let hello: Hello = hear(stream, address)?;
     let own = nonce();
     let claim = Claim {
+        role,
         versions: versions.clone(),
         epoch: credentials.epoch,
-        proof: proof(credentials, "program", &hello.nonce, &own),
+        proof: proof(credentials, role.word(), &hello.nonce, &own),
         nonce: own,
     };
     say(stream, &claim, address)?;
@@ -191,6 +214,8 @@ pub fn of_program(
 
 /// The server's side, up to its decision: what is to be answered stands in [`Heard`].
 pub struct Heard {
+    /// Who came.
+    pub role: Role,
     server: String,
     program: String,
     refusal: Option<String>,
@@ -206,17 +231,17 @@ pub fn of_server(
     let hello = Hello { versions: versions.clone(), nonce: nonce() };
     say(stream, &hello, peer)?;
     let claim: Claim = hear(stream, peer)?;
-    let refusal = versions.differ_from(&claim.versions).or_else(|| {
+    let refusal = versions.differ_from(claim.role, &claim.versions).or_else(|| {
         if claim.epoch != credentials.epoch {
             return Some(format!(
                 "the slice is granted in epoch {}, the program comes from epoch {}",
                 credentials.epoch, claim.epoch
             ));
         }
-        (!proves(credentials, "program", &hello.nonce, &claim.nonce, &claim.proof))
+        (!proves(credentials, claim.role.word(), &hello.nonce, &claim.nonce, &claim.proof))
             .then(|| "the token is not the one of this grant".into())
     });
-    Ok(Heard { server: hello.nonce, program: claim.nonce, refusal })
+    Ok(Heard { role: claim.role, server: hello.nonce, program: claim.nonce, refusal })
 }
 
 impl Heard {

@@ -7,6 +7,7 @@
 //! is, and nothing here needs PyTorch: `crates/torch` holds the device, and binds this crate to Python and C++.
 
 pub mod address;
+pub mod attendance;
 pub mod connection;
 mod error;
 pub mod gate;
@@ -16,13 +17,14 @@ mod neighbours;
 mod ring;
 
 pub use address::Address;
-pub use connection::Connection;
+pub use attendance::Attendance;
+pub use connection::{Connection, Interrupter, Received};
 pub use error::Error;
 pub use gate::Gate;
 pub use listener::Listener;
 
 /// The protocol of operations that this build speaks. Raised with every change of a command, a reply or the handshake.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Most bytes of one frame. Tensors are no part of frames, so that a frame holds at most some thousand operations.
 pub const LARGEST_FRAME: usize = 16 << 20;

@@ -19,8 +19,9 @@ use std::{
 
 use crate::{
     Address, Connection, Error,
+    attendance::Attended,
     connection::{Socket, give_descriptor},
-    handshake::{self, Credentials, Slice, Versions},
+    handshake::{self, Credentials, Role, Slice, Versions},
     ring::{Direction, Rings},
 };
 
@@ -38,12 +39,17 @@ struct Door {
     slice: Mutex<Slice>,
     taken: AtomicBool,
     under_way: AtomicU32,
+    attended: Arc<Attended>,
 }
+
+/// Who is waited for: a program, or somebody of this process who wants to be heard.
+type Waited = Option<Connection>;
 
 /// A socket that listens, and the programs that came through the handshake.
 pub struct Listener {
     address: Address,
-    programs: mpsc::Receiver<Connection>,
+    programs: mpsc::Receiver<Waited>,
+    give: mpsc::SyncSender<Waited>,
     door: Arc<Door>,
 }
 
@@ -58,11 +64,27 @@ impl Listener {
             slice: Mutex::new(slice),
             taken: AtomicBool::new(false),
             under_way: AtomicU32::new(0),
+            attended: Arc::default(),
         });
-        let (give, programs) = mpsc::sync_channel(1);
-        let at_door = Arc::clone(&door);
-        thread::spawn(move || accept_all(&socket, &at_door, &give));
-        Ok(Self { address, programs, door })
+        // One program at a time is let in, and one word to the waiting process is enough.
+        let (give, programs) = mpsc::sync_channel(2);
+        let (at_door, own) = (Arc::clone(&door), give.clone());
+        thread::spawn(move || accept_all(&socket, &at_door, &own));
+        Ok(Self { address, programs, give, door })
+    }
+
+    /// What is known of the host of the program.
+    pub fn attended(&self) -> Arc<Attended> {
+        Arc::clone(&self.door.attended)
+    }
+
+    /// Ends a wait for a program, the one under way or the next.
+    pub fn interrupt(&self) -> impl Fn() + Send + Sync + 'static {
+        let give = self.give.clone();
+        move || {
+            // A word that waits already does for both.
+            let _ = give.try_send(None);
+        }
     }
 
     /// Where it listens.
@@ -70,9 +92,9 @@ impl Listener {
         &self.address
     }
 
-    /// The next program, or nothing when none came in time.
+    /// The next program, or nothing when none came in time, or somebody wants to be heard before.
     pub fn accept(&self, within: Duration) -> Option<Connection> {
-        self.programs.recv_timeout(within).ok()
+        self.programs.recv_timeout(within).ok().flatten()
     }
 
     /// The program is gone: another may come, and is told how far the slice has come.
@@ -102,7 +124,7 @@ fn open(address: &Address) -> io::Result<(Accepting, Address)> {
     }
 }
 
-fn accept_all(socket: &Accepting, door: &Arc<Door>, give: &mpsc::SyncSender<Connection>) {
+fn accept_all(socket: &Accepting, door: &Arc<Door>, give: &mpsc::SyncSender<Waited>) {
     loop {
         let (socket, peer) = match next(socket) {
             Ok(found) => found,
@@ -118,8 +140,11 @@ fn accept_all(socket: &Accepting, door: &Arc<Door>, give: &mpsc::SyncSender<Conn
         }
         let (at_door, give) = (Arc::clone(door), give.clone());
         let spawned = thread::Builder::new().name("handshake".into()).spawn(move || {
-            let _ = greet(socket, &peer, &at_door, &give);
+            let host = greet(socket, &peer, &at_door, &give);
             at_door.under_way.fetch_sub(1, Ordering::AcqRel);
+            if let Ok(Some(host)) = host {
+                at_door.attended.listen(host);
+            }
         });
         if spawned.is_err() {
             door.under_way.fetch_sub(1, Ordering::AcqRel);
@@ -136,30 +161,44 @@ fn next(socket: &Accepting) -> io::Result<(Socket, String)> {
     }
 }
 
-fn greet(mut socket: Socket, peer: &str, door: &Door, give: &mpsc::SyncSender<Connection>) -> Result<(), Error> {
+/// Lets in who may come: a program is given on, and the socket of a host is given back.
+fn greet(
+    mut socket: Socket,
+    peer: &str,
+    door: &Door,
+    give: &mpsc::SyncSender<Waited>,
+) -> Result<Option<Socket>, Error> {
     let lost = |source: io::Error| Error::Lost { peer: peer.into(), cause: source.to_string() };
     socket.tune().and_then(|()| socket.limit(Some(HANDSHAKE))).map_err(lost)?;
     let heard = handshake::of_server(&mut socket, peer, &door.versions, &door.credentials)?;
     if let Some(reason) = heard.refusal() {
-        return handshake::refuse(&mut socket, peer, reason);
+        return handshake::refuse(&mut socket, peer, reason).map(|()| None);
+    }
+    if heard.role == Role::Host {
+        heard.welcome(&mut socket, peer, &door.credentials, &door.slice()?, false)?;
+        return Ok(Some(socket));
     }
     if door.taken.swap(true, Ordering::AcqRel) {
-        return handshake::refuse(&mut socket, peer, "the slice has a program already; one at a time");
+        let refused = handshake::refuse(&mut socket, peer, "the slice has a program already; one at a time");
+        return refused.map(|()| None);
     }
     let welcomed = welcome(socket, peer, door, &heard);
-    let given = welcomed.map(|connection| give.try_send(connection).is_ok());
+    let given = welcomed.map(|connection| give.send(Some(connection)).is_ok());
     if !matches!(given, Ok(true)) {
         door.taken.store(false, Ordering::Release);
     }
-    given.map(drop)
+    given.map(|_| None)
+}
+
+impl Door {
+    fn slice(&self) -> Result<Slice, Error> {
+        let slice = self.slice.lock().map(|slice| slice.clone());
+        slice.map_err(|_| Error::Protocol { peer: "this server".into(), what: "a thread of it ended badly".into() })
+    }
 }
 
 fn welcome(mut socket: Socket, peer: &str, door: &Door, heard: &handshake::Heard) -> Result<Connection, Error> {
-    let slice = door
-        .slice
-        .lock()
-        .map(|slice| slice.clone())
-        .map_err(|_| Error::Protocol { peer: "this server".into(), what: "a thread of it ended badly".into() })?;
+    let slice = door.slice()?;
     let shared: Option<(Rings, OwnedFd)> = match &socket {
         Socket::Unix(_) => Some(Rings::create()?),
         Socket::Tcp(_) => None,

@@ -17,7 +17,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
-use tessera_slice::{Address, Error, handshake};
+use tessera_slice::{Address, Error, Interrupter, Received, attendance::Attended, handshake};
 
 fn raise(error: &Error) -> PyErr {
     match error {
@@ -36,6 +36,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Connection {
     inner: Arc<Mutex<tessera_slice::Connection>>,
     socket: std::os::fd::OwnedFd,
+    interrupter: Option<Interrupter>,
     table: Box<table::Transport>,
 }
 
@@ -43,7 +44,12 @@ impl Connection {
     fn new(connection: tessera_slice::Connection) -> PyResult<Self> {
         let socket = connection.descriptor().try_clone_to_owned()?;
         let inner = Arc::new(Mutex::new(connection));
-        Ok(Self { table: table::Transport::new(Arc::clone(&inner)), inner, socket })
+        Ok(Self { table: table::Transport::new(Arc::clone(&inner)), inner, socket, interrupter: None })
+    }
+
+    fn of_server(mut connection: tessera_slice::Connection) -> PyResult<Self> {
+        let interrupter = connection.interrupter().map_err(|error| raise(&error))?;
+        Ok(Self { interrupter: Some(interrupter), ..Self::new(connection)? })
     }
 }
 
@@ -83,7 +89,10 @@ impl Connection {
 
     /// Waits for the next frame; None once the other side has ended the connection.
     fn receive<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let frame = py.detach(|| locked(&self.inner).receive().map(|frame| frame.map(<[u8]>::to_vec)));
+        let frame = py.detach(|| match locked(&self.inner).receive()? {
+            Received::Frame(frame) => Ok(Some(frame.to_vec())),
+            Received::Ended | Received::Interrupted => Ok(None),
+        });
         Ok(frame.map_err(|error| raise(&error))?.map(|frame| PyBytes::new(py, &frame)))
     }
 
@@ -106,6 +115,13 @@ impl Connection {
             .map_err(|error| raise(&error))
     }
 
+    /// Has the server stop waiting for frames, from whatever thread; it is at the end of one then.
+    fn interrupt(&self) {
+        if let Some(interrupter) = &self.interrupter {
+            interrupter.interrupt();
+        }
+    }
+
     /// Address of the table of functions for C++; good while this object lives.
     #[getter]
     fn table(&self) -> usize {
@@ -123,6 +139,9 @@ impl Connection {
 #[pyclass(frozen)]
 struct Listener {
     inner: Mutex<tessera_slice::Listener>,
+    // Beside the lock, which is held while a program is waited for.
+    attended: Arc<Attended>,
+    interrupt: Box<dyn Fn() + Send + Sync>,
 }
 
 #[pymethods]
@@ -143,7 +162,9 @@ impl Listener {
         let address: Address = address.parse().map_err(|error| raise(&error))?;
         let slice = handshake::Slice { device, memory_bytes, share, sequence };
         let listener = tessera_slice::Listener::bind(&address, torch, handshake::Credentials { token, epoch }, slice);
-        Ok(Self { inner: Mutex::new(listener.map_err(|error| raise(&error))?) })
+        let listener = listener.map_err(|error| raise(&error))?;
+        let (attended, interrupt) = (listener.attended(), Box::new(listener.interrupt()));
+        Ok(Self { inner: Mutex::new(listener), attended, interrupt })
     }
 
     /// Where it listens, with the port that was taken.
@@ -155,7 +176,18 @@ impl Listener {
     /// The next program, or None when none came within so many seconds.
     fn accept(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<Connection>> {
         let within = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        py.detach(|| locked(&self.inner).accept(within)).map(Connection::new).transpose()
+        py.detach(|| locked(&self.inner).accept(within)).map(Connection::of_server).transpose()
+    }
+
+    /// Has whoever waits for a program wait no longer, from whatever thread.
+    fn interrupt(&self) {
+        (self.interrupt)();
+    }
+
+    /// Seconds since the host of the program was last heard of, and whether it said that its program ended well.
+    #[getter]
+    fn attended(&self) -> (f64, bool) {
+        (self.attended.silent_for().as_secs_f64(), self.attended.is_over())
     }
 
     /// The program is gone: another may come, and is told this sequence number.

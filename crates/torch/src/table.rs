@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use tessera_slice::Error;
+use tessera_slice::{Error, Received};
 
 use crate::locked;
 
 const DONE: c_int = 0;
 const ENDED: c_int = 1;
 const FAILED: c_int = 2;
+const INTERRUPTED: c_int = 3;
 
 struct State {
     connection: Arc<Mutex<tessera_slice::Connection>>,
@@ -74,7 +75,11 @@ extern "C" fn send(state: *mut c_void, bytes: *const u8, length: usize) -> c_int
 extern "C" fn receive(state: *mut c_void, bytes: *mut *const u8, length: *mut usize) -> c_int {
     with(state, |state| {
         let mut connection = locked(&state.connection);
-        let Some(frame) = connection.receive()? else { return Ok(ENDED) };
+        let frame = match connection.receive()? {
+            Received::Frame(frame) => frame,
+            Received::Ended => return Ok(ENDED),
+            Received::Interrupted => return Ok(INTERRUPTED),
+        };
         state.frame.clear();
         state.frame.extend_from_slice(frame);
         // SAFETY: C++ passes two places of its own.

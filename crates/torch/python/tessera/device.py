@@ -9,7 +9,7 @@ import types
 
 import torch
 
-from tessera import _native, build, graph
+from tessera import _native, build, elsewhere, graph
 
 NAME = "tessera"
 _connection = None
@@ -35,8 +35,31 @@ def start() -> None:
         _dispatcher.set_batch(int(batch))
     _decompose_cells()
     _answer_for_no_cuda()
-    _dispatcher.set_connector(lambda: _connect(os.environ["TESSERA_SLICES"], fresh=True))
+    _dispatcher.set_connector(_connect_first)
     atexit.register(_stop)
+
+
+def _connect_first() -> None:
+    address = os.environ["TESSERA_SLICES"]
+    if not address.startswith(elsewhere.PREFIX):
+        return _connect(address, fresh=True)
+    asked = elsewhere.Asked(address)
+    _dispatcher.keep_journal(elsewhere.journal_bytes(), lambda why: _connect_again(asked, why), asked.safe)
+    return asked.until_connected(lambda place: _connect_to(place, fresh=True))
+
+
+def _connect_again(asked: elsewhere.Asked, why: str) -> None:
+    """The slice server is gone: waits for the next one, and tells it what was issued since."""
+    asked.until_connected(_resume_at, why)
+
+
+def _resume_at(place: elsewhere.Place) -> None:
+    global _connection
+    connection = _native.Connection.connect(place.address, torch.__version__, place.token, place.epoch)
+    slice = connection.slice
+    if not _dispatcher.resume(connection.table, slice["memory_bytes"], slice["sequence"]):
+        raise ConnectionError("the connection broke while the operations since the snapshot were sent")
+    _connection = connection
 
 
 def _grant() -> tuple[str, int]:
@@ -46,9 +69,12 @@ def _grant() -> tuple[str, int]:
 
 
 def _connect(address: str, fresh: bool) -> None:
+    _connect_to(elsewhere.Place(address, *_grant()), fresh)
+
+
+def _connect_to(place: elsewhere.Place, fresh: bool) -> None:
     global _connection
-    token, epoch = _grant()
-    connection = _native.Connection.connect(address, torch.__version__, token, epoch)
+    connection = _native.Connection.connect(place.address, torch.__version__, place.token, place.epoch)
     slice = connection.slice
     _dispatcher.connect(connection.table, slice["memory_bytes"], slice["sequence"], fresh)
     _connection = connection
@@ -215,7 +241,8 @@ def _module() -> types.ModuleType:
 
     @offer
     def statistics():
-        """What was issued so far: operations, frames, bytes, waits, replays, templates, views, immediate."""
+        """What was issued so far: operations, frames, bytes, waits, replays, templates, views, immediate; and how often the program went
+        on with another slice server."""
         return _dispatcher.statistics()
 
     @offer

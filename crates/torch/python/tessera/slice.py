@@ -18,7 +18,7 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # A server is no program: it 
 
 import torch
 
-from tessera import _native, build, snapshot
+from tessera import _native, build, checkpoints, server, snapshot
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -67,6 +67,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--snapshots", metavar="FOLDER", type=pathlib.Path, help="folder for snapshots; without it they are refused")
     parser.add_argument("--restore", metavar="FILE", type=pathlib.Path, help="go on from this snapshot")
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="end after this long without a program")
+    parser.add_argument("--lease", type=float, metavar="SECONDS", help="end when the host of the program was not heard of for that long")
+    parser.add_argument(
+        "--checkpoints", action="store_true", help="save into TESSERA_CHECKPOINT_DIR when asked over TESSERA_CONTROL and at SIGTERM, and go on from there"
+    )
     parser.add_argument("--check", action=Check, help="say which PyTorch would serve, and end; fail when something is missing")
     parser.add_argument("--threads", type=int, help="threads of a processor that the device stands for (default: PyTorch's)")
     return parser.parse_args()
@@ -85,55 +89,37 @@ def grant() -> tuple[str, int]:
         sys.exit("TESSERA_EPOCH must hold the epoch of the grant, a number")
 
 
-def serve(executor, connection, snapshots: pathlib.Path | None) -> None:
-    """Serves one program until its connection ends."""
-    while (name := executor.serve(connection.table)) is not None:
-        error = ""
-        try:
-            snapshot.save(executor, snapshots, name)
-        except (OSError, ValueError) as failure:
-            error = str(failure)
-        executor.answer_snapshot(connection.table, error)
-
-
 def main() -> None:
     options = arguments()
     token, epoch = grant()
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
-    # Ends at once when it is told to; what it holds is no file that could be left half written.
+    # Ends at once when it is told to, unless it saves itself; what it holds is no file that could be left half written.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gate = _native.Gate(options.share, options.elastic)
     gated = options.share < 1 or options.elastic is not None
     executor = build.load().Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
-    if options.restore:
+    kept = None
+    if options.checkpoints:
+        kept = checkpoints.Checkpoints()
+        kept.listen()
+        kept.restore(executor)
+    elif options.restore:
         snapshot.load(executor, options.restore)
     listener = _native.Listener(
         options.listen, torch=torch.__version__, token=token, epoch=epoch, device=options.device, memory_bytes=options.memory,
         share=options.share, sequence=executor.sequence,
     )  # fmt: skip
+    served = server.Server(executor, listener, snapshots=options.snapshots, linger=options.linger, lease=options.lease)
+    served.attach(kept)
     print(f"listening {listener.address}", flush=True)
     # Nobody reads on: what libraries print goes where errors go, and never fills a pipe.
     os.dup2(2, 1)
-    while (connection := next_program(listener, options.linger)) is not None:
-        try:
-            serve(executor, connection, options.snapshots)
-        except Exception as error:  # Whatever a program sends or does ends its connection, never the server.
-            print(f"the program's connection ended: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        connection.close()
-        executor.forget_program()
-        listener.free(executor.sequence)
-
-
-def next_program(listener, linger: float | None):
-    """The next program; None when none came in time."""
-    if linger is not None:
-        return listener.accept(linger)
-    while True:
-        # Short waits, so that a signal is seen.
-        if (connection := listener.accept(1.0)) is not None:
-            return connection
+    # At once: threads of PyTorch have nothing to tidy up, and may be at work.
+    code = served.run()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

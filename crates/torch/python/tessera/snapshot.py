@@ -31,7 +31,13 @@ def save(executor, folder: pathlib.Path | None, name: str) -> pathlib.Path:
         raise ValueError(f"{name!r} is no name for a snapshot: letters, digits, '.', '_' and '-'")
     tensors = [(f"storage.{id}", tensor) for id, tensor in sorted(executor.storages())]
     tensors.append(("random", _random_state(executor)))
-    table = {"format": FORMAT, "sequence": str(executor.sequence), "operations": str(executor.operations), "device": executor.device}
+    if executor.answered_bulk is not None:
+        answered = executor.answered_bulk.cpu().contiguous().flatten().view(torch.uint8)
+        tensors.append(("answered", answered))
+    table = {
+        "format": FORMAT, "sequence": str(executor.sequence), "operations": str(executor.operations), "device": executor.device,
+        "untold": executor.untold.hex(),
+    }  # fmt: skip
     header, at = {"__metadata__": table}, 0
     for key, tensor in tensors:
         header[key] = {"dtype": "U8", "shape": [tensor.nbytes], "data_offsets": [at, at + tensor.nbytes]}
@@ -69,9 +75,14 @@ def load(executor, path: pathlib.Path) -> None:
                 raise ValueError(f"{path} is cut short at {key}")
             _take(executor, key, tensor, table["device"])
     executor.sequence, executor.operations = int(table["sequence"]), int(table["operations"])
+    if untold := table.get("untold"):
+        executor.untold = bytes.fromhex(untold)
 
 
 def _take(executor, key: str, tensor: torch.Tensor, taken_on: str) -> None:
+    if key == "answered":
+        executor.answered_bulk = tensor
+        return None
     if key != "random":
         return executor.load(int(key.removeprefix("storage.")), tensor)
     device = torch.device(executor.device)

@@ -1,7 +1,7 @@
 // Queueing, waiting, accounting.
 #include "client.h"
+#include "waiting.h"
 
-#include <Python.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -25,18 +25,6 @@ Client& client() {
   static auto* one = new Client;
   return *one;
 }
-
-// Python's lock is let go while something is waited for.
-class WithoutPython {
- public:
-  WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~WithoutPython() {
-    if (state_) PyEval_RestoreThread(state_);
-  }
-
- private:
-  PyThreadState* state_;
-};
 
 Client::Lock::Lock(Client& client) : client_(client) {
   TORCH_CHECK(!client.forked_, "a virtual card cannot be used in a forked process: its connection belongs to the parent; start the ",
@@ -95,6 +83,8 @@ void Client::connect(const Transport* transport, uint64_t memory_bytes, uint64_t
   waiting_ = 0;
   generation_ = ++generations_;
   connections_++;
+  if (fresh) put<uint8_t>(queue_, kBegin);
+  if (keeps_) journal_.emplace(sequence);
   if (auto kept = std::exchange(seed_, std::nullopt)) seed(*kept);
 }
 
@@ -104,13 +94,22 @@ void Client::disconnect(const std::string& why) {
   queue_.clear();
 }
 
+// Before anything is sent. A card whose server may be replaced waits for the next one.
+void Client::ready() {
+  if (lost_.empty()) return;
+  if (journal_) recover();
+  else check();
+}
+
 void Client::check() const {
   TORCH_CHECK(lost_.empty(), "virtual card: ", lost_);
 }
 
-void Client::failed() {
-  lost_ = std::string(transport_->error(transport_->state)) +
-          ". What the virtual card held is lost with it, unless a server goes on from a snapshot (torch.tessera.reconnect)";
+// The connection is lost. Comes back once everything that was told is told to another server; raises otherwise.
+void Client::failed(int outcome) {
+  lost_ = outcome == kEnded ? "the slice server has ended the connection" : transport_->error(transport_->state);
+  if (journal_) return recover();
+  lost_ += ". What the virtual card held is lost with it, unless a server goes on from a snapshot (torch.tessera.reconnect)";
   queue_.clear();
   check();
 }
@@ -150,27 +149,31 @@ void Client::queued() {
     }
     return;
   }
+  if (journal_ && journal_->bytes() > journal_most_) trim();
   if (waiting_++ == 0) queued_since_ = now();
   if (waiting_ >= batch_ || queue_.size() > kFullQueue) flush();
 }
 
 void Client::flush() {
   if (queue_.empty() && dead_.empty()) return;
-  check();
+  ready();
   drain();
   if (queue_.empty()) return;
   statistics.frames++;
   statistics.bytes += queue_.size();
+  if (journal_) journal_->sent(sequence_ + 1, queue_);
   int outcome = transport_->send(transport_->state, reinterpret_cast<const uint8_t*>(queue_.data()), queue_.size());
   queue_.clear();
   waiting_ = 0;
-  if (outcome != kDone) failed();
-  sequence_++;
+  // What is in the journal counts: it arrives with the next connection if not with this one.
+  if (outcome == kDone || journal_) sequence_++;
+  if (outcome != kDone) failed(outcome);
 }
 
 void Client::flush_if_old() {
   if (forked_ || !mutex_.try_lock()) return;
   // Errors are kept by `failed`, and raised in the program where it uses the device next.
+  background = true;
   try {
     if (waiting_ && lost_.empty() && now() - queued_since_ > kOld) flush();
   } catch (...) {
@@ -183,17 +186,18 @@ Reader Client::ask() {
   statistics.waits++;
   const uint8_t* bytes;
   size_t length;
-  int outcome;
-  {
-    WithoutPython without;
-    outcome = transport_->receive(transport_->state, &bytes, &length);
+  awaits_ = Awaits::kAnswer;
+  for (;;) {
+    int outcome;
+    {
+      WithoutPython without;
+      outcome = transport_->receive(transport_->state, &bytes, &length);
+    }
+    if (outcome == kDone) break;
+    failed(outcome);
   }
-  if (outcome == kEnded) {
-    lost_ = "the slice server has ended the connection. What the virtual card held is lost with it, unless a server goes on from "
-            "a snapshot (torch.tessera.reconnect)";
-    check();
-  }
-  if (outcome != kDone) failed();
+  awaits_ = Awaits::kNothing;
+  if (journal_) journal_->answered();
   Reader reader(reinterpret_cast<const char*>(bytes), length);
   auto status = static_cast<Status>(reader.get<uint8_t>());
   reader.get<uint64_t>();
@@ -211,14 +215,30 @@ void Client::synchronize() {
 
 void Client::bulk_send(const void* from, size_t bytes) {
   statistics.bytes += bytes;
-  WithoutPython without;
-  if (transport_->bulk_send(transport_->state, static_cast<const uint8_t*>(from), bytes) != kDone) failed();
+  if (journal_) journal_->bulk(from, bytes);
+  int outcome;
+  {
+    WithoutPython without;
+    outcome = transport_->bulk_send(transport_->state, static_cast<const uint8_t*>(from), bytes);
+  }
+  if (outcome != kDone) failed(outcome);
+  if (journal_ && journal_->bytes() > journal_most_) trim();
 }
 
 void Client::bulk_receive(void* to, size_t bytes) {
   statistics.bytes += bytes;
-  WithoutPython without;
-  if (transport_->bulk_receive(transport_->state, static_cast<uint8_t*>(to), bytes) != kDone) failed();
+  awaits_ = Awaits::kBulk;
+  for (;;) {
+    int outcome;
+    {
+      WithoutPython without;
+      outcome = transport_->bulk_receive(transport_->state, static_cast<uint8_t*>(to), bytes);
+    }
+    if (outcome == kDone) break;
+    failed(outcome);
+  }
+  awaits_ = Awaits::kNothing;
+  if (journal_) journal_->answered_bulk(bytes);
 }
 
 void Client::ask_for(uint64_t bytes) {

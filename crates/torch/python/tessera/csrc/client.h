@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "codec.h"
+#include "journal.h"
 #include "transport.h"
 
 namespace tessera {
@@ -23,7 +24,7 @@ const c10::Device kDevice(c10::DeviceType::PrivateUse1, 0);
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 struct Statistics {
-  uint64_t operations = 0, frames = 0, bytes = 0, waits = 0, replays = 0, templates = 0, views = 0, immediate = 0;
+  uint64_t operations = 0, frames = 0, bytes = 0, waits = 0, replays = 0, templates = 0, views = 0, immediate = 0, resumed = 0;
 };
 
 std::string size_text(uint64_t bytes);
@@ -81,6 +82,16 @@ class Client {
   void set_connector(std::function<void()> connector) { connector_ = std::move(connector); }
   void connect(const Transport* transport, uint64_t memory_bytes, uint64_t sequence, bool fresh);
   void disconnect(const std::string& why);
+
+  // For a card whose slice server may be replaced: what is told is kept, so that another can be told it, resume.cpp. `find_another`
+  // calls `resume` until that says yes, or raises why there is none; `safe` tells up to which frame snapshots are known to be safe.
+  void keep_journal(uint64_t most_bytes, std::function<void(const std::string&)> find_another, std::function<uint64_t()> safe);
+  bool resume(const Transport* transport, uint64_t memory_bytes, uint64_t sequence);
+  bool keeps_journal() const { return journal_.has_value(); }
+  void defined(uint32_t id, Bytes command);  // a template
+  void dropped(uint32_t id);
+  void recorded(uint32_t id, Bytes command);  // a step that was sent
+  void unrecorded(uint32_t id);
   bool connected() const { return transport_ != nullptr; }
   void after_fork();
   void count_from(uint64_t operations) { operations_base_ = operations; }
@@ -136,12 +147,15 @@ class Client {
     uint64_t bytes = 0;
   };
   void check() const;
+  void ready();
+  void recover();
+  void trim();
   Line line();
   void keep(uint64_t id);
   void let_go(const std::unordered_set<uint64_t>& ids);
   void send(Recording& recording);
   void reserve(uint64_t workspace, bool more);
-  void failed();
+  void failed(int outcome);
   void drain();
   void* innermost(int* instruction);
   std::string where(const Line& line, const char* what) const;
@@ -153,6 +167,13 @@ class Client {
   std::vector<uint64_t> dead_;
   const Transport* transport_ = nullptr;
   std::function<void()> connector_;
+  std::optional<Journal> journal_;
+  uint64_t journal_most_ = 0;
+  std::function<void(const std::string&)> find_another_;
+  std::function<uint64_t()> safe_;
+  // What the program waits for: an answer, or the bulk data that follows it.
+  enum class Awaits { kNothing, kAnswer, kBulk } awaits_ = Awaits::kNothing;
+  bool trimming_ = false, keeps_ = false;
   std::optional<uint64_t> seed_;  // to be sent once there is a server
   std::string lost_ = "no slice server: nothing is connected";
   Bytes queue_, reply_;

@@ -53,6 +53,7 @@ static void define(Entry& entry, const Operator& op, const Bytes& key) {
   if (entry.generation == client().generation()) return;
   entry.generation = client().generation();
   auto& queue = client().queue();
+  auto begin = queue.size();
   put<uint8_t>(queue, kDefine);
   put(queue, entry.id);
   put_text(queue, op.handle.schema().name());
@@ -66,6 +67,7 @@ static void define(Entry& entry, const Operator& op, const Bytes& key) {
     put_layout(queue, result.layout);
     put(queue, result.bytes);
   }
+  if (client().keeps_journal()) client().defined(entry.id, queue.substr(begin));
 }
 
 // Forgets the half of all entries that was not used for longest, here and at the server.
@@ -80,6 +82,7 @@ static void make_room() {
       if (at->second->used_at >= oldest_kept) { ++at; continue; }
       put<uint8_t>(client().past_capture(), kDrop);
       put(client().past_capture(), at->second->id);
+      client().dropped(at->second->id);
       at = op->cache.erase(at);
       entries--;
     }
@@ -306,6 +309,7 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
       // A wrong call is not worth a place.
       put<uint8_t>(client().queue(), kDrop);
       put(client().queue(), entry.id);
+      client().dropped(entry.id);
       op.cache.erase(found);
       entries--;
       throw;

@@ -28,12 +28,18 @@ std::optional<std::string> Executor::serve(const Transport* transport) {
   for (;;) {
     int outcome = transport->receive(transport->state, &bytes, &length);
     if (outcome == kEnded) return std::nullopt;
+    if (outcome == kInterrupted) return "";
     TORCH_CHECK(outcome == kDone, transport->error(transport->state));
     Reader frame(reinterpret_cast<const char*>(bytes), length);
+    bool counts = length == 0 || bytes[0] != kUncounted;
+    if (counts) answer_.clear(), answer_bulk_ = Tensor();
+    broken_ = false;
     // The frame lies in the transport's buffer until the next one is received, which is after all of it was run.
     run(frame, transport);
-    sequence++;
+    if (counts) sequence++;
     pay(true);
+    // An answer that does not arrive keeps nothing of its frame from being executed.
+    TORCH_CHECK(!broken_, transport->error(transport->state));
     if (snapshot_) {
       auto name = std::move(*snapshot_);
       snapshot_.reset();
@@ -89,7 +95,7 @@ void Executor::note_exception(const std::string& name) {
   }
 }
 
-void Executor::reply(const Transport* transport, const Bytes& body) {
+void Executor::reply(const Transport* transport, const Bytes& body, Tensor bulk) {
   pay(true);
   Bytes answer;
   put<uint8_t>(answer, failure_ ? failure_->status : kFine);
@@ -104,8 +110,17 @@ void Executor::reply(const Transport* transport, const Bytes& body) {
   } else {
     answer += body;
   }
-  int outcome = transport->send(transport->state, reinterpret_cast<const uint8_t*>(answer.data()), answer.size());
-  TORCH_CHECK(outcome == kDone, transport->error(transport->state));
+  answer_ = std::move(answer);
+  answer_bulk_ = std::move(bulk);
+  tell(transport);
+}
+
+// Sends the last answer.
+void Executor::tell(const Transport* transport) {
+  broken_ |= transport->send(transport->state, reinterpret_cast<const uint8_t*>(answer_.data()), answer_.size()) != kDone;
+  if (broken_ || !answer_bulk_.defined()) return;
+  auto* bytes = static_cast<const uint8_t*>(answer_bulk_.const_data_ptr());
+  broken_ |= transport->bulk_send(transport->state, bytes, answer_bulk_.nbytes()) != kDone;
 }
 
 void Executor::ask_for(uint64_t bytes) {
@@ -192,11 +207,7 @@ void Executor::read(Reader& frame, const Transport* transport) {
     put<uint8_t>(body, bulk);
     if (!bulk) body.append(static_cast<const char*>(from.const_data_ptr()), from.nbytes());
   }
-  reply(transport, body);
-  if (bulk) {
-    int outcome = transport->bulk_send(transport->state, static_cast<const uint8_t*>(from.const_data_ptr()), from.nbytes());
-    TORCH_CHECK(outcome == kDone, transport->error(transport->state));
-  }
+  reply(transport, body, bulk ? from : Tensor());
 }
 
 void Executor::resize(uint64_t id, uint64_t bytes) {
@@ -227,6 +238,7 @@ void Executor::run(Reader& frame, const Transport* transport) {
       case kRead: read(frame, transport); continue;
       case kReplay: replay(frame.get<uint32_t>()); continue;
       case kSynchronize: reply(transport, {}); continue;
+      case kUncounted: continue;
       default: break;
     }
     if (command == kStatus) {
@@ -235,6 +247,11 @@ void Executor::run(Reader& frame, const Transport* transport) {
       reply(transport, body);
     } else if (command == kRecord) {
       record(frame, transport);
+    } else if (command == kBegin) {
+      begin_program();
+    } else if (command == kRepeat) {
+      TORCH_CHECK(!answer_.empty(), "there is no answer to repeat");
+      tell(transport);
     } else if (command == kForget) {
       forget_graph(frame.get<uint32_t>());
     } else if (command == kSnapshot) {
@@ -289,11 +306,45 @@ void Executor::load(uint64_t id, const Tensor& bytes) {
   keep(id, to.storage());
 }
 
-void Executor::forget_program() {
+// The program is gone, or comes again and tells once more what it has told.
+void Executor::forget_connection() {
   graphs_.clear();
   graph_bytes_ = reserved_ = 0;
   templates_.clear();
+}
+
+void Executor::begin_program() {
+  forget_connection();
   failure_.reset();
+  storages_.clear();
+  used = peak = 0;
+}
+
+Bytes Executor::untold() const {
+  Bytes text;
+  put<uint8_t>(text, failure_.has_value());
+  if (failure_) {
+    put<uint8_t>(text, failure_->status);
+    put(text, failure_->operation);
+    put(text, failure_->graph);
+    put(text, failure_->step);
+    put_text(text, failure_->name);
+    put_text(text, failure_->text);
+  }
+  put_text(text, answer_);
+  return text;
+}
+
+void Executor::set_untold(const Bytes& text) {
+  Reader from(text);
+  if (from.get<uint8_t>()) {
+    failure_ = Failure{static_cast<Status>(from.get<uint8_t>()), from.get<uint64_t>()};
+    failure_->graph = from.get<uint32_t>();
+    failure_->step = from.get<uint32_t>();
+    failure_->name = from.text();
+    failure_->text = from.text();
+  }
+  answer_ = from.text();
 }
 
 }  // namespace tessera

@@ -26,14 +26,20 @@ class Executor {
  public:
   Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, bool gated, int threads);
 
-  // Runs frames of this connection until it ends (nothing) or a snapshot is asked for (its name).
+  // Runs frames of this connection until it ends (nothing), a snapshot is asked for (its name), or somebody of this process wants to be
+  // heard (an empty name). After the last two everything that came is executed, and the stream stands between two frames.
   std::optional<std::string> serve(const Transport* transport);
   void answer_snapshot(const Transport* transport, const std::string& error);
 
   // For snapshots, between operations.
   std::vector<std::pair<uint64_t, Tensor>> storages() const;
   void load(uint64_t id, const Tensor& bytes);
-  void forget_program();
+  void forget_connection();
+  // What the program has not heard for certain: an error that is to be told, and the last answer.
+  Bytes untold() const;
+  void set_untold(const Bytes& text);
+  const Tensor& answered_bulk() const { return answer_bulk_; }
+  void set_answered_bulk(const Tensor& bulk) { answer_bulk_ = bulk; }
   c10::Device device() const { return device_; }
 
   uint64_t sequence = 0, operations = 0, used = 0, peak = 0, limit;
@@ -108,7 +114,9 @@ class Executor {
   void write(Reader& frame, const Transport* transport);
   void read(Reader& frame, const Transport* transport);
   void resize(uint64_t id, uint64_t bytes);
-  void reply(const Transport* transport, const Bytes& body);
+  void reply(const Transport* transport, const Bytes& body, Tensor bulk = {});
+  void tell(const Transport* transport);
+  void begin_program();
   Tensor tensor(uint64_t id, const Layout& layout) const;
   Tensor allocate(uint64_t bytes);
   void keep(uint64_t id, c10::Storage storage);
@@ -130,6 +138,9 @@ class Executor {
   bool replaying_ = false;
   std::optional<Failure> failure_;
   std::optional<std::string> snapshot_;
+  Bytes answer_;  // the last one, until the program shows that it has it by what it sends next
+  Tensor answer_bulk_;
+  bool broken_ = false;
 };
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ void Client::not_in_graph(const std::string& why) {
 
 void Client::begin_capture() {
   Use use(*this);
-  check();
+  ready();
   TORCH_CHECK(!capture_, "a step is being recorded already; one at a time");
   flush();
   capture_ = std::make_shared<Recording>();
@@ -85,10 +85,13 @@ std::shared_ptr<Recording> Client::end_capture() {
 // Gives a recording to the slice server, which says how much memory it needs beside what it leaves behind.
 void Client::send(Recording& recording) {
   flush();
-  put<uint8_t>(queue_, kRecord);
-  put(queue_, recording.id);
-  put_text(queue_, recording.commands);
+  Bytes command;
+  put<uint8_t>(command, kRecord);
+  put(command, recording.id);
+  put_text(command, recording.commands);
+  queue_ += command;
   auto reply = ask();
+  recorded(recording.id, std::move(command));
   if (recording.sent_to) reserve(recording.workspace, false);
   recording.workspace = reply.get<uint64_t>();
   recording.sent_to = connections_;
@@ -108,7 +111,7 @@ void Client::reserve(uint64_t workspace, bool more) {
 void Client::replay(Recording& recording) {
   Use use(*this);
   not_in_graph("it replays another graph");
-  check();
+  ready();
   if (recording.lines.empty()) return;
   // A server that goes on from a snapshot has the tensors, and is given the graphs again.
   if (recording.sent_to != connections_) send(recording);
@@ -127,7 +130,8 @@ void Client::forget(Recording& recording) {
   let_go(recording.held);
   if (!recording.sent_to) return;
   reserve(recording.workspace, false);
-  if (recording.sent_to != connections_ || !lost_.empty()) return;
+  if (recording.sent_to != connections_ || (!lost_.empty() && !journal_)) return;
+  unrecorded(recording.id);
   put<uint8_t>(queue_, kForget);
   put(queue_, recording.id);
   if (!capture_) queued();

@@ -60,9 +60,11 @@ void write_to(const Tensor& to, const Tensor& from) {
   Client::Use lock(client());
   client().not_in_graph("it copies from the program, and each replay would find what is there now; copy it to a tensor of the card before, "
                         "and write to that between replays");
-  auto& queue = client().queue();
   uint64_t bytes = plain.nbytes();
   bool bulk = bytes > kInline;
+  // Alone in its frame, so that the frame can be executed again when its bulk data breaks off.
+  if (bulk && client().keeps_journal()) client().flush();
+  auto& queue = client().queue();
   put<uint8_t>(queue, kWrite);
   put_tensor(queue, to);
   put(queue, bytes);

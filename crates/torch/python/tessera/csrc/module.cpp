@@ -24,17 +24,37 @@ static py::bytes command(uint8_t code, const std::string& text, bool with_text) 
   return py::bytes(reply.take(0), reply.left());
 }
 
+// Calls Python from whatever thread of the program; what it raises reaches the program as it was raised.
+static py::object call(const py::object& what, const py::tuple& arguments = py::tuple()) {
+  if (PyObject* done = PyObject_CallObject(what.ptr(), arguments.ptr())) return py::reinterpret_steal<py::object>(done);
+  python_error error;
+  error.persist();
+  throw error;
+}
+
 static void bind_program(py::module& m) {
   m.def("install", &install);
   // Called with Python's lock held, from whatever thread needs the server first.
   m.def("set_connector", [](py::object connector) {
     client().set_connector([connector = new py::object(std::move(connector))] {
       py::gil_scoped_acquire python;
-      if (PyObject* done = PyObject_CallNoArgs(connector->ptr())) return Py_DECREF(done);
-      python_error error;
-      error.persist();
-      throw error;
+      call(*connector);
     });
+  });
+  m.def("keep_journal", [](uint64_t most, py::object find_another, py::object safe) {
+    client().keep_journal(
+        most,
+        [find = new py::object(std::move(find_another))](const std::string& why) {
+          py::gil_scoped_acquire python;
+          call(*find, py::make_tuple(why));
+        },
+        [safe = new py::object(std::move(safe))] {
+          py::gil_scoped_acquire python;
+          return call(*safe).cast<uint64_t>();
+        });
+  });
+  m.def("resume", [](uintptr_t transport, uint64_t memory, uint64_t sequence) {
+    return client().resume(transport_at(transport), memory, sequence);
   });
   m.def("need", [] { Client::Use use(client()); });
   m.def("count_from", [](uint64_t operations) { client().count_from(operations); });
@@ -70,7 +90,7 @@ static void bind_program(py::module& m) {
   m.def("statistics", [] {
     auto& s = client().statistics;
     return py::dict(py::arg("operations") = s.operations, py::arg("frames") = s.frames, py::arg("bytes") = s.bytes, py::arg("waits") = s.waits, py::arg("replays") = s.replays,
-                    py::arg("templates") = s.templates, py::arg("views") = s.views, py::arg("immediate") = s.immediate);
+                    py::arg("templates") = s.templates, py::arg("views") = s.views, py::arg("immediate") = s.immediate, py::arg("resumed") = s.resumed);
   });
 }
 
@@ -99,7 +119,10 @@ static void bind_server(py::module& m) {
       .def_property_readonly("device", [](Executor& e) { return e.device().str(); })
       .def("storages", &Executor::storages)
       .def("load", &Executor::load)
-      .def("forget_program", &Executor::forget_program)
+      .def("forget_connection", &Executor::forget_connection)
+      .def_property(
+          "untold", [](Executor& e) { return py::bytes(e.untold()); }, [](Executor& e, const std::string& text) { e.set_untold(text); })
+      .def_property("answered_bulk", [](Executor& e) { return e.answered_bulk(); }, &Executor::set_answered_bulk)
       .def_readwrite("sequence", &Executor::sequence)
       .def_readwrite("operations", &Executor::operations)
       .def_property_readonly("used", &Executor::held)

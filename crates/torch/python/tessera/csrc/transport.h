@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-enum Outcome : int { kDone = 0, kEnded = 1, kFailed = 2 };
+enum Outcome : int { kDone = 0, kEnded = 1, kFailed = 2, kInterrupted = 3 };
 
 struct Transport {
   void* state;

@@ -33,6 +33,9 @@ enum Command : uint8_t {
   kRecord = 16,
   kReplay = 17,
   kForget = 18,
+  kBegin = 19,      // another program begins: nothing of those before it is left
+  kUncounted = 20,  // begins a frame that tells again what was told, and does not count
+  kRepeat = 21,     // the last answer did not arrive
 };
 
 // How a reply begins; everything but kFine is followed by the operation's number, its graph and its

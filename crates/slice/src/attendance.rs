@@ -1,0 +1,155 @@
+//! How a slice server knows that the host of its program is still there.
+//!
+//! A program outside of the pool has no agent that would see its host die. So whoever started it says, over a connection
+//! of its own, that it is there, some times in each lease; after a lease without a word the slice is given back. A
+//! program that is silent because it loads data, or waits for a user, loses nothing by that.
+
+use std::{
+    io::{Read, Write},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Address, Error,
+    connection::{REACH, Socket, reach},
+    handshake::{self, Credentials, Role, Versions},
+};
+
+/// The host is there.
+const HERE: u8 = b'.';
+/// The program has ended well, and the slice is not needed any more.
+const OVER: u8 = b'o';
+/// Most hosts that are heard at a time: the one that counts, and those that the network has not given up yet.
+const MOST_HOSTS: u32 = 8;
+/// How long a host may be silent before its connection is given up. It comes again.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What a server knows of the host of its program.
+#[derive(Debug)]
+pub struct Attended {
+    heard: Mutex<Instant>,
+    over: AtomicBool,
+    hosts: AtomicU32,
+}
+
+impl Default for Attended {
+    /// The time until a first word counts from now.
+    fn default() -> Self {
+        Self { heard: Mutex::new(Instant::now()), over: AtomicBool::new(false), hosts: AtomicU32::new(0) }
+    }
+}
+
+impl Attended {
+    /// How long ago the host was last heard of.
+    #[must_use]
+    pub fn silent_for(&self) -> Duration {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Whether the host has said that its program ended well.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn hear(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Hears a host that was let in, until its connection ends.
+    pub(crate) fn listen(self: &Arc<Self>, mut socket: Socket) {
+        if self.hosts.fetch_add(1, Ordering::AcqRel) < MOST_HOSTS && socket.limit(Some(SILENCE)).is_ok() {
+            self.hear();
+            let mut word = [0];
+            while matches!(socket.read(&mut word), Ok(1)) {
+                self.hear();
+                if word[0] == OVER {
+                    self.over.store(true, Ordering::Release);
+                }
+                if socket.write_all(&word).is_err() {
+                    break;
+                }
+            }
+        }
+        self.hosts.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The host's side: a connection on which it says that it is there.
+pub struct Attendance {
+    socket: Socket,
+    name: String,
+}
+
+impl Attendance {
+    /// Goes to the slice server of a program of this host.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or does not know the token of the epoch.
+    pub fn begin(address: &Address, credentials: &Credentials) -> Result<Self, Error> {
+        let name = address.to_string();
+        let unreachable = |source| Error::Unreachable { address: name.clone(), source };
+        let mut socket = reach(address).map_err(unreachable)?;
+        socket.tune().and_then(|()| socket.limit(Some(REACH))).map_err(unreachable)?;
+        handshake::of_program(&mut socket, &name, Role::Host, &Versions::of_this_build(""), credentials)?;
+        Ok(Self { socket, name })
+    }
+
+    /// Says that the host is there; the server has heard it when this comes back.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn is_here(&mut self) -> Result<(), Error> {
+        self.say(HERE)
+    }
+
+    /// Says that the program has ended well: the server ends, and its job is complete.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn is_over(&mut self) -> Result<(), Error> {
+        self.say(OVER)
+    }
+
+    fn say(&mut self, word: u8) -> Result<(), Error> {
+        let mut heard = [0];
+        let said = self.socket.write_all(&[word]).and_then(|()| self.socket.read_exact(&mut heard));
+        said.map_err(|error| Error::Lost {
+            peer: format!("the slice server at {}", self.name),
+            cause: error.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Listener, handshake::Slice};
+
+    fn listener(credentials: &Credentials) -> Listener {
+        let slice = Slice { device: "cpu".into(), memory_bytes: 1, share: 1.0, sequence: 0 };
+        let any: Address = "tcp:127.0.0.1:0".parse().expect("an address");
+        Listener::bind(&any, "2.0", credentials.clone(), slice).expect("a free port")
+    }
+
+    #[test]
+    fn a_host_needs_the_token_and_no_pytorch_and_says_that_it_is_there_and_that_it_is_over() {
+        let credentials = Credentials { token: "0123456789abcdef".into(), epoch: 7 };
+        let listener = listener(&credentials);
+        let attended = listener.attended();
+        let earlier = Credentials { epoch: 6, ..credentials.clone() };
+        assert!(matches!(Attendance::begin(listener.address(), &earlier), Err(Error::Refused { .. })));
+        let mut host = Attendance::begin(listener.address(), &credentials).expect("the right token");
+        let before = Instant::now();
+        host.is_here().expect("an answer");
+        assert!(attended.silent_for() <= before.elapsed());
+        assert!(!attended.is_over());
+        host.is_over().expect("an answer");
+        assert!(attended.is_over());
+        assert!(listener.accept(Duration::ZERO).is_none(), "a host is no program");
+    }
+}

@@ -1,0 +1,111 @@
+"""Checkpoints of a slice server that is a worker of a pool: it saves itself as any cooperative program does (docs/worker.md).
+
+What the program has on its card goes into the folder `TESSERA_CHECKPOINT_DIR`, when the agent asks for it over `TESSERA_CONTROL` and when
+the server is told to stop by SIGTERM; a server that finds it there goes on from it. The program notices nothing: it keeps what it
+issued since, and tells it to the next server.
+"""
+
+import os
+import pathlib
+import signal
+import socket
+import sys
+import threading
+import time
+
+from tessera import snapshot
+
+NAME = "device.safetensors"
+_PATIENCE = 1.0  # seconds until the control socket is tried again: the agent may be being started anew
+
+
+class Checkpoints:
+    """Hears when to save. `wake` is called from other threads whenever something is asked."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(os.environ["TESSERA_CHECKPOINT_DIR"])
+        #: Whether the server is to save and to end.
+        self.stopping = False
+        self._asked = False
+        self.wake = lambda: None
+        self._changed = threading.Condition()
+        self._being_kept = False
+        self._connection = None
+
+    def listen(self) -> None:
+        """Begins to hear the agent, and the signal."""
+        # The main thread is within the executor, where no handler in Python runs; which signals came is written to a socket at once.
+        heard, write = socket.socketpair()
+        write.setblocking(False)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._hear_signal, args=(heard, write), name="signal", daemon=True).start()
+        if path := os.environ.get("TESSERA_CONTROL"):
+            threading.Thread(target=self._hear_agent, args=(path,), name="control", daemon=True).start()
+
+    def restore(self, executor) -> None:
+        """Goes on from what was saved last, if anything was."""
+        if (path := self.folder / NAME).exists():
+            snapshot.load(executor, path)
+
+    def save_if_asked(self, executor) -> bool:
+        """Saves when that is asked for. Answers whether the server is to end, with its state saved."""
+        with self._changed:
+            asked, self._asked = self._asked, False
+            stopping = self.stopping
+            if not asked and not stopping:
+                return False
+            # The folder is read until the agent says that it is kept, or is gone.
+            self._changed.wait_for(lambda: not self._being_kept)
+        try:
+            snapshot.save(executor, self.folder, NAME)
+        except OSError as error:
+            # What was saved before stands. A server that was to stop has not saved, and says so by its end.
+            print(f"the virtual card was not saved: {error}", file=sys.stderr, flush=True)
+            if stopping:
+                sys.exit(1)
+            return False
+        if not stopping:
+            self._say(executor.sequence)
+        return stopping
+
+    def _say(self, progress: int) -> None:
+        with self._changed:
+            try:
+                self._being_kept = True
+                self._connection.sendall(f"saved {progress}\n".encode())
+            except (AttributeError, OSError):
+                self._being_kept = False  # nobody hears it; the agent asks again
+
+    def _hear_signal(self, heard: socket.socket, _write: socket.socket) -> None:
+        while signal.SIGTERM not in heard.recv(1):
+            pass
+        with self._changed:
+            self.stopping = True
+        self.wake()
+
+    def _hear_agent(self, path: str) -> None:
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                    connection.connect(path)
+                    self._connection = connection
+                    with connection.makefile() as lines:
+                        for line in lines:
+                            self._hear(line.split()[:1])
+            except OSError:
+                pass
+            with self._changed:
+                self._connection, self._being_kept = None, False
+                self._changed.notify_all()
+            time.sleep(_PATIENCE)
+
+    def _hear(self, word: list[str]) -> None:
+        with self._changed:
+            if word == ["save"]:
+                self._asked = True
+            elif word in (["kept"], ["failed"]):
+                self._being_kept = False
+                self._changed.notify_all()
+        if word == ["save"]:
+            self.wake()

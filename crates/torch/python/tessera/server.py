@@ -1,0 +1,100 @@
+"""What a slice server does besides computing: lets programs in one after the other, saves itself when it is asked to, and ends."""
+
+import pathlib
+import sys
+import threading
+import time
+
+from tessera import snapshot
+
+#: Exit code of a server whose program's host has not been heard of for its lease.
+HOST_LOST = 124
+_LOOK = 0.2  # seconds between looks at whether the host is there
+
+
+class Server:
+    """Serves programs with an executor, one at a time, until it is not needed any more."""
+
+    def __init__(self, executor, listener, *, snapshots: pathlib.Path | None, linger: float | None, lease: float | None):
+        self._executor, self._listener = executor, listener
+        self._snapshots, self._linger, self._lease = snapshots, linger, lease
+        self._connection = None
+        self._checkpoints = None
+
+    def attach(self, checkpoints) -> None:
+        """Has it save itself when that is asked for."""
+        self._checkpoints = checkpoints
+        if checkpoints is not None:
+            checkpoints.wake = self.wake
+
+    def wake(self) -> None:
+        """Has the server look at what is asked of it, between two frames."""
+        if (connection := self._connection) is not None:
+            connection.interrupt()
+        self._listener.interrupt()
+
+    def run(self) -> int:
+        """Serves; gives the exit code."""
+        if self._lease is not None:
+            threading.Thread(target=self._watch_host, name="host", daemon=True).start()
+        alone_since = time.monotonic()
+        while True:
+            if (code := self._end_due()) is not None:
+                return code
+            if (connection := self._listener.accept(1.0)) is None:
+                if self._linger is not None and time.monotonic() - alone_since > self._linger:
+                    return 0
+                continue
+            self._connection = connection
+            try:
+                code = self._serve(connection)
+            except Exception as error:  # Whatever a program sends or does ends its connection, never the server.
+                print(f"the program's connection ended: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self._connection = None
+            if code is not None:
+                # Nothing that comes now may be executed: it is in no snapshot.
+                return code
+            connection.close()
+            self._executor.forget_connection()
+            self._listener.free(self._executor.sequence)
+            alone_since = time.monotonic()
+
+    def _serve(self, connection) -> int | None:
+        """Serves one program until its connection ends; gives the exit code when the server is to end before that."""
+        # What was asked between its arrival and now has woken nobody.
+        code = self._end_due()
+        while code is None and (name := self._executor.serve(connection.table)) is not None:
+            if name:
+                self._snapshot(connection, name)
+            code = self._end_due()
+        return code
+
+    def _snapshot(self, connection, name: str) -> None:
+        """Of a program that asks for one itself."""
+        error = ""
+        try:
+            snapshot.save(self._executor, self._snapshots, name)
+        except (OSError, ValueError) as failure:
+            error = str(failure)
+        self._executor.answer_snapshot(connection.table, error)
+
+    def _end_due(self) -> int | None:
+        """Does what is asked of the server; gives the exit code when that is to end."""
+        if self._checkpoints is not None and self._checkpoints.save_if_asked(self._executor):
+            return 0
+        if self._lease is None:
+            return None
+        silent, over = self._listener.attended
+        if over:
+            return 0
+        if silent > self._lease:
+            print(f"the host of the program has not been heard of for {silent:.0f} s: its card is given back", file=sys.stderr, flush=True)
+            return HOST_LOST
+        return None
+
+    def _watch_host(self) -> None:
+        while True:
+            silent, over = self._listener.attended
+            if over or silent > self._lease:
+                self.wake()
+            time.sleep(_LOOK)

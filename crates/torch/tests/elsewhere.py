@@ -1,0 +1,93 @@
+"""What a program whose slice server is elsewhere sees of the world: whoever answers where the server is, and a network that breaks."""
+
+import json
+import os
+import secrets
+import socket
+import threading
+
+import serving
+
+
+class Asked:
+    """Answers where the slice server is, as whoever started the program does."""
+
+    def __init__(self, folder):
+        self.path = f"{folder}/ask-{secrets.token_hex(4)}.sock"
+        self.answers = {"where": {"wait": "nothing is placed yet"}, "safe": {"safe": 0}}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def at(self, server, address=None):
+        """The slice server is this one from now on."""
+        self.answers["where"] = {"address": address or server.address, "token": server.token, "epoch": server.epoch}
+
+    def environment(self, **more):
+        return {**os.environ, "TESSERA_SLICES": f"ask:{self.path}", "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **more}
+
+    def _serve(self):
+        while True:
+            connection, _ = self._listener.accept()
+            with connection, connection.makefile("rb") as lines:
+                (question,) = json.loads(lines.readline())
+                connection.sendall(json.dumps(self.answers[question]).encode() + b"\n")
+
+
+class Kept(serving.Server):
+    """A slice server that saves itself into a folder when it is told to stop, and goes on from what is there."""
+
+    def __init__(self, folder, checkpoints, *options, control=None, **more):
+        environment = {"TESSERA_CHECKPOINT_DIR": str(checkpoints)}
+        if control:
+            environment["TESSERA_CONTROL"] = control
+        more.setdefault("listen", "tcp:127.0.0.1:0")
+        super().__init__(folder, "--checkpoints", *options, environment=environment, **more)
+
+    def suspend(self):
+        """As an agent does: tells it to stop, and waits."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+class Cut:
+    """A network that passes bytes on, and breaks each connection after some of them."""
+
+    def __init__(self, server, after):
+        self._target = server.address.removeprefix("tcp:").rsplit(":", 1)
+        self._after = iter(after)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "tcp:127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.cut = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            near, _ = self._listener.accept()
+            try:
+                far = socket.create_connection((self._target[0], int(self._target[1])))
+            except OSError:  # the server is over
+                near.close()
+                continue
+            left = [next(self._after, None)]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pass, args=(one, other, left), daemon=True).start()
+
+    def _pass(self, one, other, left):
+        try:
+            while piece := one.recv(4096):
+                if left[0] is not None:
+                    piece = piece[: left[0]]
+                    left[0] -= len(piece)
+                other.sendall(piece)
+                if left[0] == 0:
+                    self.cut += 1
+                    break
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

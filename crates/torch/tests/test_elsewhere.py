@@ -1,0 +1,264 @@
+"""Programs whose slice server is elsewhere, and may be another one each time: what they compute is what they would have computed
+undisturbed, in each bit, and they notice nothing; or they are told once, and clearly, why they cannot go on."""
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+import serving
+from elsewhere import Asked, Cut, Kept
+
+# Trains with dropout, with batches that are large enough to travel as bulk data, and looks at a value each step.
+PROGRAM = """
+import sys, torch
+torch.manual_seed(5)
+steps = int(sys.argv[1])
+data = torch.randn(steps, 64, 128)
+model = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(64, 128)).to("tessera")
+optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+for step in range(steps):
+    inputs = data[step].to("tessera")
+    loss = torch.nn.functional.mse_loss(model(inputs), inputs)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    print(step, loss.item().hex(), flush=True)
+print(*(p.detach().cpu().double().sum().item().hex() for p in model.parameters()), flush=True)
+print("resumed", torch.tessera.statistics()["resumed"], flush=True)
+"""
+GRAPH = """
+import sys, torch
+torch.manual_seed(5)
+model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)).to("tessera")
+optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+inputs = torch.randn(16, 32).to("tessera")
+def step():
+    loss = model(inputs).square().mean()
+    optimiser.zero_grad(set_to_none=False)
+    loss.backward()
+    optimiser.step()
+    return loss
+step(), step()
+graph = torch.tessera.Graph()
+with torch.tessera.graph(graph):
+    loss = step()
+for number in range(int(sys.argv[1])):
+    graph.replay()
+    if number % 4 == 0:
+        print(number, loss.item().hex(), flush=True)
+print(loss.item().hex(), flush=True)
+print("resumed", torch.tessera.statistics()["resumed"], flush=True)
+"""
+
+
+@pytest.fixture
+def asked(folder):
+    return Asked(folder)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    kept = tmp_path / "checkpoint"
+    kept.mkdir()
+    return kept
+
+
+def start(asked, program, *arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)], env=asked.environment(**environment), cwd=serving.TESTS, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def come_to(line, program):
+    """Reads what a program prints until this line begins."""
+    seen = []
+    for printed in program.stdout:
+        seen.append(printed)
+        if printed.startswith(line):
+            return "".join(seen)
+    raise AssertionError(f"{line!r} was never printed: {''.join(seen)}{program.stderr.read()}")
+
+
+def finish(program):
+    rest, errors = program.communicate(timeout=120)
+    assert program.returncode == 0, errors
+    return rest
+
+
+def split(printed):
+    """What a program printed, and how often it went on with another server."""
+    text, resumed = printed.rsplit("resumed ", 1)
+    return text, int(resumed)
+
+
+def undisturbed(folder, program, *arguments):
+    with serving.Server(folder) as server:
+        text, resumed = split(server.run(program, *arguments))
+    assert resumed == 0
+    return text
+
+
+@pytest.mark.parametrize(("program", "steps"), [(PROGRAM, 12), (GRAPH, 40)], ids=["training", "recorded"])
+def test_a_program_goes_on_where_its_server_was_suspended(folder, asked, checkpoints, program, steps):
+    server = Kept(folder, checkpoints, epoch=1)
+    asked.at(server)
+    running = start(asked, program, steps)
+    printed = ""
+    for epoch, line in ((2, "4 "), (3, "8 ")):
+        printed += come_to(line, running)
+        assert server.suspend() == 0
+        asked.answers["where"] = {"wait": "suspended"}
+        # Another one, with another token and in another place, that nobody has told the program of.
+        server = Kept(folder, checkpoints, epoch=epoch)
+        asked.at(server)
+    with server:
+        text, resumed = split(printed + finish(running))
+    assert text == undisturbed(folder, program, steps)
+    # Once more when it came to a server that was about to end.
+    assert resumed >= 2
+
+
+def test_a_server_that_is_killed_is_made_anew_from_what_the_program_kept(folder, asked, checkpoints):
+    with Kept(folder, checkpoints, epoch=1) as server:
+        asked.at(server)
+        running = start(asked, PROGRAM, 10)
+        printed = come_to("5 ", running)
+    with Kept(folder, checkpoints, epoch=2) as server:
+        asked.at(server)
+        text, resumed = split(printed + finish(running))
+    assert text == undisturbed(folder, PROGRAM, 10)
+    assert resumed == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_network_that_breaks_anywhere_changes_nothing(folder, asked, checkpoints, seed):
+    chance = random.Random(seed)
+    with Kept(folder, checkpoints) as server:
+        # Past the handshake, and then anywhere: within frames, answers and bulk data.
+        network = Cut(server, [1500 + chance.randrange(120_000) for _ in range(12)])
+        asked.at(server, network.address)
+        text, resumed = split(finish(start(asked, PROGRAM, 8)))
+    assert text == undisturbed(folder, PROGRAM, 8)
+    assert network.cut >= 3 and resumed >= 3
+
+
+class Agent:
+    """The agent's end of a control socket: asks to save, once."""
+
+    def __init__(self, folder):
+        self.path = f"{folder}/control.sock"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._connection = None
+        self._ready = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        self._connection, _ = self._listener.accept()
+        self._ready.set()
+
+    def save(self):
+        assert self._ready.wait(30)
+        self._connection.sendall(b"save\n")
+        with self._connection.makefile() as lines:
+            word, progress = lines.readline().split()
+        self._connection.sendall(f"kept {progress} 1\n".encode())
+        assert word == "saved"
+        return int(progress)
+
+
+def test_a_server_saves_itself_while_it_serves_and_what_came_before_that_is_not_needed_any_more(folder, asked, checkpoints):
+    agent = Agent(folder)
+    # A journal of nothing keeps what is in no checkpoint that is safe, and what was not executed.
+    with Kept(folder, checkpoints, epoch=1, control=agent.path) as server:
+        asked.at(server)
+        running = start(asked, PROGRAM, 12)
+        printed = come_to("5 ", running)
+        asked.answers["safe"] = {"safe": agent.save()}
+        printed += come_to("8 ", running)
+    assert asked.answers["safe"]["safe"] > 0
+    with Kept(folder, checkpoints, epoch=2) as server:
+        asked.at(server)
+        text, resumed = split(printed + finish(running))
+    assert text == undisturbed(folder, PROGRAM, 12)
+    assert resumed == 1
+
+
+def test_a_program_that_kept_too_little_is_told_what_is_lost(folder, asked, checkpoints):
+    with Kept(folder, checkpoints, epoch=1) as server:
+        asked.at(server)
+        running = start(asked, PROGRAM, 200, TESSERA_JOURNAL_MIB="0")
+        come_to("3 ", running)
+    with Kept(folder, checkpoints, epoch=2) as server:
+        asked.at(server)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "goes on from frame 0" in errors and "is lost, and the program cannot go on" in errors
+
+
+def test_with_a_short_journal_a_suspension_is_still_not_noticed(folder, asked, checkpoints):
+    server = Kept(folder, checkpoints, epoch=1)
+    asked.at(server)
+    running = start(asked, PROGRAM, 10, TESSERA_JOURNAL_MIB="0")
+    printed = come_to("4 ", running)
+    assert server.suspend() == 0
+    with Kept(folder, checkpoints, epoch=2) as server:
+        asked.at(server)
+        text, resumed = split(printed + finish(running))
+    assert text == undisturbed(folder, PROGRAM, 10)
+    assert resumed == 1
+
+
+def test_when_the_card_is_gone_for_good_the_program_is_told_why(folder, asked, checkpoints):
+    with Kept(folder, checkpoints) as server:
+        asked.at(server)
+        running = start(asked, PROGRAM, 2000)
+        come_to("3 ", running)
+        asked.answers["where"] = {"over": "job 7 was cancelled"}
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "ConnectionError: virtual card:" in errors and "job 7 was cancelled" in errors
+
+
+def test_an_error_that_was_not_told_yet_outlives_the_server(folder, asked, checkpoints):
+    program = (
+        "import sys, torch\n"
+        "table = torch.zeros(4, 3, device='tessera')\n"
+        "print('ready', flush=True)\n"
+        "wrong = table[torch.tensor([9], device='tessera')]\n"
+            "import time; time.sleep(0.1)\n"
+        "print('issued', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "try:\n    print(wrong.sum().item())\n"
+        "except IndexError as error:\n    print('told', 'line 4' in str(error))"
+    )
+    server = Kept(folder, checkpoints, epoch=1)
+    asked.at(server)
+    running = subprocess.Popen(
+        [sys.executable, "-c", program], env=asked.environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    come_to("issued", running)
+    assert server.suspend() == 0
+    with Kept(folder, checkpoints, epoch=2) as server:
+        asked.at(server)
+        printed, errors = running.communicate("\n", timeout=60)
+    assert printed.startswith("told"), errors
+
+
+def test_programs_that_come_one_after_the_other_begin_with_an_empty_card(folder, asked, checkpoints):
+    program = "import torch\na = torch.ones(1 << 20, device='tessera')\na.sum().item()\nprint(torch.tessera.slice_status()['storages'])\n"
+    with Kept(folder, checkpoints) as server:
+        asked.at(server)
+        first = start(asked, program + "import os\nos._exit(0)")
+        second = [finish(first), finish(start(asked, program))]
+    assert second[0] == second[1]
+
+
+def test_a_server_whose_programs_host_is_silent_gives_its_card_back(folder, checkpoints):
+    with Kept(folder, checkpoints, "--lease", 0.3) as server:
+        assert server.process.wait(30) == 124
