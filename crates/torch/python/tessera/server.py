@@ -63,8 +63,8 @@ class Server:
         """Serves one program until its connection ends; gives the exit code when the server is to end before that."""
         # What was asked between its arrival and now has woken nobody.
         code = self._end_due()
-        while code is None and (name := self._executor.serve(connection.table)) is not None:
-            if name:
+        while code is None and self._executor.serve(connection.table):
+            if (name := self._executor.take_snapshot()) is not None:
                 self._snapshot(connection, name)
             code = self._end_due()
         return code

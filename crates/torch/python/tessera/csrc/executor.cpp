@@ -22,13 +22,13 @@ Executor::Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, 
   paid_wall_ = clock_of(CLOCK_MONOTONIC);
 }
 
-std::optional<std::string> Executor::serve(const Transport* transport) {
+bool Executor::serve(const Transport* transport) {
   const uint8_t* bytes;
   size_t length;
   for (;;) {
     int outcome = transport->receive(transport->state, &bytes, &length);
-    if (outcome == kEnded) return std::nullopt;
-    if (outcome == kInterrupted) return "";
+    if (outcome == kEnded) return false;
+    if (outcome == kInterrupted) return true;
     TORCH_CHECK(outcome == kDone, transport->error(transport->state));
     Reader frame(reinterpret_cast<const char*>(bytes), length);
     bool counts = length == 0 || bytes[0] != kUncounted;
@@ -40,11 +40,7 @@ std::optional<std::string> Executor::serve(const Transport* transport) {
     pay(true);
     // An answer that does not arrive keeps nothing of its frame from being executed.
     TORCH_CHECK(!broken_, transport->error(transport->state));
-    if (snapshot_) {
-      auto name = std::move(*snapshot_);
-      snapshot_.reset();
-      return name;
-    }
+    if (snapshot_) return true;
   }
 }
 
@@ -308,6 +304,7 @@ void Executor::load(uint64_t id, const Tensor& bytes) {
 
 // The program is gone, or comes again and tells once more what it has told.
 void Executor::forget_connection() {
+  snapshot_.reset();
   graphs_.clear();
   graph_bytes_ = reserved_ = 0;
   templates_.clear();

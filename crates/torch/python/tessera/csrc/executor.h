@@ -26,9 +26,11 @@ class Executor {
  public:
   Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, bool gated, int threads);
 
-  // Runs frames of this connection until it ends (nothing), a snapshot is asked for (its name), or somebody of this process wants to be
-  // heard (an empty name). After the last two everything that came is executed, and the stream stands between two frames.
-  std::optional<std::string> serve(const Transport* transport);
+  // Runs frames of this connection until it ends (false), or until a snapshot is asked for or somebody of this process wants to be heard
+  // (true): then everything that came is executed, and the stream stands between two frames.
+  bool serve(const Transport* transport);
+  // The name of the snapshot that the program asks for with the last frame, if it does.
+  std::optional<std::string> take_snapshot() { return std::exchange(snapshot_, std::nullopt); }
   void answer_snapshot(const Transport* transport, const std::string& error);
 
   // For snapshots, between operations.

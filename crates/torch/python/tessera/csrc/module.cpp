@@ -114,6 +114,7 @@ static void bind_server(py::module& m) {
              return new Executor(c10::Device(device), memory, reinterpret_cast<const Gate*>(gate), gated, threads);
            }))
       .def("serve", [](Executor& e, uintptr_t transport) { return e.serve(transport_at(transport)); }, Released())
+      .def("take_snapshot", &Executor::take_snapshot)
       .def("answer_snapshot",
            [](Executor& e, uintptr_t transport, const std::string& error) { e.answer_snapshot(transport_at(transport), error); }, Released())
       .def_property_readonly("device", [](Executor& e) { return e.device().str(); })
