@@ -56,7 +56,10 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     let mut check = Check::default();
     check.text("name", name, limits::NAME);
     check.name("queue", queue);
-    check_program(&mut check, command, script);
+    match virtual_card.access {
+        Access::Remote => check_no_program(&mut check, command, script, *gang),
+        Access::Worker | Access::Device => check_program(&mut check, command, script),
+    }
     check_folder(&mut check, working_directory);
     check_environment(&mut check, environment);
     check.that((1..=limits::GANG).contains(gang), "gang", || format!("must be 1 to {}, is {gang}", limits::GANG));
@@ -81,6 +84,16 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     check.labels("node_labels", node_labels);
     check.time("output_retention", output_retention.unwrap_or_default(), limits::TIME);
     check.problems
+}
+
+/// The program of such a job is elsewhere.
+fn check_no_program(check: &mut Check, command: &[String], script: &str, gang: u32) {
+    check.that(command.is_empty() && script.is_empty(), "command", || {
+        "must be left out when access is remote, and so must the script: the program runs on the host that uses the card \
+         (tessera run --here)"
+            .to_owned()
+    });
+    check.that(gang == 1, "gang", || format!("must be 1 when access is remote: one program has one device, is {gang}"));
 }
 
 fn check_program(check: &mut Check, command: &[String], script: &str) {
@@ -185,21 +198,21 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
 
 /// What a device of PyTorch can be backed by.
 fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTreeMap<String, String>) {
-    if card.access != Access::Device {
+    if !card.access.is_device() {
         return;
     }
     check.that(card.span == Span::Card, "virtual_card.span", || {
-        "must be card when access is device: one device of several cards is not there yet".to_owned()
+        "must be card when access is device or remote: one device of several cards is not there yet".to_owned()
     });
     check.that(card.memory > Mebibytes::ZERO, "virtual_card.memory_mib", || {
-        "must be more than zero when access is device: it is what the device holds at most".to_owned()
+        "must be more than zero when access is device or remote: it is what the device holds at most".to_owned()
     });
     check.that(card.kinds.iter().all(|kind| DEVICE_KINDS.contains(kind)), "virtual_card.kinds", || {
-        "must be gpu, npu or cpu when access is device: PyTorch has no device of others".to_owned()
+        "must be gpu, npu or cpu when access is device or remote: PyTorch has no device of others".to_owned()
     });
     let (key, value) = DEVICE_LABEL;
     check.that(node_labels.get(key).is_some_and(|has| has == value), "node_labels", || {
-        format!("must have {key}={value} when access is device; leave it out to have it filled in")
+        format!("must have {key}={value} when access is device or remote; leave it out to have it filled in")
     });
 }
 

@@ -69,6 +69,8 @@ pub enum StopCause {
     Vanished,
     /// It could not be started, for a reason that lies in its node.
     NodeFault,
+    /// It served a program on another host, which was not heard of for its lease.
+    HostLost,
 }
 
 /// How a worker ended.

@@ -20,7 +20,7 @@
 use std::fmt;
 
 use crate::affinity::Affinity;
-use crate::allocation::{PlannedWorker, Slice, WorkerExit};
+use crate::allocation::{PlannedWorker, Slice, StopCause, WorkerExit};
 use crate::card::CardDescription;
 use crate::checkpoint::SavedPart;
 use crate::command::{Command, Observation, Plan, PlanPart, WorkerReport};
@@ -29,7 +29,7 @@ use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
-use crate::spec::{Access, CheckpointPolicy, JobSpec, VirtualCardRequest};
+use crate::spec::{CheckpointPolicy, JobSpec, VirtualCardRequest};
 use crate::state::State;
 
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.
@@ -309,7 +309,7 @@ impl Needs for VirtualCardRequest {
             slice_memory: _,
             access,
         } = self;
-        when(*access == Access::Device, Level::Two)
+        when(access.is_device(), Level::Two)
     }
 }
 
@@ -355,8 +355,8 @@ impl Needs for WorkerReport {
         let Self { worker: _, observation } = self;
         match observation {
             Observation::Running | Observation::Unconfirmed { message: _ } => Level::Zero,
-            Observation::Stopped(WorkerExit { cause: _, code: _, signal: _, checkpointed: _, message: _ }) => {
-                Level::Zero
+            Observation::Stopped(WorkerExit { cause, code: _, signal: _, checkpointed: _, message: _ }) => {
+                when(*cause == StopCause::HostLost, Level::Two)
             }
             Observation::Saved(SavedPart { sequence: _, progress: _, bytes: _, hash: _, ticket: _, shared: _ })
             | Observation::Unusable { lost: _, message: _ } => Level::Two,

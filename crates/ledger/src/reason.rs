@@ -81,6 +81,8 @@ pub enum Reason {
         /// What its agent said.
         message: String,
     },
+    /// The host of its program, which is none of its nodes, was not heard of for its lease.
+    HostLost,
 }
 
 impl Reason {
@@ -111,6 +113,7 @@ impl Reason {
             Self::WorkerVanished => "WORKER_VANISHED",
             Self::TimeLimit => "TIME_LIMIT",
             Self::Cancelled { .. } => "CANCELLED",
+            Self::HostLost => "HOST_LOST",
         }
     }
 }
@@ -145,6 +148,7 @@ impl std::fmt::Display for Reason {
             Self::WorkerVanished => write!(f, "the node has no trace of a worker that it was told to run"),
             Self::TimeLimit => write!(f, "ran longer than its time limit"),
             Self::Cancelled { by } => write!(f, "cancelled by {by}"),
+            Self::HostLost => write!(f, "the host on which its program runs was not heard of for its lease"),
         }
     }
 }

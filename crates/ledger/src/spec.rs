@@ -45,6 +45,19 @@ pub enum Access {
     Worker,
     /// It has one device of PyTorch; slice servers compute for it (docs/device.md).
     Device,
+    /// Its program runs on a host of its own and has one device there; the job's worker is the slice server.
+    Remote,
+}
+
+impl Access {
+    /// Whether slice servers of PyTorch back it.
+    #[must_use]
+    pub const fn is_device(self) -> bool {
+        match self {
+            Self::Worker => false,
+            Self::Device | Self::Remote => true,
+        }
+    }
 }
 
 /// The label of nodes whose agents start slice servers, and its value: which library the device is one of.
@@ -230,18 +243,22 @@ impl VirtualCardRequest {
         let (key, value) = DEVICE_LABEL;
         let kinds = !self.kinds.is_empty() && self.kinds.iter().all(|kind| DEVICE_KINDS.contains(kind));
         let refused = |field: &str, problem| Err(Rejection::invalid(format!("spec.{field}"), problem));
-        match self.access {
-            Access::Worker => Ok(()),
-            Access::Device if self.span != Span::Card => refused("virtual_card.span", "must be card for a device"),
-            Access::Device if self.memory == Mebibytes::ZERO => {
-                refused("virtual_card.memory", "is needed for a device")
-            }
-            Access::Device if !kinds => refused("virtual_card.kinds", "must be gpu, npu or cpu for a device"),
-            Access::Device if node_labels.get(key).is_none_or(|has| has != value) => {
-                refused("node_labels", "must name nodes that serve devices")
-            }
-            Access::Device => Ok(()),
+        if !self.access.is_device() {
+            return Ok(());
         }
+        if self.span != Span::Card {
+            return refused("virtual_card.span", "must be card for a device");
+        }
+        if self.memory == Mebibytes::ZERO {
+            return refused("virtual_card.memory", "is needed for a device");
+        }
+        if !kinds {
+            return refused("virtual_card.kinds", "must be gpu, npu or cpu for a device");
+        }
+        if node_labels.get(key).is_none_or(|has| has != value) {
+            return refused("node_labels", "must name nodes that serve devices");
+        }
+        Ok(())
     }
 
     /// The memory that it needs of a card that backs it alone.
@@ -296,7 +313,7 @@ impl JobSpec {
     /// devices, and cards of kinds that PyTorch has.
     #[must_use]
     pub fn with_needs_of_its_access(mut self) -> Self {
-        if self.virtual_card.access == Access::Device {
+        if self.virtual_card.access.is_device() {
             let (key, value) = DEVICE_LABEL;
             self.node_labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
             if self.virtual_card.kinds.is_empty() {
@@ -401,8 +418,17 @@ impl JobSpec {
         if name.len() > NAME_LIMIT {
             return Err(Rejection::invalid("spec.name", format!("must have at most {NAME_LIMIT} bytes")));
         }
-        if command.first().is_none_or(String::is_empty) && script.is_empty() {
-            return Err(Rejection::invalid("spec.command", "must name a program, or a script must be given"));
+        let has_program = command.first().is_some_and(|program| !program.is_empty()) || !script.is_empty();
+        let problem = match (virtual_card.access, has_program) {
+            (Access::Worker | Access::Device, true) | (Access::Remote, false) => None,
+            (Access::Remote, true) => Some("must be empty when access is remote, and so must the script"),
+            (Access::Worker | Access::Device, false) => Some("must name a program, or a script must be given"),
+        };
+        if let Some(problem) = problem {
+            return Err(Rejection::invalid("spec.command", problem));
+        }
+        if virtual_card.access == Access::Remote && *gang != 1 {
+            return Err(Rejection::invalid("spec.gang", "must be 1 when access is remote"));
         }
         if *gang == 0 || *gang > GANG_LIMIT {
             return Err(Rejection::invalid("spec.gang", format!("must be 1 to {GANG_LIMIT}")));
@@ -450,6 +476,15 @@ mod tests {
         assert_eq!(spec.node_labels[DEVICE_LABEL.0], DEVICE_LABEL.1);
         let with = |card: VirtualCardRequest| JobSpec { virtual_card: card, ..spec.clone() };
         let card = spec.virtual_card.clone();
+        for (access, command, gang) in
+            [(Access::Remote, vec!["true".to_owned()], 1), (Access::Remote, vec![], 2), (Access::Device, vec![], 1)]
+        {
+            let virtual_card = VirtualCardRequest { access, ..card.clone() };
+            let wrong = JobSpec { virtual_card, command, gang, ..spec.clone() };
+            assert!(wrong.check().is_err(), "{access:?} {gang}");
+        }
+        let remote = VirtualCardRequest { access: Access::Remote, ..card.clone() };
+        assert_eq!(JobSpec { command: Vec::new(), ..with(remote) }.check(), Ok(()));
         for wrong in [
             VirtualCardRequest { span: Span::Pool, ..card.clone() },
             VirtualCardRequest { memory: Mebibytes::ZERO, ..card.clone() },

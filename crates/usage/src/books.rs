@@ -215,6 +215,7 @@ fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
             | Reason::SuspendedByUser
             | Reason::Moving
             | Reason::MoveFailed
+            | Reason::HostLost
     );
     let saved_at = attempt.saved_at.filter(|_| !job.state.is_terminal());
     was_interrupted.then_some(Change::Lost { allocation, saved_at })

@@ -238,6 +238,7 @@ pub const fn cause_of(cause: Cause) -> wire::StopCause {
         Cause::TimeLimit => wire::StopCause::TimeLimit,
         Cause::NotGranted => wire::StopCause::NotGranted,
         Cause::OutOfMemory => wire::StopCause::OutOfMemory,
+        Cause::HostLost => wire::StopCause::HostLost,
         Cause::Vanished => wire::StopCause::Vanished,
     }
 }

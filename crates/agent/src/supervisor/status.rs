@@ -53,6 +53,8 @@ pub enum Cause {
     OutOfMemory,
     /// There is no trace of its process.
     Vanished,
+    /// It served a program on another host, which was not heard of for its lease.
+    HostLost,
 }
 
 impl fmt::Display for Cause {
@@ -67,6 +69,7 @@ impl fmt::Display for Cause {
             Self::NotGranted => "nobody had granted it",
             Self::OutOfMemory => "it used more memory than granted",
             Self::Vanished => "there is no trace of its process",
+            Self::HostLost => "the host of its program was not heard of for its lease",
         })
     }
 }

@@ -110,8 +110,9 @@ pub struct VirtualCard {
     /// spreads over more cards it gets more than `memory`; none when left out.
     pub slice_memory: Option<Memory>,
     /// How the program uses it: `worker` tells it its slices, and it computes on them itself; `device` gives it one
-    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory` and of span `card`; `worker` when
-    /// left out.
+    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory` and of span `card`; `remote` gives
+    /// that to a program on a host of its own, and the job has neither command nor script then (`tessera run --here`
+    /// makes such jobs); `worker` when left out.
     pub access: Option<Access>,
 }
 

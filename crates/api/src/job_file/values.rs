@@ -65,6 +65,8 @@ word!(
         Worker,
         /// It has one device of PyTorch.
         Device,
+        /// It runs on a host of its own, and has one device of PyTorch there.
+        Remote,
     }
 );
 word!(

@@ -75,7 +75,11 @@ impl JobView {
         let card = self.card();
         let mix = if card.mixed { ", kinds may mix" } else { "" };
         let whole = if card.whole_cards { ", whole cards" } else { "" };
-        let device = if card.access() == Access::Device { ", as one device" } else { "" };
+        let device = match card.access() {
+            Access::Unspecified | Access::Worker => "",
+            Access::Device => ", as one device",
+            Access::Remote => ", as one device of a program elsewhere",
+        };
         let least = match card.slice_memory_mib {
             0 => String::new(),
             least => format!(", at least {least} MiB on each card"),

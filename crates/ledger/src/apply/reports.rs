@@ -228,6 +228,8 @@ fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes
         }
         StopCause::OutOfMemory => (failed, Reason::OutOfMemory),
         StopCause::TimeLimit => (Ending::Timeout, Reason::TimeLimit),
+        // Nobody is there for whom another attempt could compute.
+        StopCause::HostLost => (Ending::Failed, Reason::HostLost),
         StopCause::LeaseExpired => (Ending::Requeue, Reason::NodeLost { node }),
         StopCause::Vanished | StopCause::NotGranted | StopCause::Ordered => (Ending::Requeue, Reason::WorkerVanished),
     }

@@ -30,6 +30,7 @@ pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
         Reason::WorkerVanished => ReasonKind::WorkerVanished,
         Reason::TimeLimit => ReasonKind::TimeLimit,
         Reason::Cancelled { .. } => ReasonKind::Cancelled,
+        Reason::HostLost => ReasonKind::HostLost,
     };
     let mut message = stored::Reason { kind: kind.into(), ..stored::Reason::default() };
     match reason {
@@ -79,5 +80,6 @@ pub(super) fn reason_from_wire(reason: stored::Reason) -> Result<Reason, FieldEr
         ReasonKind::WorkerVanished => Reason::WorkerVanished,
         ReasonKind::TimeLimit => Reason::TimeLimit,
         ReasonKind::Cancelled => Reason::Cancelled { by: reason.text },
+        ReasonKind::HostLost => Reason::HostLost,
     })
 }

@@ -40,7 +40,7 @@ macro_rules! words {
 words!(CardKind = v1::CardKind { Gpu, Npu, Fpga, Cpu });
 words!(Precision = v1::Precision { Fp32, Tf32, Fp16, Bf16, Fp8, Int8 });
 words!(Span = v1::Span { Card, Node, Pool });
-words!(Access = v1::Access { Worker, Device });
+words!(Access = v1::Access { Worker, Device, Remote });
 words!(Isolation = v1::Isolation { Shared, Soft, Hard });
 words!(CheckpointMode = v1::CheckpointMode { Cooperative, Transparent, Requeue });
 words!(Packing = v1::Packing { Stack, Spread });
@@ -63,7 +63,8 @@ words!(
         TimeLimit,
         NotGranted,
         OutOfMemory,
-        Vanished
+        Vanished,
+        HostLost
     }
 );
 words!(

@@ -71,7 +71,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
         any::<bool>(),
         isolation(),
         (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
-        select(vec![Access::Worker, Access::Device]),
+        select(vec![Access::Worker, Access::Device, Access::Remote]),
     )
         .prop_map(
             |(
@@ -277,6 +277,7 @@ fn report() -> impl Strategy<Value = WorkerReport> {
         StopCause::TimeLimit,
         StopCause::NotGranted,
         StopCause::OutOfMemory,
+        StopCause::HostLost,
         StopCause::Vanished,
     ];
     let exit = (select(causes), option::of(any::<i32>()), option::of(any::<i32>()), any::<bool>(), text()).prop_map(

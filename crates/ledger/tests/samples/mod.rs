@@ -90,6 +90,7 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
         ("submit_job.every", Command::SubmitJob { spec: Arc::new(saving_spec()), traceparent: String::new() }),
         ("submit_job.access", Command::SubmitJob { spec: Arc::new(device_spec()), traceparent: String::new() }),
+        ("submit_job.remote", Command::SubmitJob { spec: Arc::new(remote_spec()), traceparent: String::new() }),
         ("report_workers.checkpoints", Command::ReportWorkers { node: NodeId(3), reports: checkpoint_reports() }),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
@@ -109,6 +110,13 @@ fn saving_spec() -> JobSpec {
 fn device_spec() -> JobSpec {
     let virtual_card = VirtualCardRequest { access: Access::Device, span: Span::Card, ..spec().virtual_card };
     JobSpec { virtual_card, ..spec() }.with_needs_of_its_access()
+}
+
+/// A job whose program is on a host of its own.
+fn remote_spec() -> JobSpec {
+    let device = device_spec();
+    let virtual_card = VirtualCardRequest { access: Access::Remote, ..device.virtual_card.clone() };
+    JobSpec { virtual_card, command: Vec::new(), script: String::new(), gang: 1, gang_min: None, ..device }
 }
 
 fn part(sequence: u64) -> PartKey {
