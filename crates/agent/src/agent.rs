@@ -231,7 +231,7 @@ impl Agent {
             inherited: crate::worker::inherited_environment(),
         };
         if let Some(python) = self.config.device.python.clone() {
-            let served = Served::new(python, &self.config.device, &self.config.data_dir);
+            let served = Served::new(python, &self.config);
             tasks.once("device", served.tell(Arc::clone(&launcher.served), address.clone(), end.clone()));
         }
         let ahead = launcher.clone();

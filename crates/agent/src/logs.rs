@@ -1,4 +1,5 @@
-//! Workers' output over gRPC: from an offset, over rotated files, and on as it is written.
+//! What members read of workers over gRPC: their output, from an offset, over rotated files, and on as it is written; and
+//! where the slice server listens whose program is elsewhere.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,12 +12,14 @@ use tessera_api::Refusal;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tessera_connection::Inbound;
+use tessera_ledger::wire::duration_to_wire;
 use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status as Answer};
 
+use crate::device::Reached;
 use crate::node::from_ref;
 use crate::supervisor::output::Stream as Output;
 use crate::supervisor::status::Status;
@@ -45,6 +48,17 @@ struct LogService {
 
 #[tonic::async_trait]
 impl WorkerService for LogService {
+    async fn read_device(
+        &self,
+        request: Request<wire::ReadDeviceRequest>,
+    ) -> Result<Response<wire::ReadDeviceResponse>, Answer> {
+        let worker = from_ref(&request.into_inner().worker.unwrap_or_default());
+        let folder = self.folders.of(worker);
+        let told = tokio::task::spawn_blocking(move || device_of(worker, &folder)).await;
+        let Reached { address, token, lease } = told.map_err(|error| unreadable(io::Error::other(error)))??;
+        Ok(Response::new(wire::ReadDeviceResponse { address, token, lease: Some(duration_to_wire(lease)) }))
+    }
+
     type ReadLogsStream = Pin<Box<dyn Stream<Item = Result<wire::ReadLogsResponse, Answer>> + Send>>;
 
     async fn read_logs(
@@ -64,6 +78,20 @@ impl WorkerService for LogService {
         let pieces = unfold(Some(following), |following| async move { following?.piece().await });
         Ok(Response::new(Box::pin(pieces)))
     }
+}
+
+/// Where a worker's slice server listens.
+fn device_of(worker: WorkerId, folder: &WorkerFolder) -> Result<Reached, Answer> {
+    if !folder.path().exists() {
+        let message = format!("worker {worker} is not on this node");
+        return Err(Refusal::new(wire::ErrorReason::WorkerUnknown, message).into());
+    }
+    let over = matches!(Status::load(folder.path()), Ok(Some(status)) if status.is_final());
+    Reached::told(&folder.work()).filter(|_| !over).ok_or_else(|| {
+        let standing = if over { "is over" } else { "does not listen yet" };
+        Refusal::new(wire::ErrorReason::DeviceNotReady, format!("the slice server of worker {worker} {standing}"))
+            .into()
+    })
 }
 
 /// Finds the place in a worker's output where reading begins.

@@ -111,6 +111,7 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
         R::NodeBusy => {
             "`tessera node drain NODE` empties a node; for a dead one see `tessera node confirm-stopped --help`"
         }
+        R::DeviceNotReady => "`tessera job show JOB` says where the job stands",
         R::MoveImpossible => "`tessera job show` says where it is; suspend it to have it placed anew",
         R::QueueBusy => "cancel or move its jobs and remove the queues below it first",
         R::NotInitialized => "create the cluster: `tessera cluster init`",

@@ -59,6 +59,8 @@ calls! { JobServiceClient:
     "Takes a running job's blocks until it is resumed (law L5)."
         mutation suspend_job(SuspendJobRequest) -> SuspendJobResponse;
     "Has a suspended job considered again." mutation resume_job(ResumeJobRequest) -> ResumeJobResponse;
+    "Where the device of a running job listens, for its program on another host."
+        read get_job_device(GetJobDeviceRequest) -> GetJobDeviceResponse;
     "Why a job stands where it stands." slow_read why(WhyRequest) -> WhyResponse;
     "What jobs wait for, in a word each." read list_waits(ListWaitsRequest) -> ListWaitsResponse;
     "What would happen if a job was submitted now." slow_read plan_job(PlanJobRequest) -> PlanJobResponse;

@@ -5,34 +5,33 @@
 //! ends as the program ends. Server and program lie in one control group and one PID namespace, so that a lease, a stop
 //! and a kill mean both (law L2), and nothing of a server outlives its worker.
 //!
+//! Where the program is on a host of its own, the server is the worker: it listens for that host, and the process that
+//! started it waits for it alone. Whoever submitted the job is told where it is ([`Reached`]).
+//!
 //! A node serves devices when its configuration says which Python has PyTorch and the wheel `tessera`
 //! ([`DeviceConfig`]), and that Python could load both when the agent started ([`served`]). It carries labels that say
 //! so; jobs with such cards go to nodes with them.
 
 mod plan;
+mod reached;
 pub mod run;
 pub mod served;
+mod word;
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-pub use plan::Plan;
+pub use plan::{Place, Plan};
+pub(crate) use reached::Reached;
+pub(crate) use word::Word;
 
 use crate::config::ConfigError;
-use crate::supervisor::status::Exit;
 
 /// The word with which this program starts a worker that has a device.
 pub const WORD: &str = "with-device";
-/// The code with which a worker ends whose program could not begin.
-const NOT_SERVED: u8 = 125;
-/// Where it says why, in the worker's own folder.
-const NOT_SERVED_FILE: &str = ".not-served";
-/// Most bytes of that.
-const WHY: u64 = 1000;
+/// The shortest lease of a program's host: some words get through in it over a network that loses a few.
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 
 /// How a node serves devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +44,14 @@ pub struct DeviceConfig {
     pub environment: BTreeMap<String, String>,
     /// How long a slice server may take until it listens.
     pub start_within: Duration,
+    /// How long the host of a program that runs elsewhere may be silent before its card is given back.
+    pub host_lease: Duration,
 }
 
 impl Default for DeviceConfig {
     fn default() -> Self {
-        Self { python: None, build: None, environment: BTreeMap::new(), start_within: Duration::from_secs(60) }
+        let (start_within, host_lease) = (Duration::from_secs(60), Duration::from_secs(60));
+        Self { python: None, build: None, environment: BTreeMap::new(), start_within, host_lease }
     }
 }
 
@@ -72,25 +74,10 @@ impl DeviceConfig {
         if self.start_within.is_zero() {
             return Err(ConfigError::new("device.start_within", "it is zero", "give a server some seconds to start"));
         }
+        if self.host_lease < SHORTEST_LEASE {
+            let remedy = format!("give a host {} s at least to be heard of again", SHORTEST_LEASE.as_secs());
+            return Err(ConfigError::new("device.host_lease", "it is too short", remedy));
+        }
         Ok(())
     }
-}
-
-/// Why the program of a worker that ended so could not begin, when that was its node's fault. The file lies in the
-/// worker's own folder: a program that writes one blames its node, which is believed only so often.
-pub(crate) fn not_served(exit: Exit, work: &Path) -> Option<String> {
-    if exit != Exit::Code(NOT_SERVED.into()) {
-        return None;
-    }
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(work.join(NOT_SERVED_FILE)).ok()?;
-    let mut why = Vec::new();
-    file.take(WHY).read_to_end(&mut why).ok()?;
-    Some(String::from_utf8_lossy(&why).into_owned())
-}
-
-/// Leaves word of it.
-fn leave_word(work: &Path, why: &str) {
-    // Without it the job is blamed, and its output says why.
-    let _ = fs::write(work.join(NOT_SERVED_FILE), why);
 }

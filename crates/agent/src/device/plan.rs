@@ -1,7 +1,8 @@
 //! What the process that starts a slice server is told: one word of its command line, in JSON.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,25 @@ use tessera_devices::{Share, TorchDevice};
 use super::WORD;
 use super::served::Served;
 use crate::config::SupervisorCommand;
+
+/// Where the program of a slice server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Beside it, and reaches it by this socket.
+    Here(PathBuf),
+    /// On a host of its own.
+    Elsewhere {
+        /// Where the server listens, on any port.
+        listen: IpAddr,
+        /// Host name or address by which that is reached.
+        host: String,
+        /// How long the program's host may be silent.
+        lease: Duration,
+        /// Whether the server saves what its program has on the card.
+        saves: bool,
+    },
+}
 
 /// How the slice server of a worker is started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +44,8 @@ pub struct Plan {
     pub build: String,
     /// How long the server may take until it listens.
     pub start_within: Duration,
-    /// Where it listens.
-    pub socket: PathBuf,
+    /// Where its program is.
+    pub place: Place,
     /// PyTorch's name of the device.
     pub device: String,
     /// The part of its time, above 0 and at most 1.
@@ -36,10 +56,31 @@ pub struct Plan {
     pub memory_mib: u64,
 }
 
+impl Place {
+    /// Whether the server saves what its program has on the card.
+    #[must_use]
+    pub const fn saves(&self) -> bool {
+        matches!(self, Self::Elsewhere { saves: true, .. })
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let listen = |address| vec!["--listen".to_owned(), address];
+        match self {
+            Self::Here(socket) => listen(format!("unix:{}", socket.display())),
+            Self::Elsewhere { listen: at, host: _, lease, saves } => {
+                let mut words = listen(format!("tcp:{}", SocketAddr::new(*at, 0)));
+                words.extend(["--lease".to_owned(), lease.as_secs_f64().to_string()]);
+                words.extend(saves.then(|| "--checkpoints".to_owned()));
+                words
+            }
+        }
+    }
+}
+
 impl Plan {
     /// The plan for a worker with this slice.
     #[must_use]
-    pub fn new(served: &Served, slice: &TorchDevice, socket: &Path, of_program: BTreeMap<String, String>) -> Self {
+    pub fn new(served: &Served, slice: &TorchDevice, place: Place, of_program: BTreeMap<String, String>) -> Self {
         let mut environment = served.environment.clone();
         environment.extend(slice.environment.clone());
         Self {
@@ -48,7 +89,7 @@ impl Plan {
             of_program,
             build: served.build.display().to_string(),
             start_within: served.start_within,
-            socket: socket.to_owned(),
+            place,
             device: slice.name.clone(),
             share: f64::from(slice.share.0) / f64::from(Share::WHOLE.0),
             threads: slice.threads,
@@ -69,13 +110,13 @@ impl Plan {
     /// The arguments of the server.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
-        let listen = format!("unix:{}", self.socket.display());
-        let mut words = vec!["--listen".to_owned(), listen, "--device".to_owned(), self.device.clone()];
+        let mut words = vec!["--device".to_owned(), self.device.clone()];
         words.extend(["--memory".to_owned(), format!("{}MiB", self.memory_mib)]);
         words.extend(["--share".to_owned(), format!("{:.3}", self.share)]);
         if self.threads > 0 {
             words.extend(["--threads".to_owned(), self.threads.to_string()]);
         }
+        words.extend(self.place.arguments());
         words
     }
 }

@@ -6,11 +6,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,8 +21,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::plan::Plan;
 use super::served::{NO_USER_SITE, handed_on};
-use super::{NOT_SERVED, leave_word};
+use super::{Place, Reached, Word, word};
 use crate::process::reap;
+use crate::reach::advertised;
 use crate::supervisor::NoStart;
 use crate::supervisor::status::Cause;
 use crate::worker::WORKER_DIR;
@@ -30,6 +32,12 @@ use crate::worker::WORKER_DIR;
 const NOT_RUN: (u8, u8) = (126, 127);
 /// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
 const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
+/// Those that a server has that saves itself.
+const OF_SAVING: [&str; 2] = ["TESSERA_CHECKPOINT_DIR", "TESSERA_CONTROL"];
+/// The code with which a server ends whose program's host was not heard of for its lease.
+const HOST_LOST: i32 = 124;
+/// Signals that ask a program to save itself; a server knows one of them.
+const STOPS: [i32; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 /// Most bytes that a server may say before it says where it listens.
 const CHATTER: usize = 64 << 10;
 
@@ -43,12 +51,16 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Err(Problem::Stopped(signal)) => end_by(signal),
         Err(problem) => {
             say(&problem.to_string());
-            if problem.is_of_node() {
-                leave_word(&PathBuf::from(std::env::var_os(WORKER_DIR).unwrap_or_default()), &problem.to_string());
+            if let Some(cause) = problem.cause() {
+                Word { cause, why: problem.to_string() }.leave(&own_folder());
             }
             ExitCode::from(problem.exit_code())
         }
     }
+}
+
+fn own_folder() -> PathBuf {
+    PathBuf::from(std::env::var_os(WORKER_DIR).unwrap_or_default())
 }
 
 /// On the worker's own error output, which may be gone.
@@ -56,7 +68,7 @@ fn say(what: &str) {
     let _ = writeln!(io::stderr(), "tessera: {what}");
 }
 
-/// Why a program did not begin.
+/// Why a worker ended otherwise than by its program.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("the plan of this worker's device cannot be read: {0}; agent and supervisor are of different releases")]
@@ -75,26 +87,33 @@ enum Problem {
     Stopped(i32),
     #[error("`{0}` cannot be run: {1}")]
     Program(String, #[source] io::Error),
+    #[error("how the slice server is reached cannot be told: {0}")]
+    Reach(String),
+    #[error("the slice server for {0} ended ({1}), and nobody had asked for that")]
+    Died(String, ExitStatus),
+    #[error("the host of the program was not heard of for {} s; its card is given back", .0.as_secs())]
+    HostLost(Duration),
 }
 
 impl Problem {
-    /// Whether the node could not give what the job may have: it is tried elsewhere then.
-    fn is_of_node(&self) -> bool {
+    /// What ended the worker, when that was not its program. When the node could not give what the job may have, it is
+    /// tried elsewhere.
+    fn cause(&self) -> Option<Cause> {
         match self {
             Self::Program(name, error) => {
                 let error = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-                NoStart::of_program(name.clone(), error, false).cause == Cause::NodeFault
+                Some(NoStart::of_program(name.clone(), error, false).cause).filter(|cause| *cause == Cause::NodeFault)
             }
-            _ => true,
+            Self::HostLost(_) => Some(Cause::HostLost),
+            _ => Some(Cause::NodeFault),
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Program(..) if self.is_of_node() => NOT_SERVED,
+            _ if self.cause().is_some() => word::CODE,
             Self::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_RUN.1,
-            Self::Program(..) => NOT_RUN.0,
-            _ => NOT_SERVED,
+            _ => NOT_RUN.0,
         }
     }
 }
@@ -136,14 +155,33 @@ impl Worker {
         let mut server = self.start_server()?;
         let stdout = server.child.stdout.take();
         let address = self.listening(stdout)?;
-        let program = self.start_program(program, &address)?;
-        self.wait_for(&program, &mut server)
+        match self.plan.place.clone() {
+            Place::Here(_) => {
+                let program = self.start_program(program, &address)?;
+                self.wait_for(&program, &mut server)
+            }
+            Place::Elsewhere { host, lease, .. } => {
+                self.tell_reach(&address, &host, lease)?;
+                self.wait_for_server(&mut server, lease)
+            }
+        }
+    }
+
+    /// Tells where the server listens, for a program on another host.
+    fn tell_reach(&self, address: &str, host: &str, lease: Duration) -> Result<(), Problem> {
+        let listens = address.strip_prefix("tcp:").and_then(|listens| listens.parse::<SocketAddr>().ok());
+        let listens = listens.ok_or_else(|| Problem::Reach(format!("it listens at {address:?}")))?;
+        let address = format!("tcp:{}", advertised(listens, host));
+        let reached = Reached { address, token: self.token.clone(), lease };
+        reached.tell(&own_folder()).map_err(|error| Problem::Reach(error.to_string()))
     }
 
     fn start_server(&self) -> Result<Server, Problem> {
         let (name, first) =
             self.plan.command.split_first().map_or(("", &[][..]), |(name, first)| (name.as_str(), first));
-        let own = OF_WORKER.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let saving = if self.plan.place.saves() { &OF_SAVING[..] } else { &[] };
+        let names = OF_WORKER.iter().chain(saving);
+        let own = names.filter_map(|name| Some((name, std::env::var_os(name)?)));
         let mut command = Command::new(name);
         command.args(first).args(self.plan.arguments()).env_clear().envs(handed_on()).envs(own);
         command.envs(&self.plan.environment).env("TESSERA_BUILD", &self.plan.build).env(NO_USER_SITE, "1");
@@ -214,22 +252,50 @@ impl Worker {
     /// told by its connection.
     fn wait_for(&mut self, program: &Child, server: &mut Server) -> Result<ExitStatus, Problem> {
         loop {
+            let (ended, status) = self.next_end(|signal| signal_group(program, signal))?;
+            if ended == program.id() {
+                return Ok(status);
+            }
+            if ended == server.child.id() {
+                server.over = true;
+                let device = &self.plan.device;
+                say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
+            }
+        }
+    }
+
+    /// Waits until the server ends whose program is on another host: by the word of that host, which hands on the code of
+    /// its program, or because it was told to stop. Whatever asks a program to save asks it to save and end.
+    fn wait_for_server(&mut self, server: &mut Server, lease: Duration) -> Result<ExitStatus, Problem> {
+        let mut stopped = false;
+        loop {
+            let (ended, status) = self.next_end(|signal| {
+                let passed = if STOPS.contains(&signal) { libc::SIGTERM } else { signal };
+                stopped |= passed == libc::SIGTERM;
+                signal_group(&server.child, passed);
+            })?;
+            if ended != server.child.id() {
+                continue;
+            }
+            server.over = true;
+            return match status.code() {
+                Some(HOST_LOST) => Err(Problem::HostLost(lease)),
+                None if !stopped => Err(Problem::Died(self.plan.device.clone(), status)),
+                _ => Ok(status),
+            };
+        }
+    }
+
+    /// Waits until a process of this one ends, and passes signals on meanwhile.
+    fn next_end(&mut self, mut pass_on: impl FnMut(i32)) -> Result<(u32, ExitStatus), Problem> {
+        loop {
             while let Some(signal) = self.next_signal()? {
                 if signal != libc::SIGCHLD {
-                    signal_group(program, signal);
+                    pass_on(signal);
                 }
             }
-            while let Some((ended, status)) = reap(libc::WNOHANG)? {
-                if ended == program.id().cast_signed() {
-                    return Ok(status);
-                }
-                if ended == server.child.id().cast_signed() {
-                    server.over = true;
-                    let device = &self.plan.device;
-                    say(&format!(
-                        "the slice server for {device} ended ({status}); what the program kept on it is lost"
-                    ));
-                }
+            if let Some((ended, status)) = reap(libc::WNOHANG)? {
+                return Ok((ended.cast_unsigned(), status));
             }
             let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             poll(&mut ready, PollTimeout::NONE).map_err(io::Error::from)?;

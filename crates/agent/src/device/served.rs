@@ -1,7 +1,8 @@
 //! Whether this node can serve devices: asked of its Python once, while the agent is at work already.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::DeviceConfig;
+use crate::config::AgentConfig;
 use crate::host::tell_node;
 use crate::node::Event;
 use crate::shell::Input;
@@ -34,6 +36,12 @@ pub struct Served {
     pub environment: BTreeMap<String, String>,
     /// How long one may take until it listens.
     pub start_within: Duration,
+    /// Where servers listen for programs of other hosts.
+    pub listen: IpAddr,
+    /// Host name or address by which those reach them.
+    pub host: String,
+    /// How long such a host may be silent.
+    pub host_lease: Duration,
     /// Version of PyTorch; empty until it is known.
     pub version: String,
 }
@@ -41,12 +49,16 @@ pub struct Served {
 impl Served {
     /// What the node would serve by this interpreter.
     #[must_use]
-    pub fn new(python: PathBuf, config: &DeviceConfig, data: &Path) -> Self {
+    pub fn new(python: PathBuf, config: &AgentConfig) -> Self {
+        let DeviceConfig { python: _, build, environment, start_within, host_lease } = config.device.clone();
         Self {
             python,
-            build: config.build.clone().unwrap_or_else(|| data.join("torch")),
-            environment: config.environment.clone(),
-            start_within: config.start_within,
+            build: build.unwrap_or_else(|| config.data_dir.join("torch")),
+            environment,
+            start_within,
+            listen: config.listen.ip(),
+            host: config.worker_host.clone(),
+            host_lease,
             version: String::new(),
         }
     }

@@ -40,6 +40,9 @@ pub struct Launch {
     /// does not start the worker.
     #[serde(default)]
     pub contained: bool,
+    /// Whether it begins as a process of ours that gives it a device.
+    #[serde(default)]
+    pub has_device: bool,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
     /// Where the program starts.

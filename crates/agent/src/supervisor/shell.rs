@@ -28,7 +28,7 @@ use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, boot_id, unix_millis};
 use crate::cgroup::{Hierarchies, WorkerGroup, leave_service_groups};
-use crate::device;
+use crate::device::Word;
 use crate::process::{ProcessId, reap};
 use crate::worker::WORK_FOLDER;
 
@@ -112,6 +112,8 @@ struct Shell {
     timer: TimerFd,
     keeper: Option<Keeper>,
     pump: Option<Pump>,
+    /// Whether the worker begins as a process of ours, which leaves word when it cannot go on.
+    has_device: bool,
     finished: bool,
 }
 
@@ -157,6 +159,7 @@ impl Shell {
                 .map_err(step("make a timer"))?,
             keeper: None,
             pump: None,
+            has_device: launch.has_device,
             finished: false,
         })
     }
@@ -240,7 +243,10 @@ impl Shell {
         if self.containment.group().memory_kills() > 0 {
             return Some((Cause::OutOfMemory, "killed for using more memory than granted".to_owned()));
         }
-        device::not_served(exit, Path::new(WORK_FOLDER)).map(|why| (Cause::NodeFault, why))
+        if !self.has_device {
+            return None;
+        }
+        Word::left(exit, Path::new(WORK_FOLDER)).map(|word| (word.cause, word.why))
     }
 
     fn serve(&mut self, number: usize, request: Request) {

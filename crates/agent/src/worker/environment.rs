@@ -58,10 +58,10 @@ pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
     policy.is_some_and(|policy| policy.mode() == wire::CheckpointMode::Cooperative)
 }
 
-/// Whether the job's program has its virtual card as one device.
-pub(crate) fn has_device(order: &wire::WorkerOrder) -> bool {
+/// How the job's program uses its virtual card.
+pub(super) fn access(order: &wire::WorkerOrder) -> wire::Access {
     let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
-    card.is_some_and(|card| card.access() == wire::Access::Device)
+    card.map_or(wire::Access::Worker, wire::VirtualCardRequest::access)
 }
 
 fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'static str, String)> {

@@ -24,26 +24,17 @@ use super::environment;
 use super::folder::{WorkerFolder, WorkerFolders};
 use super::grant_file;
 use super::id::WorkerId;
+use super::program::{self, Means, Program, SCRIPT_FILE};
 use super::spare::Spare;
 use super::vcard;
 use crate::cgroup::Limits;
 use crate::checkpoints::{Shelf, Unusable};
 use crate::config::{Limits as Bounds, SupervisorCommand};
-use crate::device::Plan;
 use crate::device::served::Served;
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
 use crate::supervisor::message::Launch;
 use crate::supervisor::status::Cause;
-
-/// Name of the slice server's socket in the worker's own folder.
-const SOCKET_FILE: &str = ".slice.sock";
-/// Longest path of a Unix socket, in bytes.
-const SOCKET_PATH: usize = 107;
-/// Memory that a program and its slice server have beside the card's, on a card of processors: PyTorch twice.
-const ROOM_OF_SERVER: Mebibytes = Mebibytes(1024);
-/// Name of the script in the worker's own folder.
-const SCRIPT_FILE: &str = "script";
 
 /// What every launch on a node needs.
 #[derive(Clone)]
@@ -99,7 +90,7 @@ pub enum LaunchError {
     #[error("this node serves no devices: `[device]` is missing from its agent's configuration, or did not work")]
     NoDevice,
     /// The socket of the slice server would lie too deep.
-    #[error("{} has more than {SOCKET_PATH} bytes, and no socket can lie there; give the agent a shorter data folder", .0.display())]
+    #[error("{} has too long a name, and no socket can lie there; give the agent a shorter data folder", .0.display())]
     LongPath(PathBuf),
     /// The program of a device cannot be wrapped.
     #[error("the plan of the worker's device cannot be written: {0}")]
@@ -294,26 +285,16 @@ impl Launcher {
         let order = &launch.order;
         let work = folder.work();
         let spec = order.spec.clone().unwrap_or_default();
-        let command = match (spec.command.is_empty(), spec.script.is_empty()) {
-            (false, _) => spec.command,
-            (true, false) => vec![work.join(SCRIPT_FILE).display().to_string()],
-            (true, true) => return Err(LaunchError::NothingToRun),
-        };
-        let mut variables =
-            environment::of(order, &self.node, folder, self.inherited.clone(), account.as_ref(), attach.environment);
-        let (command, limits) = match environment::has_device(order) {
-            false => (command, attach.limits),
-            true => {
-                let served = self.served.get().ok_or(LaunchError::NoDevice)?;
-                let [slice] = &attach.torch[..] else { return Err(LaunchError::NoDevice) };
-                let socket = work.join(SOCKET_FILE);
-                if socket.as_os_str().len() > SOCKET_PATH {
-                    return Err(LaunchError::LongPath(socket));
-                }
-                let plan = Plan::new(served, slice, &socket, take_loaders(&mut variables));
-                (plan.wrap(&self.supervisor, command)?, limits_with_server(attach.limits, order))
-            }
-        };
+        let mut variables = environment::of(
+            order,
+            &self.node,
+            folder,
+            self.inherited.clone(),
+            account.as_ref(),
+            attach.environment.clone(),
+        );
+        let means = Means { own: &self.supervisor, served: self.served.get(), work: &work };
+        let Program { command, limits, has_device } = program::of(order, &attach, &means, &mut variables)?;
         let folder_of_program = PathBuf::from(&spec.working_directory);
         Ok(Launch {
             worker: launch.worker,
@@ -325,6 +306,7 @@ impl Launcher {
             environment: variables,
             account,
             contained: self.contained,
+            has_device,
             working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
             limits: limits_of(limits, spec.host.map(host_from_wire).unwrap_or_default()),
             cgroup: group_name(&self.cgroup_root, launch.worker),
@@ -381,19 +363,6 @@ fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
 #[must_use]
 pub fn group_name(cgroup_root: &str, worker: WorkerId) -> String {
     format!("{cgroup_root}/{worker}")
-}
-
-/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host, program
-/// and server have some room of their own beside what the program keeps on the card.
-fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
-    let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
-    let room = if asked { Mebibytes::ZERO } else { ROOM_OF_SERVER };
-    HostLimits { memory: slices.memory.map(|memory| memory.saturating_add(room)), ..slices }
-}
-
-/// Takes what the loader of programs listens to out of an environment: it is for the job's program, and not for ours.
-fn take_loaders(environment: &mut BTreeMap<String, String>) -> BTreeMap<String, String> {
-    environment.extract_if(.., |name, _| name.starts_with("LD_")).collect()
 }
 
 /// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.

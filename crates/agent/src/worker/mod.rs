@@ -8,6 +8,7 @@ mod grant_file;
 mod id;
 pub mod launch;
 pub mod link;
+mod program;
 pub mod spare;
 pub mod sweep;
 mod terms;

@@ -41,6 +41,7 @@ pub fn launch(script: &str) -> Launch {
         command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
         account: None,
         contained: contained(),
+        has_device: false,
         environment: BTreeMap::from([("PATH".to_owned(), path)]),
         working_directory: PathBuf::from("/"),
         limits: Limits::default(),

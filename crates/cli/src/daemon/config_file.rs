@@ -294,6 +294,7 @@ struct DeviceSection {
     #[serde(default)]
     environment: BTreeMap<String, String>,
     start_within: Option<Time>,
+    host_lease: Option<Time>,
 }
 
 /// Where cards come from, when they are not declared by an inventory.
@@ -342,6 +343,7 @@ impl AgentFile {
         config.device.build.clone_from(&self.device.build);
         config.device.environment.clone_from(&self.device.environment);
         set(&mut config.device.start_within, time(self.device.start_within));
+        set(&mut config.device.host_lease, time(self.device.host_lease));
         let host = &self.host;
         config.host.cpu = host.cpus.map(|cpus| cpus.0).or(config.host.cpu);
         config.host.memory = host.memory.map(|memory| memory.0).or(config.host.memory);

@@ -193,6 +193,10 @@ impl JobService for Member {
         Err(Status::unimplemented("no script"))
     }
 
+    async fn get_job_device(&self, _: Request<GetJobDeviceRequest>) -> Answer<Response<GetJobDeviceResponse>> {
+        Err(Status::unimplemented("no script"))
+    }
+
     async fn hold_job(&self, _: Request<HoldJobRequest>) -> Answer<Response<HoldJobResponse>> {
         Err(Status::unimplemented("no script"))
     }

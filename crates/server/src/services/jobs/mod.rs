@@ -1,5 +1,6 @@
 //! The service of jobs.
 
+mod device;
 mod list;
 pub(super) mod moving;
 mod plan;
@@ -131,6 +132,13 @@ impl JobService for JobApi {
         let deadline = deadline_of(&request);
         let stream = logs::open(&self.desk, deadline, request.into_inner()).await?;
         Ok(Response::new(stream))
+    }
+
+    async fn get_job_device(
+        &self,
+        request: Request<v1::GetJobDeviceRequest>,
+    ) -> Result<Response<v1::GetJobDeviceResponse>, Status> {
+        device::answer(&self.desk, deadline_of(&request), request.get_ref()).await.map(Response::new)
     }
 
     async fn why(&self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {

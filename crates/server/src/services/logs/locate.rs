@@ -6,7 +6,7 @@ use tessera_ledger::{Attempt, Job, JobId, Rank, Rejection, State, WorkerState};
 
 /// Whose output is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(in crate::services) struct Wanted {
     /// The job.
     pub job: JobId,
     /// Which try; 0: the newest.
@@ -18,14 +18,14 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(request: &v1::StreamLogsRequest) -> Self {
+    pub(in crate::services) fn of(request: &v1::StreamLogsRequest) -> Self {
         Self { job: JobId(request.job_id), attempt: request.attempt, rank: Rank(request.rank), follow: request.follow }
     }
 }
 
 /// Where it lies.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Location {
+pub(in crate::services) struct Location {
     /// The worker's name on its node.
     pub worker: v1::WorkerRef,
     /// Which try it is.
@@ -39,7 +39,7 @@ pub(super) struct Location {
 }
 
 /// Finds the output of a worker; `None` when the job has not been tried yet and the reader wants to wait for that.
-pub(super) fn locate(state: &State, wanted: &Wanted) -> Result<Option<Location>, Refusal> {
+pub(in crate::services) fn locate(state: &State, wanted: &Wanted) -> Result<Option<Location>, Refusal> {
     let job = state.job(wanted.job).ok_or(Rejection::UnknownJob(wanted.job))?;
     let attempt = match wanted.attempt {
         0 => job.history.last(),

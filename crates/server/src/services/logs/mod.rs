@@ -21,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{Answers, Desk, refusal};
-use locate::Wanted;
+pub(super) use locate::{Location, Wanted, locate};
 use proxy::Proxy;
 use tessera_controller::pool::Consistency;
 
@@ -43,7 +43,7 @@ pub(super) async fn open(
     let read = desk.pool.read(Consistency::Linearizable, deadline).await;
     let (state, _): (Arc<State>, _) = read.map_err(|error| refusal::of_read(&desk.pool, &error))?;
     // What can be refused at once is refused before the stream begins.
-    locate::locate(&state, &wanted)?;
+    locate(&state, &wanted)?;
     drop(state);
     let (pieces, waiting) = mpsc::channel(BUFFER);
     let proxy = Proxy {

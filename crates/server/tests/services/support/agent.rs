@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use tessera_api::error::Refusal;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
-use tessera_api::v1::{ErrorReason, ReadLogsRequest, ReadLogsResponse};
+use tessera_api::v1::{ErrorReason, ReadDeviceRequest, ReadDeviceResponse, ReadLogsRequest, ReadLogsResponse};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -82,6 +82,10 @@ struct Worker {
 
 #[tonic::async_trait]
 impl WorkerService for Worker {
+    async fn read_device(&self, _: Request<ReadDeviceRequest>) -> Result<Response<ReadDeviceResponse>, Status> {
+        Err(Refusal::new(ErrorReason::DeviceNotReady, "its slice server does not listen yet").into())
+    }
+
     type ReadLogsStream = BoxStream<'static, Result<ReadLogsResponse, Status>>;
 
     async fn read_logs(&self, request: Request<ReadLogsRequest>) -> Result<Response<Self::ReadLogsStream>, Status> {

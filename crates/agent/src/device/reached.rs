@@ -1,0 +1,46 @@
+//! How a slice server is reached by a program on another host: told by the process that started it, in a file of the worker's
+//! own folder, and read by the agent for whoever submitted the job.
+
+use std::fs::{OpenOptions, rename};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::word::read;
+
+/// Name of the file.
+const FILE: &str = ".device";
+/// Most bytes of it.
+const LONGEST: u64 = 4096;
+
+/// A slice server that listens.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reached {
+    /// As `tcp:host:port`.
+    pub address: String,
+    /// Who knows it may compute there.
+    pub token: String,
+    /// How long the program's host may be silent.
+    pub lease: Duration,
+}
+
+impl Reached {
+    /// Tells it. The file is whole or not there, and nobody else reads it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn tell(&self, work: &Path) -> io::Result<()> {
+        let new = work.join(format!("{FILE}.new"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        rename(new, work.join(FILE))
+    }
+
+    /// What the worker told; `None` as long as its server does not listen.
+    pub(crate) fn told(work: &Path) -> Option<Self> {
+        serde_json::from_slice(&read(&work.join(FILE), LONGEST)?).ok()
+    }
+}

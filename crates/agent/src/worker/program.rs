@@ -1,0 +1,108 @@
+//! What a worker runs: its job's program, or that behind the process that gives it a device, or a slice server alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tessera_api::v1 as wire;
+use tessera_devices::{Attach, HostLimits, TorchDevice};
+use tessera_ledger::Mebibytes;
+
+use super::environment::{access, is_cooperative};
+use super::launch::LaunchError;
+use crate::config::SupervisorCommand;
+use crate::device::served::Served;
+use crate::device::{Place, Plan};
+
+/// Name of the script in the worker's own folder.
+pub(super) const SCRIPT_FILE: &str = "script";
+/// Name of the slice server's socket in the worker's own folder.
+const SOCKET_FILE: &str = ".slice.sock";
+/// Longest path of a Unix socket, in bytes.
+const SOCKET_PATH: usize = 107;
+/// Memory that a program and its slice server have beside the card's, on a card of processors: PyTorch twice.
+const ROOM_OF_SERVER: Mebibytes = Mebibytes(1024);
+
+/// What is started for a worker.
+pub(super) struct Program {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// What it may use of its slices.
+    pub limits: HostLimits,
+    /// Whether it begins as a process of ours that gives it a device.
+    pub has_device: bool,
+}
+
+/// Who starts it.
+pub(super) struct Means<'a> {
+    /// How this program is started.
+    pub own: &'a SupervisorCommand,
+    /// How slice servers are; `None`: this node serves none.
+    pub served: Option<&'a Served>,
+    /// The worker's own folder.
+    pub work: &'a Path,
+}
+
+/// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out of
+/// it.
+///
+/// # Errors
+/// When there is nothing to run, or no device to be had here.
+pub(super) fn of(
+    order: &wire::WorkerOrder,
+    attach: &Attach,
+    means: &Means<'_>,
+    environment: &mut BTreeMap<String, String>,
+) -> Result<Program, LaunchError> {
+    let (place, command) = match access(order) {
+        wire::Access::Worker | wire::Access::Unspecified => {
+            return Ok(Program {
+                command: own_command(order, means)?,
+                limits: attach.limits.clone(),
+                has_device: false,
+            });
+        }
+        wire::Access::Device => (beside(means.work)?, own_command(order, means)?),
+        wire::Access::Remote => (elsewhere(means.served.ok_or(LaunchError::NoDevice)?, order), Vec::new()),
+    };
+    let served = means.served.ok_or(LaunchError::NoDevice)?;
+    let [slice]: &[TorchDevice; 1] = attach.torch[..].try_into().map_err(|_| LaunchError::NoDevice)?;
+    let plan = Plan::new(served, slice, place, take_loaders(environment));
+    let limits = limits_with_server(attach.limits.clone(), order);
+    Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
+}
+
+fn own_command(order: &wire::WorkerOrder, means: &Means<'_>) -> Result<Vec<String>, LaunchError> {
+    let spec = order.spec.clone().unwrap_or_default();
+    match (spec.command.is_empty(), spec.script.is_empty()) {
+        (false, _) => Ok(spec.command),
+        (true, false) => Ok(vec![means.work.join(SCRIPT_FILE).display().to_string()]),
+        (true, true) => Err(LaunchError::NothingToRun),
+    }
+}
+
+fn beside(work: &Path) -> Result<Place, LaunchError> {
+    let socket: PathBuf = work.join(SOCKET_FILE);
+    if socket.as_os_str().len() > SOCKET_PATH { Err(LaunchError::LongPath(socket)) } else { Ok(Place::Here(socket)) }
+}
+
+fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> Place {
+    Place::Elsewhere {
+        listen: served.listen,
+        host: served.host.clone(),
+        lease: served.host_lease,
+        saves: is_cooperative(order),
+    }
+}
+
+/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host, program
+/// and server have some room of their own beside what the program keeps on the card.
+fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
+    let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
+    let room = if asked { Mebibytes::ZERO } else { ROOM_OF_SERVER };
+    HostLimits { memory: slices.memory.map(|memory| memory.saturating_add(room)), ..slices }
+}
+
+/// Takes what the loader of programs listens to out of an environment: it is for the job's program, and not for ours.
+fn take_loaders(environment: &mut BTreeMap<String, String>) -> BTreeMap<String, String> {
+    environment.extract_if(.., |name, _| name.starts_with("LD_")).collect()
+}
