@@ -5,10 +5,10 @@
 //! program that is silent because it loads data, or waits for a user, loses nothing by that.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,7 +21,7 @@ use crate::{
 
 /// The host is there.
 const HERE: u8 = b'.';
-/// The program has ended well, and the slice is not needed any more.
+/// The program has ended, and the slice is not needed any more. The code with which it ended follows.
 const OVER: u8 = b'o';
 /// Most hosts that are heard at a time: the one that counts, and those that the network has not given up yet.
 const MOST_HOSTS: u32 = 8;
@@ -32,14 +32,14 @@ const SILENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Attended {
     heard: Mutex<Instant>,
-    over: AtomicBool,
+    over: OnceLock<u8>,
     hosts: AtomicU32,
 }
 
 impl Default for Attended {
     /// The time until a first word counts from now.
     fn default() -> Self {
-        Self { heard: Mutex::new(Instant::now()), over: AtomicBool::new(false), hosts: AtomicU32::new(0) }
+        Self { heard: Mutex::new(Instant::now()), over: OnceLock::new(), hosts: AtomicU32::new(0) }
     }
 }
 
@@ -50,10 +50,10 @@ impl Attended {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Whether the host has said that its program ended well.
+    /// The code with which the program ended, once its host has said so. The first word stands.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+    pub fn over(&self) -> Option<u8> {
+        self.over.get().copied()
     }
 
     fn hear(&self) {
@@ -64,18 +64,20 @@ impl Attended {
     pub(crate) fn listen(self: &Arc<Self>, mut socket: Socket) {
         if self.hosts.fetch_add(1, Ordering::AcqRel) < MOST_HOSTS && socket.limit(Some(SILENCE)).is_ok() {
             self.hear();
-            let mut word = [0];
-            while matches!(socket.read(&mut word), Ok(1)) {
-                self.hear();
-                if word[0] == OVER {
-                    self.over.store(true, Ordering::Release);
-                }
-                if socket.write_all(&word).is_err() {
-                    break;
-                }
-            }
+            while self.hear_word(&mut socket).is_ok() {}
         }
         self.hosts.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn hear_word(&self, socket: &mut Socket) -> io::Result<()> {
+        let (mut word, mut code) = ([0], [0]);
+        socket.read_exact(&mut word)?;
+        self.hear();
+        if word == [OVER] {
+            socket.read_exact(&mut code)?;
+            let _ = self.over.set(code[0]);
+        }
+        socket.write_all(&word)
     }
 }
 
@@ -104,20 +106,20 @@ impl Attendance {
     /// # Errors
     /// When the server does not answer.
     pub fn is_here(&mut self) -> Result<(), Error> {
-        self.say(HERE)
+        self.say(&[HERE])
     }
 
-    /// Says that the program has ended well: the server ends, and its job is complete.
+    /// Says that the program has ended with this code: the server ends, and its job has that code.
     ///
     /// # Errors
     /// When the server does not answer.
-    pub fn is_over(&mut self) -> Result<(), Error> {
-        self.say(OVER)
+    pub fn is_over(&mut self, code: u8) -> Result<(), Error> {
+        self.say(&[OVER, code])
     }
 
-    fn say(&mut self, word: u8) -> Result<(), Error> {
+    fn say(&mut self, word: &[u8]) -> Result<(), Error> {
         let mut heard = [0];
-        let said = self.socket.write_all(&[word]).and_then(|()| self.socket.read_exact(&mut heard));
+        let said = self.socket.write_all(word).and_then(|()| self.socket.read_exact(&mut heard));
         said.map_err(|error| Error::Lost {
             peer: format!("the slice server at {}", self.name),
             cause: error.to_string(),
@@ -147,9 +149,10 @@ mod tests {
         let before = Instant::now();
         host.is_here().expect("an answer");
         assert!(attended.silent_for() <= before.elapsed());
-        assert!(!attended.is_over());
-        host.is_over().expect("an answer");
-        assert!(attended.is_over());
+        assert_eq!(attended.over(), None);
+        host.is_over(3).expect("an answer");
+        host.is_over(4).expect("an answer");
+        assert_eq!(attended.over(), Some(3), "the first word stands");
         assert!(listener.accept(Duration::ZERO).is_none(), "a host is no program");
     }
 }

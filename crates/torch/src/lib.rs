@@ -184,10 +184,10 @@ impl Listener {
         (self.interrupt)();
     }
 
-    /// Seconds since the host of the program was last heard of, and whether it said that its program ended well.
+    /// Seconds since the host of the program was last heard of, and the code with which it said that its program ended.
     #[getter]
-    fn attended(&self) -> (f64, bool) {
-        (self.attended.silent_for().as_secs_f64(), self.attended.is_over())
+    fn attended(&self) -> (f64, Option<u8>) {
+        (self.attended.silent_for().as_secs_f64(), self.attended.over())
     }
 
     /// The program is gone: another may come, and is told this sequence number.

@@ -34,7 +34,9 @@ const NOT_RUN: (u8, u8) = (126, 127);
 const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
 /// Those that a server has that saves itself.
 const OF_SAVING: [&str; 2] = ["TESSERA_CHECKPOINT_DIR", "TESSERA_CONTROL"];
-/// The code with which a server ends whose program's host was not heard of for its lease.
+/// The codes with which a server ends that failed itself, and one whose program's host was not heard of for its lease. With
+/// any other it ends as its program did.
+const FAULT: i32 = 123;
 const HOST_LOST: i32 = 124;
 /// Signals that ask a program to save itself; a server knows one of them.
 const STOPS: [i32; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
@@ -280,6 +282,7 @@ impl Worker {
             server.over = true;
             return match status.code() {
                 Some(HOST_LOST) => Err(Problem::HostLost(lease)),
+                Some(FAULT) => Err(Problem::Died(self.plan.device.clone(), status)),
                 None if !stopped => Err(Problem::Died(self.plan.device.clone(), status)),
                 _ => Ok(status),
             };

@@ -7,8 +7,10 @@ import time
 
 from tessera import snapshot
 
-#: Exit code of a server whose program's host has not been heard of for its lease.
-HOST_LOST = 124
+#: Exit codes of a server: it failed itself; the host of its program has not been heard of for its lease.
+FAULT, HOST_LOST = 123, 124
+#: A server whose program is on another host ends with that program's code. These mean something else, and are told as 1.
+_TAKEN = (FAULT, HOST_LOST, 125)
 _LOOK = 0.2  # seconds between looks at whether the host is there
 
 
@@ -84,9 +86,9 @@ class Server:
             return 0
         if self._lease is None:
             return None
-        silent, over = self._listener.attended
-        if over:
-            return 0
+        silent, ended_with = self._listener.attended
+        if ended_with is not None:
+            return 1 if ended_with in _TAKEN else ended_with
         if silent > self._lease:
             print(f"the host of the program has not been heard of for {silent:.0f} s: its card is given back", file=sys.stderr, flush=True)
             return HOST_LOST
@@ -94,7 +96,7 @@ class Server:
 
     def _watch_host(self) -> None:
         while True:
-            silent, over = self._listener.attended
-            if over or silent > self._lease:
+            silent, ended_with = self._listener.attended
+            if ended_with is not None or silent > self._lease:
                 self.wake()
             time.sleep(_LOOK)

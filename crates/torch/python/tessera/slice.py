@@ -13,6 +13,7 @@ import os
 import pathlib
 import signal
 import sys
+import traceback
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # A server is no program: it must not connect to a slice of its own.
 
@@ -117,7 +118,11 @@ def main() -> None:
     # Nobody reads on: what libraries print goes where errors go, and never fills a pipe.
     os.dup2(2, 1)
     # At once: threads of PyTorch have nothing to tidy up, and may be at work.
-    code = served.run()
+    try:
+        code = served.run()
+    except Exception:
+        traceback.print_exc()
+        code = server.FAULT
     sys.stderr.flush()
     os._exit(code)
 
