@@ -5,6 +5,7 @@
 //! is the key of a keyed hash over both nonces and the epoch, so that what was overheard is good for nothing, and a
 //! token of an earlier epoch neither.
 
+use std::fmt;
 use std::io::{Read, Write};
 
 use hmac::{Hmac, Mac};
@@ -61,6 +62,13 @@ pub struct Credentials {
     pub token: String,
     /// Epoch of the grant.
     pub epoch: u64,
+}
+
+impl fmt::Debug for Credentials {
+    /// The token is kept out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
 }
 
 /// What a slice is, as its program sees it.

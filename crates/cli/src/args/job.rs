@@ -189,6 +189,17 @@ pub enum PackingChoice {
     Spread,
 }
 
+/// `tessera run`.
+#[derive(Debug, Args)]
+pub struct RunCommand {
+    /// Whom to talk to and how to print.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
 /// `tessera job run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -222,12 +233,22 @@ pub struct RunArgs {
     /// Give the program its virtual card as one device of PyTorch; needs --memory
     #[arg(long)]
     pub device: bool,
+    /// Run the program on this host, which need not be in the pool: it has its virtual card as one device of PyTorch, over the
+    /// network. The card is given back when the program ends, and when this host is not heard of any more; needs --memory
+    #[arg(long, conflicts_with_all = ["device", "detach", "gang", "gang_min", "workdir", "retries", "min_runtime"])]
+    pub here: bool,
+    /// With --here: how often what is on the card is saved, so that it outlives the loss of its node [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "here")]
+    pub checkpoint_every: Option<Duration>,
     /// Processors of the host for each worker, such as 8 or 500m
     #[arg(long, value_name = "N", value_parser = cpus, default_value = "0")]
     pub cpus: u64,
     /// Host memory for each worker, such as 32GiB
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "0")]
     pub host_memory: u64,
+    /// Only on nodes that have this label
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub node_label: Vec<(String, String)>,
     /// Node label that is better to have than not, with a weight of 1 to 100
     #[arg(long, value_name = "KEY=VALUE[:WEIGHT]", value_parser = weighted_pair)]
     pub prefer: Vec<(String, String, u32)>,

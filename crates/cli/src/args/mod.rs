@@ -26,7 +26,7 @@ pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, RunAsWord, ServerArgs};
 pub use job::{
     EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
-    PlanArgs, RunArgs, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
+    PlanArgs, RunArgs, RunCommand, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
 pub use operator::{DebugArgs, DoctorArgs, HostArgs, OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{
@@ -69,6 +69,8 @@ pub struct Cli {
 pub enum Command {
     /// Submits jobs, shows where they are and why they wait, and steers them
     Job(JobCommand),
+    /// Runs a command with virtual cards and stays with it, as `job run` does; with --here on this host
+    Run(Box<RunCommand>),
     /// Shows the pool and who holds which blocks
     Pool(PoolCommand),
     /// Shows nodes, and takes them out of and into service

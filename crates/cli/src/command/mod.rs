@@ -36,7 +36,8 @@ pub(crate) use desk::{PAGE, node_named, silence};
 /// The [`Failure`] to be shown.
 pub async fn run(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
-        Command::Job(command) => job::run(Desk::open(&command.client)?, command.verb).await,
+        Command::Job(command) => job::job(Desk::open(&command.client)?, command.verb).await,
+        Command::Run(command) => job::run(Desk::open(&command.client)?, command.run).await,
         Command::Pool(command) => pool::run(Desk::open(&command.client)?, command.verb).await,
         Command::Node(command) => node::run(Desk::open(&command.client)?, command.verb).await,
         Command::Card(command) => card::run(Desk::open(&command.client)?, command.verb).await,

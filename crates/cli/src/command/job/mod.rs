@@ -1,6 +1,7 @@
 //! `tessera job`.
 
 mod follow;
+mod here;
 mod list;
 mod moving;
 mod run;
@@ -17,11 +18,13 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::view::{JobUpdateView, JobView, WhyView};
 
+pub(super) use run::run;
+
 /// Does a verb of `tessera job`.
-pub(super) async fn run(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
+pub(super) async fn job(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
     match verb {
         JobVerb::Submit(args) => submit::submit(desk, args).await,
-        JobVerb::Run(args) => run::run(desk, *args).await,
+        JobVerb::Run(args) => run(desk, *args).await,
         JobVerb::Plan(args) => submit::plan(desk, args).await,
         JobVerb::List(args) => list::list(desk, args).await,
         JobVerb::Top { all } => super::top::jobs(desk, all).await,

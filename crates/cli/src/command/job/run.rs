@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::super::Desk;
 use super::super::desk::wire_time;
 use super::follow::{Standing, Until, end_of, follow};
+use super::here;
 use super::submit::send;
 use crate::args::{JobNumber, KindChoice, PackingChoice, RunArgs, SpanChoice};
 use crate::exit::Exit;
@@ -23,7 +24,10 @@ use crate::print::remark;
 /// How long output may still come after the job is over.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
+pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
+    if args.here {
+        return here::run(desk, args).await;
+    }
     let detach = args.detach;
     let submission = send(&desk, spec(args), None).await?;
     if detach {
@@ -57,6 +61,7 @@ async fn stay(desk: &Desk, job: JobNumber) -> Result<Exit, Failure> {
                 if interrupts > 1 {
                     return Ok(Exit::Interrupted);
                 }
+                remark(&format!("[cancelling job {}; interrupt again to leave it]", job.0));
                 cancel(desk, job).await?;
             }
         }
@@ -69,8 +74,8 @@ async fn stay(desk: &Desk, job: JobNumber) -> Result<Exit, Failure> {
     end_of(desk, job, &last).await
 }
 
-async fn cancel(desk: &Desk, job: JobNumber) -> Result<(), Failure> {
-    remark(&format!("[cancelling job {}; interrupt again to leave it]", job.0));
+/// Cancels a job, unless it is over.
+pub(super) async fn cancel(desk: &Desk, job: JobNumber) -> Result<(), Failure> {
     let request = CancelJobRequest { request_id: String::new(), job_id: job.0 };
     match desk.client.cancel_job(request).await {
         Err(error) if error.reason() != Some(ErrorReason::IllegalTransition) => {
@@ -153,7 +158,7 @@ async fn copy(client: Client, job: JobNumber, stream: LogStream) -> Result<(), F
     }
 }
 
-fn spec(args: RunArgs) -> JobSpec {
+pub(super) fn spec(args: RunArgs) -> JobSpec {
     let program = args.command.first().map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
     JobSpec {
         name: args.name.or(program).unwrap_or_default(),
@@ -192,6 +197,7 @@ fn spec(args: RunArgs) -> JobSpec {
         packing: args.packing.map_or(0, Into::into),
         retry: Some(RetryPolicy { max_retries: args.retries, ..RetryPolicy::default() }),
         labels: args.label.into_iter().collect(),
+        node_labels: args.node_label.into_iter().collect(),
         ..JobSpec::default()
     }
 }

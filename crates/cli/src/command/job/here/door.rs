@@ -1,0 +1,175 @@
+//! Where the program asks: a Unix socket in a folder that only this user can enter.
+//!
+//! A question is a line of JSON on a connection of its own, and so is the answer (docs/device.md).
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tessera_api::v1::{Checkpoint, GetJobRequest};
+use tessera_client::Client;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+use super::place::Whereabouts;
+use crate::args::JobNumber;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Most bytes of a question.
+const LONGEST: u64 = 1024;
+/// How long a question may take to arrive, and its answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Copies on so many nodes outlive the loss of one.
+const SAFE_COPIES: usize = 2;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Question {
+    Where(bool),
+    Safe(bool),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Answer {
+    At { address: String, token: String, epoch: u64 },
+    Waiting { wait: String },
+    Over { over: String },
+    Safe { safe: u64 },
+}
+
+/// The socket, which is gone with this.
+#[derive(Debug)]
+pub(super) struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Door {
+    /// Makes the socket, before anything is submitted.
+    pub(super) fn open() -> Result<Self, Failure> {
+        let failed = |error: &std::io::Error| {
+            Failure::from_error(Exit::Failed, "no socket can be made at which the program asks for its card", error)
+                .next("set TMPDIR to a folder that can be written and whose name is short")
+        };
+        let private = std::fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("tessera-").permissions(private).tempdir();
+        let folder = folder.map_err(|error| failed(&error))?;
+        let path = folder.path().join("ask");
+        let listener = UnixListener::bind(&path).map_err(|error| failed(&error))?;
+        Ok(Self { listener, path, _folder: folder })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers until this process ends.
+    pub(super) fn answer(self, whereabouts: watch::Receiver<Whereabouts>, client: Client, job: JobNumber) {
+        tokio::spawn(async move {
+            loop {
+                match self.listener.accept().await {
+                    Ok((asked, _)) => {
+                        let (whereabouts, client) = (whereabouts.clone(), client.clone());
+                        tokio::spawn(async move {
+                            if let Err(error) = converse(asked, &whereabouts, &client, job).await {
+                                tracing::warn!(%error, "the program asked for its virtual card and was not answered");
+                            }
+                        });
+                    }
+                    // Too many files are open; some are closed soon.
+                    Err(error) => {
+                        tracing::warn!(%error, "the program's question was not heard");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+async fn converse(
+    mut asked: UnixStream,
+    whereabouts: &watch::Receiver<Whereabouts>,
+    client: &Client,
+    job: JobNumber,
+) -> std::io::Result<()> {
+    let (heard, mut said) = asked.split();
+    let mut line = String::new();
+    tokio::time::timeout(PATIENCE, BufReader::new(heard.take(LONGEST)).read_line(&mut line)).await??;
+    let answer = match serde_json::from_str(&line)? {
+        Question::Where(_) => Answer::from(whereabouts.borrow().clone()),
+        Question::Safe(_) => Answer::Safe { safe: safe(client, job).await },
+    };
+    let mut answer = serde_json::to_vec(&answer)?;
+    answer.push(b'\n');
+    tokio::time::timeout(PATIENCE, said.write_all(&answer)).await?
+}
+
+impl From<Whereabouts> for Answer {
+    fn from(whereabouts: Whereabouts) -> Self {
+        match whereabouts {
+            Whereabouts::Waiting(wait) => Self::Waiting { wait },
+            Whereabouts::At(place) => Self::At {
+                address: place.address.to_string(),
+                token: place.credentials.token,
+                epoch: place.credentials.epoch,
+            },
+            Whereabouts::Over(over) => Self::Over { over },
+        }
+    }
+}
+
+/// How far the program was with the newest checkpoint that the loss of one node does not reach; 0 when that is not known.
+async fn safe(client: &Client, job: JobNumber) -> u64 {
+    let asked = client.get_job(GetJobRequest { job_id: job.0, ..GetJobRequest::default() }).await;
+    let job = asked.ok().and_then(|answer| answer.job).unwrap_or_default();
+    job.checkpoints
+        .iter()
+        .filter(|checkpoint| is_safe(checkpoint))
+        .map(|checkpoint| checkpoint.progress)
+        .max()
+        .unwrap_or(0)
+}
+
+fn is_safe(checkpoint: &Checkpoint) -> bool {
+    checkpoint.available && checkpoint.parts.iter().all(|part| part.shared || part.nodes.len() >= SAFE_COPIES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_api::v1::CheckpointPart;
+
+    fn checkpoint(available: bool, shared: bool, nodes: &[&str]) -> Checkpoint {
+        let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
+        Checkpoint {
+            available,
+            parts: vec![CheckpointPart { shared, nodes, ..Default::default() }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn only_what_outlives_a_node_is_safe() {
+        let kept = [(true, true, &[][..]), (true, false, &["a", "b"]), (true, false, &["a"]), (false, true, &[])];
+        assert_eq!(
+            kept.map(|(there, shared, nodes)| is_safe(&checkpoint(there, shared, nodes))),
+            [true, true, false, false]
+        );
+    }
+
+    #[test]
+    fn answers_are_those_that_a_program_reads() {
+        let json = |whereabouts| serde_json::to_string(&Answer::from(whereabouts)).expect("JSON");
+        assert_eq!(json(Whereabouts::Waiting("no room".to_owned())), r#"{"wait":"no room"}"#);
+        assert_eq!(json(Whereabouts::Over("cancelled".to_owned())), r#"{"over":"cancelled"}"#);
+        assert!(matches!(serde_json::from_str(r#"{"where": true}"#), Ok(Question::Where(true))));
+        assert!(serde_json::from_str::<Question>(r#"{"who": true}"#).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! `tessera run --here`: the program runs on this host, and only its virtual card is in the pool.
+//!
+//! The job is a slice server without a program beside it. The program starts at once and asks this process where that
+//! server is ([`door`]); it waits for the answer where it first needs its card, and again whenever the server is
+//! suspended, moved or lost. Meanwhile this process watches the job ([`place`]), tells the server that this host is still
+//! there ([`presence`]), and at the end gives the card back with the program's exit code.
+
+mod door;
+mod place;
+mod presence;
+mod program;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use tessera_api::v1::{Access, CheckpointMode, CheckpointPolicy, JobSpec};
+use tokio::sync::watch;
+
+use self::door::Door;
+use self::place::{Whereabouts, track};
+use self::presence::Presence;
+use self::program::{Ended, Program};
+use super::run::{cancel, spec};
+use super::submit::send;
+use crate::args::{JobNumber, RunArgs};
+use crate::command::Desk;
+use crate::command::desk::wire_time;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::print::remark;
+
+/// How often the card is saved when nothing else is said.
+const SAVED_EVERY: Duration = Duration::from_secs(300);
+/// How long the job may take to end once its program has.
+const LAST_WORD: Duration = Duration::from_secs(15);
+
+pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
+    let (at, whereabouts) = watch::channel(Whereabouts::Waiting("it is being submitted".to_owned()));
+    let door = Door::open()?;
+    let (command, environment) = (args.command.clone(), args.env.clone());
+    let submission = send(&desk, here(args), None).await?;
+    let job = JobNumber(submission.id);
+    if std::io::stderr().is_terminal() {
+        remark(&format!("[job {}]", job.0));
+    }
+    let started = Program::start(&command, environment, door.path());
+    let mut program = match started {
+        Ok(program) => program,
+        Err(failure) => {
+            cancel(&desk, job).await?;
+            return Err(failure);
+        }
+    };
+    door.answer(whereabouts.clone(), desk.client.clone(), job);
+    let presence = Presence::begin(whereabouts);
+    let following = track(&desk, job, &at);
+    tokio::pin!(following);
+    let mut over = false;
+    let ended = loop {
+        tokio::select! {
+            ended = program.ended() => break ended?,
+            () = &mut following, if !over => over = true,
+        }
+    };
+    if !over {
+        let told = !ended.by_force && presence.over(ended.code).await;
+        give_back(&desk, job, told, following).await;
+    }
+    Ok(match ended {
+        Ended { by_force: true, .. } => Exit::Interrupted,
+        Ended { code: 0, .. } => Exit::Done,
+        Ended { code, .. } => Exit::Job(code),
+    })
+}
+
+/// Sees to it that the card is given back. Where nobody answers, it is given back when this host's lease has ended.
+async fn give_back(desk: &Desk, job: JobNumber, told: bool, following: impl Future<Output = ()>) {
+    tokio::pin!(following);
+    if told && tokio::time::timeout(LAST_WORD, &mut following).await.is_ok() {
+        return;
+    }
+    // It is not placed now, or was being suspended or lost when it was told.
+    let cancelled = cancel(desk, job).await;
+    if cancelled.is_err() || tokio::time::timeout(LAST_WORD, following).await.is_err() {
+        remark(&format!(
+            "[job {0} may still have its card, at most until the lease of this host ends; `tessera job show {0}` says]",
+            job.0
+        ));
+    }
+}
+
+/// The job that holds the card of a program that runs here.
+fn here(args: RunArgs) -> JobSpec {
+    let every = args.checkpoint_every.unwrap_or(SAVED_EVERY);
+    let mut spec = spec(args);
+    spec.command.clear();
+    // They are the program's, and stay here.
+    spec.environment.clear();
+    spec.virtual_card.get_or_insert_default().access = Access::Remote.into();
+    spec.checkpoint = Some(CheckpointPolicy {
+        mode: CheckpointMode::Cooperative.into(),
+        every: Some(wire_time(every)),
+        ..CheckpointPolicy::default()
+    });
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn what_is_the_programs_stays_here() {
+        let words = "tessera run --here --tflops 2 --memory 1GiB --env SECRET=x -- /opt/bin/python train.py";
+        let Command::Run(command) = Cli::parse_from(words.split(' ')).command else { panic!("another command") };
+        let spec = here(command.run);
+        assert_eq!((spec.name.as_str(), spec.command.len(), spec.environment.len()), ("python", 0, 0));
+        assert_eq!(spec.virtual_card.map(|card| card.access()), Some(Access::Remote));
+        assert_eq!(spec.checkpoint.and_then(|policy| policy.every), Some(wire_time(SAVED_EVERY)));
+    }
+}

@@ -1,0 +1,106 @@
+//! Tells the slice server that the host of its program is still there, and at the end how the program ended.
+
+use std::time::Duration;
+
+use tessera_slice::{Attendance, Error};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::place::{Place, Whereabouts};
+
+/// Words in each lease.
+const WORDS: u32 = 4;
+/// A word comes at least so often, so that no connection is given up as silent.
+const RAREST: Duration = Duration::from_secs(20);
+/// Between attempts to reach a server.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Speaks for this host, as long as it is kept.
+#[derive(Debug)]
+pub(super) struct Presence {
+    over: oneshot::Sender<u8>,
+    speaking: JoinHandle<bool>,
+}
+
+impl Presence {
+    pub(super) fn begin(whereabouts: watch::Receiver<Whereabouts>) -> Self {
+        let (over, ended) = oneshot::channel();
+        Self { over, speaking: tokio::spawn(speak(whereabouts, ended)) }
+    }
+
+    /// Tells the server that the program has ended with `code`. Answers whether a server has heard it.
+    pub(super) async fn over(self, code: u8) -> bool {
+        self.over.send(code).is_ok() && self.speaking.await.unwrap_or(false)
+    }
+}
+
+async fn speak(mut whereabouts: watch::Receiver<Whereabouts>, mut ended: oneshot::Receiver<u8>) -> bool {
+    loop {
+        let now = whereabouts.borrow_and_update().clone();
+        let Whereabouts::At(place) = now else {
+            tokio::select! {
+                Ok(()) = whereabouts.changed() => continue,
+                _ = &mut ended => return false,
+            }
+        };
+        // What has come to an end meanwhile is seen after that: the server may be the one that is to be told.
+        match begin(place.clone()).await {
+            Ok(attendance) => {
+                if let Some(heard) = attend(attendance, &place, &mut whereabouts, &mut ended).await {
+                    return heard;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the slice server is not told that this host is there"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE.min(place.lease / WORDS)) => {}
+            _ = &mut ended => return false,
+        }
+    }
+}
+
+/// Speaks to one server. Answers whether it has heard the end, or nothing when there is another server, or it is not reached any more.
+async fn attend(
+    mut attendance: Attendance,
+    place: &Place,
+    whereabouts: &mut watch::Receiver<Whereabouts>,
+    ended: &mut oneshot::Receiver<u8>,
+) -> Option<bool> {
+    loop {
+        let code = tokio::select! {
+            biased;
+            code = &mut *ended => Some(code.ok()?),
+            _ = whereabouts.changed() => return None,
+            () = tokio::time::sleep(RAREST.min(place.lease / WORDS)) => None,
+        };
+        let said = match code {
+            Some(code) => say(attendance, move |attendance| attendance.is_over(code)).await,
+            None => say(attendance, Attendance::is_here).await,
+        };
+        match (said, code) {
+            (said, Some(_)) => return Some(said.is_ok()),
+            (Ok(kept), None) => attendance = kept,
+            (Err(error), None) => {
+                tracing::warn!(%error, "the slice server was not told that this host is there");
+                return None;
+            }
+        }
+    }
+}
+
+async fn begin(place: Place) -> Result<Attendance, Error> {
+    beside(move || Attendance::begin(&place.address, &place.credentials)).await
+}
+
+async fn say(
+    mut attendance: Attendance,
+    word: impl FnOnce(&mut Attendance) -> Result<(), Error> + Send + 'static,
+) -> Result<Attendance, Error> {
+    beside(move || word(&mut attendance).map(|()| attendance)).await
+}
+
+/// Each of these waits for the network, though never for long.
+async fn beside<T: Send + 'static>(act: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
+    let lost = |cause: String| Error::Lost { peer: "the slice server".to_owned(), cause };
+    spawn_blocking(act).await.unwrap_or_else(|error| Err(lost(error.to_string())))
+}

@@ -1,0 +1,117 @@
+//! The program beside this process: started as a shell would start it, in the same process group and at the same terminal.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal as Heard, SignalKind, signal};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::print::remark;
+
+/// Variables that name the card of another job.
+const OF_ANOTHER: [&str; 3] = ["TESSERA_TOKEN", "TESSERA_TOKEN_FILE", "TESSERA_EPOCH"];
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    /// As shells say it: 128 + N for signal N.
+    pub code: u8,
+    /// It was interrupted twice, and killed.
+    pub by_force: bool,
+}
+
+/// The program, and the signals that are meant for it.
+#[derive(Debug)]
+pub(super) struct Program {
+    child: Child,
+    interrupt: Heard,
+    quit: Heard,
+    terminate: Heard,
+    hang_up: Heard,
+    interrupts: u32,
+}
+
+impl Program {
+    pub(super) fn start(command: &[String], environment: Vec<(String, String)>, door: &Path) -> Result<Self, Failure> {
+        let hear = |kind| {
+            signal(kind).map_err(|error| Failure::from_error(Exit::Failed, "signals cannot be received", &error))
+        };
+        // From now on: one that comes before the program has started is for it, too.
+        let (interrupt, quit) = (hear(SignalKind::interrupt())?, hear(SignalKind::quit())?);
+        let (terminate, hang_up) = (hear(SignalKind::terminate())?, hear(SignalKind::hangup())?);
+        let child = spawn(command, environment, door)?;
+        Ok(Self { child, interrupt, quit, terminate, hang_up, interrupts: 0 })
+    }
+
+    /// Waits until the program ends, and passes on what it is to hear. The second interrupt kills it.
+    pub(super) async fn ended(&mut self) -> Result<Ended, Failure> {
+        loop {
+            let heard = tokio::select! {
+                ended = self.child.wait() => {
+                    let ended = ended.map_err(|error| {
+                        Failure::from_error(Exit::Failed, "the program cannot be waited for", &error)
+                    })?;
+                    return Ok(Ended { code: code(ended), by_force: self.interrupts > 1 });
+                }
+                _ = self.interrupt.recv() => Signal::SIGINT,
+                _ = self.quit.recv() => Signal::SIGQUIT,
+                _ = self.terminate.recv() => Signal::SIGTERM,
+                _ = self.hang_up.recv() => Signal::SIGHUP,
+            };
+            self.pass_on(heard);
+        }
+    }
+
+    fn pass_on(&mut self, heard: Signal) {
+        let typed = matches!(heard, Signal::SIGINT | Signal::SIGQUIT) && at_terminal();
+        self.interrupts += u32::from(heard == Signal::SIGINT);
+        match self.interrupts {
+            2.. => self.send(Signal::SIGKILL),
+            // What is typed at a terminal the program has heard itself.
+            _ if typed => {}
+            _ => self.send(heard),
+        }
+        if heard == Signal::SIGINT && self.interrupts == 1 {
+            remark("[interrupt again to kill the program]");
+        }
+    }
+
+    fn send(&self, signal: Signal) {
+        // It has no number any more when it was waited for.
+        if let Some(pid) = self.child.id() {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+        }
+    }
+}
+
+fn spawn(command: &[String], environment: Vec<(String, String)>, door: &Path) -> Result<Child, Failure> {
+    let Some((name, arguments)) = command.split_first() else {
+        return Err(Failure::new(Exit::Usage, "nothing was run", "there is no command"));
+    };
+    let mut command = Command::new(name);
+    for variable in OF_ANOTHER {
+        command.env_remove(variable);
+    }
+    command.args(arguments).envs(environment).env("TESSERA_SLICES", format!("ask:{}", door.display()));
+    command.spawn().map_err(|error| {
+        let exit = if error.raw_os_error() == Some(Errno::ENOENT as i32) { 127 } else { 126 };
+        Failure::from_error(Exit::Job(exit), format!("`{name}` cannot be run"), &error)
+    })
+}
+
+/// Whether the terminal sends to this process group what is typed.
+fn at_terminal() -> bool {
+    File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
+}
+
+fn code(ended: ExitStatus) -> u8 {
+    let number = ended.signal().map_or_else(|| ended.code().unwrap_or(0), |signal| 128 + signal);
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
