@@ -26,11 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Copies on so many nodes outlive the loss of one.
 const SAFE_COPIES: usize = 2;
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Question {
-    Where(bool),
-    Safe(bool),
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Question {
+    r#where: bool,
+    safe: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -103,8 +103,8 @@ async fn converse(
     let mut line = String::new();
     tokio::time::timeout(PATIENCE, BufReader::new(heard.take(LONGEST)).read_line(&mut line)).await??;
     let answer = match serde_json::from_str(&line)? {
-        Question::Where(_) => Answer::from(whereabouts.borrow().clone()),
-        Question::Safe(_) => Answer::Safe { safe: safe(client, job).await },
+        Question { safe: true, .. } => Answer::Safe { safe: safe(client, job).await },
+        Question { .. } => Answer::from(whereabouts.borrow().clone()),
     };
     let mut answer = serde_json::to_vec(&answer)?;
     answer.push(b'\n');
@@ -169,7 +169,7 @@ mod tests {
         let json = |whereabouts| serde_json::to_string(&Answer::from(whereabouts)).expect("JSON");
         assert_eq!(json(Whereabouts::Waiting("no room".to_owned())), r#"{"wait":"no room"}"#);
         assert_eq!(json(Whereabouts::Over("cancelled".to_owned())), r#"{"over":"cancelled"}"#);
-        assert!(matches!(serde_json::from_str(r#"{"where": true}"#), Ok(Question::Where(true))));
+        assert!(serde_json::from_str::<Question>(r#"{"where": true}"#).is_ok_and(|asked| asked.r#where));
         assert!(serde_json::from_str::<Question>(r#"{"who": true}"#).is_err());
     }
 }
