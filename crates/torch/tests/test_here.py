@@ -79,9 +79,10 @@ def loss(printed):
 @pytest.fixture(scope="module")
 def undisturbed(pool):
     """What the program comes to with a card of the pool that nothing happens to: another device has other random numbers."""
-    environment = {**pool.environment, "LD_LIBRARY_PATH": pool.libraries, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    words = [pool.binary, "run", "--here", "--tflops", "8", "--memory", "256MiB", "--", sys.executable, TESTS / "plain.py", "tessera", str(STEPS)]
-    return loss(subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout)
+    program = Here(pool, sys.executable, TESTS / "plain.py", "tessera", STEPS, name="undisturbed")
+    code, printed = program.ends()
+    assert code == 0, program.errors.read_text()
+    return loss(printed)
 
 
 @pytest.fixture

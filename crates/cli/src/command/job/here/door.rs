@@ -72,8 +72,10 @@ impl Door {
     /// Answers until this process ends.
     pub(super) fn answer(self, whereabouts: watch::Receiver<Whereabouts>, client: Client, job: JobNumber) {
         tokio::spawn(async move {
+            // All of it, the folder included.
+            let door = self;
             loop {
-                match self.listener.accept().await {
+                match door.listener.accept().await {
                     Ok((asked, _)) => {
                         let (whereabouts, client) = (whereabouts.clone(), client.clone());
                         tokio::spawn(async move {
