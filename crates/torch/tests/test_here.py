@@ -100,16 +100,22 @@ def node_of(job):
 
 
 def server_of(pool):
-    """Process of the only slice server of the pool."""
-    folder = str(pool.folder).encode()
+    """Process of the only slice server of the pool: one that descends from an agent."""
 
-    def words(pid):
+    agents = {process.pid for process in pool.processes.values()}
+
+    def belongs(pid):
+        while pid > 1 and pid not in agents:
+            pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        return pid > 1
+
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() + pathlib.Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            return b""
-
-    found = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and b"tessera.slice\0--listen" in words(pid) and folder in words(pid)]
+            if b"-m\0tessera.slice" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() and belongs(int(pid)):
+                found.append(int(pid))
+        except OSError:  # it has ended
+            pass
     (server,) = found
     return server
 
