@@ -55,11 +55,7 @@ pub(super) fn of(
 ) -> Result<Program, LaunchError> {
     let (place, command) = match access(order) {
         wire::Access::Worker | wire::Access::Unspecified => {
-            return Ok(Program {
-                command: own_command(order, means)?,
-                limits: attach.limits.clone(),
-                has_device: false,
-            });
+            return Ok(Program { command: own_command(order, means)?, limits: attach.limits, has_device: false });
         }
         wire::Access::Device => (beside(means.work)?, own_command(order, means)?),
         wire::Access::Remote => (elsewhere(means.served.ok_or(LaunchError::NoDevice)?, order), Vec::new()),
@@ -67,7 +63,7 @@ pub(super) fn of(
     let served = means.served.ok_or(LaunchError::NoDevice)?;
     let [slice]: &[TorchDevice; 1] = attach.torch[..].try_into().map_err(|_| LaunchError::NoDevice)?;
     let plan = Plan::new(served, slice, place, take_loaders(environment));
-    let limits = limits_with_server(attach.limits.clone(), order);
+    let limits = limits_with_server(attach.limits, order);
     Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
 }
 
