@@ -6,7 +6,7 @@
 //! and a kill mean both (law L2), and nothing of a server outlives its worker.
 //!
 //! Where the program is on a host of its own, the server is the worker: it listens for that host, and the process that
-//! started it waits for it alone. Whoever submitted the job is told where it is ([`Reached`]).
+//! started it waits for it alone. Whoever submitted the job is told where it is.
 //!
 //! A node serves devices when its configuration says which Python has PyTorch and the wheel `tessera`
 //! ([`DeviceConfig`]), and that Python could load both when the agent started ([`served`]). It carries labels that say
