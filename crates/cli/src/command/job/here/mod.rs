@@ -40,9 +40,8 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     let (command, environment) = (args.command.clone(), args.env.clone());
     let submission = send(&desk, here(args), None).await?;
     let job = JobNumber(submission.id);
-    if std::io::stderr().is_terminal() {
-        remark(&format!("[job {}]", job.0));
-    }
+    let mut sayings = Sayings::new();
+    sayings.say(&format!("job {}", job.0), false);
     let started = Program::start(&command, environment, door.path());
     let mut program = match started {
         Ok(program) => program,
@@ -52,13 +51,19 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
         }
     };
     door.answer(whereabouts.clone(), desk.client.clone(), job);
-    let presence = Presence::begin(whereabouts);
+    let presence = Presence::begin(whereabouts.clone());
+    let mut news = whereabouts;
     let following = track(&desk, job, &at);
     tokio::pin!(following);
     let mut over = false;
     let ended = loop {
         tokio::select! {
+            biased;
             ended = program.ended() => break ended?,
+            Ok(()) = news.changed() => {
+                let now = news.borrow_and_update();
+                sayings.say(&now.to_string(), matches!(*now, Whereabouts::Over(_)));
+            }
             () = &mut following, if !over => over = true,
         }
     };
@@ -71,6 +76,26 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
         Ended { code: 0, .. } => Exit::Done,
         Ended { code, .. } => Exit::Job(code),
     })
+}
+
+/// What is said beside what the program says.
+struct Sayings {
+    read_along: bool,
+    last: String,
+}
+
+impl Sayings {
+    fn new() -> Self {
+        Self { read_along: std::io::stderr().is_terminal(), last: String::new() }
+    }
+
+    /// Says what is new, to somebody at a terminal or always.
+    fn say(&mut self, what: &str, always: bool) {
+        if (always || self.read_along) && self.last != what {
+            remark(&format!("[{what}]"));
+            what.clone_into(&mut self.last);
+        }
+    }
 }
 
 /// Sees to it that the card is given back. Where nobody answers, it is given back when this host's lease has ended.

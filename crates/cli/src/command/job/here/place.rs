@@ -1,7 +1,6 @@
 //! Where the slice server of the job is, as far as this process knows.
 
 use std::fmt;
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use tessera_api::v1::GetJobDeviceRequest;
@@ -14,7 +13,6 @@ use crate::args::JobNumber;
 use crate::command::Desk;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::print::remark;
 
 /// Between questions for a server that is not reached yet.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -66,31 +64,26 @@ pub(super) async fn track(desk: &Desk, job: JobNumber, at: &watch::Sender<Wherea
             biased;
             last = &mut following => {
                 let why = last.map_or_else(|failure| failure.to_string(), |last| last.sentence);
-                return tell(at, Whereabouts::Over(why));
+                at.send_replace(Whereabouts::Over(why));
+                return;
             }
             Ok(()) = changed.changed() => {
                 let Some(standing) = changed.borrow_and_update().clone() else { continue };
                 let runs = standing.state == "running";
                 sought = standing.allocation.filter(|allocation| runs && known != Some(*allocation));
-                if !runs || sought.is_some() {
+                if sought.is_some() {
+                    at.send_replace(Whereabouts::Waiting("its node says where it listens".to_owned()));
+                } else if !runs && !standing.is_over() {
                     known = None;
-                    tell(at, Whereabouts::Waiting(standing.sentence));
+                    at.send_replace(Whereabouts::Waiting(standing.sentence));
                 }
             }
             place = ask(desk, job), if sought.is_some() => {
-                tell(at, Whereabouts::At(place));
+                at.send_replace(Whereabouts::At(place));
                 known = sought.take();
             }
         }
     }
-}
-
-fn tell(at: &watch::Sender<Whereabouts>, whereabouts: Whereabouts) {
-    let always = matches!(whereabouts, Whereabouts::Over(_));
-    if always || std::io::stderr().is_terminal() {
-        remark(&format!("[{whereabouts}]"));
-    }
-    at.send_replace(whereabouts);
 }
 
 async fn follow_on(desk: &Desk, job: JobNumber, mut seen: impl FnMut(&Standing)) -> Result<Standing, Failure> {
