@@ -89,7 +89,7 @@ device: wheel
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	eval "$$(deploy/setup.sh torch)"
 	cd crates/torch
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 timeout --signal=INT --kill-after=30 400 python -m pytest -q -p no:cacheprovider $(DEVICE)
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 timeout --signal=INT --kill-after=30 600 python -m pytest -q -p no:cacheprovider $(DEVICE)
 
 ## The figures of docs/benchmarks/device.md.
 device-bench: wheel
