@@ -118,8 +118,8 @@ def test_a_program_goes_on_where_its_server_was_suspended(folder, asked, checkpo
     with server:
         text, resumed = split(printed + finish(running))
     assert text == undisturbed(folder, program, steps)
-    # Once more when it came to a server that was about to end.
-    assert resumed >= 2
+    # Once more when it came to a server that was about to end, and once less when that one ended before it came.
+    assert resumed >= 1
 
 
 def test_a_server_that_is_killed_is_made_anew_from_what_the_program_kept(folder, asked, checkpoints):

@@ -91,7 +91,7 @@ def test_two_jobs_on_one_card_get_no_more_of_its_time_than_their_sizes(pool, wit
         "own = os.environ['TESSERA_WORKER_DIR'].encode()\n"
         "def is_server(pid):\n"
         "    words = pathlib.Path(f'/proc/{pid}/cmdline').read_bytes()\n"
-        "    return b'tessera.slice\\0--listen' in words and own in words\n"
+        "    return b'-m\\0tessera.slice\\0' in words and own in words\n"
         "a = torch.ones(400, 400, device='tessera')\n(a @ a).sum().item()\n"
         "server = next(pid for pid in os.listdir('/proc') if pid.isdigit() and is_server(pid))\n"
         "def used():\n"
@@ -119,7 +119,7 @@ def test_the_server_is_killed_and_the_program_is_told_once(pool):
     program = (
         "import os, signal, torch\na = torch.ones(8, device='tessera')\n"
         "servers = [int(pid) for pid in os.listdir('/proc') if pid.isdigit() and int(pid) != os.getpid()\n"
-        "           and b'tessera.slice\\0--listen' in open(f'/proc/{pid}/cmdline', 'rb').read()]\n"
+        "           and b'-m\\0tessera.slice\\0' in open(f'/proc/{pid}/cmdline', 'rb').read()]\n"
         "for pid in servers: os.kill(pid, signal.SIGKILL)\n"
         "try:\n    print((a + 1).sum().item())\nexcept RuntimeError as error:\n    print('told:', len(servers))"
     )
