@@ -92,7 +92,9 @@ impl Attempts {
                 let without = workers.any(|worker| view.world.is_without_checkpoint(worker));
                 (without, "every checkpoint of it could be had")
             }
-            Reason::NodeFault { .. } | Reason::OutOfMemory => (false, "no simulated machine does that"),
+            Reason::NodeFault { .. } | Reason::OutOfMemory | Reason::HostLost => {
+                (false, "no simulated machine does that")
+            }
             Reason::Preempted { .. }
             | Reason::SuspendedByUser
             | Reason::Drained { .. }
