@@ -97,7 +97,7 @@ impl Attendance {
         let unreachable = |source| Error::Unreachable { address: name.clone(), source };
         let mut socket = reach(address).map_err(unreachable)?;
         socket.tune().and_then(|()| socket.limit(Some(REACH))).map_err(unreachable)?;
-        handshake::of_program(&mut socket, &name, Role::Host, &Versions::of_this_build(""), credentials)?;
+        handshake::of_program(&mut socket, &name, Role::Host, &Versions::of_this_build(""), credentials, None)?;
         Ok(Self { socket, name })
     }
 
@@ -135,7 +135,7 @@ mod tests {
     fn listener(credentials: &Credentials) -> Listener {
         let slice = Slice { device: "cpu".into(), memory_bytes: 1, share: 1.0, sequence: 0 };
         let any: Address = "tcp:127.0.0.1:0".parse().expect("an address");
-        Listener::bind(&any, "2.0", credentials.clone(), slice).expect("a free port")
+        Listener::bind(&any, "2.0", credentials.clone(), slice, crate::Admits::Program, None).expect("a free port")
     }
 
     #[test]

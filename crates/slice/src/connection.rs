@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufReader, IoSlice, IoSliceMut, Read, Write},
-    net::{TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
@@ -16,14 +16,15 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         eventfd::{EfdFlags, EventFd},
-        socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
+        socket::{ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, sendmsg},
     },
 };
 
 use crate::{
-    Address, Error, LARGEST_FRAME,
+    Address, Coming, Error, LARGEST_FRAME,
     handshake::{self, Credentials, Role, Slice, Versions},
     ring::{Direction, Rings},
+    silence,
 };
 
 /// Bulk data smaller than this goes on the socket: waking up costs more than copying it there.
@@ -41,19 +42,19 @@ impl Socket {
     pub(crate) fn tune(&self) -> io::Result<()> {
         if let Self::Tcp(stream) = self {
             stream.set_nodelay(true)?;
-            let alive =
-                socket2::TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
-            let socket = socket2::SockRef::from(stream);
-            socket.set_tcp_keepalive(&alive)?;
-            socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+            silence::keep_alive(stream)?;
         }
         Ok(())
     }
 
+    /// Limits each wait; without a limit they take as long as the other host is there.
     pub(crate) fn limit(&self, time: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time)),
-            Self::Tcp(stream) => stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time)),
+            Self::Tcp(stream) => {
+                let time = time.or(Some(silence::LOOK));
+                stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time))
+            }
         }
     }
 }
@@ -71,7 +72,7 @@ impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => stream.read(buffer),
+            Self::Tcp(stream) => silence::wait(stream, || (&*stream).read(buffer)),
         }
     }
 }
@@ -80,14 +81,14 @@ impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.write(buffer),
-            Self::Tcp(stream) => stream.write(buffer),
+            Self::Tcp(stream) => silence::wait(stream, || (&*stream).write(buffer)),
         }
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.write_vectored(buffers),
-            Self::Tcp(stream) => stream.write_vectored(buffers),
+            Self::Tcp(stream) => silence::wait(stream, || (&*stream).write_vectored(buffers)),
         }
     }
 
@@ -139,14 +140,20 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Goes to a slice server as its program.
-    pub fn connect(address: &Address, torch: &str, credentials: &Credentials) -> Result<Self, Error> {
+    /// Goes to a slice server: as its program, or, when none comes, as another server of the same card.
+    pub fn connect(
+        address: &Address,
+        torch: &str,
+        credentials: &Credentials,
+        program: Option<&Coming>,
+    ) -> Result<Self, Error> {
+        let role = if program.is_some() { Role::Program } else { Role::Follower };
         let name = address.to_string();
         let unreachable = |source| Error::Unreachable { address: name.clone(), source };
         let mut socket = reach(address).map_err(unreachable)?;
         socket.tune().and_then(|()| socket.limit(Some(REACH))).map_err(unreachable)?;
         let versions = Versions::of_this_build(torch);
-        let welcome = handshake::of_program(&mut socket, &name, Role::Program, &versions, credentials)?;
+        let welcome = handshake::of_program(&mut socket, &name, role, &versions, credentials, program)?;
         let rings = match &socket {
             Socket::Unix(stream) if welcome.bulk => Some(Rings::map(&take_descriptor(stream).map_err(Error::Memory)?)?),
             _ => None,
@@ -196,6 +203,20 @@ impl Connection {
     /// Bytes sent and received on it, bulk data included.
     pub fn bytes(&self) -> (u64, u64) {
         (self.sent_bytes, self.received_bytes)
+    }
+
+    /// This side's and the other side's address, where the connection goes over the network.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        match self.stream.get_ref() {
+            Socket::Tcp(stream) => stream.local_addr().ok().zip(stream.peer_addr().ok()),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Whether the other side still holds its end, as far as is known.
+    pub fn is_open(&self) -> bool {
+        let peeked = recv(self.descriptor().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        matches!(peeked, Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR))
     }
 
     /// The descriptor of the socket, to be watched.

@@ -16,6 +16,23 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The two cannot work together: they differ in what both must agree in, or another program has begun meanwhile. That does
+    /// not change by itself.
+    #[error("slice server at {address} refused: {reason}")]
+    Unfit {
+        /// Who refused.
+        address: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The slice is another program's.
+    #[error("slice server at {address} refused: {reason}")]
+    Taken {
+        /// Who refused.
+        address: String,
+        /// Whether that program is there, or may come again.
+        reason: String,
+    },
     /// One side does not want the other, and says why.
     #[error("slice server at {address} refused: {reason}")]
     Refused {

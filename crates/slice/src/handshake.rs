@@ -12,7 +12,7 @@ use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::Sha256;
 
-use crate::{Error, PROTOCOL};
+use crate::{Coming, Error, PROTOCOL};
 
 /// Most bytes of one message of the handshake.
 const LARGEST_MESSAGE: usize = 4096;
@@ -46,7 +46,7 @@ impl Versions {
                 self.protocol, self.tessera, program.protocol, program.tessera
             ));
         }
-        (role == Role::Program && self.torch != program.torch).then(|| {
+        (role != Role::Host && self.torch != program.torch).then(|| {
             format!(
                 "the server runs PyTorch {}, the program PyTorch {}; operators differ between them: install the same version",
                 self.torch, program.torch
@@ -92,6 +92,8 @@ pub enum Role {
     Program,
     /// The host of that program, which says that it is there ([`crate::attendance`]). It needs no PyTorch.
     Host,
+    /// Another slice server of the same card, which comes to the first of them.
+    Follower,
 }
 
 impl Role {
@@ -100,6 +102,7 @@ impl Role {
         match self {
             Self::Program => "program",
             Self::Host => "host",
+            Self::Follower => "follower",
         }
     }
 }
@@ -117,12 +120,23 @@ struct Claim {
     nonce: String,
     epoch: u64,
     proof: String,
+    /// Which program comes. Absent from those of other protocols, which are refused by theirs.
+    #[serde(default)]
+    coming: Option<Coming>,
 }
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Refused(String),
-    Welcome { slice: Slice, proof: String, bulk: bool },
+    /// And that will not change.
+    RefusedForGood(String),
+    /// The slice is another program's.
+    Taken(String),
+    Welcome {
+        slice: Slice,
+        proof: String,
+        bulk: bool,
+    },
 }
 
 /// What the program knows once it is let in.
@@ -195,6 +209,7 @@ pub fn of_program(
     role: Role,
     versions: &Versions,
     credentials: &Credentials,
+    coming: Option<&Coming>,
 ) -> Result<Welcome, Error> {
     let hello: Hello = hear(stream, address)?;
     let own = nonce();
@@ -204,10 +219,17 @@ pub fn of_program(
         epoch: credentials.epoch,
         proof: proof(credentials, role.word(), &hello.nonce, &own),
         nonce: own,
+        coming: coming.cloned(),
     };
     say(stream, &claim, address)?;
     let refused = |reason: String| Error::Refused { address: address.into(), reason };
     match hear(stream, address)? {
+        // The server has named its versions, so that this side knows whether the refusal will stand.
+        Answer::Refused(reason) if hello.versions.differ_from(role, versions).is_some() => {
+            Err(Error::Unfit { address: address.into(), reason })
+        }
+        Answer::RefusedForGood(reason) => Err(Error::Unfit { address: address.into(), reason }),
+        Answer::Taken(reason) => Err(Error::Taken { address: address.into(), reason }),
         Answer::Refused(reason) => Err(refused(reason)),
         Answer::Welcome { slice, proof, bulk } => {
             if !proves(credentials, "server", &hello.nonce, &claim.nonce, &proof) {
@@ -224,6 +246,8 @@ pub fn of_program(
 pub struct Heard {
     /// Who came.
     pub role: Role,
+    /// Which program, when one came.
+    pub coming: Option<Coming>,
     server: String,
     program: String,
     refusal: Option<String>,
@@ -249,7 +273,7 @@ pub fn of_server(
         (!proves(credentials, claim.role.word(), &hello.nonce, &claim.nonce, &claim.proof))
             .then(|| "the token is not the one of this grant".into())
     });
-    Ok(Heard { role: claim.role, server: hello.nonce, program: claim.nonce, refusal })
+    Ok(Heard { role: claim.role, coming: claim.coming, server: hello.nonce, program: claim.nonce, refusal })
 }
 
 impl Heard {
@@ -275,4 +299,41 @@ impl Heard {
 /// Tells the program why it is not let in.
 pub fn refuse(stream: &mut impl Write, peer: &str, reason: &str) -> Result<(), Error> {
     say(stream, &Answer::Refused(reason.into()), peer)
+}
+
+/// Tells the program why it will never be let in.
+pub fn refuse_for_good(stream: &mut impl Write, peer: &str, reason: &str) -> Result<(), Error> {
+    say(stream, &Answer::RefusedForGood(reason.into()), peer)
+}
+
+/// Tells the program that the slice is another one's.
+pub fn refuse_as_taken(stream: &mut impl Write, peer: &str, reason: &str) -> Result<(), Error> {
+    say(stream, &Answer::Taken(reason.into()), peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Address, Connection, Listener, listener::Admits, owner::tests::alone};
+
+    #[test]
+    fn what_will_never_be_let_in_is_told_from_what_may_come_again() {
+        let credentials = Credentials { token: "0123456789abcdef".into(), epoch: 7 };
+        let slice = Slice { device: "cpu".into(), memory_bytes: 1, share: 1.0, sequence: 0 };
+        let any: Address = "tcp:127.0.0.1:0".parse().expect("an address");
+        let listener =
+            Listener::bind(&any, "2.9.1", credentials.clone(), slice, Admits::Program, None).expect("a free port");
+        let come = |torch: &str, credentials| {
+            Connection::connect(listener.address(), torch, credentials, Some(&alone())).err()
+        };
+        let earlier = Credentials { epoch: 6, ..credentials.clone() };
+        assert!(matches!(come("2.8.0", &credentials), Some(Error::Unfit { .. })));
+        assert!(matches!(come("2.9.1", &earlier), Some(Error::Refused { .. })));
+        assert!(come("2.9.1", &credentials).is_none());
+        let first = listener.accept(Duration::from_secs(30)).expect("a program");
+        assert!(matches!(come("2.9.1", &credentials), Some(Error::Taken { .. })));
+        drop(first);
+    }
 }

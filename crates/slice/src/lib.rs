@@ -14,17 +14,20 @@ pub mod gate;
 pub mod handshake;
 pub mod listener;
 mod neighbours;
+mod owner;
 mod ring;
+mod silence;
 
 pub use address::Address;
 pub use attendance::Attendance;
 pub use connection::{Connection, Interrupter, Received};
 pub use error::Error;
 pub use gate::Gate;
-pub use listener::Listener;
+pub use listener::{Admits, Listener};
+pub use owner::{Coming, Program};
 
 /// The protocol of operations that this build speaks. Raised with every change of a command, a reply or the handshake.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 5;
 
 /// Most bytes of one frame. Tensors are no part of frames, so that a frame holds at most some thousand operations.
 pub const LARGEST_FRAME: usize = 16 << 20;

@@ -2,15 +2,15 @@
 //!
 //! Handshakes run beside each other, each with a deadline, and there are only so many at a time: a stranger who
 //! connects and says nothing keeps nobody out for long. One program at a time is let in, because a slice has
-//! one program.
+//! one program. The first of several servers of one card has a second door, for the others ([`Admits::Followers`]).
 
 use std::{
     io,
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixListener},
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
         mpsc,
     },
     thread,
@@ -22,6 +22,7 @@ use crate::{
     attendance::Attended,
     connection::{Socket, give_descriptor},
     handshake::{self, Credentials, Role, Slice, Versions},
+    owner::{self, Owner, Program},
     ring::{Direction, Rings},
 };
 
@@ -33,11 +34,40 @@ enum Accepting {
     Tcp(TcpListener),
 }
 
+/// Who is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admits {
+    /// The program of the slice, one at a time, and its host.
+    Program,
+    /// So many other servers of the same card.
+    Followers(u32),
+}
+
+impl Admits {
+    const fn places(self) -> u32 {
+        match self {
+            Self::Program => 1,
+            Self::Followers(count) => count,
+        }
+    }
+
+    /// Why one who comes in this role is wrong here.
+    const fn refusal(self, role: Role) -> Option<&'static str> {
+        match (self, role) {
+            (Self::Program, Role::Program | Role::Host) | (Self::Followers(_), Role::Follower) => None,
+            (Self::Program, Role::Follower) => Some("the slice takes a program here, and no other slice server"),
+            (Self::Followers(_), _) => Some("only slice servers of the same card are let in here, and no program"),
+        }
+    }
+}
+
 struct Door {
     versions: Versions,
     credentials: Credentials,
     slice: Mutex<Slice>,
-    taken: AtomicBool,
+    owner: Mutex<Owner>,
+    admits: Admits,
+    places: AtomicU32,
     under_way: AtomicU32,
     attended: Arc<Attended>,
 }
@@ -54,23 +84,38 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens. Port 0 takes a free one; [`Listener::address`] tells which.
-    pub fn bind(address: &Address, torch: &str, credentials: Credentials, slice: Slice) -> Result<Self, Error> {
+    /// Listens. Port 0 takes a free one; [`Listener::address`] tells which. `owner` is the program whose tensors the slice
+    /// holds already.
+    pub fn bind(
+        address: &Address,
+        torch: &str,
+        credentials: Credentials,
+        slice: Slice,
+        admits: Admits,
+        owner: Option<Program>,
+    ) -> Result<Self, Error> {
         let unreachable = |source| Error::Unreachable { address: address.to_string(), source };
         let (socket, address) = open(address).map_err(unreachable)?;
         let door = Arc::new(Door {
             versions: Versions::of_this_build(torch),
             credentials,
             slice: Mutex::new(slice),
-            taken: AtomicBool::new(false),
+            owner: Mutex::new(Owner::of(owner)),
+            admits,
+            places: AtomicU32::new(admits.places()),
             under_way: AtomicU32::new(0),
             attended: Arc::default(),
         });
-        // One program at a time is let in, and one word to the waiting process is enough.
-        let (give, programs) = mpsc::sync_channel(2);
+        // As many as are let in, and one word to the waiting process is enough.
+        let (give, programs) = mpsc::sync_channel(admits.places() as usize + 1);
         let (at_door, own) = (Arc::clone(&door), give.clone());
         thread::spawn(move || accept_all(&socket, &at_door, &own));
         Ok(Self { address, programs, give, door })
+    }
+
+    /// The program that this slice is kept for: it may come again, and no other is let in before it is gone for good.
+    pub fn owner(&self) -> Option<Program> {
+        self.door.owner().program().cloned()
     }
 
     /// What is known of the host of the program.
@@ -102,7 +147,7 @@ impl Listener {
         if let Ok(mut slice) = self.door.slice.lock() {
             slice.sequence = sequence;
         }
-        self.door.taken.store(false, Ordering::Release);
+        self.door.leave();
     }
 }
 
@@ -174,23 +219,48 @@ fn greet(
     if let Some(reason) = heard.refusal() {
         return handshake::refuse(&mut socket, peer, reason).map(|()| None);
     }
+    if let Some(reason) = door.admits.refusal(heard.role) {
+        return handshake::refuse(&mut socket, peer, reason).map(|()| None);
+    }
     if heard.role == Role::Host {
         heard.welcome(&mut socket, peer, &door.credentials, &door.slice()?, false)?;
         return Ok(Some(socket));
     }
-    if door.taken.swap(true, Ordering::AcqRel) {
-        let refused = handshake::refuse(&mut socket, peer, "the slice has a program already; one at a time");
-        return refused.map(|()| None);
+    if let Err(refusal) = door.enter(&heard) {
+        return refusal.tell(&mut socket, peer).map(|()| None);
     }
     let welcomed = welcome(socket, peer, door, &heard);
     let given = welcomed.map(|connection| give.send(Some(connection)).is_ok());
     if !matches!(given, Ok(true)) {
-        door.taken.store(false, Ordering::Release);
+        door.leave();
     }
     given.map(|_| None)
 }
 
 impl Door {
+    /// Takes a place, if one is free for who comes.
+    fn enter(&self, heard: &handshake::Heard) -> Result<(), owner::Refusal> {
+        let mut owner = self.owner();
+        let free = self.places.load(Ordering::Acquire);
+        if self.admits == Admits::Program {
+            let coming = heard.coming.as_ref().ok_or(owner::Refusal::Unnamed)?;
+            owner.admit(coming, free == 0)?;
+        } else if free == 0 {
+            return Err(owner::Refusal::Full);
+        }
+        // Under the lock of the owner, so that two who come at once do not both take the last one.
+        self.places.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn leave(&self) {
+        self.places.fetch_add(1, Ordering::Release);
+    }
+
+    fn owner(&self) -> MutexGuard<'_, Owner> {
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn slice(&self) -> Result<Slice, Error> {
         let slice = self.slice.lock().map(|slice| slice.clone());
         slice.map_err(|_| Error::Protocol { peer: "this server".into(), what: "a thread of it ended badly".into() })
@@ -209,4 +279,48 @@ fn welcome(mut socket: Socket, peer: &str, door: &Door, heard: &handshake::Heard
     }
     socket.limit(None).map_err(|source| Error::Lost { peer: peer.into(), cause: source.to_string() })?;
     Ok(Connection::new(socket, shared.map(|(rings, _)| rings), Direction::ToProgram, peer.into(), slice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::tests::alone;
+
+    fn credentials() -> Credentials {
+        Credentials { token: "a token of the grant".into(), epoch: 3 }
+    }
+
+    fn listener(admits: Admits) -> Listener {
+        let slice = Slice { device: "cpu".into(), memory_bytes: 1, share: 1.0, sequence: 0 };
+        let any = "tcp:127.0.0.1:0".parse().expect("an address");
+        Listener::bind(&any, "2.0", credentials(), slice, admits, None).expect("a free port")
+    }
+
+    fn come(to: &Listener, role: Role) -> Result<Connection, String> {
+        let program = alone();
+        let program = (role == Role::Program).then_some(&program);
+        Connection::connect(to.address(), "2.0", &credentials(), program).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn other_servers_have_a_door_of_their_own_and_a_place_each() {
+        let door = listener(Admits::Followers(2));
+        let refused = come(&door, Role::Program).err().expect("a program is no server");
+        assert!(refused.contains("no program"), "{refused}");
+        let _both = [come(&door, Role::Follower).expect("a place"), come(&door, Role::Follower).expect("a place")];
+        let refused = come(&door, Role::Follower).err().expect("there are two places");
+        assert!(refused.contains("there already"), "{refused}");
+        door.free(0);
+        come(&door, Role::Follower).expect("one has left");
+    }
+
+    #[test]
+    fn a_program_has_no_way_to_come_as_a_server_nor_a_server_as_a_program() {
+        let door = listener(Admits::Program);
+        let refused = come(&door, Role::Follower).err().expect("a server is no program");
+        assert!(refused.contains("takes a program here"), "{refused}");
+        come(&door, Role::Program).expect("the place is still free");
+        let refused = come(&door, Role::Program).err().expect("it is taken now");
+        assert!(refused.contains("one at a time"), "{refused}");
+    }
 }

@@ -17,11 +17,21 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
-use tessera_slice::{Address, Error, Interrupter, Received, attendance::Attended, handshake};
+use tessera_slice::{Address, Admits, Coming, Error, Interrupter, Program, Received, attendance::Attended, handshake};
+
+pyo3::create_exception!(
+    _native,
+    Unfit,
+    PyConnectionError,
+    "Program and server cannot work together, and that will not change."
+);
+pyo3::create_exception!(_native, Taken, PyConnectionError, "The slice is another program's.");
 
 fn raise(error: &Error) -> PyErr {
     match error {
         Error::Address(_) => PyValueError::new_err(error.to_string()),
+        Error::Unfit { .. } => Unfit::new_err(error.to_string()),
+        Error::Taken { .. } => Taken::new_err(error.to_string()),
         _ => PyConnectionError::new_err(error.to_string()),
     }
 }
@@ -29,6 +39,11 @@ fn raise(error: &Error) -> PyErr {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What a panic left behind is a connection in an unknown state; using it finds that out.
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A program as Python names it.
+fn named((family, number, returns): (String, u64, bool)) -> Program {
+    Program { family, number, returns }
 }
 
 /// A connection between a program and its slice server.
@@ -55,12 +70,24 @@ impl Connection {
 
 #[pymethods]
 impl Connection {
-    /// Goes to a slice server with the token and the epoch of the grant.
+    /// Goes to a slice server with the token and the epoch of the grant: as this program (family, number, whether it
+    /// comes again), which goes on with what it has there or begins; or, without one, as another server of the same card.
     #[staticmethod]
-    fn connect(py: Python<'_>, address: &str, torch: &str, token: String, epoch: u64) -> PyResult<Self> {
+    #[pyo3(signature = (address, torch, token, epoch, program=None, goes_on=false))]
+    fn connect(
+        py: Python<'_>,
+        address: &str,
+        torch: &str,
+        token: String,
+        epoch: u64,
+        program: Option<(String, u64, bool)>,
+        goes_on: bool,
+    ) -> PyResult<Self> {
         let address: Address = address.parse().map_err(|error| raise(&error))?;
         let credentials = handshake::Credentials { token, epoch };
-        let connected = py.detach(|| tessera_slice::Connection::connect(&address, torch, &credentials));
+        let coming = program.map(|program| Coming { program: named(program), goes_on });
+        let connected =
+            py.detach(|| tessera_slice::Connection::connect(&address, torch, &credentials, coming.as_ref()));
         Self::new(connected.map_err(|error| raise(&error))?)
     }
 
@@ -80,6 +107,18 @@ impl Connection {
     #[getter]
     fn bytes(&self) -> (u64, u64) {
         locked(&self.inner).bytes()
+    }
+
+    /// Host of this side and of the other, where it goes over the network.
+    #[getter]
+    fn hosts(&self) -> Option<(String, String)> {
+        locked(&self.inner).ends().map(|(own, other)| (own.ip().to_string(), other.ip().to_string()))
+    }
+
+    /// Whether the other side still holds its end, as far as is known.
+    #[getter]
+    fn is_open(&self) -> bool {
+        locked(&self.inner).is_open()
     }
 
     /// Sends one frame.
@@ -135,7 +174,7 @@ impl Connection {
     }
 }
 
-/// Where a slice server waits for its program.
+/// Where a slice server waits for its program, or the first of several for the others.
 #[pyclass(frozen)]
 struct Listener {
     inner: Mutex<tessera_slice::Listener>,
@@ -146,8 +185,9 @@ struct Listener {
 
 #[pymethods]
 impl Listener {
+    /// `owner` is the program whose tensors the slice holds already.
     #[new]
-    #[pyo3(signature = (address, *, torch, token, epoch, device, memory_bytes, share, sequence))]
+    #[pyo3(signature = (address, *, torch, token, epoch, device, memory_bytes, share, sequence, followers=0, owner=None))]
     #[allow(clippy::too_many_arguments)] // By keyword, from Python.
     fn new(
         address: &str,
@@ -158,10 +198,14 @@ impl Listener {
         memory_bytes: u64,
         share: f64,
         sequence: u64,
+        followers: u32,
+        owner: Option<(String, u64, bool)>,
     ) -> PyResult<Self> {
         let address: Address = address.parse().map_err(|error| raise(&error))?;
         let slice = handshake::Slice { device, memory_bytes, share, sequence };
-        let listener = tessera_slice::Listener::bind(&address, torch, handshake::Credentials { token, epoch }, slice);
+        let admits = if followers > 0 { Admits::Followers(followers) } else { Admits::Program };
+        let credentials = handshake::Credentials { token, epoch };
+        let listener = tessera_slice::Listener::bind(&address, torch, credentials, slice, admits, owner.map(named));
         let listener = listener.map_err(|error| raise(&error))?;
         let (attended, interrupt) = (listener.attended(), Box::new(listener.interrupt()));
         Ok(Self { inner: Mutex::new(listener), attended, interrupt })
@@ -190,7 +234,13 @@ impl Listener {
         (self.attended.silent_for().as_secs_f64(), self.attended.over())
     }
 
-    /// The program is gone: another may come, and is told this sequence number.
+    /// The program that the slice is kept for: family, number, whether it comes again.
+    #[getter]
+    fn owner(&self) -> Option<(String, u64, bool)> {
+        locked(&self.inner).owner().map(|owner| (owner.family, owner.number, owner.returns))
+    }
+
+    /// The connection of the program is gone: it may come again, or another, and is told this sequence number.
     fn free(&self, sequence: u64) {
         locked(&self.inner).free(sequence);
     }
@@ -243,6 +293,8 @@ impl Gate {
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PROTOCOL", tessera_slice::PROTOCOL)?;
     module.add("LARGEST_FRAME", tessera_slice::LARGEST_FRAME)?;
+    module.add("Unfit", module.py().get_type::<Unfit>())?;
+    module.add("Taken", module.py().get_type::<Taken>())?;
     module.add_class::<Connection>()?;
     module.add_class::<Listener>()?;
     module.add_class::<Gate>()

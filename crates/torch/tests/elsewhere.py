@@ -1,5 +1,6 @@
 """What a program whose slice server is elsewhere sees of the world: whoever answers where the server is, and a network that breaks."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ class Asked:
     def __init__(self, folder):
         self.path = f"{folder}/ask-{secrets.token_hex(4)}.sock"
         self.answers = {"where": {"wait": "nothing is placed yet"}, "safe": {"safe": 0}}
+        self.waits = threading.Semaphore(0)  # how often it has told the program to wait
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.path)
         self._listener.listen()
@@ -32,14 +34,17 @@ class Asked:
             connection, _ = self._listener.accept()
             with connection, connection.makefile("rb") as lines:
                 (question,) = json.loads(lines.readline())
-                connection.sendall(json.dumps(self.answers[question]).encode() + b"\n")
+                answer = self.answers[question]
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+            if "wait" in answer:
+                self.waits.release()
 
 
 class Kept(serving.Server):
     """A slice server that saves itself into a folder when it is told to stop, and goes on from what is there."""
 
-    def __init__(self, folder, checkpoints, *options, control=None, **more):
-        environment = {"TESSERA_CHECKPOINT_DIR": str(checkpoints)}
+    def __init__(self, folder, checkpoints, *options, control=None, more_environment=(), **more):
+        environment = {"TESSERA_CHECKPOINT_DIR": str(checkpoints), **dict(more_environment)}
         if control:
             environment["TESSERA_CONTROL"] = control
         more.setdefault("listen", "tcp:127.0.0.1:0")
@@ -49,6 +54,51 @@ class Kept(serving.Server):
         """As an agent does: tells it to stop, and waits."""
         self.process.terminate()
         return self.process.wait(60)
+
+
+class Valve:
+    """A network that can hold back what the server says, or what the program says, and break."""
+
+    def __init__(self, server):
+        self._target = server.address.removeprefix("tcp:").rsplit(":", 1)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends = []
+        self.address = "tcp:127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.closed = False
+        self.narrow = None  # bytes that still come to the server
+        self.held_back = threading.Event()  # something was
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def break_off(self):
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self.closed = False
+
+    def _serve(self):
+        while True:
+            near, _ = self._listener.accept()
+            far = socket.create_connection((self._target[0], int(self._target[1])))
+            self._ends += [near, far]
+            threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
+
+    def _pass(self, one, other, of_server):
+        with contextlib.suppress(OSError):
+            while piece := one.recv(1 << 16):
+                if of_server and self.closed:
+                    self.held_back.set()
+                    continue
+                if not of_server and self.narrow is not None:
+                    passed = piece[: self.narrow]
+                    self.narrow -= len(passed)
+                    if passed != piece:
+                        self.held_back.set()
+                    piece = passed
+                other.sendall(piece)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 class Cut:

@@ -1,8 +1,9 @@
-"""A pool whose nodes serve devices: one member, and two nodes with a card each."""
+"""A pool whose nodes serve devices: one member, and two nodes with a card each, or what a test wants."""
 
 import contextlib
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -22,31 +23,38 @@ HELPER = str(ROOT / "crates" / "agent" / "python")
 class Served(Pool):
     """One member and two nodes that serve devices."""
 
-    def __init__(self, folder, settings=""):
+    def __init__(self, folder, settings="", inventory=INVENTORY):
         super().__init__(os.environ["TESSERA_BIN"], folder)
         self.members = self.members[:1]
         self.environment["TESSERA_SERVER"] = self.members[0]
-        (folder / "cards.toml").write_text(INVENTORY)
+        (folder / "cards.toml").write_text(inventory)
+        self.nodes = re.findall(r'^name = "(.*)"', inventory, re.MULTILINE)
         libraries = os.environ.get("LD_LIBRARY_PATH", "")
-        (folder / "agent.toml").write_text(
+        for node in self.nodes:
+            self.configure(node, settings, libraries)
+        self.libraries = libraries
+
+    def configure(self, node, settings, libraries):
+        (self.folder / f"{node}.toml").write_text(
+            # Other pools of this machine have nodes and workers of the same names.
+            f'cgroup_root = "tessera/{self.folder.name}-{node}"\n'
             f'[device]\n{settings}python = "{sys.executable}"\nbuild = "{os.environ["TESSERA_BUILD"]}"\n'
             f'[device.environment]\nLD_LIBRARY_PATH = "{libraries}"\n'
         )
-        self.libraries = libraries
 
     def bring_up(self):
         self.start_member(0)
         wait("the cluster to be made", lambda: self.tessera("cluster", "init", check=False).returncode == 0)
-        for node in ("node-0", "node-1"):
+        for node in self.nodes:
             self.start(
                 node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server", self.members[0],
-                "--inventory", str(self.folder / "cards.toml"), "--config", str(self.folder / "agent.toml"),
+                "--inventory", str(self.folder / "cards.toml"), "--config", str(self.folder / f"{node}.toml"),
             )  # fmt: skip
-        wait("both nodes to be ready", lambda: len(self.ask("node", "list")) == 2)
+        wait("all nodes to be ready", lambda: len(self.ask("node", "list")) == len(self.nodes))
 
-    def submit(self, *command, tflops=8, memory="1GiB", **more):
+    def submit(self, *command, tflops=8, memory="1GiB", span="card", **more):
         environment = {"LD_LIBRARY_PATH": self.libraries, "PYTHONPATH": HELPER, "PYTHONDONTWRITEBYTECODE": "1"}
-        card = {"tflops": tflops, "memory": memory, "access": "device"}
+        card = {"tflops": tflops, "memory": memory, "span": span, "access": "device"}
         file = job_file(
             self.folder / f"job-{free_port()}.json", command=[sys.executable, *map(str, command)], environment=environment,
             virtual_card=card, **more,
@@ -62,10 +70,10 @@ class Served(Pool):
 
 
 @contextlib.contextmanager
-def served(settings=""):
+def served(settings="", inventory=INVENTORY):
     """Such a pool, as long as it is needed; `settings` go into the agents' `[device]`."""
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-        pool = Served(pathlib.Path(folder), settings)
+        pool = Served(pathlib.Path(folder), settings, inventory)
         try:
             pool.bring_up()
             yield pool

@@ -5,8 +5,25 @@ import pathlib
 import secrets
 import subprocess
 import sys
+import threading
 
 TESTS = pathlib.Path(__file__).parent
+#: A program that speaks to a server by itself, and does not come again.
+STRANGER = ("stranger", 0, False)
+
+
+def finish(program):
+    """What a program prints until it ends well. `communicate` would leave out what was read ahead with its lines before."""
+    errors = []
+    end = threading.Timer(120, program.kill)
+    aside = threading.Thread(target=lambda: program.stderr and errors.append(program.stderr.read()))
+    end.start()
+    aside.start()
+    rest = program.stdout.read()
+    aside.join()
+    end.cancel()
+    assert program.wait() == 0, errors
+    return rest
 
 
 class Server:
@@ -14,17 +31,19 @@ class Server:
 
     def __init__(self, folder, *options, listen=None, memory="2GiB", epoch=7, token=None, environment=(), errors=None):
         self.token, self.epoch = token or secrets.token_hex(16), epoch
-        listen = listen or f"unix:{folder}/slice-{secrets.token_hex(4)}.sock"
-        command = [sys.executable, "-m", "tessera.slice", "--listen", listen, "--memory", memory, *map(str, options)]
+        if listen is None:
+            listen = f"unix:{folder}/slice-{secrets.token_hex(4)}.sock"
+        command = [sys.executable, "-m", "tessera.slice", "--memory", memory, *map(str, options)]
+        command += ["--listen", listen] if listen else []
         environment = {**os.environ, "TESSERA_TOKEN": self.token, "TESSERA_EPOCH": str(epoch), **dict(environment)}
         environment.pop("TESSERA_SLICES", None)
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
-        if not line.startswith("listening "):
+        if not line.startswith(("listening ", "following")):
             error = self.process.stderr.read() if self.process.stderr else ""
             self.stop()
             raise RuntimeError(f"no slice server: {line}{error}")
-        self.address = line.split()[1]
+        self.address = line.split()[-1]
 
     def environment(self):
         """What a program of this slice is started with."""

@@ -2,6 +2,7 @@
 undisturbed, in each bit, and they notice nothing; or they are told once, and clearly, why they cannot go on."""
 
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -9,7 +10,10 @@ import threading
 
 import pytest
 import serving
+import torch
 from elsewhere import Asked, Cut, Kept
+from serving import finish
+from tessera import _native
 
 # Trains with dropout, with batches that are large enough to travel as bulk data, and looks at a value each step.
 PROGRAM = """
@@ -83,12 +87,6 @@ def come_to(line, program):
     raise AssertionError(f"{line!r} was never printed: {''.join(seen)}{program.stderr.read()}")
 
 
-def finish(program):
-    rest, errors = program.communicate(timeout=120)
-    assert program.returncode == 0, errors
-    return rest
-
-
 def split(printed):
     """What a program printed, and how often it went on with another server."""
     text, resumed = printed.rsplit("resumed ", 1)
@@ -146,6 +144,44 @@ def test_a_network_that_breaks_anywhere_changes_nothing(folder, asked, checkpoin
     assert network.cut >= 3 and resumed >= 3
 
 
+def refused(asked, listener, **place):
+    asked.answers["where"] = {"address": listener.address, **GRANT, **place}
+    running = start(asked, "import torch\ntorch.ones(1, device='tessera')")
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1
+    return errors
+
+
+GRANT = {"token": "0123456789abcdef", "epoch": 7}
+
+
+def listening(torch):
+    return _native.Listener("tcp:127.0.0.1:0", torch=torch, **GRANT, device="cpu", memory_bytes=1 << 20, share=1.0, sequence=0)
+
+
+def test_a_program_whose_pytorch_is_another_one_is_told_at_once(asked):
+    listener = listening("1.0.0")
+    assert "install the same version" in refused(asked, listener)
+
+
+def test_a_program_that_comes_to_a_card_of_another_one_is_told_so(asked):
+    listener = listening(torch.__version__)
+    first = _native.Connection.connect(listener.address, torch.__version__, *GRANT.values(), serving.STRANGER)
+    assert "the slice has a program already" in refused(asked, listener)
+    first.close()
+
+
+def test_why_a_card_is_not_reached_is_said_once_and_it_is_tried_again(folder, asked, checkpoints):
+    with Kept(folder, checkpoints) as server:
+        asked.at(server)
+        asked.answers["where"]["epoch"] += 1
+        running = start(asked, "import torch\nprint(torch.ones(3, device='tessera').sum().item())")
+        assert "the slice is granted in epoch 7, the program comes from epoch 8" in running.stderr.readline()
+        asked.at(server)
+        printed, errors = running.communicate(timeout=60)
+    assert (printed, errors, running.returncode) == ("3.0\n", "", 0)
+
+
 class Agent:
     """The agent's end of a control socket: asks to save, once."""
 
@@ -187,6 +223,27 @@ def test_a_server_saves_itself_while_it_serves_and_what_came_before_that_is_not_
         text, resumed = split(printed + finish(running))
     assert text == undisturbed(folder, PROGRAM, 12)
     assert resumed == 1
+
+
+def test_a_save_that_failed_leaves_nothing_and_is_made_up_for(folder, asked, checkpoints):
+    agent = Agent(folder)
+    with Kept(folder, checkpoints, control=agent.path, errors=subprocess.PIPE) as server:
+        asked.at(server)
+        running = start(asked, PROGRAM, 400)
+        come_to("3 ", running)
+        # No file may become larger than this, as on a disk that is full.
+        none, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, most))
+        saved = []
+        saving = threading.Thread(target=lambda: saved.append(agent.save()))
+        saving.start()
+        assert "the virtual card was not saved" in server.process.stderr.readline()
+        assert list(checkpoints.iterdir()) == []
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (none, most))
+        saving.join(60)
+        assert saved and [path.name for path in checkpoints.iterdir()] == ["device.safetensors"]
+        running.kill()
+        running.wait()
 
 
 def test_a_program_that_kept_too_little_is_told_what_is_lost(folder, asked, checkpoints):

@@ -84,6 +84,7 @@ def without(pool):
         pool.tessera("node", "uncordon", node)
 
 
+@pytest.mark.alone
 def test_two_jobs_on_one_card_get_no_more_of_its_time_than_their_sizes(pool, without):
     # Each computes as much as it can for some seconds, and says how much processor time its server took meanwhile.
     program = (
@@ -126,3 +127,45 @@ def test_the_server_is_killed_and_the_program_is_told_once(pool):
     state, printed, errors = pool.ends(pool.submit("-c", program))
     assert (state, printed) == ("completed", "told: 1\n"), errors
     assert "the slice server for cpu ended" in errors
+
+
+UNEQUAL = """[[node]]
+name = "node-0"
+[[node.card]]
+kind = "gpu"
+vendor = "acme"
+model = "G5"
+memory_gib = 8
+tflops = { fp16 = 5 }
+[[node.card]]
+kind = "gpu"
+vendor = "acme"
+model = "G3"
+memory_gib = 4
+tflops = { fp16 = 3 }
+"""
+
+SPREAD = """
+import torch
+torch.manual_seed(0)
+layer = torch.nn.Linear(64, 64)
+card, x = torch.nn.Linear(64, 64).to("tessera"), torch.randn(16, 64)
+card.load_state_dict(layer.state_dict())
+def train(layer, x):
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(5):
+        loss = layer(x).pow(2).mean(); optimiser.zero_grad(); loss.backward(); optimiser.step()
+    return loss.item()
+status = torch.tessera.slice_status()
+print("same" if abs(train(layer, x) - train(card, x.to("tessera"))) < 1e-6 else "other", len(status["slices"]), status["memory_limit"] >> 20)
+raise SystemExit(7)
+"""
+
+
+def test_a_card_of_several_slices_of_a_node_is_one_device():
+    with served(inventory=UNEQUAL) as pool:
+        job = pool.submit("-c", SPREAD, tflops=8, memory="1GiB", span="node")
+        state, printed, errors = pool.ends(job)
+        assert printed.split()[:2] == ["same", "2"] and int(printed.split()[2]) >= 1024, errors
+        # The end is the program's.
+        assert state == "failed" and pool.ask("job", "show", job)["exit_code"] == 7

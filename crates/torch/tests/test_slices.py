@@ -1,5 +1,6 @@
 """Slice servers: memory, shares, snapshots, and what happens when one of the two sides dies or lies."""
 
+import json
 import os
 import pathlib
 import signal
@@ -7,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 import pytest
 import serving
@@ -40,7 +42,7 @@ print(repr(loss.item()), repr(view.sum().item()), torch.randn(1, device="tessera
 
 def raw(server):
     """A connection that knows the token, to say whatever one likes."""
-    return _native.Connection.connect(server.address, torch.__version__, server.token, server.epoch)
+    return _native.Connection.connect(server.address, torch.__version__, server.token, server.epoch, serving.STRANGER)
 
 
 def test_memory_over_the_slices_is_pytorchs_own_error_where_it_is_asked_for(folder):
@@ -67,6 +69,32 @@ def test_the_server_itself_keeps_to_its_memory(folder):
         assert connection.receive()[0] == 2  # out of memory
         connection.send(b"\x0e")
         assert struct.unpack("<5Q", connection.receive()[9:])[0] == 0
+
+
+def test_a_server_counts_for_its_agent_what_it_does(folder):
+    def told():
+        try:
+            return json.loads(pathlib.Path(folder, ".use").read_text())
+        except FileNotFoundError:
+            return {"operations": 0}
+
+    with serving.Server(folder, "--share", 0.5, environment={"TESSERA_WORKER_DIR": str(folder)}) as server:
+        program = server.start("""
+import sys, torch
+kept = torch.ones(1 << 20, device="tessera")
+for _ in range(100): kept = kept + 1
+print(kept.sum().item(), flush=True)
+sys.stdin.read()
+""")  # fmt: skip
+        assert program.stdout.readline().strip() == str(float(101 << 20))
+        deadline = time.monotonic() + 30
+        while (counts := told())["operations"] < 100:
+            assert time.monotonic() < deadline, counts
+            time.sleep(0.05)
+        program.communicate("")
+    assert counts["share"] == 0.5 and counts["memory_used"] >= 4 << 20
+    assert 0 < counts["device_seconds"] < 30 and counts["gate_seconds"] >= 0
+    assert counts["bytes"] > 100
 
 
 def test_going_on_from_a_snapshot_gives_the_undisturbed_run(folder):
@@ -133,6 +161,7 @@ for _ in range(2):
     assert len(lines) == 2 and all("slice server" in line and "lost" in line for line in lines), out
 
 
+@pytest.mark.alone
 def test_two_tenants_get_their_shares(folder):
     """Device time by the servers' own clocks, over the same few seconds; a quarter and a half, both always busy."""
     busy = """
@@ -184,7 +213,7 @@ def test_strangers_are_refused_by_name(folder, change, reason):
     with serving.Server(folder) as server:
         known = dict(torch=torch.__version__, token=server.token, epoch=server.epoch) | change
         with pytest.raises(ConnectionError, match=reason):
-            _native.Connection.connect(server.address, known["torch"], known["token"], known["epoch"])
+            _native.Connection.connect(server.address, known["torch"], known["token"], known["epoch"], serving.STRANGER)
         assert server.run("import torch; print(torch.ones(2, device='tessera').sum().item())") == "2.0"
 
 

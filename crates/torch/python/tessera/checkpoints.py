@@ -16,6 +16,8 @@ import time
 from tessera import snapshot
 
 NAME = "device.safetensors"
+_PAUSE = 1.0  # seconds at least between a save that failed and the next
+_SHARE = 0.1  # of the time that saves which fail may take from the program
 _PATIENCE = 1.0  # seconds until the control socket is tried again: the agent may be being started anew
 
 
@@ -43,12 +45,12 @@ class Checkpoints:
         if path := os.environ.get("TESSERA_CONTROL"):
             threading.Thread(target=self._hear_agent, args=(path,), name="control", daemon=True).start()
 
-    def restore(self, executor) -> None:
-        """Goes on from what was saved last, if anything was."""
-        if (path := self.folder / NAME).exists():
-            snapshot.load(executor, path)
+    def restore(self, executor) -> tuple | None:
+        """Goes on from what was saved last, if anything was. Gives the program that it is of."""
+        path = self.folder / NAME
+        return snapshot.load(executor, path) if path.exists() else None
 
-    def save_if_asked(self, executor) -> bool:
+    def save_if_asked(self, executor, owner: tuple | None) -> bool:
         """Saves when that is asked for. Answers whether the server is to end, with its state saved."""
         with self._changed:
             asked, self._asked = self._asked, False
@@ -57,13 +59,18 @@ class Checkpoints:
                 return False
             # The folder is read until the agent says that it is kept, or is gone.
             self._changed.wait_for(lambda: not self._being_kept)
+        began = time.monotonic()
         try:
-            snapshot.save(executor, self.folder, NAME)
+            snapshot.save(executor, self.folder, NAME, owner)
         except OSError as error:
             # What was saved before stands. A server that was to stop has not saved, and says so by its end.
             print(f"the virtual card was not saved: {error}", file=sys.stderr, flush=True)
             if stopping:
                 sys.exit(1)
+            # The question of the agent stands until it is answered.
+            again = threading.Timer(max(_PAUSE, (time.monotonic() - began) / _SHARE), self._ask)
+            again.daemon = True
+            again.start()
             return False
         if not stopping:
             self._say(executor.sequence)
@@ -101,11 +108,15 @@ class Checkpoints:
             time.sleep(_PATIENCE)
 
     def _hear(self, word: list[str]) -> None:
-        with self._changed:
-            if word == ["save"]:
-                self._asked = True
-            elif word in (["kept"], ["failed"]):
+        if word == ["save"]:
+            return self._ask()
+        if word in (["kept"], ["failed"]):
+            with self._changed:
                 self._being_kept = False
                 self._changed.notify_all()
-        if word == ["save"]:
-            self.wake()
+        return None
+
+    def _ask(self) -> None:
+        with self._changed:
+            self._asked = True
+        self.wake()

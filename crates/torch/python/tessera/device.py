@@ -1,6 +1,8 @@
 """The device of a program: `torch.tessera`, and what makes PyTorch use it."""
 
 import atexit
+import dataclasses
+import json
 import os
 import pathlib
 import struct
@@ -14,6 +16,7 @@ from tessera import _native, build, elsewhere, graph
 NAME = "tessera"
 _connection = None
 _dispatcher = None
+_program = None
 
 
 def start() -> None:
@@ -43,7 +46,9 @@ def _connect_first() -> None:
     address = os.environ["TESSERA_SLICES"]
     if not address.startswith(elsewhere.PREFIX):
         return _connect(address, fresh=True)
+    global _program
     asked = elsewhere.Asked(address)
+    _program = asked.enter()
     _dispatcher.keep_journal(elsewhere.journal_bytes(), lambda why: _connect_again(asked, why), asked.safe)
     return asked.until_connected(lambda place: _connect_to(place, fresh=True))
 
@@ -55,11 +60,17 @@ def _connect_again(asked: elsewhere.Asked, why: str) -> None:
 
 def _resume_at(place: elsewhere.Place) -> None:
     global _connection
-    connection = _native.Connection.connect(place.address, torch.__version__, place.token, place.epoch)
-    slice = connection.slice
-    if not _dispatcher.resume(connection.table, slice["memory_bytes"], slice["sequence"]):
+    # The one before may still stand, where a wait for the next one was broken off.
+    _connection.close()
+    _connection = _reach(place, goes_on=True)
+    slice = _connection.slice
+    if not _dispatcher.resume(_connection.table, slice["memory_bytes"], slice["sequence"]):
         raise ConnectionError("the connection broke while the operations since the snapshot were sent")
-    _connection = connection
+
+
+def _reach(place: elsewhere.Place, goes_on: bool):
+    program = dataclasses.astuple(_program)
+    return _native.Connection.connect(place.address, torch.__version__, place.token, place.epoch, program, goes_on)
 
 
 def _grant() -> tuple[str, int]:
@@ -73,11 +84,18 @@ def _connect(address: str, fresh: bool) -> None:
 
 
 def _connect_to(place: elsewhere.Place, fresh: bool) -> None:
-    global _connection
-    connection = _native.Connection.connect(place.address, torch.__version__, place.token, place.epoch)
-    slice = connection.slice
-    _dispatcher.connect(connection.table, slice["memory_bytes"], slice["sequence"], fresh)
-    _connection = connection
+    global _connection, _program
+    before = _connection
+    _program = _program or elsewhere.alone()
+    _connection = _reach(place, goes_on=not fresh)
+    # Kept from here on, whatever interrupts this: the dispatcher has its address once it is told of it.
+    slice = _connection.slice
+    try:
+        _dispatcher.connect(_connection.table, slice["memory_bytes"], slice["sequence"], fresh)
+    except RuntimeError:
+        _connection.close()
+        _connection = before
+        raise
     if fresh and slice["sequence"]:
         # Programs were here before; errors are told with the numbers of operations, which the server goes on with.
         _dispatcher.count_from(torch.tessera.slice_status()["operations"])
@@ -89,8 +107,8 @@ def _stop() -> None:
     if _connection is None or _dispatcher.is_forked():
         return  # A forked process leaves its parent's connection alone.
     try:
-        _dispatcher.flush()
-    except RuntimeError:
+        _dispatcher.finish()
+    except (RuntimeError, ConnectionError):
         pass  # The program ends anyway, and was told where it used the card.
     _dispatcher.disconnect("the program has ended")
     _connection.close()
@@ -154,6 +172,10 @@ def _answer_for_no_cuda() -> None:
 
 class _Properties(types.SimpleNamespace):
     """What `torch.tessera.get_device_properties` tells."""
+
+
+def _numbers(said: bytes, *names: str) -> dict[str, int]:
+    return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", said), strict=True))
 
 
 def _module() -> types.ModuleType:
@@ -247,9 +269,13 @@ def _module() -> types.ModuleType:
 
     @offer
     def slice_status():
-        """What the slice server says of itself, in bytes and numbers."""
-        names = ("memory_used", "memory_peak", "memory_limit", "operations", "storages")
-        return dict(zip(names, struct.unpack("<5Q", _dispatcher.status()), strict=True))
+        """What the slice server says of itself, in bytes and numbers; for a card of several slices also how they share the work."""
+        said = _dispatcher.status()
+        status = _numbers(said, "memory_used", "memory_peak", "memory_limit", "operations", "storages")
+        if several := said[40:]:
+            names = ("at_one", "at_all", "by_rows", "by_element", "moved_bytes", "summed_bytes", "exchanges")
+            status |= {**json.loads(several[56:]), "done": _numbers(several, *names)}
+        return status
 
     module._initialized = False
     module._is_compiled = is_available

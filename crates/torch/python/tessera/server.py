@@ -11,7 +11,8 @@ from tessera import snapshot
 FAULT, HOST_LOST = 123, 124
 #: A server whose program is on another host ends with that program's code. These mean something else, and are told as 1.
 _TAKEN = (FAULT, HOST_LOST, 125)
-_LOOK = 0.2  # seconds between looks at whether the host is there
+_LOOK = 0.2  # seconds between looks at whether the server is to end
+_PATIENCE = 1.0  # seconds that what is under way of a connection may take then
 
 
 class Server:
@@ -37,8 +38,13 @@ class Server:
 
     def run(self) -> int:
         """Serves; gives the exit code."""
-        if self._lease is not None:
-            threading.Thread(target=self._watch_host, name="host", daemon=True).start()
+        code = self._run()
+        self._executor.tell_over()
+        return code
+
+    def _run(self) -> int:
+        if self._lease is not None or self._checkpoints is not None:
+            threading.Thread(target=self._watch, name="end", daemon=True).start()
         alone_since = time.monotonic()
         while True:
             if (code := self._end_due()) is not None:
@@ -57,7 +63,11 @@ class Server:
                 # Nothing that comes now may be executed: it is in no snapshot.
                 return code
             connection.close()
+            if why := self._executor.lost:
+                print(why, file=sys.stderr, flush=True)
+                return FAULT
             self._executor.forget_connection()
+            self._executor.tell_gone()
             self._listener.free(self._executor.sequence)
             alone_since = time.monotonic()
 
@@ -75,14 +85,14 @@ class Server:
         """Of a program that asks for one itself."""
         error = ""
         try:
-            snapshot.save(self._executor, self._snapshots, name)
+            snapshot.save(self._executor, self._snapshots, name, self._listener.owner)
         except (OSError, ValueError) as failure:
             error = str(failure)
         self._executor.answer_snapshot(connection.table, error)
 
     def _end_due(self) -> int | None:
         """Does what is asked of the server; gives the exit code when that is to end."""
-        if self._checkpoints is not None and self._checkpoints.save_if_asked(self._executor):
+        if self._checkpoints is not None and self._checkpoints.save_if_asked(self._executor, self._listener.owner):
             return 0
         if self._lease is None:
             return None
@@ -94,9 +104,21 @@ class Server:
             return HOST_LOST
         return None
 
-    def _watch_host(self) -> None:
+    def _is_ending(self) -> bool:
+        if self._checkpoints is not None and self._checkpoints.stopping:
+            return True
+        silent, ended_with = self._listener.attended
+        return self._lease is not None and (ended_with is not None or silent > self._lease)
+
+    def _watch(self) -> None:
+        """Has the server end when it is to. One that waits for the rest of a frame hears nothing: its connection is ended."""
+        ending_since = None
         while True:
-            silent, ended_with = self._listener.attended
-            if ended_with is not None or silent > self._lease:
-                self.wake()
             time.sleep(_LOOK)
+            if not self._is_ending():
+                ending_since = None
+                continue
+            self.wake()
+            ending_since = ending_since or time.monotonic()
+            if time.monotonic() - ending_since > _PATIENCE and (connection := self._connection) is not None:
+                connection.close()

@@ -6,9 +6,16 @@ The token and the epoch of the grant come from the environment, `TESSERA_TOKEN` 
 `TESSERA_EPOCH`, so that no list of processes shows them. Once it listens it prints one line, `listening ADDRESS`. It serves one
 program at a time and keeps what the program has on the card when the connection ends, until it is stopped itself or, with
 `--linger`, until that many seconds have gone by without a program.
+
+A card of several slices has a server for each, which all get the same token and epoch. The first one serves the program, and the
+others come to it:
+
+    python -m tessera.slice --rank 0 --of 2 --group tcp:0.0.0.0:4100 --listen unix:/run/slice.sock --memory 4GiB
+    python -m tessera.slice --rank 1 --of 2 --group tcp:first:4100 --memory 8GiB
 """
 
 import argparse
+import json
 import os
 import pathlib
 import signal
@@ -19,7 +26,7 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # A server is no program: it 
 
 import torch
 
-from tessera import _native, build, checkpoints, server, snapshot
+from tessera import _native, build, checkpoints, counts, group, plan, server, snapshot
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -60,7 +67,7 @@ class Check(argparse.Action):
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tessera.slice", description="Serves one slice of a device to a program.")
-    parser.add_argument("--listen", required=True, metavar="ADDRESS", help="unix:/path or tcp:host:port; port 0 takes a free one")
+    parser.add_argument("--listen", metavar="ADDRESS", help="unix:/path or tcp:host:port; port 0 takes a free one")
     parser.add_argument("--device", default="cpu", help="device of PyTorch that the slice is a part of: cpu, cuda:0, npu:0, xpu:0")
     parser.add_argument("--memory", required=True, type=memory, help="memory of the slice, such as 4GiB")
     parser.add_argument("--share", default=1.0, type=share, help="part of the device's time (default: all)")
@@ -74,7 +81,29 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--check", action=Check, help="say which PyTorch would serve, and end; fail when something is missing")
     parser.add_argument("--threads", type=int, help="threads of a processor that the device stands for (default: PyTorch's)")
-    return parser.parse_args()
+    several = parser.add_argument_group("several slices as one card")
+    several.add_argument("--of", type=int, default=1, metavar="COUNT", help="slices of the card (default: 1)")
+    several.add_argument("--rank", type=int, default=0, help="which of them this is; 0 serves the program")
+    several.add_argument("--group", metavar="ADDRESS", help="where the first one listens for the others, and they reach it")
+    several.add_argument(
+        "--split", choices=plan.SPLITS, default=os.environ.get("TESSERA_SPLIT", "auto"),
+        help="how the slices share the work, told to the first one (default: TESSERA_SPLIT, or auto)",
+    )  # fmt: skip
+    several.add_argument("--refuse-slower", action="store_true", help="refuse a split that would be slower than the best slice alone")
+    several.add_argument(
+        "--silence", type=float, default=60.0, metavar="SECONDS", help="end when another slice was silent for that long, told to the first one (default: 60)"
+    )
+    several.add_argument("--part", type=share, help="part of the device's time that something else holds the slice to (default: the share)")
+    options = parser.parse_args()
+    if not 0 <= options.rank < options.of <= group.MOST:
+        parser.error(f"--rank counts from 0 up to --of, which is at most {group.MOST}")
+    if options.of > 1 and not options.group:
+        parser.error("several slices find each other at the address --group")
+    if options.rank == 0 and not options.listen:
+        parser.error("--listen says where the program finds the slice")
+    if options.of > 1 and (options.restore or options.checkpoints):
+        parser.error("a card of several slices takes no snapshots")
+    return options
 
 
 def grant() -> tuple[str, int]:
@@ -101,29 +130,87 @@ def main() -> None:
     gate = _native.Gate(options.share, options.elastic)
     gated = options.share < 1 or options.elastic is not None
     executor = build.load().Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
-    kept = None
+    kept = owner = None
+    several = Several(options, executor, token, epoch) if options.of > 1 else None
+    if several and options.rank > 0:
+        end(several.follow)
     if options.checkpoints:
         kept = checkpoints.Checkpoints()
         kept.listen()
-        kept.restore(executor)
+        owner = kept.restore(executor)
     elif options.restore:
-        snapshot.load(executor, options.restore)
+        owner = snapshot.load(executor, options.restore)
     listener = _native.Listener(
-        options.listen, torch=torch.__version__, token=token, epoch=epoch, device=options.device, memory_bytes=options.memory,
-        share=options.share, sequence=executor.sequence,
+        options.listen, torch=torch.__version__, token=token, epoch=epoch, device=several.device if several else options.device,
+        memory_bytes=several.memory_bytes if several else options.memory, share=options.share, sequence=executor.sequence, owner=owner,
     )  # fmt: skip
     served = server.Server(executor, listener, snapshots=options.snapshots, linger=options.linger, lease=options.lease)
     served.attach(kept)
-    print(f"listening {listener.address}", flush=True)
+    counts.keep(executor, options.share)
+    say(f"listening {listener.address}")
+    end(served.run)
+
+
+def say(line: str) -> None:
+    """The one line that whoever started this server waits for."""
+    print(line, flush=True)
     # Nobody reads on: what libraries print goes where errors go, and never fills a pipe.
     os.dup2(2, 1)
-    # At once: threads of PyTorch have nothing to tidy up, and may be at work.
+
+
+class Several:
+    """This server as one of several."""
+
+    def __init__(self, options: argparse.Namespace, executor, token: str, epoch: int):
+        rate = group.measure(torch.device(options.device), options.part or options.share)
+        own = group.Member(options.rank, options.device, options.memory, rate)
+        self._executor = executor
+        self._group = group.Group(own, options.of, options.group, token, epoch)
+        self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
+        self._slices = [plan.Slice(member.memory_bytes, member.rate) for member in self._group.members]
+        exchange = self._group.exchange
+        self._link = plan.Link(exchange.speed(), exchange.delay())
+        exchange.reconsider, exchange.begin = self._reconsider, self._begin
+        self._choose(None)
+        self._group.join(executor, self.plan.split)
+        self.memory_bytes = self.plan.memory_bytes
+        self.device = " + ".join(member.device for member in self._group.members)
+
+    def _choose(self, work: plan.Work | None) -> None:
+        told = self._group.told
+        self.plan = plan.choose(self._slices, self._link, work, told["split"], refuse_slower=told["refuse"])
+        if self._group.own.rank == 0:
+            print(self.plan, file=sys.stderr, flush=True)
+            self._executor.about = json.dumps(self.plan.describe(self._slices, self._link))
+
+    def _begin(self) -> None:
+        """Another program: of what it does nothing is known."""
+        self._choose(None)
+
+    def _reconsider(self, divisible: float, repeated: float, exchanged_bytes: float, exchanges: float, fits: bool) -> str:
+        """At the first server, now that it is known what the program does: how it goes on."""
+        self._choose(plan.Work(divisible, repeated, exchanged_bytes, exchanges, fits))
+        return "refused" if self.plan.refused else self.plan.split
+
+    def follow(self) -> int:
+        """Does what the first server passes on, until that ends."""
+        say("following")
+        self._executor.serve(self._group.first.table)
+        if self._executor.over:
+            return 0
+        print("the first slice server of the card is gone", file=sys.stderr, flush=True)
+        return server.FAULT
+
+
+def end(work) -> None:
+    """Does the work of this process and ends it with the code that it gives."""
     try:
-        code = served.run()
+        code = work()
     except Exception:
         traceback.print_exc()
         code = server.FAULT
     sys.stderr.flush()
+    # At once: threads of PyTorch have nothing to tidy up, and may be at work.
     os._exit(code)
 
 

@@ -5,6 +5,7 @@ The state of the random numbers is a tensor too. The table (`__metadata__`) says
 Nothing in it is ever executed: a snapshot is bytes and numbers.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -22,8 +23,8 @@ def _random_state(executor) -> torch.Tensor:
     return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
 
 
-def save(executor, folder: pathlib.Path | None, name: str) -> pathlib.Path:
-    """Writes a snapshot into the folder: complete under its name, or not at all."""
+def save(executor, folder: pathlib.Path | None, name: str, owner: tuple | None) -> pathlib.Path:
+    """Writes a snapshot into the folder: complete under its name, or not at all. `owner` is the program whose tensors they are."""
     if folder is None:
         raise ValueError("this slice server has no folder for snapshots")
     # The name comes from the program, which must not choose a place of its own.
@@ -36,7 +37,7 @@ def save(executor, folder: pathlib.Path | None, name: str) -> pathlib.Path:
         tensors.append(("answered", answered))
     table = {
         "format": FORMAT, "sequence": str(executor.sequence), "operations": str(executor.operations), "device": executor.device,
-        "untold": executor.untold.hex(),
+        "untold": executor.untold.hex(), "owner": json.dumps(owner),
     }  # fmt: skip
     header, at = {"__metadata__": table}, 0
     for key, tensor in tensors:
@@ -45,19 +46,25 @@ def save(executor, folder: pathlib.Path | None, name: str) -> pathlib.Path:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path, part = folder / name, folder / f".{name}.part"
-    with open(part, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, tensor in tensors:
-            if tensor.nbytes:
-                file.write(memoryview(tensor.cpu().numpy()))
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
+    try:
+        with open(part, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for _, tensor in tensors:
+                if tensor.nbytes:
+                    file.write(memoryview(tensor.cpu().numpy()))
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)
+    except BaseException:
+        # A part takes the room that the next one needs.
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
     return path
 
 
-def load(executor, path: pathlib.Path) -> None:
-    """Fills an executor that holds nothing yet."""
+def load(executor, path: pathlib.Path) -> tuple | None:
+    """Fills an executor that holds nothing yet. Gives the program whose tensors they are."""
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _LARGEST_HEADER:
@@ -77,6 +84,8 @@ def load(executor, path: pathlib.Path) -> None:
     executor.sequence, executor.operations = int(table["sequence"]), int(table["operations"])
     if untold := table.get("untold"):
         executor.untold = bytes.fromhex(untold)
+    owner = json.loads(table.get("owner", "null"))
+    return None if owner is None else (str(owner[0]), int(owner[1]), bool(owner[2]))
 
 
 def _take(executor, key: str, tensor: torch.Tensor, taken_on: str) -> None:

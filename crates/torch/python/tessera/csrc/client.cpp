@@ -94,6 +94,12 @@ void Client::disconnect(const std::string& why) {
   queue_.clear();
 }
 
+void Client::finish() {
+  Lock lock(*this);
+  journal_.reset();
+  flush();
+}
+
 // Before anything is sent. A card whose server may be replaced waits for the next one.
 void Client::ready() {
   if (lost_.empty()) return;
@@ -154,20 +160,30 @@ void Client::queued() {
   if (waiting_ >= batch_ || queue_.size() > kFullQueue) flush();
 }
 
-void Client::flush() {
+void Client::flush(const void* bulk, size_t bytes) {
   if (queue_.empty() && dead_.empty()) return;
   ready();
   drain();
   if (queue_.empty()) return;
   statistics.frames++;
-  statistics.bytes += queue_.size();
-  if (journal_) journal_->sent(sequence_ + 1, queue_);
+  statistics.bytes += queue_.size() + bytes;
+  // Both are kept before either is sent: whatever breaks here, the next server is told the whole.
+  if (journal_) {
+    journal_->sent(sequence_ + 1, queue_);
+    if (bulk) journal_->bulk(bulk, bytes);
+    if (auto expected = std::exchange(asking_, std::nullopt)) journal_->asks(*expected);
+  }
   int outcome = transport_->send(transport_->state, reinterpret_cast<const uint8_t*>(queue_.data()), queue_.size());
   queue_.clear();
   waiting_ = 0;
   // What is in the journal counts: it arrives with the next connection if not with this one.
   if (outcome == kDone || journal_) sequence_++;
+  if (outcome == kDone && bulk) {
+    WithoutPython without;
+    outcome = transport_->bulk_send(transport_->state, static_cast<const uint8_t*>(bulk), bytes);
+  }
   if (outcome != kDone) failed(outcome);
+  if (bulk && journal_ && journal_->bytes() > journal_most_) trim();
 }
 
 void Client::flush_if_old() {
@@ -181,26 +197,52 @@ void Client::flush_if_old() {
   mutex_.unlock();
 }
 
-Reader Client::ask() {
-  flush();
+// Waits for what a frame asked, whatever server it comes from. When the wait is broken off, by Ctrl-C for instance, nobody has the answer:
+// it must not be taken for that of a later question.
+void Client::receive(Awaits what, uint64_t bulk, const std::function<int()>& from) {
+  awaits_ = what;
+  try {
+    for (;;) {
+      int outcome;
+      {
+        WithoutPython without;
+        outcome = from();
+      }
+      if (outcome == kDone) break;
+      failed(outcome);
+    }
+  } catch (...) {
+    awaits_ = Awaits::kNothing;
+    if (journal_) what == Awaits::kAnswer ? journal_->abandoned(bulk) : journal_->answered_bulk(bulk);
+    throw;
+  }
+  awaits_ = Awaits::kNothing;
+}
+
+Reader Client::ask(uint64_t bulk, bool when_done) {
+  auto before = sequence_;
+  asking_ = bulk;
+  try {
+    flush();
+  } catch (...) {
+    asking_.reset();
+    if (journal_ && sequence_ != before) journal_->abandoned(bulk);
+    throw;
+  }
   statistics.waits++;
   const uint8_t* bytes;
   size_t length;
-  awaits_ = Awaits::kAnswer;
-  for (;;) {
-    int outcome;
-    {
-      WithoutPython without;
-      outcome = transport_->receive(transport_->state, &bytes, &length);
-    }
-    if (outcome == kDone) break;
-    failed(outcome);
-  }
-  awaits_ = Awaits::kNothing;
+  receive(Awaits::kAnswer, bulk, [&] { return transport_->receive(transport_->state, &bytes, &length); });
   if (journal_) journal_->answered();
   Reader reader(reinterpret_cast<const char*>(bytes), length);
   auto status = static_cast<Status>(reader.get<uint8_t>());
-  reader.get<uint64_t>();
+  if (auto number = reader.get<uint64_t>() + (when_done ? 0 : 1); number != sequence_) {
+    // Whatever is at fault: no value is better than another one's.
+    lost_ = c10::str("frame ", sequence_, " of the program's operations asked for a value, and the slice server has answered frame ", number,
+                     ": no value of it can be trusted any more. Start the program again, and please report this");
+    journal_.reset();
+    check();
+  }
   if (status != kFine) raise(status, reader);
   return reader;
 }
@@ -209,35 +251,14 @@ Reader Client::ask() {
 void Client::synchronize() {
   if (!connected()) return;
   not_in_graph("it waits for the card");
+  ready();
   put<uint8_t>(queue(), kSynchronize);
   ask();
 }
 
-void Client::bulk_send(const void* from, size_t bytes) {
-  statistics.bytes += bytes;
-  if (journal_) journal_->bulk(from, bytes);
-  int outcome;
-  {
-    WithoutPython without;
-    outcome = transport_->bulk_send(transport_->state, static_cast<const uint8_t*>(from), bytes);
-  }
-  if (outcome != kDone) failed(outcome);
-  if (journal_ && journal_->bytes() > journal_most_) trim();
-}
-
 void Client::bulk_receive(void* to, size_t bytes) {
   statistics.bytes += bytes;
-  awaits_ = Awaits::kBulk;
-  for (;;) {
-    int outcome;
-    {
-      WithoutPython without;
-      outcome = transport_->bulk_receive(transport_->state, static_cast<uint8_t*>(to), bytes);
-    }
-    if (outcome == kDone) break;
-    failed(outcome);
-  }
-  awaits_ = Awaits::kNothing;
+  receive(Awaits::kBulk, bytes, [&] { return transport_->bulk_receive(transport_->state, static_cast<uint8_t*>(to), bytes); });
   if (journal_) journal_->answered_bulk(bytes);
 }
 

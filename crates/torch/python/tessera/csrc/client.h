@@ -36,6 +36,15 @@ struct Line {
   int instruction = 0;
 };
 
+// A tensor that a step is called with, or gives.
+struct Form {
+  enum Of : uint8_t { kParameter, kMade, kOutside };
+  Of of;
+  uint64_t place = 0, bytes = 0;  // which parameter, or which of those that it makes
+  c10::Storage outside;
+  Layout layout;
+};
+
 // A step that was recorded. Its operations are executed by replays only; what they work on is held as long as it lives.
 struct Recording {
   uint32_t id;
@@ -47,6 +56,9 @@ struct Recording {
   uint64_t workspace = 0;             // memory that it needs beside what it leaves behind
   uint32_t sent_to = 0;               // the connection that knows it
   std::string refused;
+  // Of a step that is called: the storages that stand for its parameters, those that it makes for its results, and both as tensors.
+  std::vector<uint64_t> stand_ins, results_made;
+  std::vector<Form> parameters, results;
   ~Recording();
 };
 
@@ -82,6 +94,7 @@ class Client {
   void set_connector(std::function<void()> connector) { connector_ = std::move(connector); }
   void connect(const Transport* transport, uint64_t memory_bytes, uint64_t sequence, bool fresh);
   void disconnect(const std::string& why);
+  void finish();  // the program ends: sends what is left, and waits for no other server if this one is gone
 
   // For a card whose slice server may be replaced: what is told is kept, so that another can be told it, resume.cpp. `find_another`
   // calls `resume` until that says yes, or raises why there is none; `safe` tells up to which frame snapshots are known to be safe.
@@ -102,11 +115,15 @@ class Client {
   Bytes& queue() { return capture_ ? capture_->commands : queue_; }
   Bytes& past_capture() { return queue_; }  // what is no part of a step that is being recorded
   void queued();
-  void flush();
+  // Waits for a server if there is none. To be called before a question, or the announcement of bulk data, is put into the queue: nothing
+  // half said stays there when the wait is broken off.
+  void ready();
+  void flush(const void* bulk = nullptr, size_t bytes = 0);  // and bulk data that the last command announces
   void synchronize();
   void flush_if_old();
-  Reader ask();  // flushes, waits for the reply and raises the error in it; the bytes are good until the next call
-  void bulk_send(const void* from, size_t bytes);
+  // Flushes, waits for the reply and raises the error in it; the bytes are good until the next call. Bulk data of this size may follow it.
+  // What is answered when its frame is done has the number of that frame; all else has the one before.
+  Reader ask(uint64_t bulk = 0, bool when_done = false);
   void bulk_receive(void* to, size_t bytes);
   uint64_t next_storage(uint64_t count = 1) { return std::exchange(next_storage_, next_storage_ + count); }
   uint32_t next_template() { return next_template_++; }
@@ -122,6 +139,10 @@ class Client {
   void abandon_capture();
   void replay(Recording& recording);
   void forget(Recording& recording);
+  // Steps that are called with tensors of their own, calls.cpp.
+  Tensor stand_in(const Tensor& like);
+  void make_callable(Recording& recording, const std::vector<Tensor>& parameters, const std::vector<Tensor>& results);
+  std::optional<std::vector<Tensor>> call(Recording& recording, const std::vector<Tensor>& arguments);
 
   void ask_for(uint64_t bytes);  // raises PyTorch's out-of-memory error when the virtual card has no room
   c10::DataPtr handle(uint64_t id, uint64_t bytes);
@@ -140,6 +161,8 @@ class Client {
   std::atomic<uint64_t> peak{0};
 
  private:
+  // What the program waits for: an answer, or the bulk data that follows it.
+  enum class Awaits { kNothing, kAnswer, kBulk };
   // A storage that recorded steps work on: freed when the last of them is, if the program has let go of it.
   struct Kept {
     uint32_t graphs = 0;
@@ -147,8 +170,8 @@ class Client {
     uint64_t bytes = 0;
   };
   void check() const;
-  void ready();
   void recover();
+  void receive(Awaits what, uint64_t bulk, const std::function<int()>& from);
   void trim();
   Line line();
   void keep(uint64_t id);
@@ -171,8 +194,8 @@ class Client {
   uint64_t journal_most_ = 0;
   std::function<void(const std::string&)> find_another_;
   std::function<uint64_t()> safe_;
-  // What the program waits for: an answer, or the bulk data that follows it.
-  enum class Awaits { kNothing, kAnswer, kBulk } awaits_ = Awaits::kNothing;
+  Awaits awaits_ = Awaits::kNothing;
+  std::optional<uint64_t> asking_;  // the queue ends with a question, and so many bytes may follow its answer
   bool trimming_ = false, keeps_ = false;
   std::optional<uint64_t> seed_;  // to be sent once there is a server
   std::string lost_ = "no slice server: nothing is connected";

@@ -4,17 +4,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
-#include "executor.h"
+#include "group.h"
 
 namespace tessera {
-
-struct Executor::Call {
-  const Template& of;
-  torch::jit::Stack stack;
-  std::vector<Tensor> inputs;
-  std::vector<Held*> held;
-  std::vector<Layout> before;
-};
 
 static void check_operator(const c10::FunctionSchema& schema) {
   TORCH_CHECK(schema.getNamespace() == "aten", "only operators of PyTorch itself run on a slice, not ", schema.name());
@@ -58,7 +50,7 @@ std::unique_ptr<Executor::Template> Executor::check_definition(Defined&& from) c
   TORCH_CHECK_NOT_IMPLEMENTED(op.has_value(), "the server's PyTorch has no operator ", from.name, ".", from.overload);
   auto& schema = op->schema();
   check_operator(schema);
-  auto made = std::make_unique<Template>(Template{*op, std::move(from.key), from.now, 0, 0, from.bytes, std::move(from.outcomes)});
+  auto made = std::make_unique<Template>(Template{*op, std::move(from.key), from.now, 0, 0, from.bytes, std::move(from.outcomes), nullptr});
   // Decoded once with empty tensors, so that no later call finds arguments of other kinds than the operator takes.
   std::vector<char> nothing(kScalar * (made->key.size() + 1));
   Reader key(made->key), changing(nothing.data(), nothing.size());
@@ -82,7 +74,7 @@ void Executor::define(Reader& frame) {
     TORCH_CHECK(templates_.size() < kMostTemplates, "more than ", kMostTemplates, " templates");
     templates_[id] = check_definition(std::move(definition));
   } catch (...) {
-    note_exception(name);
+    note_for_all(name);
     templates_.erase(id);
   }
 }
@@ -103,36 +95,54 @@ void Executor::execute(Reader& frame, bool now, const Transport* transport) {
   operations++;
   auto found = templates_.find(issued.id);
   Bytes answer;
-  if (found == templates_.end()) {
-    note(kRuntime, "operation", "its template is unknown because of an earlier error");
-  } else if (!failure_) {
-    try {
+  try {
+    TORCH_CHECK(found != templates_.end(), "its template is unknown because of an earlier error");
+    if (!failure_ || group_) {
       check_issued(issued, *found->second, now);
       answer = operate(*found->second, issued);
-    } catch (...) {
-      note_exception(found->second->op.schema().name());
     }
+  } catch (const Lost&) {
+    throw;
+  } catch (...) {
+    note_for_all(found == templates_.end() ? "operation" : found->second->op.schema().name());
   }
   if (now) reply(transport, answer);
 }
 
-// Runs one operation and keeps what it gives, or says what that is; what goes wrong is noted.
-Bytes Executor::operate(const Template& of, Issued issued) {
+Bytes Executor::operate(const Template& of, const Issued& issued) {
+  if (!group_) return operate_alone(of, issued, nullptr);
+  Bytes answer;
+  together([&] {
+    if (of.now) answer = group_->operate_now(of, issued);
+    else group_->operate(of, issued);
+  });
+  return answer;
+}
+
+// Runs one operation and keeps what it gives, or says what that is; what goes wrong is noted. `made` is told names and sizes of storages
+// that only its execution tells.
+Bytes Executor::operate_alone(const Template& of, Issued issued, Bytes* made) {
   Call call{of};
   Bytes answer;
   try {
+    announce();
     Reader key(of.key);
+    std::vector<uint64_t> ids;
     auto make = [&](const Layout& layout) {
       auto storage = issued.storages.get<uint64_t>();
       call.inputs.push_back(tensor(storage, layout));
       call.held.push_back(&storages_.find(storage)->second);
+      ids.push_back(storage);
       return call.inputs.back();
     };
     Decoder decoder(key, issued.numbers, device_, make);
     for (size_t i = 0; i < of.op.schema().arguments().size(); i++) call.stack.push_back(decoder.value());
     compute(call);
-    if (of.now) answer = describe_results(call, issued.names.get<uint64_t>());
+    if (of.now) answer = describe_results(call, issued.names.get<uint64_t>(), made);
     else keep_results(call, issued.names);
+    for (size_t i = 0; made && i < ids.size(); i++) {
+      if (call.held[i]->storage.nbytes() != call.held[i]->bytes) put(*made, ids[i]), put<uint64_t>(*made, call.held[i]->storage.nbytes());
+    }
   } catch (...) {
     note_exception(of.op.schema().name());
   }
@@ -146,7 +156,11 @@ void Executor::compute(Call& call) {
   if (call.of.now) {
     for (auto& input : call.inputs) call.before.push_back({input.scalar_type(), 0, input.sizes().vec(), input.strides().vec(), 0});
   }
-  if (gated_) gate_->enter(gate_->state);
+  this->call(call);
+}
+
+void Executor::call(Call& call) {
+  if (gated_) enter();
   at::AutoDispatchBelowADInplaceOrView below;
   call.of.op.callBoxed(&call.stack);
   unpaid_++;
@@ -175,13 +189,13 @@ static std::vector<Tensor> results_of(const c10::FunctionSchema& schema, const t
   return flat;
 }
 
-void Executor::keep_results(Call& call, Reader& names) {
+void Executor::keep_results(Call& call, Reader names) {
   auto& schema = call.of.op.schema();
   auto results = results_of(schema, call.stack);
-  TORCH_CHECK(results.size() == call.of.outcomes.size(), "it has ", results.size(), " results");
+  TORCH_CHECK(results.size() == call.outcomes->size(), "it has ", results.size(), " results");
   std::vector<Tensor> earlier = call.inputs;
   for (size_t i = 0; i < results.size(); i++) {
-    auto& expected = call.of.outcomes[i];
+    auto& expected = (*call.outcomes)[i];
     if (expected.kind != kNew) continue;
     auto id = names.get<uint64_t>();
     auto& result = results[i];
@@ -219,7 +233,7 @@ static void put_layout(Bytes& to, const Tensor& of) {
 }
 
 // For operators whose results the program cannot foresee: what they are, and which arguments have changed their shape.
-Bytes Executor::describe_results(Call& call, uint64_t next) {
+Bytes Executor::describe_results(Call& call, uint64_t next, Bytes* made) {
   Bytes body;
   std::vector<uint32_t> changed;
   for (size_t i = 0; i < call.before.size(); i++) {
@@ -249,6 +263,7 @@ Bytes Executor::describe_results(Call& call, uint64_t next) {
       if (result.device() != device_) result = result.to(device_);
       ask_for(result.storage().nbytes());
       keep(next, result.storage());
+      if (made) put(*made, next), put<uint64_t>(*made, result.storage().nbytes());
       fresh.emplace_back(result.storage().unsafeGetStorageImpl(), next++);
       known = fresh.end() - 1;
     }

@@ -146,6 +146,7 @@ static Entry learned(const Operator& op, std::vector<Expected> results, std::vec
 }
 
 static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack* stack) {
+  client().ready();
   client().statistics.immediate++;
   issue(entry, kExecuteNow, slots, 1);
   put(client().queue(), client().next_storage(kMostElements));

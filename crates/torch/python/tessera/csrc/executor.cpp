@@ -1,5 +1,5 @@
 // Commands of a program, one after the other; compute.cpp runs the operators themselves.
-#include "executor.h"
+#include "group.h"
 
 #include <ATen/Context.h>
 #include <ATen/Generator.h>
@@ -22,6 +22,8 @@ Executor::Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, 
   paid_wall_ = clock_of(CLOCK_MONOTONIC);
 }
 
+Executor::~Executor() = default;
+
 bool Executor::serve(const Transport* transport) {
   const uint8_t* bytes;
   size_t length;
@@ -33,16 +35,71 @@ bool Executor::serve(const Transport* transport) {
     Reader frame(reinterpret_cast<const char*>(bytes), length);
     bool counts = length == 0 || bytes[0] != kUncounted;
     if (counts) answer_.clear(), answer_bulk_ = Tensor();
+    // What is told again is answered anew, and leaves what the program has not heard for certain.
+    Answered unheard;
+    if (!counts) unheard = {answer_, answer_bulk_, std::exchange(failure_, std::nullopt)};
     broken_ = false;
     // The frame lies in the transport's buffer until the next one is received, which is after all of it was run.
-    run(frame, transport);
+    run_frame(frame, transport);
     if (counts) sequence++;
+    else answer_ = std::move(unheard.answer), answer_bulk_ = std::move(unheard.bulk);
+    if (unheard.failure) failure_ = std::move(unheard.failure);
     pay(true);
+    meters.bytes += length;
+    meters.operations = operations;
+    meters.held = held();
     // An answer that does not arrive keeps nothing of its frame from being executed.
     TORCH_CHECK(!broken_, transport->error(transport->state));
-    if (snapshot_) return true;
+    if (snapshot_ || over_) return true;
   }
 }
+
+// Waits for its turn.
+void Executor::enter() {
+  auto began = clock_of(CLOCK_MONOTONIC);
+  gate_->enter(gate_->state);
+  meters.waited += clock_of(CLOCK_MONOTONIC) - began;
+}
+
+// One frame, at each server of a group.
+void Executor::run_frame(Reader& frame, const Transport* transport) {
+  if (!group_ || frame.done()) return run(frame, transport);
+  auto first = static_cast<uint8_t>(*frame.rest());
+  if (group_->leads()) {
+    TORCH_CHECK(first < kGone, "there is no command ", int(first));
+    group_->pass_on(reinterpret_cast<const uint8_t*>(frame.rest()), frame.left());
+    return run(frame, transport);
+  }
+  if (first == kGone) return forget_connection();
+  over_ = first == kOver;
+  if (over_) return;
+  try {
+    run(frame, transport);
+  } catch (const Lost&) {
+    throw;
+  } catch (const std::exception&) {
+    // What cannot be ends the program's connection at the first server, which says so.
+  }
+}
+
+// An error that every server of a group finds.
+void Executor::note_for_all(const std::string& name) {
+  note_exception(name);
+  if (group_) group_->failed = true;
+}
+
+void Executor::join(Exchange exchange, Members members, const std::string& split) {
+  group_ = std::make_unique<Group>(*this, std::move(exchange), std::move(members), split_of(split));
+}
+
+void Executor::lead(const Transport* follower) { group_->follow(follower); }
+
+void Executor::tell_followers(Command command) {
+  uint8_t frame[] = {command};
+  if (group_ && group_->leads()) group_->pass_on(frame, sizeof frame);
+}
+
+uint64_t Executor::held() const { return group_ ? group_->held() : used + reserved_; }
 
 // Pays for what was computed. On a processor that is its own time, which neighbours do not stretch; on other devices the time until
 // the device has finished, looked at once for a few operations, because waiting for each would cost more than most take.
@@ -52,13 +109,16 @@ void Executor::pay(bool all) {
     if (!all && wall - paid_wall_ < 50000) return;
     auto cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID);
     gate_->pay(gate_->state, (cpu - paid_cpu_) / threads_);
+    meters.computed += (cpu - paid_cpu_) / threads_;
     paid_cpu_ = cpu;
     paid_wall_ = wall;
     return;
   }
   if (unpaid_ == 0 || (!all && unpaid_ < 16)) return;
   c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-  gate_->pay(gate_->state, clock_of(CLOCK_MONOTONIC) - paid_wall_);
+  auto spent = clock_of(CLOCK_MONOTONIC) - paid_wall_;
+  gate_->pay(gate_->state, spent);
+  meters.computed += spent;
   unpaid_ = 0;
 }
 
@@ -93,6 +153,15 @@ void Executor::note_exception(const std::string& name) {
 
 void Executor::reply(const Transport* transport, const Bytes& body, Tensor bulk) {
   pay(true);
+  if (group_) {
+    together([&] { if (group_->lost.empty()) group_->settle(); });
+    if (!group_->leads()) {
+      answer_ = "given by the first server";
+      return failure_.reset();
+    }
+    if (!group_->lost.empty()) failure_ = Failure{kRuntime, operations, "operation", group_->lost};
+    if (failure_) bulk = Tensor();
+  }
   Bytes answer;
   put<uint8_t>(answer, failure_ ? failure_->status : kFine);
   put(answer, sequence);
@@ -108,6 +177,7 @@ void Executor::reply(const Transport* transport, const Bytes& body, Tensor bulk)
   }
   answer_ = std::move(answer);
   answer_bulk_ = std::move(bulk);
+  meters.bytes += answer_.size() + (answer_bulk_.defined() ? answer_bulk_.nbytes() : 0);
   tell(transport);
 }
 
@@ -119,103 +189,22 @@ void Executor::tell(const Transport* transport) {
   broken_ |= transport->bulk_send(transport->state, bytes, answer_bulk_.nbytes()) != kDone;
 }
 
-void Executor::ask_for(uint64_t bytes) {
-  // What graphs need is kept for them, and is there for the one that is replayed.
-  uint64_t taken = used + (replaying_ ? 0 : reserved_);
-  if (bytes <= limit && taken <= limit - bytes) return;
-  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
-                              c10::str("over the memory of the slice: ", bytes, " bytes asked for, ", taken, " of ", limit, " in use"));
+void Executor::watch(const Transport* transport, bool on) {
+  TORCH_CHECK(!group_, "the slices of a card do not tell what they execute");
+  watcher_ = on ? transport : nullptr;
+  if (!on) reply(transport, {});
 }
 
-Tensor Executor::allocate(uint64_t bytes) {
-  ask_for(bytes);
-  TORCH_CHECK(storages_.size() < kMostStorages, "more than ", kMostStorages, " storages");
-  return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device_));
-}
-
-void Executor::keep(uint64_t id, c10::Storage storage) {
-  TORCH_CHECK(!storages_.count(id), "storage ", id, " is there already");
-  auto bytes = storage.nbytes();
-  used += bytes;
-  peak = std::max(peak, used);
-  storages_.emplace(id, Held{std::move(storage), bytes});
-}
-
-void Executor::drop(uint64_t id) {
-  auto found = storages_.find(id);
-  if (found == storages_.end()) return;
-  used -= found->second.bytes;
-  storages_.erase(found);
-}
-
-Tensor Executor::tensor(uint64_t id, const Layout& layout) const {
-  auto found = storages_.find(id);
-  TORCH_CHECK(found != storages_.end(), "a tensor is lost because of an earlier error");
-  TORCH_CHECK(reach(layout) <= found->second.storage.nbytes(), "a tensor is outside its storage");
-  auto key = c10::computeDispatchKey(layout.type, c10::kStrided, device_);
-  return make_tensor(found->second.storage, c10::DispatchKeySet(key), layout.type, layout.sizes, layout.strides, layout.offset);
-}
-
-void Executor::write(Reader& frame, const Transport* transport) {
-  auto id = frame.get<uint64_t>();
-  Layout layout;
-  read_layout(frame, layout);
-  auto bytes = frame.get<uint64_t>();
-  bool bulk = frame.get<uint8_t>() != 0;
-  TORCH_CHECK(bytes <= limit, "more is written than the slice has memory");
-  const char* there = bulk ? nullptr : frame.take(bytes);
-  Tensor to, host;
-  try {
-    to = tensor(id, layout);
-    TORCH_CHECK(to.nbytes() == bytes, "as many bytes must be written as the tensor has");
-    // Straight to where it belongs when it lies there in one piece.
-    if (to.is_cpu() && to.is_contiguous()) host = to;
-  } catch (...) {
-    note_exception("write");
-    to = Tensor();
+// Before an operation is executed. If it ends this process, the program knows which one it was.
+void Executor::announce() {
+  if (watcher_) {
+    Bytes said;
+    put<uint8_t>(said, kAnnounced);
+    put(said, operations);
+    broken_ |= watcher_->send(watcher_->state, reinterpret_cast<const uint8_t*>(said.data()), said.size()) != kDone;
   }
-  if (!host.defined()) host = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte));
-  if (bulk) {
-    // Taken off the connection in any case: what follows it must be found.
-    int outcome = transport->bulk_receive(transport->state, static_cast<uint8_t*>(host.mutable_data_ptr()), bytes);
-    TORCH_CHECK(outcome == kDone, transport->error(transport->state));
-  } else if (bytes) {
-    std::memcpy(host.mutable_data_ptr(), there, bytes);
-  }
-  if (to.defined() && !host.is_same(to)) to.copy_(host.view(to.scalar_type()).view(to.sizes()));
-}
-
-void Executor::read(Reader& frame, const Transport* transport) {
-  auto id = frame.get<uint64_t>();
-  Layout layout;
-  read_layout(frame, layout);
-  Tensor from;
-  if (!failure_) {
-    try {
-      from = tensor(id, layout).contiguous().cpu();
-    } catch (...) {
-      note_exception("read");
-    }
-  }
-  bool fine = !failure_, bulk = fine && from.nbytes() > kInline;
-  Bytes body;
-  if (fine) {
-    put<uint8_t>(body, bulk);
-    if (!bulk) body.append(static_cast<const char*>(from.const_data_ptr()), from.nbytes());
-  }
-  reply(transport, body, bulk ? from : Tensor());
-}
-
-void Executor::resize(uint64_t id, uint64_t bytes) {
-  auto found = storages_.find(id);
-  TORCH_CHECK(found != storages_.end(), "a tensor is lost because of an earlier error");
-  auto larger = allocate(bytes);
-  auto both = std::min<int64_t>(bytes, found->second.bytes);
-  auto old = make_tensor(found->second.storage, larger.key_set(), at::kByte, {both}, {1}, 0);
-  larger.narrow(0, 0, both).copy_(old);
-  // Views are made anew for each operation, so that none holds on to the old one.
-  drop(id);
-  keep(id, larger.storage());
+  TORCH_CHECK(!condemned_.count(operations), "the slice servers that executed this operation ended by it, one after the other: it is not ",
+              "executed again. It may need more memory than the host of the slice has, or be a fault of PyTorch");
 }
 
 static at::Generator generator(c10::Device device) { return at::globalContext().defaultGenerator(device); }
@@ -228,18 +217,20 @@ void Executor::run(Reader& frame, const Transport* transport) {
       case kDefine: define(frame); continue;
       case kExecute: execute(frame, false, transport); continue;
       case kExecuteNow: execute(frame, true, transport); continue;
-      case kFree: drop(frame.get<uint64_t>()); continue;
+      case kFree: forget(frame.get<uint64_t>()); continue;
       case kDrop: templates_.erase(frame.get<uint32_t>()); continue;
       case kWrite: write(frame, transport); continue;
       case kRead: read(frame, transport); continue;
       case kReplay: replay(frame.get<uint32_t>()); continue;
+      case kCall: call_graph(frame); continue;
       case kSynchronize: reply(transport, {}); continue;
       case kUncounted: continue;
       default: break;
     }
     if (command == kStatus) {
       Bytes body;
-      for (uint64_t number : {held(), peak, limit, operations, uint64_t(storages_.size())}) put(body, number);
+      if (group_) group_->describe(body, about);
+      else for (uint64_t number : {held(), peak, limit, operations, uint64_t(storages_.size())}) put(body, number);
       reply(transport, body);
     } else if (command == kRecord) {
       record(frame, transport);
@@ -247,34 +238,43 @@ void Executor::run(Reader& frame, const Transport* transport) {
       begin_program();
     } else if (command == kRepeat) {
       TORCH_CHECK(!answer_.empty(), "there is no answer to repeat");
-      tell(transport);
+      if (!group_ || group_->leads()) tell(transport);
+    } else if (command == kWatch) {
+      watch(transport, frame.get<uint8_t>() != 0);
+    } else if (command == kCondemn) {
+      TORCH_CHECK(condemned_.size() < kMostCondemned, "more than ", kMostCondemned, " operations that are not to be executed");
+      condemned_.insert(frame.get<uint64_t>());
     } else if (command == kForget) {
       forget_graph(frame.get<uint32_t>());
     } else if (command == kSnapshot) {
-      snapshot_ = frame.text();  // taken when this frame is done
+      auto name = frame.text();
+      if (!group_) {
+        snapshot_ = name;  // taken when this frame is done
+      } else {
+        note(kNotImplemented, "snapshot", "a virtual card of several slices takes no snapshots");
+        group_->failed = true;
+        reply(transport, {});
+      }
     } else if (command == kAllocate || command == kResize) {
       auto id = frame.get<uint64_t>(), bytes = frame.get<uint64_t>();
-      try {
-        if (command == kResize) resize(id, bytes);
-        else keep(id, allocate(bytes).storage());
-      } catch (...) {
-        note_exception("allocate");
-      }
+      allocate_or_resize(command == kResize, id, bytes);
     } else if (command == kSeed) {
       auto seeded = generator(device_);
       seeded.set_current_seed(frame.get<uint64_t>());
+      if (group_) group_->seeded();
     } else if (command == kSetRandom) {
       auto text = frame.text();
       auto state = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
       std::memcpy(state.mutable_data_ptr(), text.data(), text.size());
       try {
-        auto set = generator(device_);
-        set.set_state(state);
+        if (group_) group_->seeded();
+        if (!group_ || group_->has_random()) set_random_state(state);
       } catch (...) {
         note_exception("set_rng_state");
       }
     } else if (command == kGetRandom) {
-      auto state = generator(device_).get_state();
+      if (group_) together([&] { if (group_->lost.empty()) group_->random_at(1); });
+      auto state = random_state();
       reply(transport, Bytes(static_cast<const char*>(state.const_data_ptr()), state.nbytes()));
     } else {
       TORCH_CHECK(false, "there is no command ", int(command));
@@ -282,24 +282,16 @@ void Executor::run(Reader& frame, const Transport* transport) {
   }
 }
 
+Tensor Executor::random_state() const { return generator(device_).get_state(); }
+
+void Executor::set_random_state(const Tensor& state) {
+  auto set = generator(device_);
+  set.set_state(state);
+}
+
 void Executor::answer_snapshot(const Transport* transport, const std::string& error) {
   if (!error.empty()) note(kRuntime, "snapshot", error);
   reply(transport, {});
-}
-
-std::vector<std::pair<uint64_t, Tensor>> Executor::storages() const {
-  std::vector<std::pair<uint64_t, Tensor>> all;
-  for (auto& [id, held] : storages_) {
-    auto key = c10::computeDispatchKey(at::kByte, c10::kStrided, device_);
-    all.emplace_back(id, make_tensor(held.storage, c10::DispatchKeySet(key), at::kByte, {int64_t(held.bytes)}, {1}, 0));
-  }
-  return all;
-}
-
-void Executor::load(uint64_t id, const Tensor& bytes) {
-  auto to = allocate(bytes.nbytes());
-  to.copy_(bytes);
-  keep(id, to.storage());
 }
 
 // The program is gone, or comes again and tells once more what it has told.
@@ -308,39 +300,59 @@ void Executor::forget_connection() {
   graphs_.clear();
   graph_bytes_ = reserved_ = 0;
   templates_.clear();
+  watcher_ = nullptr;
+  condemned_.clear();
 }
 
 void Executor::begin_program() {
+  // What was said about its operations, before it was told again that it begins, stands.
+  auto condemned = std::move(condemned_);
+  auto* watcher = watcher_;
   forget_connection();
+  condemned_ = std::move(condemned);
+  watcher_ = watcher;
   failure_.reset();
   storages_.clear();
   used = peak = 0;
+  if (group_) group_->clear();
+}
+
+Bytes Executor::failure_text() const {
+  Bytes text;
+  put<uint8_t>(text, failure_->status);
+  put(text, failure_->operation);
+  put(text, failure_->graph);
+  put(text, failure_->step);
+  put_text(text, failure_->name);
+  put_text(text, failure_->text);
+  return text;
+}
+
+static Failure read_failure(Reader& from) {
+  Failure failure{static_cast<Status>(from.get<uint8_t>()), from.get<uint64_t>()};
+  failure.graph = from.get<uint32_t>();
+  failure.step = from.get<uint32_t>();
+  failure.name = from.text();
+  failure.text = from.text();
+  return failure;
+}
+
+void Executor::set_failure_text(const Bytes& text) {
+  Reader from(text);
+  failure_ = read_failure(from);
 }
 
 Bytes Executor::untold() const {
   Bytes text;
   put<uint8_t>(text, failure_.has_value());
-  if (failure_) {
-    put<uint8_t>(text, failure_->status);
-    put(text, failure_->operation);
-    put(text, failure_->graph);
-    put(text, failure_->step);
-    put_text(text, failure_->name);
-    put_text(text, failure_->text);
-  }
+  if (failure_) text += failure_text();
   put_text(text, answer_);
   return text;
 }
 
 void Executor::set_untold(const Bytes& text) {
   Reader from(text);
-  if (from.get<uint8_t>()) {
-    failure_ = Failure{static_cast<Status>(from.get<uint8_t>()), from.get<uint64_t>()};
-    failure_->graph = from.get<uint32_t>();
-    failure_->step = from.get<uint32_t>();
-    failure_->name = from.text();
-    failure_->text = from.text();
-  }
+  if (from.get<uint8_t>()) failure_ = read_failure(from);
   answer_ = from.text();
 }
 

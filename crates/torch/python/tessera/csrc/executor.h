@@ -5,9 +5,11 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "codec.h"
 #include "transport.h"
@@ -22,9 +24,41 @@ struct Failure {
   uint32_t graph = 0, step = 0;  // where in which replay
 };
 
+// What an executor has done so far, for whoever looks from another thread: nanoseconds, bytes and numbers.
+struct Meters {
+  std::atomic<uint64_t> computed{0}, waited{0}, bytes{0}, operations{0}, held{0};
+};
+
+class Group;
+struct Exchange;
+struct Members;
+struct Signature;
+
 class Executor {
  public:
+  struct Outcome {
+    Result kind;
+    Layout layout;
+    uint64_t bytes = 0;
+  };
+  struct Template {
+    c10::OperatorHandle op;
+    Bytes key;
+    bool now;
+    size_t slots = 0, changing = 0;
+    uint64_t new_bytes = 0;
+    std::vector<Outcome> outcomes;
+    mutable std::shared_ptr<Signature> seen;  // what a group has found out about it
+  };
+  // One operation as a program has issued it.
+  struct Issued {
+    uint32_t id;
+    size_t slots, changing, results;
+    Reader storages, numbers, names;
+  };
+
   Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, bool gated, int threads);
+  ~Executor();
 
   // Runs frames of this connection until it ends (false), or until a snapshot is asked for or somebody of this process wants to be heard
   // (true): then everything that came is executed, and the stream stands between two frames.
@@ -38,6 +72,8 @@ class Executor {
   void load(uint64_t id, const Tensor& bytes);
   void forget_connection();
   // What the program has not heard for certain: an error that is to be told, and the last answer.
+  Bytes failure_text() const;
+  void set_failure_text(const Bytes& text);
   Bytes untold() const;
   void set_untold(const Bytes& text);
   const Tensor& answered_bulk() const { return answer_bulk_; }
@@ -45,25 +81,24 @@ class Executor {
   c10::Device device() const { return device_; }
 
   uint64_t sequence = 0, operations = 0, used = 0, peak = 0, limit;
-  uint64_t held() const { return used + reserved_; }
+  uint64_t held() const;
+  Meters meters;
+
+  // As one of several servers of a card (group.h): the first one, which passes the stream on, or another.
+  void join(Exchange exchange, Members members, const std::string& split);
+  void lead(const Transport* follower);
+  Group* group() const { return group_.get(); }
+  std::string about;  // what a program is told of a group, as JSON
+  bool over() const { return over_; }      // the first server has ended in order
+  void tell_followers(Command command);
+  at::Tensor random_state() const;
+  void set_random_state(const at::Tensor& state);
 
  private:
+  friend class Group;
   struct Held {
     c10::Storage storage;
     uint64_t bytes;
-  };
-  struct Outcome {
-    Result kind;
-    Layout layout;
-    uint64_t bytes = 0;
-  };
-  struct Template {
-    c10::OperatorHandle op;
-    Bytes key;
-    bool now;
-    size_t slots = 0, changing = 0;
-    uint64_t new_bytes = 0;
-    std::vector<Outcome> outcomes;
   };
   struct Defined {
     uint32_t id;
@@ -73,12 +108,13 @@ class Executor {
     uint64_t bytes = 0;
     std::vector<Outcome> outcomes;
   };
-  struct Call;
-  // One operation as a program has issued it.
-  struct Issued {
-    uint32_t id;
-    size_t slots, changing, results;
-    Reader storages, numbers, names;
+  struct Call {
+    const Template& of;
+    torch::jit::Stack stack;
+    std::vector<Tensor> inputs;
+    std::vector<Held*> held;
+    std::vector<Layout> before;
+    const std::vector<Outcome>* outcomes = &of.outcomes;  // what it is to give at this server
   };
   struct Step {
     Command command;
@@ -96,36 +132,48 @@ class Executor {
   };
 
   void run(Reader& frame, const Transport* transport);
+  void run_frame(Reader& frame, const Transport* transport);
   void define(Reader& frame);
   Defined read_definition(Reader& frame) const;
   std::unique_ptr<Template> check_definition(Defined&& from) const;
   static Issued read_issued(Reader& frame);
   static void check_issued(const Issued& issued, const Template& of, bool now);
   void execute(Reader& frame, bool now, const Transport* transport);
-  Bytes operate(const Template& of, Issued issued);
+  Bytes operate(const Template& of, const Issued& issued);
+  Bytes operate_alone(const Template& of, Issued issued, Bytes* made);
+  template <class Work>
+  void together(Work work);
+  void note_for_all(const std::string& name);
+  void allocate_or_resize(bool grows, uint64_t id, uint64_t bytes);
   void record(Reader& frame, const Transport* transport);
   std::unique_ptr<Graph> read_graph(Bytes commands) const;
   void replay(uint32_t id);
   void run_step(const Step& step);
+  void call_graph(Reader& frame);
   void forget_graph(uint32_t id);
   void reserve();
   void compute(Call& call);
-  void keep_results(Call& call, Reader& names);
-  Bytes describe_results(Call& call, uint64_t next);
+  void call(Call& call);
+  void keep_results(Call& call, Reader names);
+  Bytes describe_results(Call& call, uint64_t next, Bytes* made);
   void recount(Call& call);
   void write(Reader& frame, const Transport* transport);
   void read(Reader& frame, const Transport* transport);
   void resize(uint64_t id, uint64_t bytes);
   void reply(const Transport* transport, const Bytes& body, Tensor bulk = {});
   void tell(const Transport* transport);
+  void watch(const Transport* transport, bool on);
+  void announce();
   void begin_program();
   Tensor tensor(uint64_t id, const Layout& layout) const;
   Tensor allocate(uint64_t bytes);
   void keep(uint64_t id, c10::Storage storage);
   void drop(uint64_t id);
+  void forget(uint64_t id);
   void ask_for(uint64_t bytes);
   void note(Status status, const std::string& name, const std::string& text);
   void note_exception(const std::string& name);
+  void enter();
   void pay(bool all);
 
   c10::Device device_;
@@ -140,9 +188,17 @@ class Executor {
   bool replaying_ = false;
   std::optional<Failure> failure_;
   std::optional<std::string> snapshot_;
+  struct Answered {
+    Bytes answer;
+    Tensor bulk;
+    std::optional<Failure> failure;
+  };
   Bytes answer_;  // the last one, until the program shows that it has it by what it sends next
   Tensor answer_bulk_;
-  bool broken_ = false;
+  bool broken_ = false, over_ = false;
+  std::unique_ptr<Group> group_;
+  const Transport* watcher_ = nullptr;       // is told of each operation before it is executed
+  std::unordered_set<uint64_t> condemned_;  // operations that are errors
 };
 
 }  // namespace tessera

@@ -85,6 +85,7 @@ std::shared_ptr<Recording> Client::end_capture() {
 // Gives a recording to the slice server, which says how much memory it needs beside what it leaves behind.
 void Client::send(Recording& recording) {
   flush();
+  ready();
   Bytes command;
   put<uint8_t>(command, kRecord);
   put(command, recording.id);

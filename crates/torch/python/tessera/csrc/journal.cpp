@@ -1,9 +1,14 @@
 #include "journal.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace tessera {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 constexpr size_t kFullFrame = 1 << 20;  // bytes of templates that are told in one frame
+constexpr int kMostEnded = 2;           // servers by an operation until it is condemned, beside the one that first had it
+constexpr size_t kAnswerHead = 9;       // bytes of an answer before its body: how it ends, and a frame's number
 
 void Journal::sent(uint64_t number, const Bytes& commands) {
   bytes_ += commands.size();
@@ -15,12 +20,23 @@ void Journal::bulk(const void* from, size_t bytes) {
   frames_.back().bulk.assign(static_cast<const char*>(from), bytes);
 }
 
+void Journal::asks(uint64_t bulk) {
+  frames_.back().asks = true;
+  frames_.back().asked_bulk = bulk;
+}
+
 void Journal::answered() {
   frames_.back().answered = true;
   executed_ = frames_.back().number;
 }
 
 void Journal::answered_bulk(uint64_t bytes) { frames_.back().answered_bulk = bytes; }
+
+void Journal::abandoned(uint64_t bulk) {
+  auto& frame = frames_.back();
+  frame.answered = frame.abandoned = true;
+  frame.answered_bulk = bulk;
+}
 
 void Journal::begins(uint64_t key, uint64_t number, Bytes command, bool asks) {
   ends(key, number);
@@ -56,20 +72,31 @@ static bool say(const Transport& to, const Bytes& frame) {
   return to.send(to.state, reinterpret_cast<const uint8_t*>(frame.data()), frame.size()) == kDone;
 }
 
-static bool pass_over_answer(const Transport& to, uint64_t bulk) {
+static bool hear(const Transport& to, Bytes& answer) {
   const uint8_t* bytes;
   size_t length;
   if (to.receive(to.state, &bytes, &length) != kDone) return false;
+  answer.assign(reinterpret_cast<const char*>(bytes), length);
+  return true;
+}
+
+// What follows an answer, if it says that something does.
+static bool pass_over_bulk(const Transport& to, uint64_t bulk, const Bytes& answer) {
+  if (answer.size() <= kAnswerHead || answer[0] != kFine || !answer[kAnswerHead]) bulk = 0;
   Bytes none(bulk, '\0');
   return bulk == 0 || to.bulk_receive(to.state, reinterpret_cast<uint8_t*>(none.data()), bulk) == kDone;
 }
 
+static bool pass_over_answer(const Transport& to, uint64_t bulk, Bytes& answer) {
+  return hear(to, answer) && pass_over_bulk(to, bulk, answer);
+}
+
 bool Journal::tell_standing(uint64_t sequence, const Transport& to) {
-  Bytes frame(1, static_cast<char>(kUncounted));
+  Bytes frame(1, static_cast<char>(kUncounted)), answer;
   auto flush = [&](bool asks) {
     if (frame.size() > 1 && !say(to, frame)) return false;
     frame.resize(1);
-    return !asks || pass_over_answer(to, 0);
+    return !asks || pass_over_answer(to, 0, answer);
   };
   for (auto& standing : standing_) {
     if (standing.from > sequence || standing.to <= sequence) continue;
@@ -81,18 +108,81 @@ bool Journal::tell_standing(uint64_t sequence, const Transport& to) {
 }
 
 bool Journal::ask_again(const Transport& to, bool heard) {
-  return say(to, {static_cast<char>(kUncounted), static_cast<char>(kRepeat)}) && (!heard || pass_over_answer(to, 0));
+  Bytes answer;
+  return say(to, {static_cast<char>(kUncounted), static_cast<char>(kRepeat)}) && (!heard || pass_over_answer(to, 0, answer));
 }
 
-bool Journal::tell(uint64_t sequence, const Transport& to) {
+static bool say_all(const Transport& to, const Bytes& commands, const Bytes& bulk) {
+  if (!say(to, commands)) return false;
+  return bulk.empty() || to.bulk_send(to.state, reinterpret_cast<const uint8_t*>(bulk.data()), bulk.size()) == kDone;
+}
+
+static bool watch(const Transport& to, bool on) { return say(to, {static_cast<char>(kUncounted), static_cast<char>(kWatch), static_cast<char>(on)}); }
+
+// Tells a frame that may end its server.
+bool Journal::tell_watched(Frame& frame, const Transport& to, Bytes& error) {
+  // What breaks here is found out below, where it is heard what the server had said before it ended.
+  if (watch(to, true) && say_all(to, frame.commands, frame.bulk)) watch(to, false);
+  Bytes answer;
+  for (bool due = frame.asks; hear(to, answer);) {
+    Reader from(answer);
+    if (from.get<uint8_t>() == kAnnounced) {
+      begun_ = Operation{from.get<uint64_t>(), frame.number};
+    } else if (!std::exchange(due, false)) {
+      begun_.reset();
+      executed_ = std::max(executed_, frame.number);
+      return true;
+    } else if (!pass_over_bulk(to, frame.answered ? frame.answered_bulk : frame.asked_bulk, answer)) {
+      return false;
+    } else if (!frame.answered) {
+      heard_newest_ = true;
+    } else if (std::exchange(frame.abandoned, false) && answer[0] != kFine) {
+      error = answer;
+      return false;
+    }
+  }
+  return false;
+}
+
+bool Journal::tell_frame(Frame& frame, uint64_t sequence, const Transport& to, Bytes& error) {
+  // Executed, and nobody has heard whether with an error. Later frames were told only where that was heard.
+  bool unheard = frame.abandoned && frame.number == sequence;
+  if (frame.number <= sequence && !unheard) return true;
+  if (unheard ? !ask_again(to, false) : !say_all(to, frame.commands, frame.bulk)) return false;
+  if (!frame.answered) return true;
+  Bytes answer;
+  if (!pass_over_answer(to, frame.answered_bulk, answer)) return false;
+  if (std::exchange(frame.abandoned, false) && !answer.empty() && answer[0] != kFine) {
+    error = std::move(answer);
+    return false;
+  }
+  return true;
+}
+
+// Whether the server before ended by an operation: it said that it begins it, and the next one stands before that.
+void Journal::judge(uint64_t sequence) {
+  auto begun = std::exchange(begun_, std::nullopt);
+  if (!begun || sequence >= begun->frame) return;
+  if (!suspect_ || suspect_->number != begun->number) suspect_ = begun;
+  if (++suspect_->ended < kMostEnded) return;
+  Bytes command;
+  put<uint8_t>(command, kCondemn);
+  put(command, suspect_->number);
+  standing_.push_back({0, 0, suspect_->frame, std::move(command), false});
+  suspect_.reset();
+}
+
+bool Journal::tell(uint64_t sequence, const Transport& to, Bytes& error) {
+  heard_newest_ = false;
+  judge(sequence);
+  // Where telling has broken off before, what was executed once may be at fault as well.
+  bool all = std::exchange(telling_, true);
   if (!tell_standing(sequence, to)) return false;
   for (auto& frame : frames_) {
-    if (frame.number <= sequence) continue;
-    if (!say(to, frame.commands)) return false;
-    auto* bulk = reinterpret_cast<const uint8_t*>(frame.bulk.data());
-    if (!frame.bulk.empty() && to.bulk_send(to.state, bulk, frame.bulk.size()) != kDone) return false;
-    if (frame.answered && !pass_over_answer(to, frame.answered_bulk)) return false;
+    bool watched = frame.number > sequence && (all || frame.number > executed_);
+    if (watched ? !tell_watched(frame, to, error) : !tell_frame(frame, sequence, to, error)) return false;
   }
+  telling_ = false;
   return true;
 }
 

@@ -64,6 +64,7 @@ void write_to(const Tensor& to, const Tensor& from) {
   bool bulk = bytes > kInline;
   // Alone in its frame, so that the frame can be executed again when its bulk data breaks off.
   if (bulk && client().keeps_journal()) client().flush();
+  if (bulk) client().ready();
   auto& queue = client().queue();
   put<uint8_t>(queue, kWrite);
   put_tensor(queue, to);
@@ -73,8 +74,7 @@ void write_to(const Tensor& to, const Tensor& from) {
     queue.append(static_cast<const char*>(plain.const_data_ptr()), bytes);
     return client().queued();
   }
-  client().flush();
-  client().bulk_send(plain.const_data_ptr(), bytes);
+  client().flush(plain.const_data_ptr(), bytes);
 }
 
 Tensor upload(const Tensor& from) {
@@ -88,9 +88,10 @@ Tensor upload(const Tensor& from) {
 static void receive(const Tensor& from, const Tensor& host) {
   Client::Use lock(client());
   client().not_in_graph("the program needs a value: a copy to the processor, .item(), a condition, or printing a tensor");
+  client().ready();
   put<uint8_t>(client().queue(), kRead);
   put_tensor(client().queue(), from);
-  auto reply = client().ask();
+  auto reply = client().ask(host.nbytes());
   if (reply.get<uint8_t>()) client().bulk_receive(host.mutable_data_ptr(), host.nbytes());
   else if (host.nbytes()) std::memcpy(host.mutable_data_ptr(), reply.take(host.nbytes()), host.nbytes());
 }

@@ -5,7 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "client.h"
-#include "executor.h"
+#include "group.h"
 
 namespace py = pybind11;
 using namespace tessera;
@@ -18,9 +18,10 @@ static const Transport* transport_at(uintptr_t address) { return reinterpret_cas
 static py::bytes command(uint8_t code, const std::string& text, bool with_text) {
   Client::Use lock(client());
   client().not_in_graph("it asks the slice server");
+  client().ready();
   put<uint8_t>(client().queue(), code);
   if (with_text) put_text(client().queue(), text);
-  auto reply = client().ask();
+  auto reply = client().ask(0, code == kSnapshot);
   return py::bytes(reply.take(0), reply.left());
 }
 
@@ -65,10 +66,7 @@ static void bind_program(py::module& m) {
   m.def("disconnect", [](const std::string& why) { client().disconnect(why); });
   m.def("set_batch", [](int operations) { client().set_batch(operations); });
   m.def("set_libraries", [](std::vector<std::string> folders) { client().set_libraries(std::move(folders)); });
-  m.def("flush", [] {
-    Client::Lock lock(client());
-    client().flush();
-  });
+  m.def("finish", [] { client().finish(); });
   m.def("synchronize", [] {
     Client::Lock lock(client());
     client().synchronize();
@@ -97,9 +95,14 @@ static void bind_program(py::module& m) {
 static void bind_graphs(py::module& m) {
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def("replay", [](Recording& recording) { client().replay(recording); })
+      .def("make_callable", [](Recording& recording, const std::vector<Tensor>& parameters, const std::vector<Tensor>& results) {
+        client().make_callable(recording, parameters, results);
+      })
+      .def("call", [](Recording& recording, const std::vector<Tensor>& arguments) { return client().call(recording, arguments); })
       .def_property_readonly("operations", [](Recording& recording) { return recording.lines.size(); })
       .def_property_readonly("bytes", [](Recording& recording) { return recording.commands.size(); })
       .def_readonly("workspace", &Recording::workspace);
+  m.def("stand_in", [](const Tensor& like) { return client().stand_in(like); });
   m.def("begin_capture", [] { client().begin_capture(); });
   m.def("end_capture", [] { return client().end_capture(); });
   m.def("abandon_capture", [] { client().abandon_capture(); });
@@ -108,9 +111,53 @@ static void bind_graphs(py::module& m) {
   m.def("made_in_capture", [](const Tensor& tensor) { return client().made_in_capture(tensor.storage().unsafeGetStorageImpl()); });
 }
 
+// Python moves the tensors; what it raises means that another server is gone.
+template <class Work>
+static auto in_python(Work work) {
+  py::gil_scoped_acquire python;
+  try {
+    return work();
+  } catch (py::error_already_set& error) {
+    throw Lost(py::str(error.value()).cast<std::string>());
+  }
+}
+
+static Exchange exchange_of(py::object python) {
+  auto* kept = new py::object(std::move(python));  // as long as the server
+  Exchange made;
+  made.pass = [=](const Tensor& tensor, int from, int to) { in_python([&] { kept->attr("pass_on")(tensor, from, to); }); };
+  made.spread = [=](const std::vector<std::pair<Tensor, int>>& pieces) { in_python([&] { kept->attr("spread")(pieces); }); };
+  made.sum = [=](const Tensor& tensor) { in_python([&] { kept->attr("sum")(tensor); }); };
+  made.gather = [=](int64_t number) { return in_python([&] { return kept->attr("gather")(number).cast<std::vector<int64_t>>(); }); };
+  made.reconsider = [=](const Work& work, bool fits) {
+    return in_python([&] {
+      auto choice = kept->attr("reconsider")(work.divisible, work.repeated, work.exchanged_bytes, work.exchanges, fits);
+      return split_of(choice.cast<std::string>());
+    });
+  };
+  made.begin = [=] { in_python([&] { kept->attr("begin")(); }); };
+  return made;
+}
+
+static void bind_group(py::class_<Executor>& executor) {
+  executor
+      .def("join",
+           [](Executor& e, int own, std::vector<uint64_t> memory, std::vector<double> rates, bool alike, bool changes, const std::string& split,
+              py::object exchange) {
+             e.join(exchange_of(std::move(exchange)), {own, std::move(memory), std::move(rates), alike, changes}, split);
+           })
+      .def("lead", [](Executor& e, uintptr_t transport) { e.lead(transport_at(transport)); })
+      .def("tell_gone", [](Executor& e) { e.tell_followers(kGone); }, Released())
+      .def("tell_over", [](Executor& e) { e.tell_followers(kOver); }, Released())
+      .def_property_readonly("over", &Executor::over)
+      .def_property_readonly("lost", [](Executor& e) { return e.group() ? e.group()->lost : std::string(); })
+      .def_readwrite("about", &Executor::about);
+}
+
 static void bind_server(py::module& m) {
-  py::class_<Executor>(m, "Executor")
-      .def(py::init([](const std::string& device, uint64_t memory, uintptr_t gate, bool gated, int threads) {
+  py::class_<Executor> executor(m, "Executor");
+  bind_group(executor);
+  executor.def(py::init([](const std::string& device, uint64_t memory, uintptr_t gate, bool gated, int threads) {
              return new Executor(c10::Device(device), memory, reinterpret_cast<const Gate*>(gate), gated, threads);
            }))
       .def("serve", [](Executor& e, uintptr_t transport) { return e.serve(transport_at(transport)); }, Released())
@@ -127,6 +174,12 @@ static void bind_server(py::module& m) {
       .def_readwrite("sequence", &Executor::sequence)
       .def_readwrite("operations", &Executor::operations)
       .def_property_readonly("used", &Executor::held)
+      .def_property_readonly("meters",
+                             [](Executor& e) {
+                               auto& m = e.meters;
+                               return py::dict(py::arg("device_seconds") = m.computed * 1e-9, py::arg("gate_seconds") = m.waited * 1e-9, py::arg("bytes") = m.bytes.load(),
+                                               py::arg("operations") = m.operations.load(), py::arg("memory_used") = m.held.load());
+                             })
       .def_readonly("peak", &Executor::peak);
 }
 

@@ -2,7 +2,7 @@
 //
 // A replay runs its operations one by one, each through the gate and counted like any other. What it needs for storages that live
 // within a step is reserved for as long as the graph is there: a replay does not run out of memory because of what came between.
-#include "executor.h"
+#include "group.h"
 
 namespace tessera {
 
@@ -81,13 +81,14 @@ void Executor::record(Reader& frame, const Transport* transport) {
     for (auto left : graph->left) if (auto found = storages_.find(left); found != storages_.end()) more -= std::min(more, found->second.bytes);
     uint64_t with = std::max(before, graph->workspace) - before;
     TORCH_CHECK(!__builtin_add_overflow(more, with, &more), "a step that needs too much memory");
-    ask_for(more);
+    // The servers of a group count what a replay needs when it needs it.
+    if (!group_) ask_for(more);
     put(body, graph->workspace);
     graph_bytes_ += graph->commands.size();
     graphs_[id] = std::move(graph);
     reserve();
   } catch (...) {
-    note_exception("recording a step");
+    note_for_all("recording a step");
   }
   reply(transport, body);
 }
@@ -95,7 +96,7 @@ void Executor::record(Reader& frame, const Transport* transport) {
 // The most that any of the graphs needs: one is replayed at a time.
 void Executor::reserve() {
   reserved_ = 0;
-  for (auto& [id, graph] : graphs_) reserved_ = std::max(reserved_, graph->workspace);
+  if (!group_) for (auto& [id, graph] : graphs_) reserved_ = std::max(reserved_, graph->workspace);
 }
 
 void Executor::forget_graph(uint32_t id) {
@@ -113,11 +114,13 @@ void Executor::replay(uint32_t id) {
   uint64_t first = operations + 1;
   uint32_t at = 0;
   bool failed_before = failure_.has_value();
+  // What every server of a group skips; one that has failed alone goes on with the others.
+  auto skips = [&] { return group_ ? group_->failed : failure_.has_value(); };
   replaying_ = true;
-  if (!failed_before) for (auto left : graph.left) drop(left);
+  if (!skips()) for (auto left : graph.left) forget(left);
   for (auto& step : graph.steps) {
     if (step.command == kExecute) operations++;
-    if (!failure_ || step.command == kFree) run_step(step);
+    if (!skips() || step.command == kFree) run_step(step);
     if (failure_ && !failed_before) {
       failed_before = true;
       failure_->operation = first, failure_->graph = id, failure_->step = at;
@@ -127,18 +130,49 @@ void Executor::replay(uint32_t id) {
   replaying_ = false;
 }
 
-void Executor::run_step(const Step& step) {
-  if (step.command == kFree) {
-    drop(step.storage);
-  } else if (step.command == kExecute) {
-    operate(*step.of, *step.issued);
-  } else {
-    try {
-      keep(step.storage, allocate(step.bytes).storage());
-    } catch (...) {
-      note_exception("allocate");
-    }
+// A replay that works on these storages instead of those that the step names, and whose own get names of the caller.
+void Executor::call_graph(Reader& frame) {
+  TORCH_CHECK(!group_, "the slices of a card replay steps as they were recorded only");
+  auto id = frame.get<uint32_t>();
+  auto pairs = [&] {
+    std::vector<std::pair<uint64_t, uint64_t>> of(frame.count());
+    for (auto& [in_step, outside] : of) in_step = frame.get<uint64_t>(), outside = frame.get<uint64_t>();
+    return of;
+  };
+  auto lent = pairs(), left = pairs();
+  // Names for the time of the replay. They count nothing: what lies behind them is counted already.
+  for (auto& [in_step, outside] : lent) {
+    TORCH_CHECK(!storages_.count(in_step), "storage ", in_step, " is there, and no stand-in");
+    if (auto found = storages_.find(outside); found != storages_.end()) storages_.emplace(in_step, Held(found->second));
   }
+  auto give_back = [&] {
+    for (auto& [in_step, outside] : lent) {
+      auto found = storages_.find(in_step);
+      if (found == storages_.end()) continue;
+      if (auto owner = storages_.find(outside); owner != storages_.end()) owner->second.bytes = found->second.bytes;
+      storages_.erase(found);
+    }
+  };
+  try {
+    replay(id);
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  give_back();
+  for (auto& [in_step, outside] : left) {
+    auto made = storages_.extract(in_step);
+    if (made.empty()) continue;  // because of an error
+    TORCH_CHECK(!storages_.count(outside), "storage ", outside, " is there already");
+    made.key() = outside;
+    storages_.insert(std::move(made));
+  }
+}
+
+void Executor::run_step(const Step& step) {
+  if (step.command == kFree) forget(step.storage);
+  else if (step.command == kExecute) operate(*step.of, *step.issued);
+  else allocate_or_resize(false, step.storage, step.bytes);
 }
 
 }  // namespace tessera

@@ -17,7 +17,13 @@ void Client::keep_journal(uint64_t most_bytes, std::function<void(const std::str
 void Client::recover() {
   // What is in the journal waits there for a thread of the program.
   if (background) check();
-  find_another_(std::string(lost_));
+  try {
+    find_another_(std::string(lost_));
+  } catch (...) {
+    // Broken off, by Ctrl-C for instance, when all was told already: its answers are for nobody, and another connection begins without them.
+    if (lost_.empty()) lost_ = "the wait for it was broken off";
+    throw;
+  }
   statistics.resumed++;
 }
 
@@ -28,11 +34,19 @@ bool Client::resume(const Transport* transport, uint64_t memory_bytes, uint64_t 
               sequence, " of the program's operations, of which those from ", journal_->before() + 1, " to ", sequence_,
               " are kept: what lies between is lost, and the program cannot go on");
   bool told;
+  Bytes error;
   {
     WithoutPython without;
-    told = journal_->tell(sequence, *transport);
+    told = journal_->tell(sequence, *transport, error);
     // The question was executed, and its answer lost on the way.
-    if (told && awaits_ != Awaits::kNothing && sequence == sequence_) told = Journal::ask_again(*transport, awaits_ == Awaits::kBulk);
+    bool executed = journal_->heard_newest() || (awaits_ != Awaits::kNothing && sequence == sequence_);
+    if (told && executed) told = Journal::ask_again(*transport, awaits_ == Awaits::kBulk);
+  }
+  if (!error.empty()) {
+    Reader from(error);
+    auto status = static_cast<Status>(from.get<uint8_t>());
+    from.get<uint64_t>();
+    raise(status, from);
   }
   if (!told) return false;
   transport_ = transport;
@@ -65,6 +79,7 @@ void Client::trim() {
   try {
     journal_->forget_up_to(safe_());
     if (journal_->bytes() > journal_most_ / 2) {
+      ready();
       put<uint8_t>(queue_, kSynchronize);
       ask();
       journal_->forget_up_to(journal_->executed());

@@ -36,11 +36,19 @@ enum Command : uint8_t {
   kBegin = 19,      // another program begins: nothing of those before it is left
   kUncounted = 20,  // begins a frame that tells again what was told, and does not count
   kRepeat = 21,     // the last answer did not arrive
+  kWatch = 24,      // each operation is announced before it is executed, from now on or (answered) no longer
+  kCall = 26,       // a replay with other storages in place of some, and other names for some that it leaves behind
+  kCondemn = 25,    // this operation is not executed: it is an error
+  // Alone in a frame from the first server of a card to the others, never from a program:
+  kGone = 22,  // the program's connection has ended
+  kOver = 23,  // the first server ends, and nothing is wrong
 };
 
 // How a reply begins; everything but kFine is followed by the operation's number, its graph and its
 // place in it when it was a replay (or 0 and 0), its operator and what it said.
 enum Status : uint8_t { kFine = 0, kRuntime = 1, kMemory = 2, kNotImplemented = 3, kIndex = 4, kValue = 5, kType = 6 };
+// In place of that: no reply, but the number of the operation that is executed next.
+constexpr uint8_t kAnnounced = 7;
 
 // Kinds of a result: nothing, a storage of its own, a view of an argument, a view of an earlier result.
 enum Result : uint8_t { kUndefined = 0, kNew = 1, kOfArgument = 2, kOfResult = 3 };
@@ -52,6 +60,7 @@ constexpr size_t kMostGraphs = 1 << 10;
 constexpr size_t kLongestStep = 15 << 20;    // bytes of commands; less than a frame
 constexpr size_t kMostGraphBytes = 64 << 20;  // of all graphs of a program
 constexpr size_t kMostStorages = 1 << 22;
+constexpr size_t kMostCondemned = 1 << 10;
 constexpr size_t kInline = 16 << 10;  // larger tensors travel as bulk data
 constexpr size_t kScalar = 16;        // bytes of a number that travels inside an operation
 
@@ -101,6 +110,7 @@ class Reader {
     to.resize(count);
     std::memcpy(to.data(), take(8 * count), 8 * count);
   }
+  const char* rest() const { return at_; }
   size_t left() const { return end_ - at_; }
   bool done() const { return at_ == end_; }
 
@@ -134,6 +144,13 @@ inline void read_layout(Reader& from, Layout& to) {
   from.numbers(to.sizes, dimensions);
   from.numbers(to.strides, dimensions);
   to.offset = from.get<int64_t>();
+}
+
+// Bytes of the elements of a tensor.
+inline uint64_t extent(const Layout& of) {
+  uint64_t bytes = c10::elementSize(of.type);
+  for (auto size : of.sizes) TORCH_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, uint64_t(size), &bytes), "a tensor that is too large");
+  return bytes;
 }
 
 // Bytes that a tensor reaches in its storage; throws where that cannot be counted.
