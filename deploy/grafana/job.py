@@ -1,24 +1,154 @@
-"""One job: what Prometheus can know of it, which is the nodes and the queue it is in, and where the rest is."""
+"""One job: what its workers hold and use, the nodes and the queue it is in, and where the rest is."""
 
 from grafana_foundation_sdk.builders import dashboard
-from panels import AGENTS, IN, NODE, Panel, QUEUE, Query, Shape, board, note, per_second, quantile
+from panels import AGENTS, IN, NODE, Panel, QUEUE, Query, Shape, board, note, of_leader, per_second, quantile
 
 JOB = dashboard.TextBoxVariable("job").label("Job").description("Number of the job").default_value("1")
 CHOSEN = f'{IN}, queue=~"$queue"'
 CARD = "{{node}}/{{card}}"
-WORDS = """**No series of Tessera carries the number of a job**: a pool runs through thousands an hour, and each would
-stay in Prometheus as series of its own for weeks. Who asks about one job asks the pool itself:
+OF_IT = f'{AGENTS}, job_id=~"$job"'
+HERE = "job {{job_id}}, rank {{rank}} on {{node}}/{{card}}"
+WORDS = """Agents tell of each worker that is on their node, and members of the jobs that hold most, on a page of its own
+(`/metrics/detail/jobs`). A job that is over, or that is not among those, is not shown here. The pool itself knows more:
 
 | question | command |
 |---|---|
-| where is it, since when, what became of it | `tessera job show $job` |
+| where is it, since when, what became of it, what does it use | `tessera job show $job` |
 | why does it wait, and what would start it | `tessera job why $job` |
 | what happened to it | `tessera job events $job` |
 | what does it print | `tessera job logs $job` |
 | where did its time go | its trace, whose id `job show` prints: [traces](${docs}/traces.md) |
 
-Take its nodes and its queue from `tessera job show $job` and choose them above: below is what agents and the leader
-tell of these."""
+Take its nodes and its queue from `tessera job show $job` and choose them above: the rows below are what agents and the
+leader tell of these."""
+
+
+def told(metric):
+    """A number that members tell job by job, as the leader has it."""
+    return of_leader(metric, "job_id", where='job_id=~"$job"')
+
+
+def of_server(counter):
+    """What slice servers count, a second."""
+    return f"sum by (job_id, rank, node, card) (rate({counter}{{{OF_IT}}}[$__rate_interval]))"
+
+
+NO_DEVICE = "no virtual card of the job is a device with a slice server"
+USE = [
+    Panel(
+        "What it is",
+        "Name, queue, submitter and state; how old it is, how often it was tried, and how many workers it has.",
+        "short",
+        (
+            Query(
+                'max by (job_id, name, queue, submitter, state) (tessera_job_info{cluster="$cluster", job_id=~"$job"})',
+                "jobs",
+            ),
+            Query(f"max by (job_id) ({told('tessera_job_age_seconds')})", "seconds old"),
+            Query(f"max by (job_id) ({told('tessera_job_attempts')})", "attempts"),
+            Query(f"max by (job_id) ({told('tessera_job_workers')})", "workers"),
+        ),
+        shape=Shape.TABLE,
+        width=24,
+    ),
+    Panel(
+        "Use",
+        "Share of what each worker may compute on a card that it computed: 1 is all of what was granted.",
+        "percentunit",
+        (Query(f"tessera_slice_utilization_ratio{{{OF_IT}}}", HERE),),
+    ),
+    Panel(
+        "Use of all it holds",
+        "The same over all blocks of the job, as the leader counts it for the console and the command line.",
+        "percentunit",
+        (Query(told("tessera_job_utilization_ratio"), "job {{job_id}}"),),
+    ),
+    Panel(
+        "Blocks that it holds",
+        "Blocks that are granted to the job.",
+        "short",
+        (Query(told("tessera_job_granted_blocks"), "job {{job_id}}"),),
+    ),
+    Panel(
+        "Card memory",
+        "Memory of cards that the job has in use, and that it holds.",
+        "bytes",
+        (
+            Query(told("tessera_job_memory_used_bytes"), "job {{job_id}}, in use"),
+            Query(told("tessera_job_memory_granted_bytes"), "job {{job_id}}, held"),
+        ),
+    ),
+    Panel(
+        "Card memory by worker",
+        "Memory in use as a share of what a worker holds of a card.",
+        "percentunit",
+        (Query(f"tessera_slice_memory_used_bytes{{{OF_IT}}} / (tessera_slice_memory_limit_bytes{{{OF_IT}}} > 0)", HERE),),
+    ),
+    Panel(
+        "Blocks by worker",
+        "Blocks that a worker holds of a card.",
+        "short",
+        (Query(f"tessera_slice_granted_blocks{{{OF_IT}}}", HERE),),
+        shape=Shape.STACK,
+    ),
+    Panel(
+        "Processors of hosts",
+        "Processors that workers keep busy, and the sum of them that the leader has.",
+        "short",
+        (
+            Query(
+                f"sum by (job_id, rank, node) (rate(tessera_worker_processor_seconds_total{{{OF_IT}}}[$__rate_interval]))",
+                "job {{job_id}}, rank {{rank}} on {{node}}",
+            ),
+            Query(told("tessera_job_processors"), "job {{job_id}}"),
+        ),
+    ),
+    Panel(
+        "Memory of hosts",
+        "Memory of their hosts that workers use, without cached files, and the sum that the leader has.",
+        "bytes",
+        (
+            Query(f"tessera_worker_memory_used_bytes{{{OF_IT}}}", "job {{job_id}}, rank {{rank}} on {{node}}"),
+            Query(told("tessera_job_host_memory_used_bytes"), "job {{job_id}}"),
+        ),
+    ),
+]
+SERVERS = [
+    Panel(
+        "Devices computing and waiting",
+        "Seconds a second that slice servers computed for the job, and waited for their turn on a card that others share.",
+        "percentunit",
+        (
+            Query(of_server("tessera_slice_device_seconds_total"), HERE + ": computing"),
+            Query(of_server("tessera_slice_gate_wait_seconds_total"), HERE + ": waiting"),
+        ),
+        empty_while=NO_DEVICE,
+    ),
+    Panel(
+        "Turns on a card",
+        "Seconds a second in which it was the job's turn, and in which it stood still for others.",
+        "percentunit",
+        (
+            Query(of_server("tessera_slice_turn_seconds_total"), HERE + ": its turn"),
+            Query(of_server("tessera_slice_rest_seconds_total"), HERE + ": stands still"),
+        ),
+        empty_while="none of its cards has workers that take turns",
+    ),
+    Panel(
+        "Operations",
+        "Operations that slice servers executed for the job.",
+        "ops",
+        (Query(of_server("tessera_slice_operations_total"), HERE),),
+        empty_while=NO_DEVICE,
+    ),
+    Panel(
+        "Bytes between program and device",
+        "What the program sent to its slice servers and read back.",
+        "Bps",
+        (Query(of_server("tessera_slice_transferred_bytes_total"), HERE),),
+        empty_while=NO_DEVICE,
+    ),
+]
 NOTES = [note("Where a job is to be seen", WORDS, height=8)]
 PLACES = [
     Panel(
@@ -96,8 +226,8 @@ QUEUES = [
 BOARD = board(
     "job",
     "Job",
-    "What can be seen of one job: its nodes, its queue, and where the rest is.",
+    "What can be seen of one job: what it uses of what it holds, its nodes, its queue, and where the rest is.",
     (JOB, QUEUE, NODE),
-    [("The job", NOTES), ("Its nodes", PLACES), ("Its queue", QUEUES)],
+    [("The job", NOTES), ("What it uses", USE), ("Its device", SERVERS), ("Its nodes", PLACES), ("Its queue", QUEUES)],
     "/jobs/$job",
 )

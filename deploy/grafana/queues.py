@@ -49,6 +49,38 @@ SHARES = [
         width=12,
     ),
     Panel(
+        "Use of what is held",
+        "Share of what the jobs of a queue may compute on their blocks that they computed, each block counted alike: what is "
+        "granted and does nothing is missing here.",
+        "percentunit",
+        (
+            Query(
+                f"sum by (queue) (tessera_slice_utilization_ratio{{{HERE}}} * tessera_slice_granted_blocks{{{HERE}}}) "
+                f"/ sum by (queue) (tessera_slice_granted_blocks{{{HERE}}})",
+                "{{queue}}",
+            ),
+        ),
+        width=8,
+    ),
+    Panel(
+        "Idle jobs",
+        "Jobs that compute next to nothing with what they hold, or were suspended for that, by what followed from it: the ladder of "
+        "their queue.",
+        "short",
+        (Query(of_leader("tessera_jobs_idle", "queue", "step", where=CHOSEN), "{{queue}}: {{step}}"),),
+        width=8,
+        runbook="TesseraJobsIdle",
+        empty_while="no job is idle, or no queue says what that is",
+    ),
+    Panel(
+        "Jobs left out job by job",
+        "Jobs that the page `/metrics/detail/jobs` of the leader does not tell of, because it has its limit: panels about one job "
+        "may have no data.",
+        "short",
+        (Query(of_leader("tessera_jobs_left_out"), "jobs"),),
+        width=8,
+    ),
+    Panel(
         "Use of the guarantee",
         "Compute in use as a share of what is guaranteed: above 1 a queue has borrowed, and others may ask "
         "for it back.",

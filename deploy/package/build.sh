@@ -15,7 +15,7 @@ folder=$(realpath "$folder")
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/release" "$stage/release/package/man"
-strip -o "$stage/release/tessera" "$binary"
+strip --strip-debug -o "$stage/release/tessera" "$binary"
 "$binary" man "$stage/release/package/man" >&2
 "$binary" completions bash >"$stage/release/package/tessera.bash"
 "$binary" completions zsh >"$stage/release/package/_tessera"

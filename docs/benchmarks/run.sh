@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Measures everything that docs/benchmarks.md has tables of, in one run at one commit, and keeps the raw figures beside
-# this file: one JSON object a line, a file for each benchmark. Takes about 25 minutes on a machine that does nothing else.
+# this file: one JSON object a line, a file for each benchmark. Takes half an hour and more on a machine that does
+# nothing else.
 #
-#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start motion restart backup place exhaust
+#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start motion
+#                                                # slicing restart backup place exhaust watched
 #
 # Cutting hosts off (failover) takes root. Afterwards, `python3 docs/benchmarks/tables.py` writes the tables into the page.
 set -euo pipefail
@@ -33,7 +35,9 @@ measure submit submit --etcd "$etcd" --rounds 3 --duration 5s --clients 1,16,64,
 measure stream submit --stream --rounds 3 --duration 5s --clients 1,4
 measure start start
 measure motion motion
+measure slicing slicing
 measure restart restart
 measure backup backup
 measure place place
 measure exhaust exhaust --expect-below 2048 --expect-leader
+measure watched watched
