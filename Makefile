@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build lint unit packages operating console simulation bench wheel device device-bench
+.PHONY: demo test build lint unit packages operating console simulation bench wheel device device-bench device-together
 
 ## Brings up a pool on this machine, runs real work on it, kills the leader, and shows that nothing was lost.
 demo:
@@ -37,7 +37,7 @@ unit:
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	cargo test --workspace --locked --no-fail-fast
 
-## What is deployed: units, the Debian package installed and run, manifests, and three hosts 10 ms apart (deploy/README.md). Needs root.
+## What is deployed: units, the Debian package installed and run, an image, manifests, and three hosts 10 ms apart (deploy/README.md). Needs root.
 packages:
 	eval "$$(deploy/setup.sh test)"
 	cargo build --locked --workspace --bin tessera
@@ -48,6 +48,7 @@ packages:
 	TESSERA_PACKAGE=$$(PACKAGE_COMPRESSION=gz deploy/package/build.sh "$$TESSERA_BIN" "$$folder")
 	export TESSERA_PACKAGE
 	deploy/package/test.sh
+	deploy/container/test.sh member
 	deploy/systemd/test.sh
 	python deploy/hosts/rehearse.py --binary "$$TESSERA_BIN" --package "$$TESSERA_PACKAGE" --round-trip 10
 
@@ -89,9 +90,17 @@ device: wheel
 	export TESSERA_BIN="$$CARGO_TARGET_DIR/debug/tessera"
 	eval "$$(deploy/setup.sh torch)"
 	cd crates/torch
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 timeout --signal=INT --kill-after=30 600 python -m pytest -q -p no:cacheprovider $(DEVICE)
+	export TORCH_DEVICE_BACKEND_AUTOLOAD=0
+	# Most of their time is that of one processor, which loads PyTorch.
+	timeout --signal=INT --kill-after=30 1500 python -m pytest -q -p no:cacheprovider -m "not alone" -n 2 --dist worksteal
+	timeout --signal=INT --kill-after=30 300 python -m pytest -q -p no:cacheprovider -m alone
 
 ## The figures of docs/benchmarks/device.md.
 device-bench: wheel
 	eval "$$(deploy/setup.sh torch)"
 	python crates/torch/bench/measure.py --out docs/benchmarks/device.md
+
+## What several unequal slices bring together: docs/benchmarks/device-together.md.
+device-together: wheel
+	eval "$$(deploy/setup.sh torch)"
+	python crates/torch/bench/together.py --out docs/benchmarks/device-together.md

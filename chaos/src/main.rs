@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use tessera_chaos::bench::{backup, exhaust, failover, motion, place, restart, start, submit};
+use tessera_chaos::bench::{backup, exhaust, failover, motion, place, restart, slicing, start, submit, watched};
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
 use tokio::time::timeout;
@@ -32,9 +32,11 @@ enum Bench {
     Place(place::Options),
     Start(start::Options),
     Motion(motion::Options),
+    Slicing(slicing::Options),
     Restart(restart::Options),
     Backup(backup::Options),
     Exhaust(exhaust::Options),
+    Watched(watched::Options),
     /// What workers run that save themselves
     #[command(hide = true)]
     Saver {
@@ -44,6 +46,16 @@ enum Bench {
         /// Bytes of its state
         #[arg(long)]
         bytes: u64,
+    },
+    /// What workers run that take turns
+    #[command(hide = true)]
+    Computer {
+        /// Folder to count in
+        #[arg(long)]
+        stand: PathBuf,
+        /// The file's name
+        #[arg(long)]
+        name: String,
     },
     /// What the workers of the benchmarks run
     #[command(hide = true)]
@@ -65,6 +77,9 @@ fn main() -> Result<()> {
     if let Bench::Saver { stand, bytes } = bench {
         return motion::worker(&stand, bytes);
     }
+    if let Bench::Computer { stand, name } = bench {
+        return slicing::worker(&stand.join(name));
+    }
     if let Bench::Failover(options) = &bench
         && options.loss.contains(&Loss::CutOff)
     {
@@ -82,10 +97,12 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Place(options) => options.common.limit,
         Bench::Start(options) => options.common.limit,
         Bench::Motion(options) => options.common.limit,
+        Bench::Slicing(options) => options.common.limit,
         Bench::Restart(options) => options.common.limit,
         Bench::Backup(options) => options.common.limit,
         Bench::Exhaust(options) => options.common.limit,
-        Bench::Worker { .. } | Bench::Saver { .. } => return Ok(()),
+        Bench::Watched(options) => options.common.limit,
+        Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => return Ok(()),
     };
     tokio::select! {
         done = timeout(limit, run(bench)) => {
@@ -105,9 +122,11 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Place(options) => place::run(options).await,
         Bench::Start(options) => start::run(options).await,
         Bench::Motion(options) => motion::run(options).await,
+        Bench::Slicing(options) => slicing::run(options).await,
         Bench::Restart(options) => restart::run(options).await,
         Bench::Backup(options) => backup::run(options).await,
         Bench::Exhaust(options) => exhaust::run(options).await,
-        Bench::Worker { .. } | Bench::Saver { .. } => Ok(()),
+        Bench::Watched(options) => watched::run(options).await,
+        Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => Ok(()),
     }
 }

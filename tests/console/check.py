@@ -13,7 +13,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,17 +21,15 @@ import time
 from playwright.sync_api import expect, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy" / "demo"))
+
+from demo import free_port  # noqa: E402  (the folder has to be known first)
+
 NODES = ["node-0", "node-1", "node-2", "node-3"]
 PATIENCE = 20_000  # milliseconds
 STILL = ("/usage", "/plan", "/reports")  # views of what was asked once
 BROWSER = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait(what, condition, patience=60):
@@ -151,6 +148,7 @@ def check_views(pool, browser, jobs):
     """Every view in both schemes, each with something that it must show."""
     views = {
         "overview": ("/", "Needs attention"), "map": ("/map", "4 nodes"), "map-queue": ("/map?colour=queue", "Queues:"),
+        "map-use": ("/map?colour=work", "Of what jobs hold of a card"),
         "jobs": ("/jobs", "sleeper"), "jobs-waiting": ("/jobs?states=pending", "too-much"), "job": (f"/jobs/{jobs['sleeper']}", "Where it is"),
         "job-waiting": (f"/jobs/{jobs['too-much']}", "Why it waits"), "job-failed": (f"/jobs/{jobs['broken']}", "Attempts"),
         "queues": ("/queues", "research"), "usage": ("/usage?by=queue", "Block-hours"), "nodes": ("/nodes", "node-3"), "node": ("/nodes/node-1", "Cards"),
@@ -194,6 +192,21 @@ def check_numbers(pool, browser, jobs):
     same("why it waits", page.locator("[data-constraint]").get_attribute("data-constraint"),
          pool.ask("job", "why", str(jobs["too-much"]))["explanation"]["constraint"])
     expect(page.locator("main")).to_contain_text("Output")
+    wait("the use of a job to be told", lambda: pool.ask("job", "show", str(jobs["sleeper"]))["used"]["measured_workers"] == 1)
+    browser.open(page, f"/jobs/{jobs['sleeper']}")
+    used = pool.ask("job", "show", str(jobs["sleeper"]))["used"]
+    expect(page.locator("[data-use]")).not_to_have_text("0 %")
+    shown = float(page.locator("[data-use]").inner_text().split()[0])
+    # Simulated cards swing, and a reading lies between the two looks.
+    assert abs(shown - 100 * used["utilization"]) < 15, f"the console shows {shown} %, the command line says {used}"
+    expect(page.locator("main")).to_contain_text("Memory in use")
+    browser.open(page, "/map?colour=work")
+    on = pool.ask("job", "show", str(jobs["sleeper"]))["allocation"]["workers"][0]
+    page.locator("input[name=find]").fill(on["node"])
+    page.locator("input[name=find]").press("Enter")
+    for _ in range(on["slices"][0]["card"]):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("#map-status")).to_contain_text("of what is granted computes")
     browser.open(page, f"/jobs/{jobs['talker']}")
     expect(page.locator("pre.output")).to_contain_text("hello from a worker")
     page.context.close()
@@ -277,6 +290,7 @@ def check_many(pool, browser):
     columns["free"] = [100 - running for running in columns["running"]]
     columns["job"] = [1 + card // 8 if running else 0 for card, running in enumerate(columns["running"])]
     columns["jobs"] = [int(job > 0) for job in columns["job"]]
+    columns["busy"] = [255 if not running else card % 21 * 5 for card, running in enumerate(columns["running"])]
     columns["lost"][5] = columns["free"][5]
     columns["free"][5] = 0
     whole = {"revision": "1", "nodes": [[f"n{node}", "NODE_STATE_READY", "ELIGIBILITY_ELIGIBLE", each] for node in range(nodes)],
@@ -288,6 +302,7 @@ def check_many(pool, browser):
     page.route("**/v1/map:watch", lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body))
     page.goto(f"http://{pool.http}/console/#/map")
     expect(page.locator("#map-status")).to_contain_text("100,000 cards")
+    expect(page.locator("canvas[data-millis]")).to_be_attached()  # it is drawn in the next frame
     same("running blocks", number(page, "[data-blocks=running]"), sum(columns["running"]))
     painted = page.evaluate("""() => { const canvas = document.querySelector("canvas"), pixels = canvas.getContext("2d")
         .getImageData(0, 0, canvas.width, canvas.height).data, seen = new Set();

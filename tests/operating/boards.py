@@ -6,7 +6,7 @@ import json
 from pool import CLUSTER, ROOT
 
 FOLDER = ROOT / "deploy" / "grafana" / "dashboards"
-VALUES = {"$cluster": CLUSTER, "$member": ".*", "$node": ".*", "$queue": ".*", "$job": "1", "$__rate_interval": "15s"}
+VALUES = {"$cluster": CLUSTER, "$member": ".*", "$node": ".*", "$queue": ".*", "$job": ".*", "$__rate_interval": "15s"}
 MAY_BE_EMPTY = "No data while "
 
 

@@ -158,15 +158,18 @@ class Served:
         wanted["alerting"]["alertmanagers"] = (
             [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
         )
-        targets = pool.targets()
+        targets, self.targets = pool.targets(), 0
         uuids = {node: [f"sim-{node}-{card}" for card in range(8)] for node in (NVIDIA, AMD)}
         labels = {"cluster": targets["members"][0]["labels"]["cluster"]}
         targets["dcgm"] = [{"targets": [self.page(dcgm(uuids[NVIDIA])).address], "labels": labels}]
         targets["rocm"] = [{"targets": [self.page(rocm(uuids[AMD])).address], "labels": labels}]
         for scraped in wanted["scrape_configs"]:
+            scraped.pop("scrape_interval", None)
+            scraped.pop("params", None)
             name = pathlib.PurePath(scraped["file_sd_configs"][0]["files"][0]).stem
             scraped["file_sd_configs"][0]["files"] = [str(self.folder / f"{name}.json")]
             (self.folder / f"{name}.json").write_text(json.dumps(targets[name]))
+            self.targets += sum(len(group["targets"]) for group in targets[name])
         file = self.folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(wanted))
         self.address = f"127.0.0.1:{free_port()}"
@@ -180,6 +183,10 @@ class Served:
 
     def ready(self):
         return answers(f"http://{self.address}/-/ready")
+
+    def scrapes_all(self):
+        """Whether every target of every scraped job has answered: a member is a target of two of them."""
+        return len(self.ask("up == 1")) == self.targets
 
     def ask(self, expr):
         """The series of a query: a list of labels and numbers."""

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import unittest
 
-from pool import CLUSTER, NODES, Operated, wait
+from pool import CLUSTER, Operated, wait
 from served import Served, answers
 
 FIRING = f'alertstate="firing", cluster="{CLUSTER}"'
@@ -32,7 +32,7 @@ class Alerts(unittest.TestCase):
         cls.served.prometheus(cls.pool, alertmanager, patience="1s")
         wait("Alertmanager to be ready", lambda: answers(f"http://{alertmanager}/-/ready"))
         wait("Prometheus to be ready", cls.served.ready)
-        wait("all targets to be scraped", lambda: len(cls.served.ask("up == 1")) == 3 + len(NODES) + 2)
+        wait("all targets to be scraped", cls.served.scrapes_all)
         wait("alerts to be asked for", lambda: cls.served.ask("cluster_state:tessera_nodes:sum"))
 
     def told(self, receiver, status, **labels):

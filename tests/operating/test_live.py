@@ -13,7 +13,7 @@ import unittest
 
 import boards
 import runbooks
-from pool import NODES, Operated, wait
+from pool import Operated, wait
 from served import Served, get
 
 
@@ -30,7 +30,7 @@ class Live(unittest.TestCase):
         # Before there is work, so that it sees the counters rise.
         cls.served.prometheus(cls.pool)
         wait("Prometheus to be ready", cls.served.ready)
-        wait("all targets to be scraped", lambda: len(cls.served.ask("up == 1")) == 3 + len(NODES) + 2)
+        wait("all targets to be scraped", cls.served.scrapes_all)
         cls.pool.put_to_work()
 
     def has_data(self, expr):
@@ -114,11 +114,24 @@ class Live(unittest.TestCase):
             self.becomes("queues", "Queues now", "queue", {queue["name"]: of(queue) for queue in queues}, number)
         self.becomes("queues", "Jobs that are not over", "queue", {queue["name"]: queue["jobs"] for queue in queues})
 
+    def test_what_jobs_hold_and_use_is_what_the_pool_shows(self):
+        jobs = {str(job["id"]): job["used"] for job in self.pool.ask("job", "top") if job["used"]}
+        self.assertGreater(len(jobs), 5)
+        self.becomes("job", "Blocks that it holds", "job_id", {job: used["blocks"] for job, used in jobs.items()})
+        held = {job: used["memory_held_mib"] << 20 for job, used in jobs.items()}
+        self.becomes("job", "Card memory", "job_id", held, 1)
+        # Simulated cards keep all memory in use that is granted.
+        self.becomes("job", "Card memory", "job_id", held)
+        used = self.served.ask(boards.query("job", "Use"))
+        self.assertEqual({labels["job_id"] for labels, _ in used}, set(jobs))
+        self.assertTrue(all(0.8 < value <= 1 for _, value in used), used)
+
     def test_pages_follow_the_conventions_of_prometheus(self):
-        for page in (*self.pool.member_pages, *self.pool.agent_pages.values()):
+        members, agents = self.pool.member_pages, self.pool.agent_pages.values()
+        for page in (*(f"{page}/metrics{of}" for page in members for of in ("", "/detail/jobs")), *(f"{page}/metrics" for page in agents)):
             done = subprocess.run(
                 ["promtool", "check", "metrics"],
-                input=get(f"http://{page}/metrics"),
+                input=get(f"http://{page}"),
                 text=True,
                 capture_output=True,
                 check=False,

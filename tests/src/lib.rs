@@ -1,10 +1,12 @@
 //! What end-to-end tests share: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of what they
-//! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), runbooks to follow ([`runbook`]), disks
-//! that fill ([`small_disk`]), and waiting on conditions ([`wait`]).
+//! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), libraries in the place of others
+//! ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), and waiting on conditions
+//! ([`wait`]).
 
 pub mod collector;
 pub mod command;
 pub mod jobs;
+pub mod library;
 pub mod page;
 pub mod pool;
 pub mod process;

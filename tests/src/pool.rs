@@ -107,7 +107,7 @@ impl Pool {
         let local = std::iter::repeat_n(None, options.local_nodes);
         let nodes = options.nodes.iter().map(|cards| Some(cards.as_slice())).chain(local);
         for (place, cards) in nodes.enumerate() {
-            pool.prepare_node(place, cards)?;
+            pool.prepare_node(place, cards, options.card_lines)?;
             if let Some((_, namespace)) = options.far_node.as_ref().filter(|(far, _)| *far == place) {
                 pool.nodes[place].namespace = Some(namespace.clone());
             }
@@ -154,23 +154,23 @@ impl Pool {
         Ok(())
     }
 
-    fn prepare_node(&mut self, place: usize, cards: Option<&[CardSpec]>) -> Result<()> {
+    fn prepare_node(&mut self, place: usize, cards: Option<&[CardSpec]>, lines: &str) -> Result<()> {
         // Workers of pools that run side by side share the host's control groups: names must not meet.
         let pool = self.folder().file_name().unwrap_or_default().to_string_lossy().replace("tessera-e2e-", "");
         let name = format!("{}-node-{place}", pool.trim_start_matches('.'));
         let (data, http) = (self.folder().join(&name), free_address("127.0.0.1")?);
-        let inventory = cards.map(|cards| self.write_inventory(&name, cards)).transpose()?;
+        let inventory = cards.map(|cards| self.write_inventory(&name, cards, lines)).transpose()?;
         self.nodes.push(NodeHost { name, data, http, inventory, namespace: None, process: None });
         Ok(())
     }
 
-    fn write_inventory(&self, node: &str, cards: &[CardSpec]) -> Result<PathBuf> {
+    fn write_inventory(&self, node: &str, cards: &[CardSpec], lines: &str) -> Result<PathBuf> {
         let mut inventory = format!("[[node]]\nname = \"{node}\"\n");
         for (kind, tflops) in cards {
             let _ = write!(
                 inventory,
                 "[[node.card]]\nkind = \"{kind}\"\nvendor = \"acme\"\nmodel = \"{kind}-{tflops}\"\nmemory_gib = 64\n\
-                 tflops = {{ fp16 = {tflops} }}\n"
+                 tflops = {{ fp16 = {tflops} }}\n{lines}"
             );
         }
         let path = self.folder().join(format!("{node}-cards.toml"));

@@ -62,7 +62,7 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
     let own = pool.folder().join("member-0.toml").display().to_string();
     let log = pool.folder().join("member-0.log").display().to_string();
     let arguments = ["operator", "debug", "--output", output.as_str(), "--http", pages.as_str(), "--log", log.as_str()];
-    let files = ["--member-config", own.as_str(), "--agent-config", agent.as_str()];
+    let files = ["--member-config", own.as_str(), "--agent-config", agent.as_str(), "--profile", "500ms"];
     let said = pool.cli_ok(&[&arguments[..], &files[..]].concat()).await?;
     assert!(said.contains(&gone.replace(':', "_")), "the missing member is named: {said}");
     assert_eq!(bundle.metadata()?.permissions().mode() & 0o777, 0o600);
@@ -78,6 +78,22 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
         assert!(files.contains_key(&format!("{}/verify.json", folder(place))), "{names:?}");
         assert!(files[&metrics(place)].contains("tessera_raft_term"), "{names:?}");
     }
+    // The processes of other hosts are asked through the members: nobody has to log in there.
+    for folder in [folder(0), folder(1), format!("agents/{}", pool.nodes[0].name)] {
+        for (part, word) in [
+            ("metrics.txt", "tessera_build_info"),
+            ("log.txt", "starts"),
+            ("process/status", "VmRSS"),
+            ("process/threads", "tessera"),
+        ] {
+            let text = files.get(&format!("{folder}/{part}")).with_context(|| format!("{folder}/{part}: {names:?}"))?;
+            assert!(text.contains(word), "{folder}/{part}: {text}");
+        }
+        // Who computed nothing meanwhile has an empty one.
+        assert!(files.contains_key(&format!("{folder}/process/profile.folded")), "{names:?}");
+    }
+    let configuration = &files[&format!("{}/configuration.toml", folder(0))];
+    assert!(configuration.contains("data_dir"), "{configuration}");
     let cluster: Value = serde_json::from_str(&files["cluster.json"])?;
     assert_eq!(cluster["members"].as_array().map(Vec::len), Some(3), "{cluster}");
     assert!(files["pool/job-events.jsonl"].contains("\"completed\""), "{}", files["pool/job-events.jsonl"]);

@@ -42,6 +42,9 @@ async fn metrics_keep_the_rules_of_the_field() -> Result<()> {
         assert!(open.ends_with("# EOF\n"), "OpenMetrics ends with its mark");
         assert!(page.lines().count() < 5_000);
     }
+    let page = get(&pool.members[leader].http, "/metrics/detail/jobs", "text/plain")?;
+    assert_eq!(promtool(&page)?, "", "job by job:\n{page}");
+    assert_eq!(problems(&page, Process::JobsPage, &[]), Vec::<String>::new(), "{page}");
     let page = get(&pool.nodes[0].http, "/metrics", "text/plain")?;
     assert_eq!(problems(&page, Process::Agent, &[]), Vec::<String>::new(), "{page}");
     let page = get(&pool.members[leader].http, "/metrics", "text/plain")?;

@@ -172,6 +172,70 @@ async fn a_program_goes_on_where_it_was_when_it_is_suspended_moved_and_preempted
     pool.verify().await
 }
 
+/// Its queue's window ends while it computes: it saves itself, waits, and goes on in the next one by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_goes_on_where_it_was_when_the_next_window_opens() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(50)?;
+    let set = async |window: &str| pool.cli_ok(&["queue", "set", "night", "--window", window]).await;
+    let (open, closed) = ("* * * * * for 2m", "0 0 29 2 * for 1m in Europe/Berlin");
+    set(closed).await?;
+    let job = submit(&client, JobSpec { queue: "night".to_owned(), ..trainer.spec(8, None) }).await?;
+    until("the job to be told to wait for its window", async || {
+        let why = pool.cli_ok(&["job", "why", &job.to_string()]).await.ok()?;
+        why.contains("OUTSIDE_WINDOW").then_some(())
+    })
+    .await?;
+    set(open).await?;
+    trainer.is_at(0, 1, 50).await?;
+    set(closed).await?;
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    assert_eq!(suspended.reason.map(|reason| reason.code), Some("OUTSIDE_WINDOW".to_owned()));
+    assert!(suspended.not_before.is_some(), "it is known when the window opens");
+    let shown = pool.cli_ok(&["queue", "show", "night"]).await?;
+    assert!(shown.contains(closed) && shown.contains("closed until"), "{shown}");
+    set("always").await?;
+    comes_to_the_same(&client, &trainer, job, &[0, 50]).await?;
+    pool.verify().await
+}
+
+/// It computes nothing for so long that its queue takes its blocks back, whatever it asked for; the leader dies in
+/// between. It goes on where it was when it is told to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_was_idle_goes_on_where_it_was_when_it_is_told_to() -> Result<()> {
+    let init = vec!["--block-size", "1GFLOPS", "--reference-precision", "fp32"];
+    // Its lease outlasts the leader, however slow this machine is: nobody else suspends it.
+    let (lease, local_nodes) = ([200, 20_000, 25_000, 32_000], 1);
+    let mut pool = Pool::start(Options { nodes: vec![], local_nodes, lease, init, ..Options::default() }).await?;
+    let client = pool.client();
+    let blocks = pool.summary().await?.pool.and_then(|pool| pool.blocks).context("blocks")?.free;
+    let ladder = "below 20% notify 2s suspend 8s";
+    pool.cli_ok(&["queue", "set", "default", "--idle", ladder]).await?;
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(50)?;
+    let mut spec = JobSpec { preemptible: Some(false), ..trainer.spec(0, None) };
+    spec.virtual_card.get_or_insert_default().milli_tflops = (blocks / 2).max(1);
+    let job = submit(&client, spec).await?;
+    trainer.is_at(0, 1, 50).await?;
+    until("it to be noticed", async || {
+        let seen = get(&client, job).await.ok()?;
+        (seen.reason?.code == "IDLE_NOTICED").then_some(())
+    })
+    .await?;
+    let leader = pool.leader().await?;
+    pool.kill_member(leader);
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    assert_eq!(suspended.reason.map(|reason| reason.code).as_deref(), Some("IDLE_SUSPENDED"));
+    assert_eq!(suspended.checkpoints[0].progress, 50);
+    let why = pool.cli_ok(&["job", "why", &job.to_string()]).await?;
+    assert!(why.contains("IDLE_SUSPENDED") && why.contains("resume"), "{why}");
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    comes_to_the_same(&client, &trainer, job, &[0, 50]).await?;
+    pool.verify().await
+}
+
 fn files_below(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
@@ -277,7 +341,9 @@ async fn a_damaged_checkpoint_is_passed_over_for_the_one_before() -> Result<()> 
     let seen = get(&client, job).await?;
     let failed = seen.history.iter().find(|attempt| attempt.number == 2).context("it was tried")?;
     let why = failed.reason.clone().context("it failed")?;
-    assert!(why.sentence.contains("damaged"), "{why:?}");
+    assert!(why.code == "CHECKPOINT_DAMAGED" && why.sentence.contains("damaged"), "{why:?}");
+    let events = pool.cli_ok(&["job", "events", &job.to_string()]).await?;
+    assert!(events.contains("is of no use, the newest left is 1."), "{events}");
     assert!(again.2 == 40 || again.2 == 90, "{again:?}");
     trainer.is_at(0, again.0, 90).await?;
     comes_to_the_same(&client, &trainer, job, &[0, again.2]).await?;

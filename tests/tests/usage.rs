@@ -84,6 +84,14 @@ async fn jobs_are_told_to_have_held_what_they_held_whoever_led() -> Result<()> {
     let csv = pool.cli_ok(&["usage", "--by", "job", "--csv"]).await?;
     assert!(csv.starts_with("key,name,kind,block_hours,"), "{csv}");
     assert!(csv.contains(&format!(",{},", expected[0].1)), "{csv}");
+    let file = pool.folder().join("usage.parquet");
+    pool.cli_ok(&["usage", "--by", "job", "--parquet", &file.display().to_string()]).await?;
+    let written = std::fs::read(&file)?;
+    assert!(written.starts_with(b"PAR1") && written.ends_with(b"PAR1"), "a Parquet file");
+    let inactive = pool.cli_ok(&["usage", "--by", "user", "--inactive", "1d", "-o", "name"]).await?;
+    assert_eq!(inactive.lines().count(), 0, "everybody was here within a day: {inactive}");
+    let inactive = pool.cli_ok(&["usage", "--by", "user", "--inactive", "1ms", "-o", "name"]).await?;
+    assert_eq!(inactive.lines().count(), 1, "whoever submitted holds nothing any more: {inactive}");
     let refused = pool.cli(&["usage", "--by", "colour"]).await?;
     assert_eq!(refused.status.code(), Some(2));
     Ok(())

@@ -122,6 +122,7 @@ impl Supervised {
                 .filter(|limit: &Duration| !limit.is_zero()),
             kill_confirmation: KILL_CONFIRMATION,
             longest_lease: LONGEST_LEASE,
+            dumps: false,
         };
         let host = spec.host.unwrap_or_default();
         let host = HostRequest { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) };
@@ -235,7 +236,7 @@ impl Supervised {
         let before = self.machine.status().fence;
         let fence = match &request {
             Request::Renew { fence, .. } | Request::Stop { fence, .. } => Some(*fence),
-            Request::Begin | Request::Status => None,
+            Request::Begin | Request::Snapshot { .. } | Request::Rest { .. } | Request::GoOn | Request::Status => None,
         };
         match self.machine.on_request(ground.now(), request) {
             Ok(effects) => {
@@ -277,6 +278,8 @@ impl Supervised {
                         program.told = true;
                     }
                 }
+                Effect::Dump | Effect::Snapshot(_) => unreachable!("no job of a workload is dumped"),
+                Effect::Rest | Effect::GoOn => unreachable!("no card of a simulation is divided by turns"),
                 Effect::Probe => self.happen(ground, Event::Probed { empty: self.program.is_none() }),
                 Effect::Publish => self.publish(),
                 Effect::Finish => {

@@ -67,7 +67,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let binary = options.common.tessera()?;
     let mut report = options.common.report("backup")?;
     report.machine(folder.path())?;
-    let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS };
+    let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS, turns: false };
     let pool = Pool::start(binary, &folder.path().join("tessera"), cards, 0, BLOCKS, None).await?;
     let job = Job::idle("saved").held(true);
     let submitters: Vec<Submitter> =

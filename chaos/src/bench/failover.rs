@@ -165,7 +165,7 @@ impl Run<'_> {
 
     async fn tessera(&self, binary: &Path, report: &mut Report) -> Result<Summary> {
         let options = self.options;
-        let cards = Cards { nodes: options.nodes, per_node: 1, tflops: options.residents.max(1) };
+        let cards = Cards { nodes: options.nodes, per_node: 1, tflops: options.residents.max(1), turns: false };
         let folder = self.folder.join("tessera");
         let mut pool = Pool::start(binary, &folder, cards, options.residents, 1, self.hosts()?).await?;
         report.section("tessera").await?;

@@ -6,5 +6,7 @@ pub mod failover;
 pub mod motion;
 pub mod place;
 pub mod restart;
+pub mod slicing;
 pub mod start;
 pub mod submit;
+pub mod watched;

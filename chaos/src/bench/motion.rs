@@ -67,7 +67,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let folder = options.common.folder()?;
     let mut report = options.common.report("motion")?;
     report.machine(folder.path())?;
-    let cards = Cards { nodes: 2, per_node: 1, tflops: 16 };
+    let cards = Cards { nodes: 2, per_node: 1, tflops: 16, turns: false };
     let pool = Pool::start(options.common.tessera()?, &folder.path().join("tessera"), cards, 0, 1, None).await?;
     report.section("tessera").await?;
     let mut rows = Vec::new();

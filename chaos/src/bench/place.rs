@@ -98,7 +98,7 @@ pub async fn run(options: &Options) -> Result<()> {
 
 async fn one(options: &Options, clients: usize, folder: &std::path::Path, report: &mut Report) -> Result<Run> {
     std::fs::create_dir_all(folder).context("cannot make a folder")?;
-    let cards = Cards { nodes: options.nodes, per_node: options.cards, tflops: options.blocks };
+    let cards = Cards { nodes: options.nodes, per_node: options.cards, tflops: options.blocks, turns: false };
     let mut members = Members::start(options.common.tessera()?, folder, "", None).await?;
     let mut nodes = Nodes::start(cards, options.ends, members.addresses(), members.client()).await?;
     report.section(&format!("{} nodes, {clients} clients", options.nodes)).await?;

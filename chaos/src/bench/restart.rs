@@ -71,7 +71,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let folder = options.common.folder()?;
     let mut report = options.common.report("restart")?;
     report.machine(folder.path())?;
-    let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS };
+    let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS, turns: false };
     let resident = u32::from(options.waiting == Waiting::Queued);
     let mut pool =
         Pool::start(options.common.tessera()?, &folder.path().join("tessera"), cards, resident, BLOCKS, None).await?;

@@ -71,7 +71,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let folder = options.common.folder()?;
     let mut report = options.common.report("start")?;
     report.machine(folder.path())?;
-    let cards = Cards { nodes: options.nodes, per_node: 1, tflops: 16 };
+    let cards = Cards { nodes: options.nodes, per_node: 1, tflops: 16, turns: false };
     let pool = Pool::start(options.common.tessera()?, &folder.path().join("tessera"), cards, 0, 1, None).await?;
     report.section("tessera").await?;
     let submitter = Submitter::new(pool.client().clone(), Job::short("start", pool.stand.folder())?);

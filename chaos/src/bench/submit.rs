@@ -133,7 +133,7 @@ async fn tessera(
     round: usize,
     report: &mut Report,
 ) -> Result<Vec<Run>> {
-    let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS };
+    let cards = Cards { nodes: 1, per_node: 1, tflops: BLOCKS, turns: false };
     let residents = u32::from(options.waiting == Waiting::Queued);
     let mut pool = Pool::start(binary, folder, cards, residents, BLOCKS, None).await?;
     if options.stream {

@@ -25,6 +25,8 @@ pub struct Cards {
     pub per_node: u32,
     /// TFLOPS of each card, which is also its number of blocks.
     pub tflops: u32,
+    /// Whether workers take turns on them.
+    pub turns: bool,
 }
 
 impl Cards {
@@ -34,17 +36,19 @@ impl Cards {
     }
 
     fn section(&self, node: u32) -> String {
-        let Self { per_node, tflops, .. } = self;
+        let Self { per_node, tflops, turns, .. } = self;
+        let slicing = if *turns { "freeze" } else { "device" };
         let name = node_name(node);
         format!(
             "[[node]]\nname = \"{name}\"\n\n[[node.card]]\nkind = \"gpu\"\nvendor = \"simulated\"\nmodel = \"bench\"\n\
-             count = {per_node}\nmemory_gib = 64\ntflops = {{ fp16 = {tflops}, fp32 = {tflops} }}\n\n"
+             count = {per_node}\nmemory_gib = 64\ntflops = {{ fp16 = {tflops}, fp32 = {tflops} }}\n\
+             time_slicing = \"{slicing}\"\n\n"
         )
     }
 }
 
-/// Unique on this machine, because the control groups of workers are named after their node.
-fn node_name(node: u32) -> String {
+/// Name of a node: unique on this machine, because the control groups of workers are named after their node.
+pub fn node_name(node: u32) -> String {
     format!("chaos-{}-{node}", std::process::id())
 }
 
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_inventory_has_a_section_for_each_node() {
-        let text = Cards { nodes: 3, per_node: 2, tflops: 16 }.inventory();
+        let text = Cards { nodes: 3, per_node: 2, tflops: 16, turns: false }.inventory();
         assert_eq!(text.matches("[[node]]").count(), 3);
         assert_eq!(text.matches("count = 2").count(), 3);
         assert!(text.contains(&format!("name = \"{}\"", node_name(2))));

@@ -53,6 +53,18 @@ impl Job {
         Ok(Self(JobSpec { command, checkpoint, ..job }))
     }
 
+    /// A job that computes until it is cancelled, and counts in the file of its name below `stand` how much.
+    ///
+    /// # Errors
+    /// This very binary cannot be found.
+    pub fn computing(name: &str, stand: &Path, elastic: bool) -> Result<Self> {
+        let Self(mut job) = Self::new(name, stand, false)?;
+        "computer".clone_into(&mut job.command[1]);
+        job.command.extend(["--name".to_owned(), name.to_owned()]);
+        job.virtual_card.get_or_insert_default().elastic = elastic;
+        Ok(Self(job))
+    }
+
     fn new(name: &str, stand: &Path, stays: bool) -> Result<Self> {
         let own = std::env::current_exe().context("cannot find this binary")?;
         let path = |path: &Path| path.to_str().map(str::to_owned).context("a path is no UTF-8");

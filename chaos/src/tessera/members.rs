@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +29,8 @@ const STATUS: Duration = Duration::from_millis(500);
 pub struct Members {
     seats: Seats,
     addresses: Vec<Address>,
+    /// Where their pages are: on loopback only.
+    pages: Vec<SocketAddr>,
     client: Client,
 }
 
@@ -41,16 +44,23 @@ impl Members {
         fs::create_dir_all(folder).context("cannot make a folder")?;
         let file = folder.join("member.toml");
         fs::write(&file, config).context("cannot write a configuration file")?;
-        let listening = match &hosts {
-            Some(hosts) => (0..MEMBERS).map(|seat| hosts.address(seat)).collect(),
-            None => ports::free(MEMBERS)?,
+        let (listening, pages) = match &hosts {
+            Some(hosts) => ((0..MEMBERS).map(|seat| hosts.address(seat)).collect(), Vec::new()),
+            None => {
+                let mut listening = ports::free(2 * MEMBERS)?;
+                let pages = listening.split_off(MEMBERS);
+                (listening, pages)
+            }
         };
         let addresses: Vec<Address> = listening.iter().map(|at| at.to_string().parse()).collect::<Result<_, _>>()?;
-        let programs: Vec<Program> =
-            addresses.iter().enumerate().map(|(seat, at)| program(binary, folder, &file, seat, at)).collect();
+        let programs: Vec<Program> = addresses
+            .iter()
+            .enumerate()
+            .map(|(seat, at)| program(binary, folder, &file, seat, (at, pages.get(seat))))
+            .collect();
         let seats = Seats::start(programs, hosts)?;
         let client = Client::new(&addresses, Settings::default())?;
-        let mut members = Self { seats, addresses, client };
+        let mut members = Self { seats, addresses, pages, client };
         members.found().await?;
         members.healthy().await?;
         Ok(members)
@@ -60,6 +70,14 @@ impl Members {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// `host:port` of a member's pages.
+    ///
+    /// # Errors
+    /// It has none: it lives on a host of its own.
+    pub fn page(&self, seat: Seat) -> Result<String> {
+        Ok(self.pages.get(seat.0).context("the member serves no pages")?.to_string())
     }
 
     /// A client that knows all of them.
@@ -148,7 +166,13 @@ impl Trio for Members {
     }
 }
 
-fn program(binary: &Path, folder: &Path, config: &Path, seat: usize, listen: &Address) -> Program {
+fn program(
+    binary: &Path,
+    folder: &Path,
+    config: &Path,
+    seat: usize,
+    (listen, page): (&Address, Option<&SocketAddr>),
+) -> Program {
     let data = folder.join(format!("member-{seat}"));
     let arguments: [OsString; 11] = [
         "server".into(),
@@ -163,9 +187,10 @@ fn program(binary: &Path, folder: &Path, config: &Path, seat: usize, listen: &Ad
         "--log".into(),
         "info".into(),
     ];
+    let page = page.map(|page| ["--http".into(), page.to_string().into()]);
     Program {
         binary: PathBuf::from(binary),
-        arguments: arguments.into(),
+        arguments: arguments.into_iter().chain(page.into_iter().flatten()).collect(),
         environment: Vec::new(),
         log: folder.join(format!("member-{seat}.log")),
         network: None,

@@ -2,6 +2,7 @@
 //! through the client that everybody uses.
 
 mod agents;
+mod consoles;
 mod jobs;
 mod members;
 mod nodes;
@@ -9,7 +10,8 @@ mod pool;
 mod residents;
 mod streams;
 
-pub use agents::{Agents, Cards};
+pub use agents::{Agents, Cards, node_name};
+pub use consoles::Consoles;
 pub use jobs::{Job, Submitter, read_back};
 pub use members::Members;
 pub use nodes::{Nodes, Ordered};

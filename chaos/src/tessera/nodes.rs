@@ -180,7 +180,8 @@ impl Node {
                 }
             }
             let sent_at_boottime_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let beat = Heartbeat { sequence, sent_at_boottime_ms, samples: Vec::new(), kept: None };
+            let beat =
+                Heartbeat { sequence, sent_at_boottime_ms, samples: Vec::new(), kept: None, workers: Vec::new() };
             self.send(session_request::Message::Heartbeat(beat)).await?;
         }
         Ok(())

@@ -27,10 +27,11 @@ use crate::cards::watch_cards;
 use crate::checkpoints::{Shelf, is_due_at_the_end};
 use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
+use crate::criu::Criu;
 use crate::data::{names_in, watch_data};
 use crate::device::served::Served;
 use crate::host::ProcessHost;
-use crate::http::{push_metrics, serve_http, show_pulse};
+use crate::http::{Page, push_metrics, serve_http, show_pulse};
 use crate::identity::{Identity, IdentityError, TermKeeper};
 use crate::logs::serve;
 use crate::metrics::Meters;
@@ -39,6 +40,8 @@ use crate::reach;
 use crate::retention::remove_expired;
 use crate::supervisor::probe::whole_trees_end;
 use crate::supervisor::status::{Phase, Status};
+use crate::turns::TurnBook;
+use crate::turns::table::Table;
 use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::link::ask_status;
@@ -111,6 +114,9 @@ pub struct Agent {
     accounts: Accounts,
     shelf: Shelf,
     containment: wire::Containment,
+    criu: Option<Criu>,
+    /// Labels that the agent sets by itself.
+    labels: Vec<(String, String)>,
     pulse: Pulse,
     _lock: Flock<File>,
 }
@@ -148,6 +154,9 @@ impl Agent {
         }
         let shelf = Shelf::open(&config.data_dir, &config.checkpoints).await?;
         let containment = find_containment().await;
+        let criu = Criu::find(config.checkpoints.criu.as_deref(), &containment.missing).await;
+        let labels = Criu::labels(&criu);
+        let criu = criu.inspect_err(|why| tracing::info!(why, "no process can be dumped here")).ok();
         let devices = find_devices(&config).await?;
         let members = config.members.iter().map(|member| member.parse()).collect::<Result<Vec<_>, BadAddress>>()?;
         let connector = SessionConnector::new(&members, Settings::default()).map_err(AgentError::Client)?;
@@ -169,6 +178,8 @@ impl Agent {
             accounts,
             shelf,
             containment,
+            criu,
+            labels,
             pulse: Pulse::default(),
             _lock: lock,
         })
@@ -226,6 +237,7 @@ impl Agent {
             accounts: self.accounts,
             shelf: self.shelf.clone(),
             served: Arc::default(),
+            criu: self.criu,
             contained: self.containment.whole,
             addressed: Arc::default(),
             inherited: crate::worker::inherited_environment(),
@@ -238,14 +250,19 @@ impl Agent {
         tasks.once("spare", async move { ahead.make_spare().await });
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id };
-        tasks.critical("cards", watch_cards(self.devices, address.clone(), end.clone()));
-        tasks.once("logs", serve(self.logs, self.folders.clone(), self.shelf.service(), end.clone()));
+        let turns = TurnBook::new(self.config.time_slicing);
+        for table in Table::of(&self.devices, &self.folders, &turns, &address) {
+            tasks.critical("turns", table.run(end.clone()));
+        }
+        tasks.critical("cards", watch_cards(self.devices, self.folders.clone(), turns, address.clone(), end.clone()));
+        let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
+        let page = Page { node: address.clone(), meters: meters.clone() };
+        tasks.once("logs", serve(self.logs, self.folders.clone(), page, self.shelf.service(), end.clone()));
         if !self.config.data_dirs.is_empty() {
             let (folders, interval) = (self.config.data_dirs, self.config.data_scan);
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
         }
         tasks.critical("pulse", show_pulse(self.pulse, address.clone(), end.clone()));
-        let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
         tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
         if let Some(inbound) = self.http {
             tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));
@@ -291,7 +308,7 @@ impl Agent {
             incarnation: self.identity.incarnation,
             address: advertised.unwrap_or_else(|| reach::advertised(listener, &self.config.worker_host)),
             worker_host: self.config.worker_host.clone(),
-            labels: self.config.labels.clone(),
+            labels: self.config.labels.clone().into_iter().chain(self.labels.clone()).collect(),
             boot_id: self.boot_id.clone(),
             start_nonce: uuid::Uuid::new_v4().to_string(),
             containment: self.containment.clone(),

@@ -1,33 +1,59 @@
-//! The task that looks at the cards: readings for heartbeats, and changes of health.
+//! The task that looks at the cards and at what workers use of them: readings for heartbeats and for the agent's page,
+//! and changes of health.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tessera_actor::Address;
-use tessera_api::v1 as wire;
-use tessera_devices::{HealthReport, NodeDevices, Sample};
+use tessera_devices::{Hardware, HealthReport, NodeDevices};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::cards_of;
 use crate::boot::BootTime;
-use crate::node::Event;
+use crate::node::{Event, Readings};
 use crate::shell::Input;
+use crate::turns::TurnBook;
+use crate::worker::folder::WorkerFolders;
+use crate::worker::{Measurable, Meter};
 
-/// How often the cards are looked at.
+/// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Looks at the cards until `end`.
-pub async fn watch_cards(devices: Arc<Mutex<NodeDevices>>, node: Address<Input>, end: CancellationToken) {
-    let begin = BootTime::now();
+/// What is looked with.
+struct Looker {
+    devices: Arc<Mutex<NodeDevices>>,
+    hardware: Arc<[Hardware]>,
+    meter: Meter,
+    begin: BootTime,
+    turns: TurnBook,
+}
+
+/// Looks until `end`.
+pub async fn watch_cards(
+    devices: Arc<Mutex<NodeDevices>>,
+    folders: WorkerFolders,
+    turns: TurnBook,
+    node: Address<Input>,
+    end: CancellationToken,
+) {
+    let hardware = {
+        let devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.cards().iter().map(|card| devices.hardware(card.index).unwrap_or_default()).collect()
+    };
+    let meter = Meter::new(folders);
+    let looker = Looker { devices: Arc::clone(&devices), hardware, meter, begin: BootTime::now(), turns };
+    let looker = Arc::new(Mutex::new(looker));
     loop {
-        let own = Arc::clone(&devices);
-        let looked = tokio::task::spawn_blocking(move || look(&own, begin.until(BootTime::now()))).await;
-        if let Ok((samples, changed)) = looked {
-            let deadline = Instant::now() + INTERVAL;
-            let samples = samples.iter().map(to_wire).collect();
+        let deadline = Instant::now() + INTERVAL;
+        // A node that does not answer now has its workers measured the next time.
+        let workers = node.ask(Input::Measurable, deadline).await.unwrap_or_default();
+        let own = Arc::clone(&looker);
+        let look = move || own.lock().unwrap_or_else(PoisonError::into_inner).look(&workers);
+        if let Ok((readings, changed)) = tokio::task::spawn_blocking(look).await {
             // A reading that finds no room is replaced by the next one.
-            let _ = node.tell(Input::Event(Event::Samples(samples)), deadline).await;
+            let _ = node.tell(Input::Event(Event::Measured(Box::new(readings))), Instant::now() + INTERVAL).await;
             if !changed.is_empty() {
                 for report in &changed {
                     tracing::warn!(card = report.card_index, health = ?report.health, reason = report.reason, "a card's health changed");
@@ -45,17 +71,21 @@ pub async fn watch_cards(devices: Arc<Mutex<NodeDevices>>, node: Address<Input>,
     }
 }
 
-fn look(devices: &Mutex<NodeDevices>, since_start: Duration) -> (Vec<Sample>, Vec<HealthReport>) {
-    let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
-    (devices.sample(since_start), devices.changed_health())
-}
-
-const fn to_wire(sample: &Sample) -> wire::CardSample {
-    wire::CardSample {
-        card_index: sample.card_index,
-        utilization_ratio: sample.utilization,
-        memory_used_bytes: sample.memory_used_bytes,
-        temperature_celsius: sample.temperature_celsius,
-        power_watts: sample.power_watts,
+impl Looker {
+    fn look(&mut self, workers: &[Measurable]) -> (Readings, Vec<HealthReport>) {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = BootTime::now();
+        let since_start = self.begin.until(now);
+        let cards = devices.sample(since_start);
+        let mut workers: BTreeMap<_, _> = self.meter.look(workers, &mut devices, since_start, now);
+        for (worker, used) in &mut workers {
+            used.turns = self.turns.of_worker(*worker);
+        }
+        let slicing = devices.cards().iter().filter_map(|card| {
+            let share = devices.caps(card.index)?.share;
+            Some((card.index, self.turns.of_card(card.index, share)))
+        });
+        let slicing = slicing.collect();
+        (Readings { hardware: Arc::clone(&self.hardware), cards, workers, slicing }, devices.changed_health())
     }
 }

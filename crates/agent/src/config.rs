@@ -10,15 +10,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
-use tessera_ledger::DEVICE_LABEL;
+use tessera_ledger::{DEVICE_LABEL, TRANSPARENT_LABEL};
 
+use crate::criu;
 use crate::device::DeviceConfig;
 use crate::device::served::VERSION_LABEL;
 use crate::offer::HostOffer;
+use crate::turns::rounds::Terms;
 use crate::worker::RunAs;
 
 /// Labels that agents set by themselves.
-const OWN_LABELS: [&str; 2] = [DEVICE_LABEL.0, VERSION_LABEL];
+const OWN_LABELS: [&str; 4] = [DEVICE_LABEL.0, VERSION_LABEL, TRANSPARENT_LABEL.0, criu::VERSION_LABEL];
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;
 
@@ -88,11 +90,13 @@ pub struct CheckpointConfig {
     pub store: Option<String>,
     /// Most bytes in a second that are copied from other nodes, and as many that are handed to them.
     pub bytes_per_second: NonZeroU64,
+    /// CRIU, which dumps and restores programs that know nothing of checkpoints; `None`: the one in `PATH`.
+    pub criu: Option<PathBuf>,
 }
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        Self { store: None, bytes_per_second: NonZeroU64::new(256 << 20).expect("not zero") }
+        Self { store: None, bytes_per_second: NonZeroU64::new(256 << 20).expect("not zero"), criu: None }
     }
 }
 
@@ -139,6 +143,8 @@ pub struct AgentConfig {
     pub checkpoints: CheckpointConfig,
     /// How devices of PyTorch are served.
     pub device: DeviceConfig,
+    /// How the time of cards is divided that nobody else divides.
+    pub time_slicing: Terms,
     /// Bounds.
     pub limits: Limits,
     /// How supervisors are started.
@@ -169,6 +175,7 @@ impl AgentConfig {
             data_scan: Duration::from_secs(30),
             checkpoints: CheckpointConfig::default(),
             device: DeviceConfig::default(),
+            time_slicing: Terms::default(),
             limits: Limits::default(),
             supervisor: SupervisorCommand::default(),
         }
@@ -209,10 +216,14 @@ impl AgentConfig {
             return Err(ConfigError::new(
                 "labels",
                 problem,
-                "leave it out; `[device]` is what makes a node serve devices",
+                "leave it out; `[device]` is what makes a node serve devices, and CRIU what makes it dump programs",
             ));
         }
         self.device.validate()?;
+        if let Some(criu) = self.checkpoints.criu.as_ref().filter(|criu| !criu.is_absolute()) {
+            let problem = format!("`{}` is not an absolute path", criu.display());
+            return Err(ConfigError::new("checkpoints.criu", problem, "name the program from the root on"));
+        }
         if let Some(folder) = self.data_dirs.iter().find(|folder| !folder.is_absolute()) {
             let problem = format!("`{}` is not an absolute path", folder.display());
             return Err(ConfigError::new("data_dirs", problem, "name folders from the root on"));
@@ -221,6 +232,7 @@ impl AgentConfig {
             return Err(ConfigError::new("data_scan", "it is below 100ms", "look at most ten times a second"));
         }
         check_cgroup_root(&self.effective_cgroup_root())?;
+        self.time_slicing.validate()?;
         if self.run_as != RunAs::Agent && !geteuid().is_root() {
             return Err(ConfigError::new(
                 "run_as",
@@ -338,11 +350,14 @@ mod tests {
         assert_eq!(refused_field(|c| c.cgroup_root = Some("a/../b".to_owned())), Some("cgroup_root"));
         let own = BTreeMap::from([("tessera.device".to_owned(), "mine".to_owned())]);
         assert_eq!(refused_field(|c| c.labels = own), Some("labels"));
+        assert_eq!(refused_field(|c| c.checkpoints.criu = Some("criu".into())), Some("checkpoints.criu"));
         assert_eq!(refused_field(|c| c.device.python = Some("python3".into())), Some("device.python"));
         assert_eq!(refused_field(|c| c.device.build = Some("torch".into())), Some("device.build"));
         assert_eq!(refused_field(|c| c.device.start_within = Duration::ZERO), Some("device.start_within"));
         assert_eq!(refused_field(|c| c.data_dirs = vec![PathBuf::from("data")]), Some("data_dirs"));
         assert_eq!(refused_field(|c| c.data_scan = Duration::ZERO), Some("data_scan"));
+        assert_eq!(refused_field(|c| c.time_slicing.quantum = Duration::ZERO), Some("time_slicing.quantum"));
+        assert_eq!(refused_field(|c| c.time_slicing.round = Duration::from_secs(60)), Some("time_slicing.round"));
         assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));
         assert_eq!(refused_field(|c| c.limits.output_file_bytes = 1), Some("output_file_bytes"));
     }

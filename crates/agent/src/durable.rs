@@ -1,8 +1,11 @@
 //! Files that are either old or new after a crash, never torn.
+//!
+//! The new one is written beside the old one first, into a file that was not there: some of these folders are others'
+//! too, and a link that lies there leads nowhere.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Replaces the file by `content` so that a crash at any moment leaves the old or the new content: written beside it,
@@ -11,9 +14,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// What the file system says.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = beside(path)?;
-    let mut file = File::create(&beside)?;
-    file.write_all(content)?;
+    let (beside, file) = write_beside(path, content)?;
     file.sync_data()?;
     fs::rename(&beside, path)?;
     sync_parent(path)
@@ -24,9 +25,8 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the file system says.
 pub fn replace_soon(path: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = beside(path)?;
-    fs::write(&beside, content)?;
-    fs::rename(&beside, path)
+    let (beside, _) = write_beside(path, content)?;
+    fs::rename(beside, path)
 }
 
 /// As [`replace_soon`], and whoever could read the old file can read the new one: owner, group and mode are taken over.
@@ -34,11 +34,11 @@ pub fn replace_soon(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the file system says; also when there is no old file.
 pub fn replace_soon_like(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (beside, old) = (beside(path)?, fs::metadata(path)?);
-    fs::write(&beside, content)?;
-    chown(&beside, Some(old.uid()), Some(old.gid()))?;
-    fs::set_permissions(&beside, old.permissions())?;
-    fs::rename(&beside, path)
+    let old = fs::metadata(path)?;
+    let (beside, file) = write_beside(path, content)?;
+    fchown(&file, Some(old.uid()), Some(old.gid()))?;
+    file.set_permissions(old.permissions())?;
+    fs::rename(beside, path)
 }
 
 /// Makes the entries of the folder that holds `path` durable.
@@ -50,10 +50,44 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// Writes a file beside that of `path`, in the place of one that a crash has left.
+fn write_beside(path: &Path, content: &[u8]) -> io::Result<(PathBuf, File)> {
+    let beside = beside(path)?;
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&beside)?;
+    file.write_all(content)?;
+    Ok((beside, file))
+}
+
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let name =
         path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a file must have a name"))?;
     let mut beside = name.to_owned();
     beside.push(".new");
     Ok(path.with_file_name(beside))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_beside_a_file_is_neither_followed_nor_in_the_way() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("kept"), "of somebody else").expect("written");
+        for write in [replace, replace_soon, replace_soon_like] {
+            fs::write(at("file"), "old").expect("written");
+            symlink(at("kept"), at("file.new")).expect("linked");
+            write(&at("file"), b"new").expect("replaced");
+            assert_eq!(fs::read_to_string(at("file")).expect("read"), "new");
+            assert_eq!(fs::read_to_string(at("kept")).expect("read"), "of somebody else");
+            assert!(fs::symlink_metadata(at("file")).expect("there").is_file());
+        }
+    }
 }

@@ -77,7 +77,8 @@ impl Wanted {
         let stop = self.stop.filter(|stop| told.stop != Some(*stop));
         let stop_is_older = matches!((renew, stop), (Some((renew, _)), Some((stop, ..))) if renew.refuses(stop));
         let renew = renew.map(|(fence, lease)| Request::Renew { fence, lease });
-        let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause });
+        let save = self.save_at_end == Some(true);
+        let stop = stop.map(|(fence, policy, cause)| Request::Stop { fence, policy, cause, save });
         let (first, second) = if stop_is_older { (stop, renew) } else { (renew, stop) };
         first.into_iter().chain(second).collect()
     }
@@ -218,7 +219,7 @@ mod tests {
             let news = wanted.news(Wanted::default());
             let term = |request: &Request| match request {
                 Request::Renew { fence, .. } | Request::Stop { fence, .. } => fence.term.0,
-                Request::Begin | Request::Status => 0,
+                Request::Begin | Request::Snapshot { .. } | Request::Rest { .. } | Request::GoOn | Request::Status => 0,
             };
             news.iter().map(term).collect()
         };

@@ -18,10 +18,19 @@ use crate::shell::Input;
 /// How long the node may take to answer; longer means that it is not alive.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The page of metrics, for whoever serves it or hands it on.
 #[derive(Clone)]
-struct Context {
-    node: Address<Input>,
-    meters: Meters,
+pub(crate) struct Page {
+    pub node: Address<Input>,
+    pub meters: Meters,
+}
+
+impl Page {
+    /// Its text, or why the node does not answer.
+    pub async fn text(&self) -> Result<String, String> {
+        let view = look_at(&self.node).await.map_err(|error| error.to_string())?;
+        Ok(page(&view, &self.meters))
+    }
 }
 
 /// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`.
@@ -30,16 +39,16 @@ pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: Meters, 
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .with_state(Context { node, meters });
+        .with_state(Page { node, meters });
     tessera_connection::pages::serve(inbound, router, end).await;
 }
 
 /// Sends what the page of metrics shows to the collector of this process, if it has one, until `end`.
 pub async fn push_metrics(node: Address<Input>, meters: Meters, end: CancellationToken) {
-    let context = Context { node, meters };
+    let context = Page { node, meters };
     let shown = || {
         let context = context.clone();
-        async move { look(&context).await.ok().map(|view| page(&view, &context.meters)) }
+        async move { context.text().await.ok() }
     };
     tessera_otlp::push(shown, end).await;
 }
@@ -54,11 +63,11 @@ async fn look_at(node: &Address<Input>) -> Result<View, AskError> {
     node.ask(Input::Look, Instant::now() + PATIENCE).await
 }
 
-async fn look(context: &Context) -> Result<View, (StatusCode, String)> {
+async fn look(context: &Page) -> Result<View, (StatusCode, String)> {
     look_at(&context.node).await.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
 }
 
-async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Response {
+async fn metrics(State(context): State<Page>, headers: HeaderMap) -> Response {
     match look(&context).await {
         Ok(view) => {
             let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -69,11 +78,11 @@ async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Response
     }
 }
 
-async fn livez(State(context): State<Context>) -> Response {
+async fn livez(State(context): State<Page>) -> Response {
     look(&context).await.map(|_| "alive\n").into_response()
 }
 
-async fn readyz(State(context): State<Context>) -> Response {
+async fn readyz(State(context): State<Page>) -> Response {
     match look(&context).await {
         Ok(view) if view.welcome => "ready\n".into_response(),
         Ok(_) => (StatusCode::SERVICE_UNAVAILABLE, "no leader has welcomed this node\n").into_response(),

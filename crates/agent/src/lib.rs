@@ -22,6 +22,7 @@ pub mod cgroup;
 mod checkpoints;
 mod conduct;
 pub mod config;
+pub mod criu;
 mod data;
 pub mod device;
 mod durable;
@@ -39,6 +40,8 @@ mod session;
 mod shell;
 pub mod supervisor;
 mod trace;
+pub mod turns;
+mod untrusted;
 pub mod worker;
 
 use futures::future::BoxFuture;

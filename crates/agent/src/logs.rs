@@ -1,5 +1,6 @@
-//! What members read of workers over gRPC: their output, from an offset, over rotated files, and on as it is written; and
-//! where the slice server listens whose program is elsewhere.
+//! What members read of workers over gRPC: their output, from an offset, over rotated files, and on as it is written;
+//! where the slice server listens whose program is elsewhere; and what this agent tells of itself when a fault is
+//! looked for.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -9,9 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::unfold;
 use tessera_api::Refusal;
+use tessera_api::agent::diagnostic_part;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tessera_connection::Inbound;
+use tessera_diagnostics::Part;
 use tessera_ledger::wire::duration_to_wire;
 use tokio::time::sleep;
 use tokio_stream::Stream;
@@ -20,6 +23,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status as Answer};
 
 use crate::device::Reached;
+use crate::http::Page;
 use crate::node::from_ref;
 use crate::supervisor::output::Stream as Output;
 use crate::supervisor::status::Status;
@@ -32,8 +36,14 @@ const PIECE: usize = 64 * 1024;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves workers' output, and checkpoints to other agents, until `end`.
-pub(crate) async fn serve(inbound: Inbound, folders: WorkerFolders, checkpoints: Routes, end: CancellationToken) {
-    let service = WorkerServiceServer::new(LogService { folders, end: end.clone() });
+pub(crate) async fn serve(
+    inbound: Inbound,
+    folders: WorkerFolders,
+    page: Page,
+    checkpoints: Routes,
+    end: CancellationToken,
+) {
+    let service = WorkerServiceServer::new(LogService { folders, page, end: end.clone() });
     let server = tonic::transport::Server::builder().add_routes(checkpoints).add_service(service);
     let served = server.serve_with_incoming_shutdown(inbound.incoming(), end.cancelled_owned()).await;
     if let Err(error) = served {
@@ -43,6 +53,7 @@ pub(crate) async fn serve(inbound: Inbound, folders: WorkerFolders, checkpoints:
 
 struct LogService {
     folders: WorkerFolders,
+    page: Page,
     end: CancellationToken,
 }
 
@@ -57,6 +68,19 @@ impl WorkerService for LogService {
         let told = tokio::task::spawn_blocking(move || device_of(worker, &folder)).await;
         let Reached { address, token, lease } = told.map_err(|error| unreadable(io::Error::other(error)))??;
         Ok(Response::new(wire::ReadDeviceResponse { address, token, lease: Some(duration_to_wire(lease)) }))
+    }
+
+    async fn read_diagnostics(
+        &self,
+        request: Request<wire::ReadDiagnosticsRequest>,
+    ) -> Result<Response<wire::ReadDiagnosticsResponse>, Answer> {
+        // The member that asks for somebody has judged it.
+        let profile = request.into_inner().profile.and_then(|time| Duration::try_from(time).ok());
+        let own = tokio::task::spawn_blocking(move || tessera_diagnostics::own(profile)).await;
+        let own = own.unwrap_or_else(|error| vec![Part::new("process", Err(error.to_string()))]);
+        let metrics = Part::new("metrics.txt", self.page.text().await.map(String::into_bytes));
+        let parts = own.into_iter().chain([metrics]).map(|part| diagnostic_part(part.name, part.content));
+        Ok(Response::new(wire::ReadDiagnosticsResponse { parts: parts.collect() }))
     }
 
     type ReadLogsStream = Pin<Box<dyn Stream<Item = Result<wire::ReadLogsResponse, Answer>> + Send>>;

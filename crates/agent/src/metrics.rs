@@ -6,11 +6,12 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
 use tessera_api::v1 as wire;
+use tessera_devices::{Hardware, Sample};
 use tessera_metrics::{revision, table};
 
 use crate::boot::BootTime;
 use crate::checkpoints::Shelf;
-use crate::node::{CardUse, Node};
+use crate::node::{CardUse, Node, Readings, WorkerView};
 
 /// A node as metrics and health see it.
 #[derive(Clone, Debug)]
@@ -22,9 +23,10 @@ pub struct View {
     term: u64,
     sessions: u64,
     cards: Vec<wire::CardDescription>,
-    samples: Vec<wire::CardSample>,
+    readings: Readings,
     /// What workers hold of each card.
     held: BTreeMap<u32, CardUse>,
+    workers: Vec<WorkerView>,
 }
 
 impl View {
@@ -38,8 +40,9 @@ impl View {
             term: node.highest_term().0,
             sessions,
             cards: node.cards().to_vec(),
-            samples: node.samples().to_vec(),
+            readings: node.readings().clone(),
             held: node.card_use(),
+            workers: node.worker_views(),
         }
     }
 
@@ -70,6 +73,10 @@ pub fn page(view: &View, meters: &Meters) -> String {
     let mut registry = Registry::default();
     register_agent(&mut registry, view);
     register_cards(&mut registry, view);
+    register_readings(&mut registry, &view.readings.cards);
+    register_slices(&mut registry, &view.workers);
+    register_servers(&mut registry, &view.workers);
+    register_turns(&mut registry, view);
     meters.actors.register(&mut registry);
     meters.checkpoints.register(&mut registry);
     let mut text = String::new();
@@ -105,7 +112,10 @@ fn register_cards(registry: &mut Registry, view: &View) {
         let label = card.index.to_string();
         let kind = card.kind().as_str_name().trim_start_matches("CARD_KIND_").to_ascii_lowercase();
         let simulated = card.simulated.to_string();
-        info.of([&label, &card.uuid, &card.vendor, &card.model, &kind, &card.pci_address, &simulated]).set(1);
+        let hardware = view.readings.hardware.get(card.index as usize).cloned().unwrap_or_default();
+        let (uuid, vendor, model, address) = (&card.uuid, &card.vendor, &card.model, &card.pci_address);
+        let Hardware { serial, driver } = &hardware;
+        info.of([&label, uuid, vendor, model, &kind, address, &simulated, serial, driver]).set(1);
         healthy.of([&label]).set(i64::from(card.health() != wire::CardHealth::Unhealthy));
         limit.of([&label]).set(count(card.memory_mib << 20));
         let held = view.held.get(&card.index).copied().unwrap_or_default();
@@ -113,13 +123,18 @@ fn register_cards(registry: &mut Registry, view: &View) {
         memory.of([&label]).set(count(held.memory_mib << 20));
         slices.of([&label]).set(count(held.slices));
     }
+}
+
+fn register_readings(registry: &mut Registry, samples: &[Sample]) {
     let utilization = table::CARD_UTILIZATION.by_label_numbers(registry);
     let used = table::CARD_MEMORY_USED.by_label_numbers(registry);
     let temperature = table::CARD_TEMPERATURE.by_label_numbers(registry);
     let power = table::CARD_POWER.by_label_numbers(registry);
-    for sample in &view.samples {
+    let energy = table::CARD_ENERGY.by_label_numbers(registry);
+    let errors = table::CARD_ERRORS.by_label(registry);
+    for sample in samples {
         let label = sample.card_index.to_string();
-        utilization.of([&label]).set(sample.utilization_ratio);
+        utilization.of([&label]).set(sample.utilization);
         used.of([&label]).set(count(sample.memory_used_bytes));
         if let Some(celsius) = sample.temperature_celsius {
             temperature.of([&label]).set(celsius);
@@ -127,6 +142,73 @@ fn register_cards(registry: &mut Registry, view: &View) {
         if let Some(watts) = sample.power_watts {
             power.of([&label]).set(watts);
         }
+        if let Some(joules) = sample.energy_joules {
+            energy.of([&label]).inc_by(joules);
+        }
+        for (kind, number) in &sample.errors {
+            errors.of([&label, kind.name()]).inc_by(*number);
+        }
+    }
+}
+
+/// Of workers: what they hold and use, from their order on.
+fn register_slices(registry: &mut Registry, workers: &[WorkerView]) {
+    let utilization = table::SLICE_UTILIZATION.by_label_numbers(registry);
+    let memory = table::SLICE_MEMORY_USED.by_label_numbers(registry);
+    let limit = table::SLICE_MEMORY_LIMIT.by_label_numbers(registry);
+    let blocks = table::SLICE_GRANTED.by_label_numbers(registry);
+    let processors = table::WORKER_PROCESSOR_SECONDS.by_label_numbers(registry);
+    let host_memory = table::WORKER_MEMORY_USED.by_label_numbers(registry);
+    for WorkerView { job, rank, queue, held, used } in workers {
+        let (job, rank) = (job.to_string(), rank.to_string());
+        processors.of([&job, &rank, queue]).inc_by(used.processor_time.as_secs_f64());
+        host_memory.of([&job, &rank, queue]).set(count(used.host.memory_bytes));
+        for (card, slice) in held {
+            let card_label = card.to_string();
+            let labels = [card_label.as_str(), &job, &rank, queue];
+            let sample = used.slices.get(card).copied().unwrap_or_default();
+            utilization.of(labels).set(sample.utilization);
+            memory.of(labels).set(count(sample.memory_used_bytes));
+            limit.of(labels).set(count(slice.memory_mib << 20));
+            blocks.of(labels).set(count(slice.blocks));
+        }
+    }
+}
+
+/// Of slice servers: what they count of themselves.
+fn register_servers(registry: &mut Registry, workers: &[WorkerView]) {
+    let computed = table::SLICE_COMPUTED.by_label_numbers(registry);
+    let waited = table::SLICE_GATE_WAIT.by_label_numbers(registry);
+    let operations = table::SLICE_OPERATIONS.by_label(registry);
+    let bytes = table::SLICE_TRANSFERRED.by_label(registry);
+    for WorkerView { job, rank, queue, used, .. } in workers {
+        let Some((card, counts)) = &used.served else { continue };
+        let (card, job, rank) = (card.to_string(), job.to_string(), rank.to_string());
+        let labels = [card.as_str(), &job, &rank, queue];
+        computed.of(labels).inc_by(counts.computed.as_secs_f64());
+        waited.of(labels).inc_by(counts.waited.as_secs_f64());
+        operations.of(labels).inc_by(counts.operations);
+        bytes.of(labels).inc_by(counts.bytes);
+    }
+}
+
+/// Of cards whose workers take turns.
+fn register_turns(registry: &mut Registry, view: &View) {
+    let rounds = table::CARD_ROUNDS.by_label(registry);
+    let switches = table::CARD_SWITCHES.by_label(registry);
+    let ran = table::SLICE_TURN.by_label_numbers(registry);
+    let rested = table::SLICE_REST.by_label_numbers(registry);
+    for (card, turns) in view.readings.slicing.iter().filter_map(|(card, slicing)| Some((card, slicing.turns()?))) {
+        let card = card.to_string();
+        rounds.of([&card]).inc_by(turns.rounds);
+        switches.of([&card]).inc_by(turns.switches);
+    }
+    for WorkerView { job, rank, queue, used, .. } in &view.workers {
+        let Some((card, times)) = &used.turns else { continue };
+        let (card, job, rank) = (card.to_string(), job.to_string(), rank.to_string());
+        let labels = [card.as_str(), &job, &rank, queue];
+        ran.of(labels).inc_by(times.ran.as_secs_f64());
+        rested.of(labels).inc_by(times.rested.as_secs_f64());
     }
 }
 

@@ -52,6 +52,8 @@ pub struct ProcessStat {
     pub parent: i32,
     /// Start time in clock ticks since boot.
     pub start_ticks: u64,
+    /// Processor time of its own and of its children that were waited for, in clock ticks.
+    pub processor_ticks: u64,
 }
 
 impl ProcessStat {
@@ -67,8 +69,13 @@ impl ProcessStat {
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
-        let start_ticks = fields.nth(17)?.parse().ok()?;
-        Some(Self { state, parent, start_ticks })
+        let mut times = fields.by_ref().skip(9).take(4).map(str::parse::<u64>);
+        let mut processor_ticks = 0_u64;
+        for _ in 0..4 {
+            processor_ticks = processor_ticks.saturating_add(times.next()?.ok()?);
+        }
+        let start_ticks = fields.nth(4)?.parse().ok()?;
+        Some(Self { state, parent, start_ticks, processor_ticks })
     }
 
     /// Whether nothing but the exit status is left of it.
@@ -163,8 +170,11 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_shift_fields() {
-        let line = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
-        assert_eq!(ProcessStat::parse(line), Some(ProcessStat { state: 'S', parent: 1, start_ticks: 4242 }));
+        let line = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 3 4 5 6 20 0 1 0 4242 0 0";
+        assert_eq!(
+            ProcessStat::parse(line),
+            Some(ProcessStat { state: 'S', parent: 1, start_ticks: 4242, processor_ticks: 18 })
+        );
         assert_eq!(ProcessStat::parse("7 (cut"), None);
         assert_eq!(ProcessStat::parse("7 (cut) S 1"), None);
     }

@@ -20,7 +20,8 @@ use crate::node::{Effect, Event, LaunchOrder, Node, WorkerRecord};
 use crate::session::Opened;
 use crate::supervisor::status::Status;
 use crate::trace;
-use crate::worker::{Term, WorkerId};
+use crate::turns::holders::Holders;
+use crate::worker::{Measurable, Term, WorkerId};
 
 /// Heartbeats before a leader has said how often it wants them.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -38,6 +39,10 @@ pub enum Input {
     Opened(Opened),
     /// Somebody wants to look at the node.
     Look(Reply<View>),
+    /// Which workers can be measured?
+    Measurable(Reply<Vec<Measurable>>),
+    /// Who computes on which blocks?
+    Holders(Reply<Holders>),
 }
 
 /// The shell around the state of a node.
@@ -97,6 +102,8 @@ impl<H: Host> Shell<H> {
                 self.sessions += 1;
             }
             Input::Look(reply) => reply.send(View::of(&self.node, self.sessions, self.host.now())),
+            Input::Measurable(reply) => reply.send(self.node.measurable()),
+            Input::Holders(reply) => reply.send(self.node.holders()),
         }
         None
     }

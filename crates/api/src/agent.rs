@@ -15,6 +15,15 @@ use crate::job_view::node_name;
 use crate::limits;
 use crate::v1::{self, ErrorReason, WorkerPhase};
 
+/// A part of what a process tells of itself, as the wire has it.
+#[must_use]
+pub fn diagnostic_part(name: String, content: Result<Vec<u8>, String>) -> v1::DiagnosticPart {
+    match content {
+        Ok(content) => v1::DiagnosticPart { name, content: content.into(), missing: String::new() },
+        Err(missing) => v1::DiagnosticPart { name, content: Vec::new().into(), missing },
+    }
+}
+
 /// Takes what a hello says of the node.
 ///
 /// # Errors
@@ -138,6 +147,7 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
                 signal: report.signal,
                 checkpointed: report.checkpointed,
                 message: report.message,
+                not_saved: report.not_saved,
             })
         }
     };

@@ -17,7 +17,8 @@ pub fn job_of(event: &Event) -> Option<JobId> {
         | Event::Worker { job, .. }
         | Event::AllocationReleased { job, .. }
         | Event::Move { job, .. }
-        | Event::Quarantined { job, .. } => Some(*job),
+        | Event::Quarantined { job, .. }
+        | Event::CheckpointSkipped { job, .. } => Some(*job),
         Event::Node { .. } | Event::Card { .. } | Event::Queue { .. } | Event::Config => None,
     }
 }
@@ -54,6 +55,15 @@ pub fn job_event(state: &State, entry: &EntryEvents, ordinal: u32) -> Option<v1:
             node_name: node_name(state, *node),
             message: message.clone(),
         }),
+        Event::CheckpointSkipped { checkpoint, newest_left, message, .. } => {
+            Change::Skipped(v1::JobCheckpointSkipped {
+                attempt: checkpoint.attempt,
+                sequence: checkpoint.sequence,
+                message: message.clone(),
+                newest_left_attempt: newest_left.map_or(0, |key| key.attempt),
+                newest_left_sequence: newest_left.map_or(0, |key| key.sequence),
+            })
+        }
         Event::Node { .. } | Event::Card { .. } | Event::Queue { .. } | Event::Config => return None,
     };
     Some(v1::JobEvent {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tessera_calendar::Calendar;
 use tessera_ledger::wire::{FieldError, spec_from_wire};
 use tessera_ledger::{
     Access, Affinity, CheckpointMode, CheckpointPolicy, DEVICE_KINDS, DEVICE_LABEL, HostRequest, JobSpec, Mebibytes,
@@ -19,7 +20,7 @@ use crate::{limits, v1};
 pub fn job_of_request(spec: Option<v1::JobSpec>) -> Result<JobSpec, Refusal> {
     let under_spec = |error: FieldError| error.under("spec");
     let spec = spec.ok_or_else(|| Refusal::from(FieldError::missing("spec")))?;
-    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?;
+    let job = spec_from_wire(spec).map_err(|error| Refusal::from(under_spec(error)))?.with_needs_of_its_mode();
     let problems = problems_of(&job);
     if problems.is_empty() { Ok(job) } else { Err(Refusal::invalid(problems.into_iter().map(under_spec).collect())) }
 }
@@ -49,9 +50,11 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
         held: _,
         host,
         gang_min,
+        grow_after,
         min_runtime,
         affinity,
         packing: _,
+        windows,
     } = job;
     let mut check = Check::default();
     check.text("name", name, limits::NAME);
@@ -68,13 +71,16 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     });
     check_virtual_card(&mut check, virtual_card);
     check_access(&mut check, virtual_card, node_labels);
+    check_growth(&mut check, *grow_after, *gang_min, checkpoint.mode);
     check_host(&mut check, *host);
     check_affinity(&mut check, affinity);
+    check.windows("windows", windows);
     check.time("min_runtime", *min_runtime, limits::TIME);
     check.that(*priority <= limits::PRIORITY, "priority", || {
         format!("must be 0 to {}, is {priority}", limits::PRIORITY)
     });
     check_checkpoint(&mut check, checkpoint);
+    check_transparent(&mut check, job);
     if let Some(limit) = *time_limit {
         check.time("time_limit", limit, limits::TIME);
         check.that(!limit.is_zero(), "time_limit", || "must be more than zero; leave it out for no limit".to_owned());
@@ -156,16 +162,32 @@ fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
         format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(signal))
     });
     check.time("checkpoint.grace", *grace, limits::GRACE);
-    check.that(*mode != CheckpointMode::Cooperative || !grace.is_zero(), "checkpoint.grace", || {
-        "must be more than zero when mode is cooperative: the program writes its checkpoint in this time".to_owned()
+    check.that(*mode == CheckpointMode::Requeue || !grace.is_zero(), "checkpoint.grace", || {
+        "must be more than zero when mode is cooperative or transparent: it is saved in this time".to_owned()
     });
     if let Some(every) = every {
         let bounds = limits::SAVE_EVERY;
         check.that(bounds.contains(every), "checkpoint.every", || "must be 1 second to 7 days".to_owned());
-        check.that(*mode == CheckpointMode::Cooperative, "checkpoint.every", || {
-            "is for mode cooperative: only a program that saves can be asked to while it runs".to_owned()
+        check.that(*mode != CheckpointMode::Requeue, "checkpoint.every", || {
+            "is for modes cooperative and transparent: nothing is saved of others".to_owned()
         });
     }
+}
+
+/// What can be dumped: the processes of one worker, at one moment.
+fn check_transparent(check: &mut Check, job: &JobSpec) {
+    if job.checkpoint.mode != CheckpointMode::Transparent {
+        return;
+    }
+    let JobSpec { gang, virtual_card, .. } = job;
+    check.that(*gang == 1 && virtual_card.span != Span::Pool, "checkpoint.mode", || {
+        "cannot be transparent for several workers: what they say to each other is in no image; use cooperative"
+            .to_owned()
+    });
+    check.that(virtual_card.access == Access::Worker, "checkpoint.mode", || {
+        "cannot be transparent when access is device or remote: a slice server is in no image; use cooperative"
+            .to_owned()
+    });
 }
 
 fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
@@ -182,6 +204,7 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
         whole_cards: _,
         slice_memory: _,
         access: _,
+        elastic: _,
     } = card;
     check.that(*compute > MilliTflops::ZERO, "virtual_card.milli_tflops", || {
         "must be more than zero: it is what the job is given a share of".to_owned()
@@ -201,8 +224,11 @@ fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTre
     if !card.access.is_device() {
         return;
     }
-    check.that(card.span == Span::Card, "virtual_card.span", || {
-        "must be card when access is device or remote: one device of several cards is not there yet".to_owned()
+    check.that(card.span != Span::Pool, "virtual_card.span", || {
+        "must be card or node when access is device: one device over several nodes is not there yet".to_owned()
+    });
+    check.that(card.span == Span::Card || card.access == Access::Device, "virtual_card.span", || {
+        "must be card when access is remote: the program has one slice server to reach".to_owned()
     });
     check.that(card.memory > Mebibytes::ZERO, "virtual_card.memory_mib", || {
         "must be more than zero when access is device or remote: it is what the device holds at most".to_owned()
@@ -213,6 +239,19 @@ fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTre
     let (key, value) = DEVICE_LABEL;
     check.that(node_labels.get(key).is_some_and(|has| has == value), "node_labels", || {
         format!("must have {key}={value} when access is device or remote; leave it out to have it filled in")
+    });
+}
+
+/// A gang that grows is stopped for it.
+fn check_growth(check: &mut Check, after: Option<Duration>, gang_min: Option<u32>, mode: CheckpointMode) {
+    let Some(after) = after else { return };
+    check.time("grow_after", after, limits::TIME);
+    check.that(after >= limits::GROW_AFTER, "grow_after", || "must be at least 1 second".to_owned());
+    check.that(gang_min.is_some(), "grow_after", || {
+        "is for gangs that may start with fewer: give gang_min too".to_owned()
+    });
+    check.that(mode != CheckpointMode::Requeue, "grow_after", || {
+        "is for jobs that go on where they were: a checkpoint.mode of requeue would begin anew each time".to_owned()
     });
 }
 
@@ -294,6 +333,19 @@ impl Check {
 
     fn time(&mut self, field: &str, time: Duration, limit: Duration) {
         self.that(time <= limit, field, || format!("must be at most {}", humantime::format_duration(limit)));
+    }
+
+    /// Time windows: each must be one that the leader can read.
+    pub(crate) fn windows(&mut self, field: &str, windows: &[String]) {
+        if windows.len() > limits::WINDOWS {
+            return self.refuse(field, format!("must be at most {}", limits::WINDOWS));
+        }
+        for (place, window) in windows.iter().enumerate() {
+            self.text(&format!("{field}[{place}]"), window, limits::NAME);
+        }
+        if let Err(error) = Calendar::read(windows) {
+            self.refuse(format!("{field}[{}]", error.place), error.why);
+        }
     }
 
     fn names(&mut self, field: &str, names: &BTreeSet<String>) {

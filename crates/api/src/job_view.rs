@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
 use tessera_ledger::{
-    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobState, Move, NodeId, PlannedWorker, Reason, Rejection,
-    Slice, State, Worker, WorkerExit, WorkerState,
+    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobState, LogTime, Move, NodeId, PlannedWorker, Reason,
+    Rejection, Slice, State, Worker, WorkerExit, WorkerState,
 };
 
+use crate::queue_view::told;
 use crate::request_id::request_id_text;
 use crate::time::timestamp;
 use crate::v1;
@@ -30,7 +31,7 @@ pub fn job(state: &State, job: &Job) -> v1::Job {
         changed_at: Some(timestamp(job.changed_at)),
         started_at: job.history.last().and_then(|attempt| attempt.started_at).map(timestamp),
         ended_at: job.state.is_terminal().then(|| timestamp(job.changed_at)),
-        not_before: (job.not_before > job.changed_at).then(|| timestamp(job.not_before)),
+        not_before: not_before(state, job).map(timestamp),
         revision: job.revision.0,
         attempts: job.attempts,
         retries: job.retries,
@@ -40,7 +41,15 @@ pub fn job(state: &State, job: &Job) -> v1::Job {
         preempted_at: job.preempted_at.iter().copied().map(timestamp).collect(),
         traceparent: job.traceparent.clone(),
         checkpoints: job.checkpoints.that_count().map(|one| checkpoint(state, one)).collect(),
+        idle: job.idle.map(|idle| v1::Idle { since: Some(timestamp(idle.since)), step: idle.step.to_wire() }),
     }
+}
+
+/// Before when it is not granted anything: for its backoff, or for windows that are closed.
+fn not_before(state: &State, job: &Job) -> Option<LogTime> {
+    let backoff = Some(job.not_before).filter(|time| *time > job.changed_at);
+    let windows = told(state.job_closed_until(job), state.time()).filter(|_| !job.state.is_terminal());
+    backoff.into_iter().chain(windows).max()
 }
 
 fn checkpoint(state: &State, checkpoint: &Checkpoint) -> v1::Checkpoint {
@@ -97,6 +106,7 @@ fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
         saved_at: attempt.saved_at.map(timestamp),
         lost_seconds: lost.as_secs_f64(),
         lost_tflops_seconds: lost.as_secs_f64() * tflops,
+        not_saved: attempt.not_saved.clone(),
     }
 }
 

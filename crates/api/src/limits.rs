@@ -34,6 +34,8 @@ pub const NAME: usize = 253;
 pub const SENTENCE: usize = 1000;
 /// Most labels of a job, and most vendors or models that it names.
 pub const LABELS: usize = 64;
+/// Most time windows of a queue or job.
+pub const WINDOWS: usize = tessera_ledger::WINDOW_LIMIT;
 /// Most virtual cards of a gang.
 pub const GANG: u32 = 4096;
 /// Highest priority.
@@ -56,6 +58,8 @@ pub const GRACE: Duration = Duration::from_secs(3600);
 pub const SAVE_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// Longest time that anything else may take or be kept: a year.
 pub const TIME: Duration = Duration::from_secs(31_557_600);
+/// Least time that a gang runs before it is started again with more virtual cards.
+pub const GROW_AFTER: Duration = Duration::from_secs(1);
 /// Most retries.
 pub const RETRIES: u32 = 1000;
 /// Most bytes of a page, whatever its size; one thing more is sent.

@@ -1,10 +1,11 @@
 //! Queues as the API shows them and takes them.
 
-use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
-use tessera_ledger::{Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings, State};
+use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire, idle_policy_from_wire, idle_policy_to_wire};
+use tessera_ledger::{LogTime, Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings, Rejection, State, UNKNOWN};
 
 use crate::error::Refusal;
 use crate::job_spec::Check;
+use crate::time::timestamp;
 use crate::v1;
 
 /// A queue, as of the time of the state.
@@ -17,7 +18,13 @@ pub fn queue(state: &State, queue: &Queue) -> v1::Queue {
         mean_used: Some(amount(queue.mean_use(state.time(), state.config()))),
         share_ppm: state.share_of(queue),
         leaving: Some(amount(queue.leaving)),
+        closed_until: told(state.queue_closed_until(&queue.settings.name), state.time()).map(timestamp),
     }
+}
+
+/// A time until which something is closed, if it is yet to come and known.
+pub(crate) fn told(closed_until: LogTime, now: LogTime) -> Option<LogTime> {
+    Some(closed_until).filter(|until| *until > now && *until != UNKNOWN)
 }
 
 fn settings(settings: &QueueSettings) -> v1::QueueSettings {
@@ -28,6 +35,8 @@ fn settings(settings: &QueueSettings) -> v1::QueueSettings {
         maximum: settings.maximum.map(amount),
         weight: settings.weight,
         packing: settings.packing.map_or(0, WireEnum::to_wire),
+        windows: settings.windows.clone(),
+        idle: settings.idle.as_ref().map(idle_policy_to_wire),
     }
 }
 
@@ -45,6 +54,7 @@ fn amount_of(amount: v1::QueueAmount) -> QueueAmount {
 /// A [`Refusal`] with the fields that are not acceptable.
 pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSettings, Refusal> {
     let queue = queue.ok_or_else(|| Refusal::from(FieldError::missing("queue")))?;
+    let idle = queue.idle.as_ref().map(idle_policy_from_wire);
     let settings = QueueSettings {
         name: queue.name,
         parent: queue.parent,
@@ -52,11 +62,17 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
         maximum: queue.maximum.map(amount_of),
         weight: queue.weight.max(1),
         packing: enum_from_wire("queue.packing", queue.packing)?,
+        windows: queue.windows,
+        idle: idle.transpose().map_err(|error| error.under("queue.idle"))?,
     };
     let mut check = Check::default();
     check.name("queue.name", &settings.name);
     if !settings.parent.is_empty() {
         check.name("queue.parent", &settings.parent);
+    }
+    check.windows("queue.windows", &settings.windows);
+    if let Some(Err(Rejection::Invalid { field, problem })) = settings.idle.map(|idle| idle.check("queue.idle")) {
+        check.that(false, &field, || problem);
     }
     check.that(settings.parent != settings.name, "queue.parent", || "must be another queue".to_owned());
     let within = settings.maximum.is_none_or(|maximum| settings.guaranteed.within(maximum));

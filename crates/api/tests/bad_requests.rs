@@ -90,7 +90,7 @@ fn words_and_times_must_be_known() {
         Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace, every: None })
     };
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("SIGKILL", None)), @r##"spec.checkpoint.signal: must be one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, is "SIGKILL""##);
-    insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(0))), @"spec.checkpoint.grace: must be more than zero when mode is cooperative: the program writes its checkpoint in this time");
+    insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(0))), @"spec.checkpoint.grace: must be more than zero when mode is cooperative or transparent: it is saved in this time");
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(7200))), @"spec.checkpoint.grace: must be at most 1h");
     insta::assert_snapshot!(refused(|spec| spec.retry = Some(v1::RetryPolicy { max_retries: 1_000_000, ..Default::default() })), @"spec.retry.max_retries: must be at most 1000, is 1000000");
 }
@@ -137,7 +137,16 @@ fn settings_and_queues_are_checked() {
     let amount = |milli_tflops| Some(v1::QueueAmount { milli_tflops, memory_mib: 0 });
     let queue = |name: &str, maximum| {
         let name = name.to_owned();
-        Some(v1::QueueSettings { name, parent: "a".to_owned(), guaranteed: amount(5), maximum, weight: 0, packing: 0 })
+        Some(v1::QueueSettings {
+            name,
+            parent: "a".to_owned(),
+            guaranteed: amount(5),
+            maximum,
+            weight: 0,
+            packing: 0,
+            windows: Vec::new(),
+            idle: None,
+        })
     };
     let settings = queue_view::settings_of_request(queue("b", amount(9))).expect("a good queue");
     assert_eq!(settings.weight, 1);

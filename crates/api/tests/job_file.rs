@@ -29,6 +29,7 @@ virtual_card:
   whole_cards: true
   slice_memory: 4GiB
   access: worker
+  elastic: true
 gang_min: 2
 host: { cpus: 1.5, memory: 2GiB }
 affinity:
@@ -40,6 +41,8 @@ affinity:
   avoid: { service: embeddings }
   data: [imagenet, llama]
 packing: spread
+windows: ["0 20 * * mon-fri for 10h in Europe/Berlin"]
+grow_after: 30m
 min_runtime: 10m
 preemptible: false
 checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s, every: 10m }
@@ -65,6 +68,8 @@ working_directory = "/data/digits"
 gang = 3
 gang_min = 2
 packing = "spread"
+windows = ["0 20 * * mon-fri for 10h in Europe/Berlin"]
+grow_after = "1800s"
 min_runtime = "600s"
 preemptible = false
 on_disconnect = "keep"
@@ -90,6 +95,7 @@ models = ["Axon 9", "Axon 10"]
 whole_cards = true
 slice_memory = "4GiB"
 access = "worker"
+elastic = true
 
 [host]
 cpus = "1500m"
@@ -158,6 +164,7 @@ fn expected() -> v1::JobSpec {
             whole_cards: true,
             slice_memory_mib: 4_096,
             access: v1::Access::Worker.into(),
+            elastic: true,
         }),
         priority: Some(70),
         preemptible: Some(false),
@@ -187,6 +194,8 @@ fn expected() -> v1::JobSpec {
             data: vec!["imagenet".to_owned(), "llama".to_owned()],
         }),
         packing: v1::Packing::Spread.into(),
+        windows: vec!["0 20 * * mon-fri for 10h in Europe/Berlin".to_owned()],
+        grow_after: seconds(1800),
     }
 }
 
@@ -228,7 +237,7 @@ fn unknown_fields_are_refused_with_their_place_and_a_guess() {
     insta::assert_snapshot!(yaml("name: a\nprioritty: 3\n"), @"line 2, column 1: prioritty: is not a field of a job file; did you mean priority?");
     insta::assert_snapshot!(yaml("command: [a]\ntflops: 3\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: tflops: is not a field of a job file; did you mean virtual_card.tflops?");
     insta::assert_snapshot!(yaml("command: [a]\nvirtual_card:\n  tflop: 1\n"), @"line 3, column 3: virtual_card.tflop: is not a field of a job file; did you mean tflops?");
-    insta::assert_snapshot!(yaml("command: [a]\nbanana: 1\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: banana: is not a field of a job file; known here are name, queue, priority, command, script, environment, working_directory, gang, gang_min, virtual_card, host, affinity, packing, preemptible, min_runtime, checkpoint, on_disconnect, time_limit, retry, labels, node_labels, output_retention, hold");
+    insta::assert_snapshot!(yaml("command: [a]\nbanana: 1\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: banana: is not a field of a job file; known here are name, queue, priority, command, script, environment, working_directory, gang, gang_min, grow_after, virtual_card, host, affinity, packing, windows, preemptible, min_runtime, checkpoint, on_disconnect, time_limit, retry, labels, node_labels, output_retention, hold");
     insta::assert_snapshot!(read("[virtual_card]\ntflops = 1\nmem = \"1GiB\"\n", Notation::Toml).unwrap_err(), @"line 3, column 1: virtual_card.mem: is not a field of a job file; did you mean memory?");
     insta::assert_snapshot!(read("{\n  \"virtual_card\": { \"tflops\": 1, \"spam\": 2 }\n}", Notation::Json).unwrap_err(), @"line 2, column 39: virtual_card.spam: is not a field of a job file; did you mean span?");
 }

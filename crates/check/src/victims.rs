@@ -58,12 +58,15 @@ pub(crate) fn check(
 /// Within a queue: a lower priority, where waiting for grants counts for the one that holds blocks.
 fn gives_way_to(victim: &Job, job: &Job) -> bool {
     let seniority = victim.waited.as_millis() / HEAD_START.as_millis();
-    victim.spec.preemptible && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
+    victim.is_preemptible() && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
 }
 
 /// Whether it has not run as long as it asked to; of what its queue borrowed only an hour counts.
 fn ran_too_short(world: &World<'_>, victim: &Job, since: LogTime, recalled: bool) -> bool {
     let hour = Duration::from_secs(3600);
+    if victim.gives_way_for_idleness() {
+        return false;
+    }
     let asked = if recalled { victim.spec.min_runtime.min(hour) } else { victim.spec.min_runtime };
     world.state.time().since(since) < asked
 }
@@ -103,7 +106,7 @@ fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[
     let apart = theirs.iter().filter(|name| mine.iter().all(|(other, _)| other != *name));
     let own = std::iter::once(beside_those_below(world, &victim.spec.queue));
     let lenders = own.chain(apart.map(|name| held_in(world, name)));
-    standing::may_recall(asked, branch, lenders, held_by(world, victim), victim.spec.preemptible).is_ok()
+    standing::may_recall(asked, branch, lenders, held_by(world, victim), victim.is_preemptible()).is_ok()
 }
 
 /// What a queue holds, and what of that is guaranteed.
@@ -128,7 +131,7 @@ pub(crate) fn leave(world: &mut World<'_>, victim: &Job) {
     for name in world.queue_line(&victim.spec.queue) {
         let held = world.queues.entry(name).or_default();
         held.standing = held.standing.minus(amount);
-        if !victim.spec.preemptible {
+        if !victim.is_preemptible() {
             held.firm = held.firm.minus(amount);
         }
     }

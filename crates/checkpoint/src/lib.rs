@@ -44,7 +44,7 @@ pub use remote::Remote;
 pub use restore::{Owner, restore};
 pub use save::save;
 pub use serve::{Guard, serve};
-pub use space::Reservation;
+pub use space::{Reservation, free_bytes};
 pub use store::{Store, read_chunk, read_published};
 
 /// Messages and service of `tessera.checkpoint.v1`.

@@ -10,7 +10,7 @@ use crate::walk::{Found, walk};
 pub struct Measured {
     /// Bytes of all files.
     pub bytes: u64,
-    /// Files, folders and links.
+    /// Files, folders, named pipes and links.
     pub entries: u64,
 }
 

@@ -1,7 +1,7 @@
 //! A folder as a stream of bytes: a tar archive, so that everybody can read it without Tessera.
 //!
-//! In it are files, folders and links with their permissions and times of change. Owners are not: whoever restores it
-//! says whose it is. Files that share their content by hard links are written once for each name.
+//! In it are files, folders, named pipes and links with their permissions and times of change. Owners are not: whoever
+//! restores it says whose it is. Files that share their content by hard links are written once for each name.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -27,6 +27,10 @@ pub(crate) fn pack(folder: &Path, out: &mut dyn Write) -> Result<Measured, Error
         let added = match found {
             Found::Folder => {
                 header.set_entry_type(EntryType::Directory);
+                add(&mut archive, header, name, &mut io::empty())
+            }
+            Found::Pipe => {
+                header.set_entry_type(EntryType::Fifo);
                 add(&mut archive, header, name, &mut io::empty())
             }
             Found::Link(target) => {

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use nix::sys::statvfs::statvfs;
 use nix::unistd::syncfs;
 use tempfile::{Builder, TempDir};
 use tokio::sync::OwnedSemaphorePermit;
@@ -13,6 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::chunks::{Cut, Joiner};
 use crate::limits::Limits;
+use crate::space::free_bytes;
 use crate::store::read_chunk;
 use crate::unpack::{Unpacked, unpack};
 use crate::{Error, Published, Store};
@@ -94,8 +94,7 @@ impl Making {
             Err(error) => return Err(Error::io(&self.into)(error)),
         }
         let above = self.into.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let system = statvfs(above).map_err(|error| Error::io(above)(error.into()))?;
-        let free_bytes = system.blocks_available().saturating_mul(system.fragment_size());
+        let free_bytes = free_bytes(above).map_err(Error::io(above))?;
         if self.published.bytes > free_bytes {
             let place = above.display().to_string();
             return Err(Error::Full { place, needed_bytes: self.published.bytes, free_bytes });

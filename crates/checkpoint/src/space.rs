@@ -1,11 +1,21 @@
 //! Room that is set aside, so that two saves at once do not both count on the same.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::statvfs::statvfs;
 
 use crate::Error;
+
+/// Bytes that are free for this user on the file system of a folder.
+///
+/// # Errors
+/// What the file system says.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let system = statvfs(folder)?;
+    Ok(system.blocks_available().saturating_mul(system.fragment_size()))
+}
 
 /// What is free, less what was promised.
 #[derive(Clone, Debug)]
@@ -43,11 +53,7 @@ impl Space {
 
     fn free(&self, place: &str) -> Result<u64, Error> {
         let Some(folder) = &self.folder else { return Ok(u64::MAX) };
-        let system = statvfs(folder).map_err(|error| Error::Unreachable {
-            place: place.to_owned(),
-            source: Box::new(std::io::Error::from(error)),
-        })?;
-        Ok(system.blocks_available().saturating_mul(system.fragment_size()))
+        free_bytes(folder).map_err(|error| Error::Unreachable { place: place.to_owned(), source: Box::new(error) })
     }
 }
 

@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File, FileTimes, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use tar::{Archive, Entry, EntryType};
 
 use crate::{CheckpointId, Error, Owner};
@@ -106,7 +108,15 @@ impl Unpacking<'_> {
                 let Some(Owner { user, group }) = self.owner else { return Ok(()) };
                 lchown(&at, Some(user), Some(group)).map_err(Failed::io(&at))
             }
-            _ => Err(Failed::Archive(format!("{} is no file, folder or link", path.display()))),
+            EntryType::Fifo => {
+                mkfifo(&at, Mode::S_IRUSR | Mode::S_IWUSR).map_err(|error| Self::not_new(&at)(error.into()))?;
+                if let Some(Owner { user, group }) = self.owner {
+                    lchown(&at, Some(user), Some(group)).map_err(Failed::io(&at))?;
+                }
+                // Nobody else can put a link in its place yet.
+                fs::set_permissions(&at, Permissions::from_mode(mode)).map_err(Failed::io(&at))
+            }
+            _ => Err(Failed::Archive(format!("{} is no file, folder, pipe or link", path.display()))),
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) enum Found {
     File(File),
     /// A link, and where it points to.
     Link(PathBuf),
+    /// A named pipe; what somebody has written into it and nobody read is not looked at.
+    Pipe,
 }
 
 /// Visits everything in `folder`, names in order, folders before what is in them. Paths are relative to the folder.
@@ -102,7 +104,7 @@ impl Walk<'_> {
                 (self.visit)(path, Found::Link(target.into()), &seen)
             }
             SFlag::S_IFSOCK => Err(self.unsuitable(path, "it is a socket")),
-            SFlag::S_IFIFO => Err(self.unsuitable(path, "it is a pipe")),
+            SFlag::S_IFIFO => (self.visit)(path, Found::Pipe, &seen),
             _ => Err(self.unsuitable(path, "it is a device")),
         }
     }

@@ -19,6 +19,7 @@ pub mod settings;
 mod survey;
 mod top;
 mod trace;
+mod uses;
 pub mod view;
 mod waits;
 
@@ -45,6 +46,11 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == tessera_agent::device::WORD) {
         return tessera_agent::device::run::main(words);
+    }
+    // Nor for what speaks with the driver of graphics cards, whose programs are dumped.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == tessera_agent::supervisor::image::driver::WORD) {
+        return tessera_agent::supervisor::image::driver::main(words);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

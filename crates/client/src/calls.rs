@@ -63,6 +63,7 @@ calls! { JobServiceClient:
         read get_job_device(GetJobDeviceRequest) -> GetJobDeviceResponse;
     "Why a job stands where it stands." slow_read why(WhyRequest) -> WhyResponse;
     "What jobs wait for, in a word each." read list_waits(ListWaitsRequest) -> ListWaitsResponse;
+    "What jobs use of what they hold." read list_use(ListUseRequest) -> ListUseResponse;
     "What would happen if a job was submitted now." slow_read plan_job(PlanJobRequest) -> PlanJobResponse;
     "Moves a running job to other cards, or says where it would go." mutation move_job(MoveJobRequest) -> MoveJobResponse;
 }
@@ -109,6 +110,8 @@ calls! { ClusterServiceClient:
         slow_mutation initialize_cluster(InitializeClusterRequest) -> InitializeClusterResponse;
     "How the asked member sees the cluster; of a certain member through [`Client::only`]."
         slow_read get_cluster_status(GetClusterStatusRequest) -> GetClusterStatusResponse;
+    "What a process tells of itself to whoever looks for a fault; a certain member through [`Client::only`]."
+        slow_read diagnose(DiagnoseRequest) -> DiagnoseResponse;
     "The members." read list_members(ListMembersRequest) -> ListMembersResponse;
     "Adds a member without a vote." slow_mutation add_member(AddMemberRequest) -> AddMemberResponse;
     "Gives a member a vote." slow_mutation promote_member(PromoteMemberRequest) -> PromoteMemberResponse;

@@ -130,7 +130,8 @@ impl Kind for Jobs {
             Start::AfterRevision(revision) => Some(Wire::AfterRevision(revision)),
             Start::Oldest => Some(Wire::Oldest(true)),
         };
-        let mut request = Request::new(WatchJobsRequest { filter: Some(self.filter.clone()), start });
+        let mut request =
+            Request::new(WatchJobsRequest { filter: Some(self.filter.clone()), start, progress_only: false });
         prepare(request.metadata_mut());
         Box::pin(
             async move { JobServiceClient::new(channel).max_decoding_message_size(limit).watch_jobs(request).await },
@@ -166,7 +167,7 @@ impl Kind for Pool {
             Start::AfterRevision(revision) => Some(Wire::AfterRevision(revision)),
             Start::Oldest => Some(Wire::Oldest(true)),
         };
-        let mut request = Request::new(WatchPoolRequest { start });
+        let mut request = Request::new(WatchPoolRequest { start, progress_only: false });
         prepare(request.metadata_mut());
         Box::pin(
             async move { PoolServiceClient::new(channel).max_decoding_message_size(limit).watch_pool(request).await },

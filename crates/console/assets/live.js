@@ -65,13 +65,10 @@ export async function watch({ path, parameters, told, anew, signal }) {
         last = null;
         begin = await anew(error);
         if (!begin) break;
-        continue;
-      }
-      if (["JOB_UNKNOWN", "WORKER_UNKNOWN", "OUTPUT_EXPIRED", "INVALID_FIELD"].includes(error.reason)) {
+      } else if (["JOB_UNKNOWN", "WORKER_UNKNOWN", "OUTPUT_EXPIRED", "INVALID_FIELD"].includes(error.reason)) {
         told("refused", error);
         break;
-      }
-      if (!cut.signal.aborted) [self.open, self.lost] = [false, true];
+      } else if (!cut.signal.aborted) [self.open, self.lost] = [false, true];
     } finally {
       clearTimeout(hiding);
       signal.removeEventListener("abort", stop);
@@ -97,4 +94,40 @@ export function gathered(signal, pace, call) {
       if (!signal.aborted) await call();
     }, Math.max(0, last + pace - Date.now()));
   };
+}
+
+/**
+ * Draws a view, and draws it anew when the pool has got further than what is shown, at most once in `pace` milliseconds.
+ *   refresh(): draws; answers the revision of what is drawn;
+ *   failed(error): a later drawing was refused;
+ *   always: draws also when nothing happened, as often as the watch says that it is alive: every few seconds.
+ */
+export async function follow({ signal, pace, refresh, failed = () => {}, always = false }) {
+  let revision = await refresh();
+  const draw = async () => {
+    try {
+      revision = await refresh();
+    } catch (error) {
+      if (!signal.aborted) failed(error);
+    }
+  };
+  const soon = gathered(signal, pace, draw);
+  const anew = async () => {
+    await draw();
+    return { after_revision: revision, progress_only: true };
+  };
+  const told = (_, { synced, progress }) => {
+    const at = (progress || synced || {}).revision;
+    if (always || (at && BigInt(at) > BigInt(revision))) soon();
+  };
+  watch({ path: "pool:watch", parameters: { after_revision: revision, progress_only: true }, told, anew, signal });
+}
+
+/** Calls something now and then every `pace` milliseconds, while somebody looks at the page: for readings, which no event tells. */
+export async function again(signal, pace, call) {
+  while (!signal.aborted) {
+    await shown();
+    if (!signal.aborted) await call();
+    await pause(pace);
+  }
 }

@@ -162,6 +162,10 @@ export class MapCanvas {
     const all = used + data.free[card] + data.offline[card];
     if (this.colour === "use") return all ? mixed(colours.free, colours.running, used / all) : colours.offline;
     const word = all ? data.word(card) : "offline";
+    if (this.colour === "work") {
+      const share = data.share(card);
+      return !used ? colours[word] : share === null ? colours.held : mixed(colours.lost, colours.running, share);
+    }
     if (this.colour !== "state") return used ? this.owner(card) : colours[word];
     return word === "running" ? mixed(colours.free, colours.running, 0.35 + 0.65 * used / all) : colours[word];
   }
@@ -171,7 +175,7 @@ export class MapCanvas {
     const { data, colours } = this;
     const used = this.used(card);
     const all = used + data.free[card] + data.offline[card];
-    if (this.colour === "use" || !all || (this.lit && !this.lit.has(card))) {
+    if (this.colour === "use" || this.colour === "work" || !all || (this.lit && !this.lit.has(card))) {
       return this.rectangle(x, y, size, size, this.colourOf(card), all ? "" : "offline");
     }
     const parts = [];

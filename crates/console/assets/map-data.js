@@ -3,7 +3,7 @@
 import { BLOCK_STATES } from "./text.js";
 
 /** The columns that a changed row carries behind its place, in their order. */
-const COLUMNS = ["model", "offered", "free", "held", "running", "draining", "lost", "offline", "job", "queue", "jobs"];
+const COLUMNS = ["model", "offered", "free", "held", "running", "draining", "lost", "offline", "job", "queue", "jobs", "busy"];
 
 export class MapData {
   constructor(whole) {
@@ -48,6 +48,11 @@ export class MapData {
     const sums = Object.fromEntries(BLOCK_STATES.map((state) => [state, 0]));
     for (let card = node.first; card < node.first + node.cards; card++) for (const state of BLOCK_STATES) sums[state] += this[state][card];
     return sums;
+  }
+
+  /** The share of what is granted of a card that computes, or null where nothing is granted or nobody told. */
+  share(card) {
+    return this.busy[card] > 100 ? null : this.busy[card] / 100;
   }
 
   /** The state that a card is in, in one word: what is wrong before what is well. */

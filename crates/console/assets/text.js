@@ -28,6 +28,9 @@ export function memory(mib) {
 /** Bytes. */
 export const bytes = (value) => Number(value) < 1024 ? count(value) + " B" : Number(value) < 1 << 20 ? decimal.format(Number(value) / 1024) + " KiB" : memory(Number(value) / (1 << 20));
 
+/** A number with a digit or two behind the point. */
+export const decimals = (value) => decimal.format(Number(value || 0));
+
 /** A share in percent. */
 export const percent = (part, all) => all > 0 ? decimal.format(Math.round(1000 * part / all) / 10) + " %" : "0 %";
 

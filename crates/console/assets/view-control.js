@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { h, fill, panel, facts } from "./dom.js";
-import { gathered, watch } from "./live.js";
+import { follow } from "./live.js";
 import { count, counted, duration, word } from "./text.js";
 import { membersTable } from "./view-overview.js";
 import { mark } from "./widgets.js";
@@ -10,17 +10,13 @@ import { mark } from "./widgets.js";
 export async function control({ main, signal }) {
   const body = h("div", {});
   fill(main, h("h1", {}, "Control plane"), h("p", { class: "lead" }, "As the member sees it that serves this page."), body);
-  let revision = "0";
   const refresh = async () => {
     const cluster = await ask("cluster", {}, signal);
-    revision = cluster.appliedIndex;
     fill(body, draw(cluster));
+    return cluster.appliedIndex;
   };
-  await refresh();
-  const soon = gathered(signal, 1000, () => refresh().catch(() => {}));
-  const anew = async () => { await refresh(); return { after_revision: revision }; };
-  // Members change without an event of the pool; the watch says every few seconds that it is alive, and whenever anything happens.
-  watch({ path: "pool:watch", parameters: { after_revision: revision }, told: soon, anew, signal });
+  // Members change without an event of the pool.
+  await follow({ signal, pace: 1000, refresh, always: true });
 }
 
 function draw(cluster) {

@@ -22,6 +22,11 @@ export function jobChange(event) {
   if (event.released) return ["all blocks given back"];
   if (event.move) return [event.move.inProgress ? "being moved" : "move ended"];
   if (event.quarantined) return ["stop not confirmed on ", nodeLink(event.quarantined.nodeName), ": " + event.quarantined.message];
+  if (event.skipped) {
+    const { attempt, sequence, message } = event.skipped;
+    const name = attempt + "." + (Number(sequence) === 4294967295 ? "last" : sequence);
+    return [`checkpoint ${name} is of no use: ${message}`];
+  }
   if (event.removed) return ["left the ledger"];
   return ["changed"];
 }

@@ -2,18 +2,18 @@
 
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table, facts, link } from "./dom.js";
-import { gathered, watch } from "./live.js";
-import { between, bytes, count, duration, kind, memory, tflops, time, word } from "./text.js";
+import { again, gathered, watch } from "./live.js";
+import { between, bytes, count, decimals, duration, kind, memory, percent, tflops, time, word } from "./text.js";
 import { demand } from "./view-jobs.js";
 import { jobChange } from "./view-events.js";
-import { jobMark, nodeLink, queueLink, refusedNote } from "./widgets.js";
+import { jobMark, nodeLink, queueLink, refusedNote, shareBar } from "./widgets.js";
 
 /** Text of the output that is kept on the page. */
 const OUTPUT = 256 * 1024;
 
 export async function job({ main, signal, thing, query }) {
-  const [head, said, events] = [h("div", {}), h("div", {}), h("div", {})];
-  fill(main, head, said, events);
+  const [head, used, said, events] = [h("div", {}), h("div", {}), h("div", {}), h("div", {})];
+  fill(main, head, used, said, events);
   const output = outputPanel(thing, query, signal);
   const refresh = async () => {
     const { job: found } = await ask("jobs/" + encodeURIComponent(thing), STALE, signal);
@@ -25,6 +25,8 @@ export async function job({ main, signal, thing, query }) {
   };
   await refresh();
   fill(said, output.panel);
+  again(signal, 4000, () => ask("jobs:use", { job_ids: thing, by_worker: "true" }, signal).then(({ uses }) => fill(used, uses.length ? use(uses[0]) : null))
+    .catch((error) => { if (!signal.aborted) fill(used, panel("What it uses", "", refusedNote(error))); }));
   const seen = [];
   const soon = gathered(signal, 500, () => refresh().catch((error) => { if (!signal.aborted) fill(head, refusedNote(error)); }));
   const list = gathered(signal, 250, () => fill(events, panel("Events", "", table("Events of this job, newest first", [
@@ -120,6 +122,30 @@ function workers(allocation, found) {
       ["Memory", "number", (row) => memory(row.slices.reduce((sum, { slice }) => sum + Number(slice.memoryMib || 0), 0))],
       ["Exit", "name", (row) => row.exit ? row.exit.message || word(row.exit.cause, "STOP_CAUSE_") : ""],
     ], allocation.workers, "It has no worker.")];
+}
+
+/** What of what a job holds is in use, over all and worker by worker. */
+function use(used) {
+  const rows = used.byWorker.flatMap((worker) => worker.slices.map((slice) => ({ worker, slice })));
+  const untold = used.workers - used.measuredWorkers;
+  const share = percent(used.utilizationRatio, 1);
+  return [panel("What it uses", "", shareBar(used.utilizationRatio, 1, `${share} of what it may compute`), facts(
+    ["Of what it may compute", h("span", { "data-use": true }, share)],
+    ["Card memory", `${bytes(used.memoryUsedBytes)} of ${bytes(used.memoryHeldBytes)}`],
+    ["Processors of hosts", decimals(used.processors)],
+    ["Memory of hosts", bytes(used.hostMemoryBytes)],
+    ["Not told of", untold ? `${count(untold)} of ${count(used.workers)} workers` : null]),
+  table("By worker and card", [
+    ["Rank", "number", ({ worker }) => count(worker.rank)],
+    ["Node", "short", ({ worker }) => nodeLink(worker.nodeName)],
+    ["Card", "number", ({ slice }) => count(slice.cardIndex)],
+    ["Blocks", "number", ({ slice }) => count(slice.blocks)],
+    ["Use", "number", ({ worker, slice }) => worker.measured ? percent(slice.utilizationRatio, 1) : "not told"],
+    ["Memory in use", "number", ({ slice }) => bytes(slice.memoryUsedBytes)],
+    ["of", "number", ({ slice }) => bytes(slice.memoryHeldBytes)],
+    ["Processors", "number", ({ worker }) => decimals(worker.processors)],
+    ["Host memory", "number", ({ worker }) => bytes(worker.hostMemoryBytes)],
+  ], rows, "It holds no slice.")), h("p", {})];
 }
 
 /** The output of one worker, as it comes. */

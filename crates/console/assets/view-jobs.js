@@ -2,7 +2,7 @@
 
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table, link } from "./dom.js";
-import { gathered, watch } from "./live.js";
+import { follow } from "./live.js";
 import { JOB_STATES, between, count, memory, tflops, time, word } from "./text.js";
 import { choice, field, filters, jobMark, nodeLink, pager, queueLink, refusedNote } from "./widgets.js";
 
@@ -35,20 +35,13 @@ export async function jobs({ main, signal, query, path }) {
     if (page) next.set("page_token", page);
     location.hash = path + (next.size ? "?" + next : "");
   };
-  let revision = "0";
   const refresh = async () => {
     const page = await ask("jobs", { ...filter, page_size: PAGE, page_token: token, ...STALE }, signal);
-    revision = page.read.revision;
     const waits = await waitsOf(page.jobs, signal);
     fill(body, panel(token ? "Older jobs" : "Newest jobs", "", draw(page.jobs, waits), pager(!token, page.nextPageToken, go)));
+    return page.read.revision;
   };
-  await refresh();
-  // A page of 50 is asked for anew when something happened to jobs that the filter takes, at most every two seconds.
-  const soon = gathered(signal, 2000, () => refresh().catch((error) => { if (!signal.aborted) fill(body, refusedNote(error)); }));
-  const anew = async () => { await refresh(); return { ...watched, after_revision: revision }; };
-  // A job that leaves a state is no event of that state: states are left out, and so is the node, by which none can watch.
-  const watched = { queue: chosen.queue, submitter: chosen.submitter };
-  watch({ path: "jobs:watch", parameters: { ...watched, after_revision: revision }, told: (_, data) => { if (data.event) soon(); }, anew, signal });
+  await follow({ signal, pace: 2000, refresh, failed: (error) => fill(body, refusedNote(error)) });
 }
 
 /** What those of some jobs wait for that wait. Only a leader knows: without one, nothing is said. */

@@ -1,4 +1,4 @@
-// The block map: every card of the pool, coloured by what its blocks do, by job, by queue or by use.
+// The block map: every card of the pool, coloured by what its blocks do, by job, by queue, by what is granted, or by what of that computes.
 
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table, facts } from "./dom.js";
@@ -9,7 +9,7 @@ import { BLOCK_STATES, count, counted, memory, percent } from "./text.js";
 import { blockBar, blockLegend, jobLink, mark, nodeLink, nodeMark, told } from "./widgets.js";
 import { holders, runBar } from "./view-nodes.js";
 
-const COLOURS = [["state", "State"], ["job", "Job"], ["queue", "Queue"], ["use", "Use"]];
+const COLOURS = [["state", "State"], ["job", "Job"], ["queue", "Queue"], ["use", "Granted"], ["work", "Use"]];
 /** Nodes on a page of the table. */
 const PAGE = 50;
 
@@ -100,7 +100,9 @@ export async function blockMap({ main, signal, query, path }) {
   function describe(card) {
     const more = data.jobs[card] > 1 ? ` and ${counted(data.jobs[card] - 1, "other job")}` : "";
     const job = data.job[card] ? `; job ${data.job[card]}${more}, queue ${data.queues[data.queue[card]]}` : "";
-    return `${name(card)} (${data.models[data.model[card]]}): ${told(data.blocks(card))}${job}`;
+    const share = data.share(card);
+    const computes = share === null ? "" : `; ${percent(share, 1)} of what is granted computes`;
+    return `${name(card)} (${data.models[data.model[card]]}): ${told(data.blocks(card))}${job}${computes}`;
   }
 
   function choose(card) {
@@ -137,6 +139,8 @@ export async function blockMap({ main, signal, query, path }) {
     fill(legend, {
       state: () => blockLegend(totals),
       use: () => h("p", { class: "quiet-text" }, "From ", mark("free", "nothing in use"), " to ", mark("running", "all blocks in use"), "."),
+      work: () => h("p", { class: "quiet-text" }, "Of what jobs hold of a card: from ", mark("lost", "nothing computes"), " to ", mark("running", "all computes"),
+        "; ", mark("held", "not told"), ", ", mark("free", "nothing granted"), ". Agents tell the leader, and the leader's console shows it."),
       job: () => h("p", { class: "quiet-text" }, "Each job has a colour, which far numbers share; point at a card to see whose it is."),
       queue: () => h("p", { class: "quiet-text" }, "Each queue has a colour; point at a card to see whose it is. Queues: " + (data.queues.join(", ") || "none in use") + "."),
     }[drawn.colour]());

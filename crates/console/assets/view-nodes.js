@@ -2,7 +2,7 @@
 
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table, facts } from "./dom.js";
-import { gathered, watch } from "./live.js";
+import { follow } from "./live.js";
 import { BLOCK_STATES, count, duration, kind, memory, time, word, percent } from "./text.js";
 import { blockBar, blockLegend, blocksOf, choice, filters, jobLink, mark, nodeLink, nodeMark, pager, refusedNote, told, total } from "./widgets.js";
 
@@ -20,18 +20,12 @@ export async function nodes({ main, signal, query, path }) {
     if (page) next.set("page_token", page);
     location.hash = path + (next.size ? "?" + next : "");
   };
-  let revision = "0";
   const refresh = async () => {
     const page = await ask("nodes", { states, eligibilities: takes, page_size: PAGE, page_token: token, ...STALE }, signal);
-    revision = page.read.revision;
     fill(body, panel("Nodes", "", draw(page.nodes), pager(!token, page.nextPageToken, go)));
+    return page.read.revision;
   };
-  await refresh();
-  const soon = gathered(signal, 2000, () => refresh().catch((error) => { if (!signal.aborted) fill(body, refusedNote(error)); }));
-  const anew = async () => { await refresh(); return { after_revision: revision }; };
-  const happened = (_, data) => { if (data.event) soon(); };
-  watch({ path: "pool:watch", parameters: { after_revision: revision }, told: happened, anew, signal });
-  watch({ path: "jobs:watch", parameters: { after_revision: revision }, told: happened, anew, signal });
+  await follow({ signal, pace: 2000, refresh, failed: (error) => fill(body, refusedNote(error)) });
 }
 
 function draw(some) {
@@ -53,24 +47,15 @@ export async function node({ main, signal, thing, query }) {
   const body = h("div", {});
   fill(main, body);
   const at = "nodes/" + encodeURIComponent(thing);
-  let revision = "0";
   const refresh = async () => {
     const found = await ask(at, STALE, signal);
-    revision = found.read.revision;
     const blocks = await ask("blocks", { "node.name": thing, page_size: 1000, ...STALE }, signal);
     const focus = document.activeElement && document.activeElement.id;
     fill(body, drawOne(found, blocks.cards, query.get("card")));
     if (focus && document.getElementById(focus)) document.getElementById(focus).focus();
+    return found.read.revision;
   };
-  await refresh();
-  const soon = gathered(signal, 1000, () => refresh().catch((error) => { if (!signal.aborted) fill(body, refusedNote(error)); }));
-  const anew = async () => { await refresh(); return { after_revision: revision }; };
-  const here = (_, { event }) => {
-    const about = event && (event.node || event.card || event.worker || event.quarantined);
-    if (event && (!about || about.nodeName === thing)) soon();
-  };
-  watch({ path: "pool:watch", parameters: { after_revision: revision }, told: here, anew, signal });
-  watch({ path: "jobs:watch", parameters: { after_revision: revision }, told: here, anew, signal });
+  await follow({ signal, pace: 1000, refresh, failed: (error) => fill(body, refusedNote(error)) });
 }
 
 function drawOne({ node: found, cards }, blocks, chosen) {

@@ -2,7 +2,7 @@
 
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table, link } from "./dom.js";
-import { gathered, watch } from "./live.js";
+import { follow } from "./live.js";
 import { count, counted, duration, jobState, kind, memory, percent, tflops } from "./text.js";
 import { blockBar, blockLegend, blocksOf, jobMark, mark, nodeLink, nodeMark, total } from "./widgets.js";
 
@@ -12,28 +12,18 @@ const NAMED = 20;
 export async function overview({ main, signal }) {
   const body = h("div", {});
   fill(main, h("h1", {}, "Overview"), body);
-  let revision = "0";
   const refresh = async () => {
-    try {
-      const [answer, cluster, lost, closed, failed] = await Promise.all([
-        ask("pool", STALE, signal), ask("cluster", {}, signal),
-        ask("nodes", { states: "lost", page_size: NAMED, ...STALE }, signal),
-        ask("nodes", { states: "ready", eligibilities: ["cordoned", "draining"], page_size: NAMED, ...STALE }, signal),
-        ask("jobs", { states: ["failed", "timeout"], page_size: 5, ...STALE }, signal),
-      ]);
-      revision = answer.read.revision;
-      fill(body, draw(answer, cluster, lost, closed, failed));
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    }
+    const [answer, cluster, lost, closed, failed] = await Promise.all([
+      ask("pool", STALE, signal), ask("cluster", {}, signal),
+      ask("nodes", { states: "lost", page_size: NAMED, ...STALE }, signal),
+      ask("nodes", { states: "ready", eligibilities: ["cordoned", "draining"], page_size: NAMED, ...STALE }, signal),
+      ask("jobs", { states: ["failed", "timeout"], page_size: 5, ...STALE }, signal),
+    ]);
+    fill(body, draw(answer, cluster, lost, closed, failed));
+    return answer.read.revision;
   };
-  await refresh();
-  const soon = gathered(signal, 1000, () => refresh().catch(() => {}));
-  const anew = async () => { await refresh().catch(() => {}); return { after_revision: revision }; };
-  // Every few seconds a watch says how far it is: the members are looked at then too.
-  const told = () => soon();
-  watch({ path: "pool:watch", parameters: { after_revision: revision }, told, anew, signal });
-  watch({ path: "jobs:watch", parameters: { after_revision: revision }, told, anew, signal });
+  // Members change without an event of the pool.
+  await follow({ signal, pace: 1000, refresh, always: true });
 }
 
 function draw({ pool, read }, cluster, lost, closed, failed) {

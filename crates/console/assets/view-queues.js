@@ -2,7 +2,7 @@
 
 import { ask, STALE } from "./api.js";
 import { h, fill, panel, table } from "./dom.js";
-import { gathered, watch } from "./live.js";
+import { follow } from "./live.js";
 import { count, memory, tflops } from "./text.js";
 import { queueLink, shareBar } from "./widgets.js";
 
@@ -43,19 +43,12 @@ export async function queues({ main, signal }) {
   const body = h("div", {});
   fill(main, h("h1", {}, "Queues"),
     h("p", { class: "lead" }, "A queue always gets what it is guaranteed. What others leave unused it borrows, the queue with the least share first."), body);
-  let revision = "0";
   const refresh = async () => {
     const found = await all(signal);
-    revision = found.revision;
     fill(body, panel("Compute and memory", "", draw(ordered(found.queues))));
+    return found.revision;
   };
-  await refresh();
-  const soon = gathered(signal, 2000, () => refresh().catch(() => {}));
-  const anew = async () => { await refresh(); return { after_revision: revision }; };
-  // Uses change with jobs; settings with the pool.
-  const told = (_, data) => { if (data.event) soon(); };
-  watch({ path: "jobs:watch", parameters: { after_revision: revision }, told, anew, signal });
-  watch({ path: "pool:watch", parameters: { after_revision: revision }, told, anew, signal });
+  await follow({ signal, pace: 2000, refresh });
 }
 
 function draw(lines) {

@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backup::schedule;
 use crate::feed::Feed;
+use crate::growth;
+use crate::idle;
 use crate::lifecycle;
 use crate::lifecycle::leases::Leases;
 use crate::new_pool;
@@ -115,6 +117,14 @@ fn begin(office: &Office, term: Term, end: CancellationToken) -> Arc<Reign> {
     let (watched, watching) = (pool.clone(), Arc::clone(&reign));
     let start = move || lifecycle::run(watched.clone(), Arc::clone(&watching));
     reign.supervisor.restarting(lifecycle::NAME, Backoff::default(), end.clone(), start);
+
+    let (grown, growing) = (pool.clone(), Arc::clone(&reign));
+    let start = move || growth::run(grown.clone(), Arc::clone(&growing));
+    reign.supervisor.restarting(growth::NAME, Backoff::default(), end.clone(), start);
+
+    let (judged, judging) = (pool.clone(), Arc::clone(&reign));
+    let start = move || idle::run(judged.clone(), Arc::clone(&judging));
+    reign.supervisor.restarting(idle::NAME, Backoff::default(), end.clone(), start);
 
     let (raised, raising) = (pool.clone(), Arc::clone(&reign));
     let start = move || upgrade::run(raised.clone(), Arc::clone(&raising));

@@ -28,6 +28,9 @@ pub mod disk;
 pub mod feed;
 #[cfg(test)]
 mod fixture;
+mod growth;
+mod idle;
+pub mod job_use;
 mod leader;
 mod lifecycle;
 pub mod machine;

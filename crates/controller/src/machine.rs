@@ -271,6 +271,8 @@ mod tests {
             maximum: None,
             weight: 1,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         };
         written(Command::SetQueue { queue })
     }

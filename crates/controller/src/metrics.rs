@@ -3,6 +3,7 @@
 //! `tessera-metrics` says.
 
 mod backups;
+pub mod jobs;
 mod scrape;
 mod tally;
 

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tessera_ledger::{CardId, NodeId, Percent};
+use tessera_api::v1::TimeSlicing;
+use tessera_ledger::{AllocationId, CardId, Epoch, NodeId, Owner, Percent, Rank};
 use tokio::time::Instant;
 
 /// How many readings of a card are kept, so that a short window can be judged.
 const WINDOW: usize = 32;
 
 /// One reading of one card.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CardReading {
     /// When it arrived here.
     pub at: Instant,
@@ -24,7 +25,36 @@ pub struct CardReading {
     pub temperature_celsius: Option<f64>,
     /// Watts; absent when unknown.
     pub power_watts: Option<f64>,
+    /// How its time is divided, as its agent says; absent when it does not.
+    pub time_slicing: Option<TimeSlicing>,
 }
+
+/// What a worker uses of one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SliceReading {
+    /// Share of what it may compute there that it computed; 1 is all of it.
+    pub utilization_ratio: f64,
+    /// Memory in use in bytes.
+    pub memory_used_bytes: u64,
+}
+
+/// One reading of one worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerReading {
+    /// When it arrived here.
+    pub at: Instant,
+    /// The grant's epoch.
+    pub epoch: Epoch,
+    /// Processors of the host that it keeps busy.
+    pub processors: f64,
+    /// Memory of the host that it uses, in bytes.
+    pub host_memory_bytes: u64,
+    /// Its slices by the card's index on the node.
+    pub slices: BTreeMap<u32, SliceReading>,
+}
+
+/// The newest readings of a node's workers.
+type NodeWorkers = BTreeMap<(AllocationId, Rank), WorkerReading>;
 
 /// A node's session with this leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +77,7 @@ fn tenths(ratio: f64) -> Percent {
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry {
     cards: Arc<DashMap<CardId, VecDeque<CardReading>>>,
+    workers: Arc<DashMap<NodeId, NodeWorkers>>,
     sessions: Arc<DashMap<NodeId, SessionInfo>>,
 }
 
@@ -54,13 +85,28 @@ impl Telemetry {
     /// The newest reading of a card.
     #[must_use]
     pub fn newest(&self, card: CardId) -> Option<CardReading> {
-        self.cards.get(&card)?.back().copied()
+        self.cards.get(&card)?.back().cloned()
     }
 
     /// The last readings of a card, oldest first.
     #[must_use]
     pub fn window(&self, card: CardId) -> Vec<CardReading> {
-        self.cards.get(&card).map(|readings| readings.iter().copied().collect()).unwrap_or_default()
+        self.cards.get(&card).map(|readings| readings.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The newest reading of a worker on its node.
+    #[must_use]
+    pub fn worker(&self, node: NodeId, allocation: AllocationId, epoch: Epoch, rank: Rank) -> Option<WorkerReading> {
+        let workers = self.workers.get(&node)?;
+        workers.get(&(allocation, rank)).filter(|reading| reading.epoch == epoch).cloned()
+    }
+
+    /// What the worker that owns blocks of a card uses there, by its newest reading.
+    #[must_use]
+    pub fn slice(&self, card: CardId, owner: Owner) -> Option<SliceReading> {
+        let workers = self.workers.get(&card.node)?;
+        let reading = workers.get(&(owner.allocation, owner.rank)).filter(|reading| reading.epoch == owner.epoch)?;
+        reading.slices.get(&card.index).copied()
     }
 
     /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes
@@ -103,6 +149,15 @@ impl Telemetry {
         readings.push_back(reading);
     }
 
+    /// Takes over what is used on a node: workers that are not named are not there any more.
+    pub(crate) fn note_workers(&self, node: NodeId, workers: NodeWorkers) {
+        if workers.is_empty() {
+            self.workers.remove(&node);
+        } else {
+            self.workers.insert(node, workers);
+        }
+    }
+
     /// A session began; answers the number of the one that it replaces.
     pub(crate) fn opened(&self, node: NodeId, session: SessionInfo) -> Option<u64> {
         self.sessions.insert(node, session).map(|older| older.number)
@@ -117,12 +172,15 @@ impl Telemetry {
 
     /// A session ended; one that replaced it stays.
     pub(crate) fn closed(&self, node: NodeId, number: u64) {
-        self.sessions.remove_if(&node, |_, session| session.number == number);
+        if self.sessions.remove_if(&node, |_, session| session.number == number).is_some() {
+            self.workers.remove(&node);
+        }
     }
 
     /// Forgets everything: this member leads no more.
     pub(crate) fn clear(&self) {
         self.cards.clear();
+        self.workers.clear();
         self.sessions.clear();
     }
 }
@@ -161,6 +219,7 @@ mod tests {
                 memory_used_bytes,
                 temperature_celsius: None,
                 power_watts: None,
+                time_slicing: None,
             };
             telemetry.note(card, reading);
         }
@@ -177,6 +236,7 @@ mod tests {
             memory_used_bytes: 0,
             temperature_celsius: None,
             power_watts: None,
+            time_slicing: None,
         };
         for (index, ratio) in [(0, 0.2), (0, 0.5), (1, 1.7)] {
             telemetry.note(CardId { node: NODE, index }, reading(ratio));

@@ -30,10 +30,7 @@ pub(crate) async fn run(pool: PoolHandle, reign: Arc<Reign>) {
             sleep(LOOK).await;
         }
     };
-    tokio::select! {
-        () = reign.end.cancelled() => {}
-        () = watch => {}
-    }
+    reign.end.run_until_cancelled(watch).await;
 }
 
 async fn look(pool: &PoolHandle) {

@@ -1,5 +1,6 @@
 //! What every mechanism offers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision};
@@ -7,6 +8,7 @@ use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision}
 use crate::caps::Caps;
 use crate::error::DeviceError;
 use crate::grant::{Attach, Grant};
+use crate::reading::ErrorKind;
 
 /// Whether a mechanism can work on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub enum Probe {
 }
 
 /// One reading of one card. What cannot be read is absent, never a made-up number.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Index of the card.
     pub card_index: u32,
@@ -30,6 +32,40 @@ pub struct Sample {
     pub temperature_celsius: Option<f64>,
     /// Watts.
     pub power_watts: Option<f64>,
+    /// Joules that it has drawn; only grows, but for restarts.
+    pub energy_joules: Option<f64>,
+    /// Errors that it has had, of the kinds that its mechanism tells; only grow, but for restarts.
+    pub errors: BTreeMap<ErrorKind, u64>,
+}
+
+/// What a card is besides what the ledger knows of it: for whoever has to find it in a rack, or its driver in a list.
+/// What is not known is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hardware {
+    /// The maker's serial number.
+    pub serial: String,
+    /// Version of the driver.
+    pub driver: String,
+}
+
+/// What a worker's processes use of their host.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostUse {
+    /// Processors that they kept busy since the last reading; 1.5 are one and a half.
+    pub processors: f64,
+    /// Memory in bytes, without cached files that the kernel can drop.
+    pub memory_bytes: u64,
+}
+
+/// One reading of a worker's slices on one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SliceSample {
+    /// Index of the card.
+    pub card_index: u32,
+    /// Share of what it may compute there that it computed: 1 is all of it, and more where nothing holds it to that.
+    pub utilization: f64,
+    /// Memory in use, in bytes.
+    pub memory_used_bytes: u64,
 }
 
 /// Health of one card.
@@ -69,6 +105,13 @@ pub trait Backend: Send {
 
     /// Newest readings. `since_start` is the caller's time, counted from any fixed moment.
     fn sample(&mut self, since_start: Duration) -> Vec<Sample>;
+
+    /// What a card is besides its description.
+    fn hardware(&self, card: &CardDescription) -> Hardware;
+
+    /// What a worker uses of its slices, a reading for each card, where the mechanism can tell; `host` is what its
+    /// processes use of the host.
+    fn slices(&mut self, owner: Owner, host: HostUse, since_start: Duration) -> Vec<SliceSample>;
 
     /// Health of every card.
     fn health(&mut self) -> Vec<HealthReport>;

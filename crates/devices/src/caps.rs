@@ -5,11 +5,15 @@
 pub enum ShareControl {
     /// Not at all: tenants compete.
     None,
-    /// In time, in steps of so many thousandths of the card.
+    /// In time, by the control groups of the workers.
+    ControlGroup,
+    /// In time, by whoever drives the card, in steps of so many thousandths of it.
     TimeGate {
         /// Smallest step.
         step_thousandths: u32,
     },
+    /// In time, by nobody but the agent: it lets all workers but one stand still, in rounds.
+    Freeze,
     /// In space: a part of the card's units, in steps of so many thousandths of the card.
     Spatial {
         /// Smallest step.

@@ -43,6 +43,8 @@ pub struct Grant {
     pub owner: Owner,
     /// Its slices.
     pub slices: Vec<GrantedSlice>,
+    /// Whether it takes time that nobody else uses.
+    pub elastic: bool,
 }
 
 /// Limits of the worker's control group.
@@ -50,6 +52,8 @@ pub struct Grant {
 pub struct HostLimits {
     /// CPU time in thousandths of a core; `None`: no limit.
     pub cpu_millicores: Option<u64>,
+    /// Whether it gets more while nobody else wants it.
+    pub cpu_elastic: bool,
     /// Memory; `None`: no limit.
     pub memory: Option<Mebibytes>,
 }
@@ -63,6 +67,8 @@ pub struct TorchDevice {
     pub environment: BTreeMap<String, String>,
     /// The part of its time that the server holds itself to; the whole where something else holds it.
     pub share: Share,
+    /// The part of its time that the slice has, whoever holds it to that.
+    pub part: Share,
     /// Threads of a processor that compute; 0: as many as PyTorch takes by itself.
     pub threads: u32,
     /// Memory for what the program keeps there.
@@ -90,6 +96,7 @@ impl Attach {
         self.device_nodes.extend(other.device_nodes);
         self.torch.extend(other.torch);
         self.limits.cpu_millicores = sum(self.limits.cpu_millicores, other.limits.cpu_millicores, u64::saturating_add);
+        self.limits.cpu_elastic |= other.limits.cpu_elastic;
         self.limits.memory = sum(self.limits.memory, other.limits.memory, Mebibytes::saturating_add);
         self
     }

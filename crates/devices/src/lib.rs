@@ -16,12 +16,14 @@ mod error;
 mod grant;
 mod host;
 mod node;
+mod reading;
 pub mod simulated;
 
-pub use backend::{Backend, HealthReport, Probe, Sample};
+pub use backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 pub use caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 pub use error::DeviceError;
 pub use grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 pub use host::HostRoot;
 pub use node::NodeDevices;
+pub use reading::ErrorKind;
 pub use simulated::inventory;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision};
 
-use crate::backend::{Backend, HealthReport, Probe, Sample};
+use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 use crate::caps::Caps;
 use crate::cpu::CpuBackend;
 use crate::error::DeviceError;
@@ -99,13 +99,35 @@ impl NodeDevices {
         Some(self.backends[*place].caps(&self.cards[index as usize]))
     }
 
-    /// Newest readings of all cards.
-    pub fn sample(&mut self, since_start: Duration) -> Vec<Sample> {
+    /// What a card is besides its description.
+    #[must_use]
+    pub fn hardware(&self, index: u32) -> Option<Hardware> {
+        let (place, own) = *self.places.get(index as usize)?;
+        let card = CardDescription { index: own, ..self.cards[index as usize].clone() };
+        Some(self.backends[place].hardware(&card))
+    }
+
+    /// What a worker uses of its slices: a reading for each card that its grant names and whose mechanism can tell.
+    pub fn slices(&mut self, owner: Owner, host: HostUse, since_start: Duration) -> Vec<SliceSample> {
         let places = &self.places;
         let readings = self.backends.iter_mut().enumerate().flat_map(|(place, backend)| {
+            let rename = move |mut slice: SliceSample| {
+                slice.card_index = to_index(places.iter().position(|known| *known == (place, slice.card_index))?);
+                Some(slice)
+            };
+            backend.slices(owner, host, since_start).into_iter().filter_map(rename)
+        });
+        readings.collect()
+    }
+
+    /// Newest readings of all cards, without what is no number.
+    pub fn sample(&mut self, since_start: Duration) -> Vec<Sample> {
+        let (places, cards) = (&self.places, &self.cards);
+        let readings = self.backends.iter_mut().enumerate().flat_map(|(place, backend)| {
             let rename = move |mut sample: Sample| {
-                sample.card_index = to_index(places.iter().position(|known| *known == (place, sample.card_index))?);
-                Some(sample)
+                let index = places.iter().position(|known| *known == (place, sample.card_index))?;
+                sample.card_index = to_index(index);
+                sample.without_blanks(cards[index].memory)
             };
             backend.sample(since_start).into_iter().filter_map(rename)
         });
@@ -154,7 +176,8 @@ impl NodeDevices {
         let mut attach = Attach::default();
         for (backend, slices) in self.backends.iter_mut().zip(parts) {
             if !slices.is_empty() {
-                attach = attach.joined(backend.prepare(&Grant { owner: grant.owner, slices })?);
+                attach =
+                    attach.joined(backend.prepare(&Grant { owner: grant.owner, slices, elastic: grant.elastic })?);
             }
         }
         Ok(attach)

@@ -2,11 +2,13 @@
 //! that applies. Its agents obey at once: what is told to stop has stopped, what is granted runs. Nothing of it
 //! reaches the pool.
 
+use std::collections::BTreeSet;
+
+use tessera_calendar::Judge;
 use tessera_ledger::{
     Allocation, AllocationPhase, Command, EntryPosition, JobId, LogTime, MovePhase, NodeId, Observation, Outcome, Plan,
     PlanPart, Request, Revision, State, StopCause, WorkerExit, WorkerReport, WorkerState,
 };
-
 use tessera_placement::Limits;
 use tessera_placement::Pool;
 
@@ -14,11 +16,13 @@ use tessera_placement::Pool;
 const ROUNDS: usize = 64;
 
 /// A pool that is played with.
+#[derive(Clone)]
 pub(crate) struct Rehearsal {
     pub(crate) state: State,
     pub(crate) now: LogTime,
     pool: Pool,
     revision: u64,
+    windows: Judge,
 }
 
 /// How a rehearsed moment ended.
@@ -36,7 +40,7 @@ impl Rehearsal {
         let mut state = state.clone();
         state.take_touched();
         let pool = Pool::new(&state);
-        Self { now: now.max(state.time()), revision: state.revision().0, pool, state }
+        Self { now: now.max(state.time()), revision: state.revision().0, pool, state, windows: Judge::default() }
     }
 
     /// Lets what is under way in the pool come to its end: who was told to stop has stopped, who was granted
@@ -68,6 +72,7 @@ impl Rehearsal {
     /// Decides and carries out until nothing more happens at this moment.
     pub(crate) fn settle(&mut self, limits: &Limits) -> Settled {
         let mut next_wakeup = None;
+        self.open_and_close();
         for _ in 0..ROUNDS {
             let decision = self.pool.decide(&self.state, self.now, limits);
             next_wakeup = decision.next_wakeup;
@@ -77,6 +82,29 @@ impl Rehearsal {
             self.carry_out(decision.plan);
         }
         Settled { next_wakeup, whole: false }
+    }
+
+    /// When the next time window opens or closes.
+    pub(crate) fn next_window(&self) -> Option<LogTime> {
+        self.windows.next()
+    }
+
+    /// Time windows open and close as they do in the pool; who has to stop for it does.
+    fn open_and_close(&mut self) {
+        loop {
+            let due = self.windows.due(&self.state, self.now);
+            if due.is_empty() {
+                return;
+            }
+            for command in due {
+                let Command::CloseUntil { whose, time, .. } = &command else { continue };
+                let stopped = if *time > self.now { self.state.running_within(whose) } else { BTreeSet::new() };
+                if !matches!(self.apply(command), Outcome::Done) {
+                    return;
+                }
+                stopped.into_iter().for_each(|job| self.obey(job));
+            }
+        }
     }
 
     /// Applies a plan; whoever it concerns obeys. Answers whether every part was accepted.
@@ -98,7 +126,7 @@ impl Rehearsal {
     }
 
     /// The workers of a job do what they are told.
-    fn obey(&mut self, job: JobId) {
+    pub(crate) fn obey(&mut self, job: JobId) {
         let grant = |this: &Self| {
             let id = this.state.job(job)?.allocation?;
             this.state.allocation(id).cloned()
@@ -141,5 +169,5 @@ impl Rehearsal {
 }
 
 fn ended(cause: StopCause) -> WorkerExit {
-    WorkerExit { cause, code: None, signal: None, checkpointed: true, message: String::new() }
+    WorkerExit { cause, code: None, signal: None, checkpointed: true, message: String::new(), not_saved: String::new() }
 }

@@ -57,6 +57,9 @@ pub enum Estimate {
     },
 }
 
+/// Most times that a time window opens or closes in an estimate.
+const FLIPS: u32 = 256;
+
 /// Why nobody can say when a job starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
@@ -94,6 +97,7 @@ pub fn when(state: &State, now: LogTime, whom: &Whom, assumed_limit: Option<Dura
     let mut ends = Ends::default();
     let grants = u64::try_from(rehearsal.state.allocations().count()).unwrap_or(u64::MAX);
     let most_ends = (GRANTS / grants.max(1)).min(ENDS);
+    let mut flips = 0;
     for _ in 0..MOMENTS {
         let settled = rehearsal.settle(&limits);
         if started(&rehearsal.state, id) {
@@ -103,7 +107,11 @@ pub fn when(state: &State, now: LogTime, whom: &Whom, assumed_limit: Option<Dura
             return unknown(Unknown::NotWaiting(explanation), rests_on);
         }
         rests_on.without_limit = ends.read(&rehearsal.state, assumed_limit);
-        match (ends.next(), settled.next_wakeup) {
+        // Windows open and close for ever; an answer that waits for so many of them is none.
+        let window = rehearsal.next_window().filter(|_| flips < FLIPS);
+        let wakeup = settled.next_wakeup.into_iter().chain(window).min();
+        flips += u32::from(wakeup.is_some() && wakeup == window);
+        match (ends.next(), wakeup) {
             (Some((end, job)), wakeup) if wakeup.is_none_or(|wakeup| end <= wakeup) => {
                 if u64::from(rests_on.ends_at_limits) >= most_ends {
                     break;
@@ -144,6 +152,7 @@ fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
         WaitCode::NotWaiting
         | WaitCode::Held
         | WaitCode::SuspendedByUser
+        | WaitCode::IdleSuspended
         | WaitCode::ExceedsPool
         | WaitCode::ExceedsHost
         | WaitCode::NoAcceptableCard

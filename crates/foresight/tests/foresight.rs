@@ -96,6 +96,28 @@ fn added_cards_start_what_waits_for_them_and_nothing_else() {
     assert!(none.started.is_empty() && none.displaced.is_empty());
 }
 
+/// A job of the night waits for its window, although a card is free, and whoever computes into the night is in its way.
+#[test]
+fn when_knows_when_windows_open() {
+    let mut world = World::of_this_release();
+    world.node("a", cards(&[(CardKind::Gpu, 10, 100)]));
+    // The day begins at midnight, and hours are those of UTC.
+    let hour = |hour: u64| LogTime(hour * 3_600_000);
+    world.time = hour(12).0;
+    let nightly = JobSpec { windows: vec!["0 20 * * * for 4h".to_owned()], ..job(8, 0) };
+    let asked = |world: &World| match when(&world.state, now(world), &Whom::Submitted(Box::new(nightly.clone())), None)
+    {
+        Estimate::At { time, .. } => time,
+        Estimate::Unknown { why, .. } => panic!("{why:?}"),
+    };
+    assert_eq!(asked(&world), hour(20));
+    world.run(limited(8, 11 * 3600));
+    let late = asked(&world);
+    assert!((hour(23)..hour(24)).contains(&late), "the other one has its card until 23 o'clock: {late:?}");
+    let id = world.submit(nightly.clone());
+    assert!(matches!(when(&world.state, now(&world), &Whom::Job(id), None), Estimate::At { time, .. } if time == late));
+}
+
 /// A node of four linked cards in a zone of its own, on a host of eight processors; and one like it without anything
 /// of that.
 fn two_kinds_of_nodes() -> (World, NodeId, NodeId) {

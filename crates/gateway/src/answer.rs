@@ -36,8 +36,8 @@ pub(crate) fn json_of(message: &DynamicMessage) -> Result<String, Status> {
     Ok(String::from_utf8(written).unwrap_or_default())
 }
 
-/// The answer that a message is. It counts against `room`, in KiB, until its caller has read it or is gone.
-pub(crate) fn message(message: &DynamicMessage, room: &Arc<Semaphore>) -> Result<Response, Status> {
+/// A message as JSON. It counts against `room`, in KiB, until all its callers have read it or are gone.
+pub(crate) fn written(message: &DynamicMessage, room: &Arc<Semaphore>) -> Result<Bytes, Status> {
     let json = json_of(message)?;
     let kib = u32::try_from(json.len().div_ceil(1024)).unwrap_or(u32::MAX);
     let Ok(held) = Arc::clone(room).try_acquire_many_owned(kib) else {
@@ -45,7 +45,12 @@ pub(crate) fn message(message: &DynamicMessage, room: &Arc<Semaphore>) -> Result
             "too many answers of this member wait for their callers to read them; ask for fewer at once, or later";
         return Err(refusal_of(ErrorReason::TooManyRequestBytes, sentence));
     };
-    Ok((HEADERS, Bytes::from_owner(Held { json, _room: held })).into_response())
+    Ok(Bytes::from_owner(Held { json, _room: held }))
+}
+
+/// The answer that some written JSON is.
+pub(crate) fn json(written: Bytes) -> Response {
+    (HEADERS, written).into_response()
 }
 
 /// An answer with the room that it takes.
@@ -157,11 +162,11 @@ mod tests {
     #[test]
     fn answers_that_nobody_reads_leave_no_room_for_others_until_they_are_gone() {
         let room = Arc::new(Semaphore::new(2));
-        let unread = [message(&page(), &room), message(&page(), &room)];
+        let unread = [written(&page(), &room), written(&page(), &room)];
         assert!(unread.iter().all(Result::is_ok) && room.available_permits() == 0);
-        let refused = message(&page(), &room).expect_err("there is no room");
+        let refused = written(&page(), &room).expect_err("there is no room");
         assert_eq!(tessera_api::error::reason_of(&refused), Some(ErrorReason::TooManyRequestBytes));
         drop(unread);
-        assert!(message(&page(), &room).is_ok());
+        assert!(written(&page(), &room).is_ok());
     }
 }

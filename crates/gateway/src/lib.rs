@@ -15,6 +15,7 @@ pub mod openapi;
 mod paths;
 mod question;
 pub mod routes;
+mod together;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use answer::{refuse_as, refuse_method};
 pub use guard::Rights;
 use paths::{Found, find};
 use routes::{ROUTES, Route};
+use together::{Key, Together};
 
 /// What answers gRPC calls: the services with every layer that a call over the network passes.
 pub type Stack = BoxCloneSyncService<Request<Body>, http::Response<Body>, Infallible>;
@@ -88,6 +90,7 @@ pub struct Gateway {
     bodies: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     answers: Arc<Semaphore>,
+    together: Together,
     stack: Stack,
     description: Arc<str>,
 }
@@ -105,6 +108,7 @@ impl Gateway {
             bodies: Arc::new(Semaphore::new(BODIES)),
             readers: Arc::new(Semaphore::new(READERS)),
             answers: Arc::new(Semaphore::new(ANSWERS_KIB)),
+            together: Together::default(),
             stack,
             description,
         })
@@ -164,11 +168,26 @@ impl Gateway {
                 .await
                 .map(|messages| events::answer(described, messages))
         } else {
-            call::unary(self.stack.clone(), described, &message, from)
-                .await
-                .and_then(|message| answer::message(&message, &self.answers))
+            let written = match Key::of(described, &message, from) {
+                Some(key) => {
+                    let (own, described, from) = (self.clone(), described.clone(), from.clone());
+                    self.together.ask(key, async move || own.unary(&described, &message, &from).await).await
+                }
+                None => self.unary(described, &message, from).await,
+            };
+            written.map(answer::json)
         };
         answered.unwrap_or_else(|status| refuse_as(answer::http_code(status.code()), &status))
+    }
+
+    async fn unary(
+        &self,
+        described: &Described,
+        message: &prost_reflect::DynamicMessage,
+        from: &HeaderMap,
+    ) -> together::Answer {
+        let message = call::unary(self.stack.clone(), described, message, from).await?;
+        answer::written(&message, &self.answers)
     }
 
     /// The whole body, of a bounded size and in a bounded time.

@@ -81,6 +81,7 @@ pub const ROUTES: &[Route] = &[
     Route::changing(Verb::Post, "/v1/jobs", "JobService/SubmitJob"),
     Route::stream("/v1/jobs:watch", "JobService/WatchJobs", Resume::Token),
     Route::asking(Verb::Get, "/v1/jobs:waits", "JobService/ListWaits"),
+    Route::asking(Verb::Get, "/v1/jobs:use", "JobService/ListUse"),
     Route::asking(Verb::Post, "/v1/jobs:plan", "JobService/PlanJob"),
     Route::asking(Verb::Get, "/v1/jobs/{job_id}", "JobService/GetJob"),
     Route::asking(Verb::Get, "/v1/jobs/{job_id}:why", "JobService/Why"),
@@ -131,10 +132,10 @@ mod tests {
 
     use crate::describe;
 
-    /// The stream of submissions, for JSON has no streams of requests; the backup, which is a file and no events; and
-    /// where a device is, for its token is nothing for browsers and their caches.
-    const WITHOUT_ROUTE: [&str; 3] =
-        ["JobService/SubmitJobs", "JobService/GetJobDevice", "ClusterService/SaveSnapshot"];
+    /// The stream of submissions, for JSON has no streams of requests; the backup, which is a file and no events; where
+    /// a device is, and what processes say in their logs, for neither is for browsers and their caches.
+    const WITHOUT_ROUTE: [&str; 4] =
+        ["JobService/SubmitJobs", "JobService/GetJobDevice", "ClusterService/SaveSnapshot", "ClusterService/Diagnose"];
 
     #[test]
     fn every_method_of_the_public_services_has_exactly_one_route() {

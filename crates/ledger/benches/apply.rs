@@ -159,6 +159,7 @@ fn exited() -> Observation {
         signal: None,
         checkpointed: false,
         message: String::new(),
+        not_saved: String::new(),
     };
     Observation::Stopped(exit)
 }

@@ -71,6 +71,8 @@ pub enum StopCause {
     NodeFault,
     /// It served a program on another host, which was not heard of for its lease.
     HostLost,
+    /// Its processes could not be restored from their image.
+    NotRestored,
 }
 
 /// How a worker ended.
@@ -86,12 +88,22 @@ pub struct WorkerExit {
     pub checkpointed: bool,
     /// One sentence for people.
     pub message: String,
+    /// Why nothing was saved of it, where its job is to be saved and something kept that from being done; empty:
+    /// nothing did.
+    pub not_saved: String,
 }
 
 impl WorkerExit {
     /// The end of a worker that did not report it itself.
     pub(crate) fn without_word(cause: StopCause, message: &str) -> Self {
-        Self { cause, code: None, signal: None, checkpointed: false, message: message.to_owned() }
+        Self {
+            cause,
+            code: None,
+            signal: None,
+            checkpointed: false,
+            message: message.to_owned(),
+            not_saved: String::new(),
+        }
     }
 
     /// Whether the program itself said that all is well.
@@ -157,6 +169,12 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// Virtual cards that it grants.
+    #[must_use]
+    pub fn members(&self) -> u32 {
+        self.workers.last().map_or(0, |worker| worker.member.saturating_add(1))
+    }
+
     /// The name under which a worker holds blocks.
     #[must_use]
     pub const fn owner(&self, rank: Rank) -> Owner {

@@ -6,8 +6,9 @@ use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::host::{HostCapacity, HostRequest};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
-use crate::spec::{JobSpec, Span, VirtualCardRequest};
+use crate::spec::JobSpec;
 use crate::units::{Mebibytes, MilliTflops, Percent};
+use crate::virtual_card::{Span, VirtualCardRequest};
 
 /// Cards that a request cannot tell apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,12 +7,14 @@
 //! together with the newest one that counts and can be had, so that every leader gives the same order.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::{JobId, NodeId, Rank};
 use crate::units::{Epoch, LogTime};
 
-/// Checkpoints that count and are kept of each job: should the newest turn out to be damaged, there is the one before.
+/// Checkpoints that count and are kept of each job: should the newest turn out to be damaged, there is the one before. Beside
+/// them the newest is kept that the loss of a node does not reach, until a newer one has its copies.
 pub const CHECKPOINTS_KEPT: usize = 2;
 /// Nodes on which a part is kept that lies on nodes: the loss of one loses nothing.
 pub const COPIES_WANTED: usize = 2;
@@ -30,6 +32,15 @@ impl CheckpointKey {
     /// The sequence of what is saved when an attempt is stopped. Workers count what they are asked for while they run,
     /// each on its own; this is the one place at which all of them know that they mean the same.
     pub const LAST: u64 = u32::MAX as u64;
+}
+
+impl fmt::Display for CheckpointKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sequence {
+            Self::LAST => write!(f, "{}.last", self.attempt),
+            sequence => write!(f, "{}.{sequence}", self.attempt),
+        }
+    }
 }
 
 /// Names a part among those of all jobs.
@@ -97,6 +108,12 @@ impl Checkpoint {
         self.parts.len() == self.workers as usize
             && self.parts.iter().all(|part| Some(part.saved.progress) == progress)
             && self.bytes() > 0
+    }
+
+    /// Whether all of it outlives the loss of a node.
+    #[must_use]
+    pub fn has_its_copies(&self) -> bool {
+        self.parts.iter().all(|part| part.saved.shared || part.nodes.len() >= COPIES_WANTED)
     }
 
     /// Whether the programs wrote the same as in another one: then nothing was saved since.
@@ -172,6 +189,11 @@ impl Checkpoints {
         self.0.iter().rev().filter(|checkpoint| checkpoint.counts())
     }
 
+    /// The newest of all, when it does not count.
+    pub(crate) fn newest_partial(&self) -> Option<&Arc<Checkpoint>> {
+        self.0.last().filter(|newest| !newest.counts())
+    }
+
     /// One of them.
     #[must_use]
     pub fn get(&self, key: CheckpointKey) -> Option<&Arc<Checkpoint>> {
@@ -207,16 +229,18 @@ impl Checkpoints {
         self.retain();
     }
 
-    /// Keeps the newest that count, and those after the newest that may come to.
+    /// Keeps the newest that count, the newest of them that has its copies, and those after the newest that may come to
+    /// count.
     fn retain(&mut self) {
         let newest = self.that_count().next().map(|checkpoint| checkpoint.key);
+        let safe = self.that_count().find(|checkpoint| checkpoint.has_its_copies()).map(|checkpoint| checkpoint.key);
         let mut counted = self.0.iter().filter(|checkpoint| checkpoint.counts()).count();
         self.0.retain(|checkpoint| {
             if !checkpoint.counts() {
                 return newest.is_none_or(|newest| checkpoint.key > newest);
             }
             counted -= 1;
-            counted < CHECKPOINTS_KEPT
+            counted < CHECKPOINTS_KEPT || Some(checkpoint.key) == safe
         });
     }
 
@@ -245,6 +269,7 @@ impl Checkpoints {
                 known.nodes.remove(&node)
             };
         }
+        self.retain();
         true
     }
 
@@ -303,6 +328,27 @@ mod tests {
         let mut closed = all;
         closed.close();
         assert_eq!(closed.iter().count(), 2);
+    }
+
+    #[test]
+    fn one_that_outlives_a_node_is_kept_until_a_newer_one_does() {
+        let mut all = noted(&[(1, 0, 1), (1, 1, 1)]);
+        let copied = |all: &mut Checkpoints, sequence, rank| {
+            let part = PartKey { job: JobId(1), checkpoint: key(sequence), epoch: Epoch(5), rank: Rank(rank) };
+            assert!(all.keep(&part, NodeId(9), true));
+        };
+        copied(&mut all, 1, 0);
+        copied(&mut all, 1, 1);
+        for sequence in 2..6 {
+            for rank in 0..2 {
+                all.note(key(sequence), Epoch(5), 2, part(rank, sequence), LogTime(1));
+            }
+        }
+        assert_eq!(counting(&all), [5, 4, 1]);
+        copied(&mut all, 5, 0);
+        assert_eq!(counting(&all), [5, 4, 1], "a half of it is lost with a node");
+        copied(&mut all, 5, 1);
+        assert_eq!(counting(&all), [5, 4]);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub const MEMORY_LIMIT: u64 = 1 << 32;
 pub const LABEL_LIMIT: usize = 64;
 /// Most data on a node's disks.
 pub const CACHED_LIMIT: usize = 10_000;
+/// Most time windows of a queue or job.
+pub const WINDOW_LIMIT: usize = 16;
 /// Highest weight of a preferred label.
 pub const WEIGHT_LIMIT: u32 = 100;
 /// Most that cards may be oversubscribed.
@@ -71,6 +73,20 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<(), Rejection> {
         return Err(Rejection::invalid(field, problem));
     }
     Ok(())
+}
+
+/// Refuses windows that nobody could have meant. Whether they can be read, services check: the rules of time zones are
+/// not the ledger's (law L8).
+pub(crate) fn check_windows(field: &str, windows: &[String]) -> Result<(), Rejection> {
+    if windows.len() > WINDOW_LIMIT {
+        return Err(Rejection::invalid(field, format!("must be at most {WINDOW_LIMIT}")));
+    }
+    match windows.iter().position(|window| window.is_empty() || window.len() > NAME_LIMIT) {
+        Some(place) => {
+            Err(Rejection::invalid(format!("{field}[{place}]"), format!("must have 1 to {NAME_LIMIT} bytes")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses a node that cannot be named or told apart.

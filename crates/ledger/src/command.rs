@@ -7,12 +7,14 @@ use crate::allocation::{MovePhase, PlannedWorker, StopCause, WorkerExit};
 use crate::card::CardDescription;
 use crate::checkpoint::{PartKey, SavedPart};
 use crate::config::PoolConfig;
+use crate::idle::IdleStep;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, RequestKey};
 use crate::level::Level;
 use crate::node::{Eligibility, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::spec::JobSpec;
-use crate::units::{Epoch, Revision};
+use crate::units::{Epoch, LogTime, Revision};
+use crate::window::WindowOf;
 
 /// One command with the name under which it is not applied twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +102,34 @@ pub enum Command {
         job: JobId,
         /// The grant under which it ran so long: another attempt has its own time.
         allocation: AllocationId,
+    },
+    /// A time window is over, or was changed, or is known for the first time: nothing of the queue or job is granted
+    /// before that time, and what runs of it is suspended if that is in the future.
+    CloseUntil {
+        /// Whose window.
+        whose: WindowOf,
+        /// The windows that were judged: what is said of others is refused.
+        windows: Vec<String>,
+        /// When the next one opens; now or earlier: it is open.
+        time: LogTime,
+    },
+    /// A gang that runs with fewer virtual cards than it would like is stopped, to be started again with more.
+    GrowJob {
+        /// The job.
+        job: JobId,
+        /// The grant under which it has too few.
+        allocation: AllocationId,
+    },
+    /// A job that computes next to nothing has come to a step of its queue's ladder, or is busy again.
+    NoteIdle {
+        /// The job.
+        job: JobId,
+        /// The attempt that was measured: what another one used counts for nothing.
+        attempt: u32,
+        /// Since when it is idle, as far as whoever says so has seen it.
+        since: LogTime,
+        /// The step; `None`: it is busy again.
+        step: Option<IdleStep>,
     },
     /// A waiting job is not considered until it is released.
     HoldJob {

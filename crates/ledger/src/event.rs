@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::allocation::WorkerState;
+use crate::checkpoint::CheckpointKey;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Rank};
 use crate::job::JobState;
 use crate::node::{Eligibility, NodeState};
@@ -91,6 +92,17 @@ pub enum Event {
         /// Its rank.
         rank: Rank,
         /// What its agent said.
+        message: String,
+    },
+    /// A checkpoint that a job could have gone on from is of no use: it is damaged, gone from everywhere, or not whole.
+    CheckpointSkipped {
+        /// The job.
+        job: JobId,
+        /// The checkpoint.
+        checkpoint: CheckpointKey,
+        /// The newest one that is left; `None`: there is none, and it begins from the beginning.
+        newest_left: Option<CheckpointKey>,
+        /// Why.
         message: String,
     },
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::allocation::Allocation;
 use crate::checkpoint::{CheckpointKey, Checkpoints};
+use crate::idle::Idle;
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId};
 use crate::reason::Reason;
 use crate::spec::JobSpec;
@@ -146,6 +147,29 @@ impl Job {
     }
 }
 
+/// Attempts in a row that may fail to restore a checkpoint before it is given up for the one before. Much that stands
+/// in the way of one is gone after a while (a port that another has, memory of a card), and work given up is lost.
+pub const RESTORES_UNTIL_GIVEN_UP: u32 = 6;
+
+impl Job {
+    /// Attempts in a row, up to the newest, in which the checkpoint that it was to go on from could not be restored.
+    /// Those that ended for other reasons before they ran say nothing of it.
+    #[must_use]
+    pub(crate) fn restores_failed(&self) -> u32 {
+        let from = self.history.last().and_then(|attempt| attempt.from);
+        let to_the_same = |attempt: &&Attempt| attempt.from == from && attempt.started_at.is_none();
+        let in_a_row = self.history.iter().rev().take_while(to_the_same);
+        let failed = in_a_row.filter(|attempt| matches!(attempt.reason, Some(Reason::NotRestored { .. })));
+        from.map_or(0, |_| u32::try_from(failed.count()).unwrap_or(u32::MAX))
+    }
+
+    /// The checkpoint that could not be restored time and again.
+    pub(crate) fn cannot_be_restored(&self) -> Option<CheckpointKey> {
+        let from = self.history.last().and_then(|attempt| attempt.from);
+        from.filter(|_| self.restores_failed() >= RESTORES_UNTIL_GIVEN_UP)
+    }
+}
+
 /// One try at running a job, as kept in its history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
@@ -173,6 +197,8 @@ pub struct Attempt {
     pub from: Option<CheckpointKey>,
     /// When the newest checkpoint that it saved itself came to count: what it computed before that is not lost with it.
     pub saved_at: Option<LogTime>,
+    /// Why nothing was saved when it was told to stop, in the words of the agent that tried; empty: nobody says so.
+    pub not_saved: String,
 }
 
 impl Attempt {
@@ -192,6 +218,7 @@ impl Attempt {
             reason: None,
             from: grant.from,
             saved_at: None,
+            not_saved: String::new(),
         }
     }
 
@@ -254,15 +281,26 @@ pub struct Job {
     pub queued_at: LogTime,
     /// How long it had waited before that, in all.
     pub waited: Duration,
+    /// Not granted before this time, by its own windows ([`window`](crate::window)).
+    pub closed_until: LogTime,
+    /// How idle it is, or was when it held blocks last ([`idle`](crate::idle)).
+    pub idle: Option<Idle>,
     /// Hash of what was submitted, which never changes: the digest need not read a long script again at every change.
     pub(crate) spec_hash: u128,
 }
 
 impl Job {
-    /// Whether placement should consider it at `now`: it waits, nobody holds it, and its backoff is over.
+    /// Whether placement should consider it at `now`: it waits, nobody holds it, its backoff is over and its own
+    /// windows are open. Those of its queues are not looked at.
     #[must_use]
     pub fn is_eligible(&self, now: LogTime) -> bool {
-        self.is_waiting() && self.not_before <= now
+        self.is_waiting() && self.waits_until() <= now
+    }
+
+    /// It is not granted before this time: for its backoff, or for its own windows.
+    #[must_use]
+    pub fn waits_until(&self) -> LogTime {
+        self.not_before.max(self.closed_until)
     }
 
     /// Whether it waits for a grant, now or after its backoff.

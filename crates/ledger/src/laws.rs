@@ -271,6 +271,8 @@ fn derived(state: &State, broken: &mut Broken) {
         ("capacity", fresh.capacity == state.capacity),
         ("waiting jobs", fresh.waiting == state.waiting),
         ("jobs with checkpoints", fresh.checkpointed == state.checkpointed),
+        ("jobs with windows", fresh.windowed == state.windowed),
+        ("idle jobs", fresh.idlers == state.idlers),
         ("ended jobs", fresh.ended == state.ended),
         ("job counts", zeroless(&fresh.job_counts) == zeroless(&state.job_counts)),
         ("queues", *fresh.queues == *state.queues),

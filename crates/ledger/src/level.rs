@@ -29,8 +29,9 @@ use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
-use crate::spec::{CheckpointPolicy, JobSpec, VirtualCardRequest};
+use crate::spec::{CheckpointPolicy, JobSpec};
 use crate::state::State;
+use crate::virtual_card::VirtualCardRequest;
 
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,7 +165,10 @@ impl Needs for Command {
             Self::SetConfig { config, expected } => config.needs().max(all(expected.as_deref())),
             Self::CommitPlan { plan } => plan.needs(),
             Self::ReportWorkers { node: _, reports } => all(reports),
-            Self::NoteKept { node: _, kept: _, gone: _ } => Level::Two,
+            Self::NoteKept { node: _, kept: _, gone: _ }
+            | Self::CloseUntil { whose: _, windows: _, time: _ }
+            | Self::GrowJob { job: _, allocation: _ }
+            | Self::NoteIdle { job: _, attempt: _, since: _, step: _ } => Level::Two,
             Self::SetEligibility { node: _, eligibility: _, reason: _ }
             | Self::NodeLost { node: _, epoch: _ }
             | Self::NodeReturned { node: _, incarnation: _ }
@@ -278,11 +282,13 @@ impl Needs for JobSpec {
             held: _,
             host: _,
             gang_min: _,
+            grow_after,
             min_runtime: _,
             affinity: Affinity { preferred: _, together: _, spread: _, avoid: _, data: _ },
             packing: _,
+            windows,
         } = self;
-        virtual_card.needs().max(checkpoint.needs())
+        virtual_card.needs().max(checkpoint.needs()).max(when(!windows.is_empty() || grow_after.is_some(), Level::Two))
     }
 }
 
@@ -308,15 +314,16 @@ impl Needs for VirtualCardRequest {
             whole_cards: _,
             slice_memory: _,
             access,
+            elastic,
         } = self;
-        when(access.is_device(), Level::Two)
+        when(access.is_device() || *elastic, Level::Two)
     }
 }
 
 impl Needs for QueueSettings {
     fn needs(&self) -> Level {
-        let Self { name: _, parent: _, guaranteed: _, maximum: _, weight: _, packing: _ } = self;
-        Level::Zero
+        let Self { name: _, parent: _, guaranteed: _, maximum: _, weight: _, packing: _, windows, idle } = self;
+        when(!windows.is_empty() || idle.is_some(), Level::Two)
     }
 }
 
@@ -355,8 +362,8 @@ impl Needs for WorkerReport {
         let Self { worker: _, observation } = self;
         match observation {
             Observation::Running | Observation::Unconfirmed { message: _ } => Level::Zero,
-            Observation::Stopped(WorkerExit { cause, code: _, signal: _, checkpointed: _, message: _ }) => {
-                when(*cause == StopCause::HostLost, Level::Two)
+            Observation::Stopped(WorkerExit { cause, code: _, signal: _, checkpointed: _, message: _, not_saved }) => {
+                when(matches!(cause, StopCause::HostLost | StopCause::NotRestored) || !not_saved.is_empty(), Level::Two)
             }
             Observation::Saved(SavedPart { sequence: _, progress: _, bytes: _, hash: _, ticket: _, shared: _ })
             | Observation::Unusable { lost: _, message: _ } => Level::Two,
@@ -387,8 +394,7 @@ mod tests {
             config: PoolConfig { hold_level, ..PoolConfig::default() },
             expected: None,
         };
-        assert_eq!(set(false).needs(), Level::Zero);
-        assert_eq!(set(true).needs(), Level::One);
+        assert_eq!([false, true].map(|hold| set(hold).needs()), [Level::Zero, Level::One]);
         assert_eq!(check(&set(true), Level::One), Ok(()));
         let refused = check(&set(true), Level::Zero).expect_err("the level is not in force");
         assert!(refused.to_string().contains("level 1"), "{refused}");

@@ -37,6 +37,7 @@ mod digest;
 pub mod event;
 pub mod extent;
 pub mod host;
+pub mod idle;
 pub mod ids;
 pub mod job;
 mod kept;
@@ -53,6 +54,8 @@ pub mod spec;
 pub mod standing;
 pub mod state;
 pub mod units;
+mod virtual_card;
+pub mod window;
 pub mod wire;
 
 pub use affinity::{Affinity, Packing, PreferredLabel};
@@ -62,13 +65,15 @@ pub use allocation::{
 pub use apply::{CORDONED_ANEW, EntryPosition, NUMBERS_AHEAD, REVISIONS_AHEAD};
 pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
 pub use checkpoint::{COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, Checkpoints, PartKey, SavedPart};
+pub use checks::WINDOW_LIMIT;
 pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
 pub use config::{CompactionPolicy, PoolConfig, PoolLimits};
 pub use event::{EntryEvents, Event, Touched};
 pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};
 pub use host::{HostCapacity, HostRequest, HostUse};
+pub use idle::{Idle, IdlePolicy, IdleStep, KEEP_LABEL, MOST_IDLE};
 pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, REQUEST_AHEAD, Rank, RequestId, RequestKey};
-pub use job::{Attempt, Ending, Job, JobState};
+pub use job::{Attempt, Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 pub use lease::{LeaseCeiling, LeaseTimings};
 pub use level::{Level, Rule};
 pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
@@ -77,10 +82,11 @@ pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use spec::{
-    Access, CheckpointMode, CheckpointPolicy, DEFAULT_PRIORITY, DEVICE_KINDS, DEVICE_LABEL, JobSpec, OnDisconnect,
-    RetryPolicy, Span, VirtualCardRequest,
+    CheckpointMode, CheckpointPolicy, DEFAULT_PRIORITY, JobSpec, OnDisconnect, RetryPolicy, TRANSPARENT_LABEL,
 };
 pub use state::{AnsweredRequest, State};
 pub use units::{
     BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision,
 };
+pub use virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, Span, VirtualCardRequest};
+pub use window::{UNKNOWN, WindowOf};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::affinity::Packing;
 use crate::config::PoolConfig;
+use crate::idle::IdlePolicy;
 use crate::past_use::PastUse;
 use crate::state::State;
 use crate::units::{LogTime, Mebibytes, MilliTflops};
@@ -70,6 +71,11 @@ pub struct QueueSettings {
     pub weight: u32,
     /// How virtual cards of its jobs are laid over the pool; `None`: as the pool says.
     pub packing: Option<Packing>,
+    /// When its jobs and those of the queues below it may run, as `tessera-calendar` reads it; empty: at any time.
+    pub windows: Vec<String>,
+    /// What follows for its jobs, and those of the queues below it that say nothing of their own, when they compute
+    /// next to nothing ([`idle`](crate::idle)); `None`: as the queue above says.
+    pub idle: Option<IdlePolicy>,
 }
 
 /// A queue in the ledger.
@@ -87,6 +93,8 @@ pub struct Queue {
     pub jobs: u64,
     /// What was held before.
     pub past: PastUse,
+    /// Nothing is granted to its jobs before this time ([`window`](crate::window)).
+    pub closed_until: LogTime,
 }
 
 impl Queue {
@@ -94,7 +102,16 @@ impl Queue {
     #[must_use]
     pub fn new(settings: QueueSettings) -> Self {
         let nothing = QueueAmount::default();
-        Self { settings, used: nothing, leaving: nothing, firm: nothing, jobs: 0, past: PastUse::default() }
+        let past = PastUse::default();
+        Self {
+            settings,
+            used: nothing,
+            leaving: nothing,
+            firm: nothing,
+            jobs: 0,
+            past,
+            closed_until: LogTime::default(),
+        }
     }
 
     /// What it holds once those that were told to stop have done so: what guarantees are compared with.

@@ -1,5 +1,6 @@
 //! Why a job stands where it stands: a machine-readable code and a sentence for people.
 
+use crate::checkpoint::CheckpointKey;
 use crate::ids::{JobId, NodeId};
 
 /// The reason of a job's state. New ones go to the end: at level 0 their order is part of what
@@ -83,6 +84,30 @@ pub enum Reason {
     },
     /// The host of its program, which is none of its nodes, was not heard of for its lease.
     HostLost,
+    /// It is outside of its windows, or of those of a queue.
+    OutsideWindow,
+    /// It is started again with more virtual cards.
+    Growing,
+    /// The image of a worker's processes could not be restored; it is tried again.
+    NotRestored {
+        /// What its agent said.
+        message: String,
+    },
+    /// It computes next to nothing, for so long that its queue wants it to be said.
+    IdleNoticed,
+    /// It is idle for so long that others may preempt it, whatever it asked for.
+    IdlePreemptible,
+    /// It was idle for so long that it was suspended.
+    IdleSuspended,
+    /// It was idle and suspended for so long that it was ended.
+    IdleReleased,
+    /// The checkpoint that it was to go on from cannot be used, and was given up.
+    CheckpointDamaged {
+        /// Which.
+        checkpoint: CheckpointKey,
+        /// What its agent said.
+        message: String,
+    },
 }
 
 impl Reason {
@@ -114,6 +139,14 @@ impl Reason {
             Self::TimeLimit => "TIME_LIMIT",
             Self::Cancelled { .. } => "CANCELLED",
             Self::HostLost => "HOST_LOST",
+            Self::OutsideWindow => "OUTSIDE_WINDOW",
+            Self::Growing => "GROWING",
+            Self::NotRestored { .. } => "NOT_RESTORED",
+            Self::IdleNoticed => "IDLE_NOTICED",
+            Self::IdlePreemptible => "IDLE_PREEMPTIBLE",
+            Self::IdleSuspended => "IDLE_SUSPENDED",
+            Self::IdleReleased => "IDLE_RELEASED",
+            Self::CheckpointDamaged { .. } => "CHECKPOINT_DAMAGED",
         }
     }
 }
@@ -149,6 +182,27 @@ impl std::fmt::Display for Reason {
             Self::TimeLimit => write!(f, "ran longer than its time limit"),
             Self::Cancelled { by } => write!(f, "cancelled by {by}"),
             Self::HostLost => write!(f, "the host on which its program runs was not heard of for its lease"),
+            Self::OutsideWindow => write!(f, "its time window is over; it resumes by itself in the next one"),
+            Self::Growing => write!(f, "there is room for more of its virtual cards; it resumes with them by itself"),
+            Self::NotRestored { message } => {
+                write!(f, "a worker's processes could not be restored, and another attempt follows: {message}")
+            }
+            Self::IdleNoticed => write!(f, "runs, and computes next to nothing with what it holds"),
+            Self::IdlePreemptible => {
+                write!(f, "runs, and computes next to nothing with what it holds: it may be preempted")
+            }
+            Self::IdleSuspended => {
+                write!(
+                    f,
+                    "suspended because it computed next to nothing with what it held; resume it to have it considered"
+                )
+            }
+            Self::IdleReleased => {
+                write!(f, "ended because it computed next to nothing, was suspended and was not resumed")
+            }
+            Self::CheckpointDamaged { checkpoint, message } => {
+                write!(f, "checkpoint {checkpoint} cannot be used and was given up: {message}")
+            }
         }
     }
 }

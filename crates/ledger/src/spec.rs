@@ -5,17 +5,17 @@
 //! [`JobSpec::check`]. Whoever reads a whole job takes it apart field by field, here and elsewhere, so that one that is
 //! forgotten does not compile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::affinity::{Affinity, Packing};
-use crate::card::{CardKind, Isolation, Precision};
-use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name};
+use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name, check_windows};
 use crate::host::HostRequest;
 use crate::queue::DEFAULT_QUEUE;
 use crate::rejection::Rejection;
-use crate::units::{Mebibytes, MilliTflops};
+use crate::units::MilliTflops;
+use crate::virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, VirtualCardRequest};
 
 /// Priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 50;
@@ -25,75 +25,8 @@ const JOB_BYTES: u64 = 2048;
 /// What one entry of a list or map costs beside its text, in bytes. It never changes either.
 const ENTRY_BYTES: u64 = 48;
 
-/// How far one virtual card may spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Span {
-    /// All slices on one card.
-    #[default]
-    Card,
-    /// Over the cards of one node.
-    Node,
-    /// Over the nodes of the pool.
-    Pool,
-}
-
-/// How a program uses its virtual card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Access {
-    /// It is told what its slices are, and computes on them itself: one worker on each node of the card.
-    #[default]
-    Worker,
-    /// It has one device of PyTorch; slice servers compute for it (docs/device.md).
-    Device,
-    /// Its program runs on a host of its own and has one device there; the job's worker is the slice server.
-    Remote,
-}
-
-impl Access {
-    /// Whether slice servers of PyTorch back it.
-    #[must_use]
-    pub const fn is_device(self) -> bool {
-        match self {
-            Self::Worker => false,
-            Self::Device | Self::Remote => true,
-        }
-    }
-}
-
-/// The label of nodes whose agents start slice servers, and its value: which library the device is one of.
-pub const DEVICE_LABEL: (&str, &str) = ("tessera.device", "pytorch");
-/// Kinds of cards that can back a device of PyTorch: it has none of FPGAs.
-pub const DEVICE_KINDS: [CardKind; 3] = [CardKind::Gpu, CardKind::Npu, CardKind::Cpu];
-
-/// What one virtual card must offer (P1, P5a).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct VirtualCardRequest {
-    /// Compute at `precision`.
-    pub compute: MilliTflops,
-    /// Memory.
-    pub memory: Mebibytes,
-    /// Precision of `compute`; `None`: the pool's reference.
-    pub precision: Option<Precision>,
-    /// How far it may spread.
-    pub span: Span,
-    /// Kinds that may back it; empty: any.
-    pub kinds: BTreeSet<CardKind>,
-    /// Whether several kinds may back one virtual card at once (P1).
-    pub mixed: bool,
-    /// The weakest isolation that is acceptable.
-    pub isolation: Isolation,
-    /// Vendors that may back it; empty: any.
-    pub vendors: BTreeSet<String>,
-    /// Models that may back it; empty: any.
-    pub models: BTreeSet<String>,
-    /// Whether its slices take whole cards: nobody else computes on them.
-    pub whole_cards: bool,
-    /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over
-    /// more cards.
-    pub slice_memory: Mebibytes,
-    /// How the program uses it.
-    pub access: Access,
-}
+/// The label of nodes whose agents dump and restore programs that know nothing of it, and its value: by what.
+pub const TRANSPARENT_LABEL: (&str, &str) = ("tessera.transparent", "criu");
 
 /// Three honest ways to suspend (architecture section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -210,71 +143,17 @@ pub struct JobSpec {
     pub host: HostRequest,
     /// Least number of virtual cards that it starts with; `None`: `gang`.
     pub gang_min: Option<u32>,
+    /// Having run so long with fewer virtual cards than `gang`, it may be started again with more when there is room;
+    /// `None`: it stays as it began.
+    pub grow_after: Option<Duration>,
     /// It is not preempted before it has run so long.
     pub min_runtime: Duration,
     /// Where its workers would rather be, and must not be.
     pub affinity: Affinity,
     /// How its virtual cards are laid over the pool; `None`: as its queue or the pool says.
     pub packing: Option<Packing>,
-}
-
-impl VirtualCardRequest {
-    /// So much compute at the pool's reference precision and so much memory of one card of any kind, and nothing more.
-    #[must_use]
-    pub fn new(compute: MilliTflops, memory: Mebibytes) -> Self {
-        Self {
-            compute,
-            memory,
-            precision: None,
-            span: Span::Card,
-            kinds: BTreeSet::new(),
-            mixed: false,
-            isolation: Isolation::Shared,
-            vendors: BTreeSet::new(),
-            models: BTreeSet::new(),
-            whole_cards: false,
-            slice_memory: Mebibytes::ZERO,
-            access: Access::Worker,
-        }
-    }
-
-    /// Refuses a device of PyTorch that nothing could back.
-    fn check_access(&self, node_labels: &BTreeMap<String, String>) -> Result<(), Rejection> {
-        let (key, value) = DEVICE_LABEL;
-        let kinds = !self.kinds.is_empty() && self.kinds.iter().all(|kind| DEVICE_KINDS.contains(kind));
-        let refused = |field: &str, problem| Err(Rejection::invalid(format!("spec.{field}"), problem));
-        if !self.access.is_device() {
-            return Ok(());
-        }
-        if self.span != Span::Card {
-            return refused("virtual_card.span", "must be card for a device");
-        }
-        if self.memory == Mebibytes::ZERO {
-            return refused("virtual_card.memory", "is needed for a device");
-        }
-        if !kinds {
-            return refused("virtual_card.kinds", "must be gpu, npu or cpu for a device");
-        }
-        if node_labels.get(key).is_none_or(|has| has != value) {
-            return refused("node_labels", "must name nodes that serve devices");
-        }
-        Ok(())
-    }
-
-    /// The memory that it needs of a card that backs it alone.
-    #[must_use]
-    pub fn memory_on_one_card(&self) -> Mebibytes {
-        self.memory.max(self.slice_memory)
-    }
-
-    /// Whether such a card may back the virtual card.
-    #[must_use]
-    pub fn accepts(&self, kind: CardKind, vendor: &str, model: &str, isolation: Isolation) -> bool {
-        (self.kinds.is_empty() || self.kinds.contains(&kind))
-            && (self.vendors.is_empty() || self.vendors.contains(vendor))
-            && (self.models.is_empty() || self.models.contains(model))
-            && self.isolation <= isolation
-    }
+    /// When it may run, as `tessera-calendar` reads it; empty: at any time.
+    pub windows: Vec<String>,
 }
 
 impl JobSpec {
@@ -303,9 +182,11 @@ impl JobSpec {
             held: false,
             host: HostRequest::ZERO,
             gang_min: None,
+            grow_after: None,
             min_runtime: Duration::ZERO,
             affinity: Affinity::default(),
             packing: None,
+            windows: Vec::new(),
         }
     }
 
@@ -321,6 +202,28 @@ impl JobSpec {
             }
         }
         self
+    }
+
+    /// Fills in what follows from how it is saved, where its submitter says nothing: a program that is dumped needs a
+    /// node that can. Only for jobs that are submitted: one that the log has without stays as it is.
+    #[must_use]
+    pub fn with_needs_of_its_mode(mut self) -> Self {
+        if self.checkpoint.mode == CheckpointMode::Transparent {
+            let (key, value) = TRANSPARENT_LABEL;
+            self.node_labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        self
+    }
+
+    /// Whether it is saved when it is told to stop and to go on later: whether it really was is seen then.
+    #[must_use]
+    pub fn is_saved(&self) -> bool {
+        let (key, value) = TRANSPARENT_LABEL;
+        match self.checkpoint.mode {
+            CheckpointMode::Cooperative => true,
+            CheckpointMode::Transparent => self.node_labels.get(key).is_some_and(|has| has == value),
+            CheckpointMode::Requeue => false,
+        }
     }
 
     /// Numbers of virtual cards with which it may start: `gang_min..=gang`.
@@ -355,9 +258,11 @@ impl JobSpec {
             held: _,
             host: _,
             gang_min: _,
+            grow_after: _,
             min_runtime: _,
             affinity: Affinity { preferred, together, spread, avoid, data },
             packing: _,
+            windows,
         } = self;
         let VirtualCardRequest {
             compute: _,
@@ -372,9 +277,10 @@ impl JobSpec {
             whole_cards: _,
             slice_memory: _,
             access: _,
+            elastic: _,
         } = virtual_card;
         let single = [name, queue, working_directory, script, together, spread];
-        let lists = command.iter().chain(vendors).chain(models).chain(data);
+        let lists = command.iter().chain(vendors).chain(models).chain(data).chain(windows);
         let maps = [environment, labels, node_labels, avoid];
         let pairs = maps.into_iter().flatten().map(|(key, value)| key.len() + value.len());
         let preferred = preferred.iter().map(|label| label.key.len() + label.value.len());
@@ -410,9 +316,11 @@ impl JobSpec {
             held: _,
             host,
             gang_min,
+            grow_after,
             min_runtime,
             affinity,
             packing: _,
+            windows,
         } = self;
         check_name("spec.queue", queue)?;
         if name.len() > NAME_LIMIT {
@@ -447,6 +355,7 @@ impl JobSpec {
             ("spec.retry.backoff", *backoff),
             ("spec.retry.max_backoff", *max_backoff),
             ("spec.output_retention", output_retention.unwrap_or_default()),
+            ("spec.grow_after", grow_after.unwrap_or_default()),
             ("spec.min_runtime", *min_runtime),
         ];
         for (field, time) in times {
@@ -458,6 +367,7 @@ impl JobSpec {
             return Err(Rejection::invalid("spec.gang_min", format!("must be 1 to {gang}, the gang")));
         }
         check_host("spec.host", *host)?;
+        check_windows("spec.windows", windows)?;
         affinity.check()
     }
 }
@@ -465,6 +375,9 @@ impl JobSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::card::CardKind;
+    use crate::units::Mebibytes;
+    use crate::virtual_card::Span;
 
     #[test]
     fn a_device_says_what_it_needs_and_is_refused_what_nothing_could_back() {
@@ -483,10 +396,13 @@ mod tests {
             let wrong = JobSpec { virtual_card, command, gang, ..spec.clone() };
             assert!(wrong.check().is_err(), "{access:?} {gang}");
         }
+        let several = VirtualCardRequest { span: Span::Node, ..card.clone() };
+        assert_eq!(with(several).check(), Ok(()));
         let remote = VirtualCardRequest { access: Access::Remote, ..card.clone() };
         assert_eq!(JobSpec { command: Vec::new(), ..with(remote) }.check(), Ok(()));
         for wrong in [
             VirtualCardRequest { span: Span::Pool, ..card.clone() },
+            VirtualCardRequest { span: Span::Node, access: Access::Remote, ..card.clone() },
             VirtualCardRequest { memory: Mebibytes::ZERO, ..card.clone() },
             VirtualCardRequest { kinds: [CardKind::Gpu, CardKind::Fpga].into(), ..card },
         ] {

@@ -126,7 +126,11 @@ impl Job {
         per_hour: u32,
         recall: bool,
     ) -> Option<LogTime> {
-        let shortest = if recall { self.spec.min_runtime.min(RECALL_PATIENCE) } else { self.spec.min_runtime };
+        let shortest = match (self.gives_way_for_idleness(), recall) {
+            (true, _) => Duration::ZERO,
+            (false, true) => self.spec.min_runtime.min(RECALL_PATIENCE),
+            (false, false) => self.spec.min_runtime,
+        };
         let has_run = Some(running_since.after(shortest)).filter(|at| *at > now);
         self.budget_from(now, per_hour, recall).max(has_run)
     }

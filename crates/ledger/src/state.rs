@@ -107,6 +107,10 @@ pub struct State {
     pub(crate) waiting: PersistentMap<WaitingKey, ()>,
     /// Jobs with checkpoints.
     pub(crate) checkpointed: PersistentMap<JobId, ()>,
+    /// Jobs that are not over and have windows of their own.
+    pub(crate) windowed: PersistentMap<JobId, ()>,
+    /// Jobs that are not over and were told to be idle.
+    pub(crate) idlers: PersistentMap<JobId, ()>,
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
     /// Not keyed by node and grant: the map finds the beginning of a range by going through all that is before it.
@@ -147,6 +151,8 @@ impl State {
             maximum: None,
             weight: 1,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         };
         queues.insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue::new(settings)));
         Self {
@@ -175,6 +181,8 @@ impl State {
             compacted: Revision(0),
             waiting: PersistentMap::new(),
             checkpointed: PersistentMap::new(),
+            windowed: PersistentMap::new(),
+            idlers: PersistentMap::new(),
             ended: PersistentMap::new(),
             request_times: PersistentMap::new(),
             node_workers: PersistentMap::new(),

@@ -5,8 +5,8 @@ mod pool;
 
 use pool::{Pool, card, exited, saved, slice, stopped};
 use tessera_ledger::{
-    CardKind, CheckpointKey, Command, JobId, JobState, MovePhase, NodeId, Observation, Outcome, PartKey, PlanPart,
-    PlannedWorker, Rank, StopCause, WorkerReport,
+    CardKind, CheckpointKey, Command, Eligibility, Event, JobId, JobState, MovePhase, NodeId, Observation, Outcome,
+    PartKey, PlanPart, PlannedWorker, RESTORES_UNTIL_GIVEN_UP, Rank, Reason, Revision, StopCause, WorkerReport,
 };
 
 const LAST: u64 = CheckpointKey::LAST;
@@ -190,6 +190,93 @@ fn one_that_is_damaged_is_given_up_for_the_one_before() {
         pool.time += 60_000;
         let newest = state.checkpoints.that_count().next().map(|one| (one.key.attempt, one.key.sequence));
         assert_eq!(newest, Some(next));
+    }
+    let key = |sequence| CheckpointKey { attempt: 1, sequence };
+    let message = "chunk 0 is not what was stored".to_owned();
+    assert_eq!(skipped(&pool), [(key(LAST), Some(key(1)), message.clone())]);
+    let last = pool.state.job(job).unwrap().history.last().unwrap().reason.clone();
+    assert_eq!(last, Some(Reason::CheckpointDamaged { checkpoint: key(LAST), message }));
+    assert!(last.unwrap().to_string().contains("checkpoint 1.last cannot be used"));
+}
+
+/// What was said of checkpoints that are of no use: which, what is gone on from newest_left, and why.
+fn skipped(pool: &Pool) -> Vec<(CheckpointKey, Option<CheckpointKey>, String)> {
+    let entries = pool.state.events_after(Revision(0)).unwrap();
+    let of = |event: &Event| match event {
+        Event::CheckpointSkipped { checkpoint, newest_left, message, .. } => {
+            Some((*checkpoint, *newest_left, message.clone()))
+        }
+        _ => None,
+    };
+    entries.flat_map(|entry| entry.events.iter().filter_map(of).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn one_that_not_all_workers_saved_is_said_to_be_skipped() {
+    let mut pool = nodes(2);
+    let job = gang(&mut pool);
+    pool.report_all(job, &saved(1, 10));
+    pool.run(Command::SuspendJob { job });
+    report(&mut pool, job, 0, saved(LAST, 20));
+    pool.report_all(job, &stopped(StopCause::Ordered, Some(15)));
+    let key = |sequence| CheckpointKey { attempt: 1, sequence };
+    assert_eq!(skipped(&pool), [(key(LAST), Some(key(1)), "1 of 2 workers saved their part".to_owned())]);
+}
+
+/// Ends the present attempt as one whose processes could not be restored; answers how long the next one waits, in
+/// milliseconds, and what the job can go on from.
+fn not_restored(pool: &mut Pool, job: JobId) -> (u64, Vec<u64>) {
+    pool.report_all(job, &stopped(StopCause::NotRestored, None));
+    let state = pool.state.job(job).unwrap();
+    assert_eq!((state.state, state.retries), (JobState::Pending, 0), "it is not the job's fault");
+    assert_eq!(state.reason.code(), "NOT_RESTORED");
+    let wait = state.not_before.0 - pool.state.time().0;
+    let left = state.checkpoints.that_count().map(|one| one.key.sequence).collect();
+    pool.time += 600_000;
+    (wait, left)
+}
+
+#[test]
+fn one_that_cannot_be_restored_is_tried_for_a_while_and_then_given_up_for_the_one_before() {
+    let mut pool = nodes(2);
+    let job = running(&mut pool, 0);
+    pool.report_all(job, &saved(1, 10));
+    suspend(&mut pool, job, Some(15));
+    let tries = u64::from(RESTORES_UNTIL_GIVEN_UP);
+    for attempt in 1..tries {
+        pool.grant(job, vec![slice(1, 0, 0, 1)]);
+        assert_eq!(from(&pool, job), Some((1, LAST)));
+        assert_eq!(not_restored(&mut pool, job), (1000 << (attempt - 1), vec![LAST, 1]), "attempt {attempt}");
+    }
+    // One that is lost before it ran says nothing of the checkpoint.
+    pool.grant(job, vec![slice(1, 0, 0, 1)]);
+    pool.report_all(job, &stopped(StopCause::Vanished, None));
+    pool.time += 600_000;
+    pool.grant(job, vec![slice(1, 0, 0, 1)]);
+    assert_eq!(not_restored(&mut pool, job).1, [1]);
+    let key = |sequence| CheckpointKey { attempt: 1, sequence };
+    assert_eq!(skipped(&pool), [(key(LAST), Some(key(1)), "6 attempts in a row could not restore it".to_owned())]);
+    pool.grant(job, vec![slice(1, 0, 0, 1)]);
+    assert_eq!(from(&pool, job), Some((1, 1)));
+    assert_eq!(not_restored(&mut pool, job), (1000, vec![1]), "it is another one, and counted anew");
+    let node = pool.state.node(NodeId(1)).unwrap();
+    assert_eq!((node.faults, node.eligibility), (0, Eligibility::Eligible), "nor is it the node's");
+}
+
+#[test]
+fn one_that_was_restored_once_is_counted_anew() {
+    let mut pool = nodes(1);
+    let job = running(&mut pool, 0);
+    suspend(&mut pool, job, Some(15));
+    for round in 0..2 {
+        for attempt in 1..RESTORES_UNTIL_GIVEN_UP {
+            pool.grant(job, vec![slice(0, 0, 0, 1)]);
+            assert_eq!(not_restored(&mut pool, job).1, [LAST], "round {round}, attempt {attempt}");
+        }
+        pool.grant(job, vec![slice(0, 0, 0, 1)]);
+        pool.report_all(job, &Observation::Running);
+        pool.report_all(job, &stopped(StopCause::Vanished, None));
+        pool.time += 600_000;
     }
 }
 

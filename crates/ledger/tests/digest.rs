@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pool::{Pool, card, slice};
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
-    CardHealth, CardKind, CheckpointKey, Command, EntryPosition, JobId, LeaseTimings, Level, LogTime, MovePhase,
-    NodeId, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings, Rank,
-    Request, RequestId, RequestKey, Revision, State,
+    CardHealth, CardKind, CheckpointKey, Command, EntryPosition, IdleStep, JobId, LeaseTimings, Level, LogTime,
+    MovePhase, NodeId, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings,
+    Rank, Request, RequestId, RequestKey, Revision, State, WindowOf,
 };
 
 fn written(state: &State) -> Vec<u8> {
@@ -61,6 +62,38 @@ fn eventful_pool() -> Pool {
     pool.run(Command::NodeReturned { node: NodeId(2), incarnation });
     pool.run(Command::ConfirmStopped { node: NodeId(1) });
     pool.run(Command::ForgetNode { node: NodeId(3) });
+    let windows = vec!["0 20 * * * for 10h".to_owned()];
+    let night =
+        QueueSettings { name: "night".to_owned(), parent: String::new(), windows: windows.clone(), ..samples::queue() };
+    pool.run(Command::SetQueue { queue: night });
+    let nightly = pool.submit(|spec| spec.windows.clone_from(&windows));
+    let time = LogTime(pool.time + 3_600_000);
+    for whose in [WindowOf::Queue("night".to_owned()), WindowOf::Job(nightly)] {
+        let close = Command::CloseUntil { whose, windows: windows.clone(), time };
+        assert_eq!(pool.run(close), Outcome::Done);
+    }
+    let elastic = pool.submit(|spec| {
+        (spec.gang, spec.gang_min) = (2, Some(1));
+        spec.grow_after = Some(Duration::from_secs(60));
+    });
+    let cards = pool::numbered(&[card(CardKind::Gpu, 4)]);
+    pool.run(Command::RegisterNode { node: pool::node("n4"), cards });
+    pool.grant(elastic, vec![slice(4, 0, 0, 1)]);
+    pool.report_all(elastic, &Observation::Running);
+    pool.time += 60_000;
+    let allocation = pool.allocation_of(elastic).id;
+    assert_eq!(pool.run(Command::GrowJob { job: elastic, allocation }), Outcome::Done);
+    let idle = QueueSettings { idle: Some(samples::idle()), ..pool.state.queue("default").unwrap().settings.clone() };
+    pool.run(Command::SetQueue { queue: idle });
+    let sleeper = pool.submit(|spec| spec.preemptible = false);
+    pool.grant(sleeper, vec![slice(4, 0, 1, 1)]);
+    pool.report_all(sleeper, &Observation::Running);
+    let since = LogTime(pool.time);
+    pool.time += 1_200_000;
+    for step in [IdleStep::Noticed, IdleStep::Preemptible] {
+        let note = Command::NoteIdle { job: sleeper, attempt: 1, since, step: Some(step) };
+        assert_eq!(pool.run(note), Outcome::Done);
+    }
     let side = QueueSettings { name: "side".to_owned(), parent: String::new(), ..samples::queue() };
     pool.run(Command::SetQueue { queue: side });
     pool.run(Command::RemoveQueue { name: "side".to_owned() });

@@ -89,6 +89,8 @@ fn queues_nodes_and_cards_are_limited_in_number() {
         maximum: None,
         weight: 1,
         packing: None,
+        windows: Vec::new(),
+        idle: None,
     };
     assert_eq!(pool.run(Command::SetQueue { queue: queue("one") }), Outcome::Done);
     let refused = pool.run(Command::SetQueue { queue: queue("two") });

@@ -226,6 +226,8 @@ fn a_move_does_not_take_a_queue_above_its_maximum() {
             maximum: Some(maximum),
             weight: 1,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         },
     };
     stage.pool.run(queue(amount(7)));

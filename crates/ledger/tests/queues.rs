@@ -14,7 +14,16 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn settings(name: &str, parent: &str) -> QueueSettings {
     let (name, parent) = (name.to_owned(), parent.to_owned());
-    QueueSettings { name, parent, guaranteed: QueueAmount::default(), maximum: None, weight: 1, packing: None }
+    QueueSettings {
+        name,
+        parent,
+        guaranteed: QueueAmount::default(),
+        maximum: None,
+        weight: 1,
+        packing: None,
+        windows: Vec::new(),
+        idle: None,
+    }
 }
 
 fn set_queue(pool: &mut Pool, name: &str, parent: &str) -> Outcome {

@@ -10,10 +10,10 @@ use pool::{Pool, card, exited, node, numbered, saved, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
     AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, CheckpointKey, Command,
-    Eligibility, EntryPosition, Epoch, HostCapacity, HostRequest, Isolation, JobId, JobState, LeaseTimings, LogTime,
-    Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation, OnDisconnect, Outcome, Owner,
-    Percent, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, Revision,
-    Slice, Span, State, StopCause, WorkerReport,
+    Eligibility, EntryPosition, Epoch, HostCapacity, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobState,
+    LeaseTimings, LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation,
+    OnDisconnect, Outcome, Owner, Percent, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request,
+    RequestId, RequestKey, Revision, Slice, Span, State, StopCause, WindowOf, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.
@@ -48,8 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1u8..24, 0u8..4, 1u8..4, 0u8..3, any::<u8>())
             .prop_map(|(tflops, priority, gang, span, flags)| Submit { tflops, priority, gang, span, flags }),
         8 => (any::<u8>(), any::<bool>()).prop_map(|(job, preempt)| Place { job, preempt }),
-        3 => (any::<u8>(), 0u8..6).prop_map(|(job, what)| Wish { job, what }),
-        12 => (any::<u8>(), any::<u8>(), 0u8..14).prop_map(|(allocation, rank, what)| Report { allocation, rank, what }),
+        3 => (any::<u8>(), 0u8..14).prop_map(|(job, what)| Wish { job, what }),
+        12 => (any::<u8>(), any::<u8>(), 0u8..15).prop_map(|(allocation, rank, what)| Report { allocation, rank, what }),
         1 => (0u64..20, 0u64..200, 0u32..4).prop_map(|(allocation, epoch, rank)| StaleReport { allocation, epoch, rank }),
         3 => (0u8..5, 0u8..8).prop_map(|(node, what)| Node { node, what }),
         1 => (0u8..4, 0u8..4, 0u8..30, any::<bool>())
@@ -67,6 +67,32 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<u8>().prop_map(|back| Replay { back }),
         1 => (0u16..5000).prop_map(|seconds| Wait { seconds }),
     ]
+}
+
+/// A job has been idle since it began, or is busy again.
+fn note_idle(state: &State, job: JobId, step: Option<IdleStep>) -> Command {
+    let of = state.job(job);
+    let grant = of.and_then(|job| job.allocation).and_then(|id| state.allocation(id));
+    let since = grant.and_then(|grant| grant.started_at).unwrap_or_default();
+    Command::NoteIdle { job, attempt: of.map_or(0, |job| job.attempts), since, step }
+}
+
+/// What follows soon for jobs that are idle.
+fn idle() -> IdlePolicy {
+    let after = |seconds| Some(std::time::Duration::from_secs(seconds));
+    IdlePolicy {
+        below: Percent(10),
+        notify_after: after(1),
+        preemptible_after: after(2),
+        suspend_after: after(3),
+        release_after: after(4),
+    }
+}
+
+/// The windows of a job are closed for so long.
+fn close(state: &State, whose: WindowOf, millis: u64) -> Command {
+    let windows = vec!["0 20 * * * for 10h".to_owned()];
+    Command::CloseUntil { whose, windows, time: LogTime(state.time().0 + millis) }
 }
 
 fn pick<T: Clone>(items: &[T], choice: u8) -> Option<T> {
@@ -148,6 +174,7 @@ fn observation(what: u8) -> Observation {
         8 => saved(CheckpointKey::LAST, 0),
         9..=11 => saved(u64::from(what), u64::from(what % 2)),
         12 => Observation::Unusable { lost: true, message: "damaged".to_owned() },
+        13 => stopped(StopCause::NotRestored, None),
         _ => Observation::Unconfirmed { message: "still there".to_owned() },
     }
 }
@@ -181,6 +208,10 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             if flags & 64 == 64 {
                 spec.queue = "team".to_owned();
             }
+            if flags & 32 == 32 {
+                spec.windows = vec!["0 20 * * * for 10h".to_owned()];
+                spec.grow_after = spec.gang_min.map(|_| std::time::Duration::ZERO);
+            }
             Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }
         }
         Step::Place { job, preempt } => {
@@ -200,7 +231,14 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                     job,
                     allocation: state.job(job).and_then(|job| job.allocation).unwrap_or_default(),
                 },
-                _ => Command::ResumeJob { job },
+                5 => Command::GrowJob {
+                    job,
+                    allocation: state.job(job).and_then(|job| job.allocation).unwrap_or_default(),
+                },
+                6 => close(state, WindowOf::Job(job), 0),
+                7 => close(state, WindowOf::Job(job), 60_000),
+                8 => Command::ResumeJob { job },
+                step => note_idle(state, job, IdleStep::ALL.get(usize::from(step - 9)).copied()),
             }
         }
         Step::Report { allocation, rank, what } => {
@@ -287,6 +325,8 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 maximum: Some(amount(maximum)),
                 weight: 1,
                 packing: None,
+                windows: Vec::new(),
+                idle: (maximum % 2 == 0).then(idle),
             };
             Command::SetQueue { queue: settings }
         }

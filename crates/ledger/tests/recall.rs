@@ -25,7 +25,16 @@ fn set_queue(pool: &mut Pool, name: &str, parent: &str, tflops: u64) {
     // Enough for any job of that compute.
     let guaranteed = QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(tflops << 20) };
     let (name, parent) = (name.to_owned(), parent.to_owned());
-    let queue = QueueSettings { name, parent, guaranteed, maximum: None, weight: 1, packing: None };
+    let queue = QueueSettings {
+        name,
+        parent,
+        guaranteed,
+        maximum: None,
+        weight: 1,
+        packing: None,
+        windows: Vec::new(),
+        idle: None,
+    };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
 }
 
@@ -189,7 +198,16 @@ fn who_holds_nothing_of_what_is_on_loan_does_not_give_way_for_it() {
     let mut pool = pool();
     let amount = |tflops, memory| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
     let (name, parent) = ("borrower".to_owned(), String::new());
-    let queue = QueueSettings { name, parent, guaranteed: amount(15, 1024), maximum: None, weight: 1, packing: None };
+    let queue = QueueSettings {
+        name,
+        parent,
+        guaranteed: amount(15, 1024),
+        maximum: None,
+        weight: 1,
+        packing: None,
+        windows: Vec::new(),
+        idle: None,
+    };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
     let held = |pool: &mut Pool, start, blocks, memory| {
         let job = pool.submit(|spec| {

@@ -208,6 +208,8 @@ fn a_queue_never_gets_more_than_its_maximum() {
             maximum,
             weight: 1,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         },
     };
     pool.run(queue("lab", "", Some(amount(2))));

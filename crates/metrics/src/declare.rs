@@ -23,6 +23,8 @@ pub enum Process {
     Agent,
     /// Both.
     Every,
+    /// Members, on a page of its own that tells job by job.
+    JobsPage,
 }
 
 /// What a metric is to Prometheus.
@@ -79,6 +81,12 @@ pub struct Declaration {
 }
 
 impl Declaration {
+    /// Whether it is on the page of a process.
+    #[must_use]
+    pub fn is_of(&self, process: Process) -> bool {
+        self.of == process || (self.of == Process::Every && process != Process::JobsPage)
+    }
+
     /// Its name in OpenMetrics, which adds `_total` to samples of counters itself.
     #[must_use]
     pub fn family(&self) -> &'static str {
@@ -157,6 +165,9 @@ impl<const N: usize> EncodeLabelSet for Labels<N> {
     }
 }
 
+/// A counter of what need not be whole.
+pub type Sum = Counter<f64, AtomicU64>;
+
 /// A gauge of a number that need not be whole.
 pub type Number = Gauge<f64, AtomicU64>;
 
@@ -187,6 +198,13 @@ impl<const N: usize> Metric<CounterKind, N> {
         Counters { metric: self, family }
     }
 
+    /// The same for sums that need not be whole.
+    pub fn by_label_numbers(&'static self, registry: &mut Registry) -> Counters<N, Sum> {
+        let counters = Counters { metric: self, family: Family::default() };
+        self.declaration.register(registry, counters.family.clone());
+        counters
+    }
+
     /// The same, to be registered later.
     #[must_use]
     pub fn unregistered(&'static self) -> Counters<N> {
@@ -196,9 +214,9 @@ impl<const N: usize> Metric<CounterKind, N> {
 
 /// A counter by labels. Clones count together.
 #[derive(Clone, Debug)]
-pub struct Counters<const N: usize> {
+pub struct Counters<const N: usize, C = Counter> {
     metric: &'static Metric<CounterKind, N>,
-    family: Family<Labels<N>, Counter>,
+    family: Family<Labels<N>, C>,
 }
 
 impl<const N: usize> Counters<N> {
@@ -206,10 +224,12 @@ impl<const N: usize> Counters<N> {
     pub fn register(&self, registry: &mut Registry) {
         self.metric.declaration.register(registry, self.family.clone());
     }
+}
 
+impl<const N: usize, C: Clone + Default> Counters<N, C> {
     /// The counter of these values of the labels.
     #[must_use]
-    pub fn of(&self, values: [&str; N]) -> Counter {
+    pub fn of(&self, values: [&str; N]) -> C {
         self.family.get_or_create_owned(&self.metric.values(values))
     }
 }

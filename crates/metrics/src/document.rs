@@ -7,14 +7,21 @@ use crate::queue_label::{OTHER_QUEUES, QUEUES_SHOWN};
 use crate::table;
 
 const HEAD: &str = include_str!("document.md");
+const JOBS: &str = include_str!("jobs.md");
 const TABLE: &str = "| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
 
 /// The document.
 #[must_use]
 pub fn document() -> String {
     let mut page = HEAD.replace("{shown}", &QUEUES_SHOWN.to_string()).replace("{others}", OTHER_QUEUES);
-    for (title, process) in [("Of members", Process::Member), ("Of agents", Process::Agent)] {
-        page.push_str(&format!("\n## {title}\n\n{TABLE}"));
+    let sections =
+        [("Of members", Process::Member), ("Of members, job by job", Process::JobsPage), ("Of agents", Process::Agent)];
+    for (title, process) in sections {
+        page.push_str(&format!("\n## {title}\n\n"));
+        if process == Process::JobsPage {
+            page.push_str(JOBS);
+        }
+        page.push_str(TABLE);
         for metric in of(process) {
             page.push_str(&row(metric));
         }
@@ -24,8 +31,7 @@ pub fn document() -> String {
 
 /// The metrics of a process, by name.
 fn of(process: Process) -> Vec<&'static Declaration> {
-    let mut metrics: Vec<_> =
-        table::all().filter(|metric| metric.of == process || metric.of == Process::Every).collect();
+    let mut metrics: Vec<_> = table::all().filter(|metric| metric.is_of(process)).collect();
     metrics.sort_by_key(|metric| metric.name);
     metrics
 }

@@ -10,10 +10,8 @@ use crate::table;
 /// labels have no series until something happened; `absent` may be missing too.
 #[must_use]
 pub fn problems(page: &str, process: Process, absent: &[&Declaration]) -> Vec<String> {
-    let mut missing: BTreeMap<&str, &Declaration> = table::all()
-        .filter(|metric| metric.of == process || metric.of == Process::Every)
-        .map(|metric| (metric.name, metric))
-        .collect();
+    let mut missing: BTreeMap<&str, &Declaration> =
+        table::all().filter(|metric| metric.is_of(process)).map(|metric| (metric.name, metric)).collect();
     let declared = missing.clone();
     let mut problems = Vec::new();
     let mut last: Option<&Declaration> = None;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tessera_metrics::declare::Process;
 use tessera_metrics::document::{document, unknown_in};
 use tessera_metrics::table;
 
@@ -50,6 +51,9 @@ fn names_are_unique_and_follow_the_rules_of_the_field() {
         assert!(metric.bounds.is_sorted(), "{}: bounds rise", metric.name);
         assert_eq!(metric.bounds.is_empty(), metric.kind.name() != "histogram", "{} and its bounds", metric.name);
         assert!(!metric.help.ends_with('.'), "{}: its meaning is one sentence without a full stop", metric.name);
-        assert!(!metric.labels.contains(&"job"), "{} has a series per job", metric.name);
+        let may = matches!(metric.of, Process::Agent | Process::JobsPage);
+        assert!(may || !metric.labels.contains(&"job_id"), "{} has a series per job", metric.name);
+        // Prometheus calls what it scrapes a job, and would rename ours.
+        assert!(!metric.labels.contains(&"job"), "{} has a label that Prometheus takes for itself", metric.name);
     }
 }

@@ -75,7 +75,8 @@ impl Pool {
         }
         self.end_keeping(round.keeping);
         let patience = self.next_out_of_patience(state, now, limits);
-        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).min();
+        let opening = self.queues.next_opening();
+        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).min();
         Decision { plan: round.plan, next_wakeup, more: round.more }
     }
 

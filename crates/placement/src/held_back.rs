@@ -7,14 +7,23 @@ use crate::applicant::Applicant;
 use crate::pool::Pool;
 use crate::preempt::InPlan;
 use crate::queues::Exceeded;
-use crate::why::{Explanation, WaitCode};
+use crate::why::{Explanation, WaitCode, outside_window};
 
 /// Most ends of protections that are gone through in search of the one after which a job starts.
 const PROTECTIONS: usize = 16;
 
 impl Pool {
-    /// The maximum of a queue that a grant of so much would exceed.
-    pub(crate) fn queue_shortage(&self, queue: &str, amount: QueueAmount) -> Option<Explanation> {
+    /// What of a queue keeps it from a grant of so much: a maximum that it would exceed, or that it is closed.
+    pub(crate) fn queue_shortage(
+        &self,
+        state: &State,
+        now: LogTime,
+        queue: &str,
+        amount: QueueAmount,
+    ) -> Option<Explanation> {
+        if let Some(explanation) = outside_window(state.queue_closed_until(queue), now) {
+            return Some(explanation);
+        }
         let over = self.queues.admit(queue, amount, &[]).err()?;
         let short = over.used.plus(amount).minus(over.maximum);
         let QueueAmount { compute, memory } = short;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{LogTime, State};
+use tessera_ledger::{LogTime, State, UNKNOWN};
 
 use crate::index::Index;
 use crate::limits::Limits;
@@ -342,7 +342,8 @@ impl Pool {
 /// Since when a job waits for its grant.
 fn waits_since(state: &State, holder: WaitingKey) -> Option<LogTime> {
     let job = state.job(holder.job)?;
-    Some(job.waiting_since().max(job.not_before))
+    let closed_until = Some(state.job_closed_until(job)).filter(|until| *until != UNKNOWN);
+    Some(job.waiting_since().max(job.not_before).max(closed_until.unwrap_or_default()))
 }
 
 /// How long a job has waited for its grant.

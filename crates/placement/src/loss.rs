@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tessera_ledger::{CheckpointMode, Job, LogTime, MilliTflops, State};
+use tessera_ledger::{CheckpointKey, CheckpointMode, Job, LogTime, MilliTflops, State};
 
 use crate::victims::live_blocks;
 
@@ -11,8 +11,8 @@ use crate::victims::live_blocks;
 pub struct Loss {
     /// How it is suspended.
     pub mode: CheckpointMode,
-    /// Work that it does again, as time of its run. Zero for a cooperative job, which saves itself on the way out:
-    /// whether it does, and where, is its program's business.
+    /// Work that it does again, as time of its run: since its newest checkpoint. Zero for a job that was seen to save
+    /// itself when it was stopped before.
     pub work: Duration,
     /// Compute that it holds, at the pool's reference precision.
     pub compute: MilliTflops,
@@ -23,8 +23,7 @@ impl Loss {
     #[must_use]
     pub fn of(state: &State, job: &Job, now: LogTime) -> Self {
         let mode = job.spec.checkpoint.mode;
-        let started = job.history.last().and_then(|attempt| attempt.started_at);
-        let work = work_lost(mode, started, now);
+        let work = work_lost(job, now);
         let allocation = job.allocation.and_then(|id| state.allocation(id));
         let blocks = allocation.map_or(0, |grant| live_blocks(grant));
         Self { mode, work, compute: MilliTflops(blocks.saturating_mul(state.config().block_size.0)) }
@@ -37,14 +36,14 @@ impl Loss {
     }
 }
 
-/// The work that is gone when a run that began at `started` is stopped at `now`. No agent of this release dumps
-/// images of processes, so that a job in mode `transparent` is counted to lose as much as one that starts again from
-/// the beginning.
-pub(crate) fn work_lost(mode: CheckpointMode, started: Option<LogTime>, now: LogTime) -> Duration {
-    match mode {
-        CheckpointMode::Cooperative => Duration::ZERO,
-        CheckpointMode::Transparent | CheckpointMode::Requeue => {
-            started.map_or(Duration::ZERO, |started| now.since(started))
-        }
+/// The work that is gone when a job is stopped at `now`: what it computed since the newest checkpoint that counts. One
+/// that was seen to save itself when it was stopped before is taken to do so again; that it says it would is not
+/// enough.
+pub(crate) fn work_lost(job: &Job, now: LogTime) -> Duration {
+    let saves_itself = job.spec.checkpoint.mode != CheckpointMode::Requeue
+        && job.checkpoints.that_count().any(|checkpoint| checkpoint.key.sequence == CheckpointKey::LAST);
+    match job.history.last() {
+        Some(attempt) if !saves_itself => attempt.unsaved(now),
+        _ => Duration::ZERO,
     }
 }

@@ -183,7 +183,9 @@ impl Pool {
         let freed = self.index.read_stale(state);
         let queues = self.queues.read_stale(state);
         self.wake(state, &freed, queues);
-        self.queues.settle(state, now);
+        if self.queues.settle(state, now) {
+            self.line.shapes.queues_freed();
+        }
         for job in self.line.planned() {
             self.line.update(job, state.job(job), now, &self.index.classes, state.config());
         }

@@ -88,9 +88,11 @@ impl Request {
             held: _,
             host,
             gang_min,
+            grow_after: _,
             min_runtime: _,
             affinity,
             packing,
+            windows: _,
         } = spec;
         let VirtualCardRequest {
             compute,
@@ -105,6 +107,7 @@ impl Request {
             whole_cards,
             slice_memory,
             access: _,
+            elastic: _,
         } = virtual_card;
         Self {
             compute: compute.0,

@@ -15,6 +15,8 @@ pub(crate) struct Standing {
     pub(crate) priority: u32,
     /// Whether jobs of its queue may preempt it.
     pub(crate) preemptible: bool,
+    /// Whether nothing protects it that it asked for, because it is idle.
+    pub(crate) idle: bool,
 }
 
 /// Every grant, and which of them could be preempted or recalled at all.
@@ -27,9 +29,12 @@ pub(crate) struct Victims {
 }
 
 impl Victims {
-    /// Takes over what the ledger says of a grant; answers how it stands if it could not give way before and can now.
+    /// Takes over what the ledger says of a grant; answers how it stands if it could not give way before and can now, or
+    /// gives way more readily.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<Standing> {
-        if let Some(known) = self.known.remove(&id)
+        let known = self.known.remove(&id);
+        let was_idle = known.as_ref().is_some_and(|known| known.idle);
+        if let Some(known) = known
             && let Some(of_queue) = self.by_queue.get_mut(&known.queue)
         {
             of_queue.remove(&(known.priority, Reverse(id)));
@@ -47,10 +52,11 @@ impl Victims {
         let known = self.by_queue.get_key_value(job.spec.queue.as_str());
         let queue = known.map_or_else(|| Arc::from(job.spec.queue.as_str()), |(queue, _)| Arc::clone(queue));
         let priority = job.effective_priority();
-        let standing = Standing { queue: Arc::clone(&queue), priority, preemptible: job.spec.preemptible };
+        let (preemptible, idle) = (job.is_preemptible(), job.gives_way_for_idleness());
+        let standing = Standing { queue: Arc::clone(&queue), priority, preemptible, idle };
         self.by_queue.entry(queue).or_default().insert((priority, Reverse(id)));
         self.known.insert(id, standing.clone());
-        was_other.then_some(standing)
+        (was_other || idle && !was_idle).then_some(standing)
     }
 
     /// How a grant stands that could give way.

@@ -35,8 +35,9 @@ impl Pool {
             let code = too_large_for(state, &shape.one.spec).unwrap_or_else(|| self.shape_waits_for(state, shape));
             add(&shape.one.spec.queue, code, shape.jobs.len());
         }
-        for spec in self.line.later() {
-            add(&spec.queue, WaitCode::Backoff, 1);
+        for job in self.line.later().filter_map(|id| state.job(id)) {
+            let code = if job.closed_until > job.not_before { WaitCode::OutsideWindow } else { WaitCode::Backoff };
+            add(&job.spec.queue, code, 1);
         }
         waits
     }
@@ -48,6 +49,7 @@ impl Pool {
         }
         match shape.block {
             None | Some(Block::Round { .. }) => WaitCode::Ready,
+            Some(_) if self.queues.is_closed(shape.one.queue()) => WaitCode::OutsideWindow,
             Some(Block::Queue | Block::Capacity { in_queue: true, .. }) => WaitCode::QueueMaximum,
             Some(Block::Capacity { .. }) => self.lack(shape),
         }

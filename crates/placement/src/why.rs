@@ -1,9 +1,10 @@
 //! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, JobSpec, JobState, LogTime, MilliTflops, Rejection, State};
+use tessera_ledger::{IdleStep, Job, JobSpec, JobState, KEEP_LABEL, LogTime, MilliTflops, Rejection, State};
 
 use crate::applicant::Applicant;
 use crate::attempt::Start;
@@ -17,6 +18,9 @@ use crate::request::STOPPING;
 use crate::reserve;
 use crate::unmet;
 
+/// Windows that open no sooner are as good as never open.
+const DISTANT: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
 /// The machine-readable part of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitCode {
@@ -26,8 +30,12 @@ pub enum WaitCode {
     Held,
     /// A person suspended it.
     SuspendedByUser,
+    /// It was suspended because it computed next to nothing with what it held.
+    IdleSuspended,
     /// It waits before the next attempt after a failure.
     Backoff,
+    /// It is outside of its time windows, or of those of its queue.
+    OutsideWindow,
     /// The whole pool is too small for it, or what of it takes new work now.
     ExceedsPool,
     /// No host with a card for it has what each of its workers asks of it.
@@ -75,7 +83,9 @@ impl WaitCode {
             Self::NotWaiting => "NOT_WAITING",
             Self::Held => "HELD",
             Self::SuspendedByUser => "SUSPENDED_BY_USER",
+            Self::IdleSuspended => "IDLE_SUSPENDED",
             Self::Backoff => "BACKOFF",
+            Self::OutsideWindow => "OUTSIDE_WINDOW",
             Self::ExceedsPool => "EXCEEDS_POOL",
             Self::ExceedsHost => "EXCEEDS_HOST",
             Self::NoAcceptableCard => "NO_ACCEPTABLE_CARD",
@@ -180,12 +190,12 @@ impl Pool {
             let change = "accept other kinds, vendors or models, another precision or a weaker isolation";
             return Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change);
         }
-        if let Some(over) = self.queue_shortage(job.queue(), job.amount) {
+        if let Some(over) = self.queue_shortage(state, now, job.queue(), job.amount) {
             return self.beside(kept, |pool| pool.protected(state, job, now)).unwrap_or(over);
         }
         if let Some(placement) = fit::would_take(&mut self.index, demand) {
             let amount = queues::amount_of(placement.slices(), state.config().block_size);
-            let over = self.queue_shortage(job.queue(), amount);
+            let over = self.queue_shortage(state, now, job.queue(), amount);
             return over.unwrap_or_else(|| self.capacity_shortage(demand));
         }
         if unmet::is_never_together(&self.index, state, demand) {
@@ -321,8 +331,16 @@ pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explana
     if job.held {
         return Some(Explanation::new(WaitCode::Held, "a person put it on hold").changed_by("release the job"));
     }
+    if job.parked && job.idle_step() == Some(IdleStep::Suspended) {
+        let text = "it was suspended because it computed next to nothing with what it held";
+        let change = format!("resume the job; with the label {}={} it is left alone", KEEP_LABEL.0, KEEP_LABEL.1);
+        return Some(Explanation::new(WaitCode::IdleSuspended, text).changed_by(change));
+    }
     if job.parked {
         return Some(Explanation::new(WaitCode::SuspendedByUser, "a person suspended it").changed_by("resume the job"));
+    }
+    if let Some(explanation) = outside_window(state.job_closed_until(job), now) {
+        return Some(explanation);
     }
     if job.not_before > now {
         let left = job.not_before.since(now);
@@ -331,6 +349,20 @@ pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explana
         return Some(Explanation::new(WaitCode::Backoff, text).with("milliseconds_left", millis));
     }
     refused_for_size(state, &job.spec)
+}
+
+/// That nothing starts before the next time window.
+pub(crate) fn outside_window(closed_until: LogTime, now: LogTime) -> Option<Explanation> {
+    if closed_until <= now {
+        return None;
+    }
+    let left = closed_until.since(now);
+    let (text, millis) = match u64::try_from(left.as_millis()) {
+        Ok(millis) if left < DISTANT => (format!("its next time window opens in {} s", left.as_secs().max(1)), millis),
+        _ => ("no time window of it, or of its queue, is known to open".to_owned(), u64::MAX),
+    };
+    let change = "change the windows of the queue, or submit the job without windows of its own";
+    Some(Explanation::new(WaitCode::OutsideWindow, text).with("milliseconds_left", millis).changed_by(change))
 }
 
 fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanation> {

@@ -28,19 +28,23 @@ fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {
 
 #[test]
 fn a_dry_run_says_what_victims_would_lose() {
-    let mut world = World::default();
+    let mut world = World::of_this_release();
     world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
     let saving = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
     let first = world.submit(JobSpec { priority: 10, ..job(10, 10) });
     let second = world.submit(JobSpec { priority: 10, checkpoint: saving, ..job(8, 10) });
     world.settle(3);
-    world.pass(Duration::from_secs(100));
+    world.pass(Duration::from_secs(60));
+    world.save(second, 1);
+    world.pass(Duration::from_secs(40));
     let urgent = JobSpec { gang: 2, priority: 90, ..job(10, 10) };
     let Preview::Preempts { victims, .. } = preview(&world, &urgent) else { panic!("both would give way") };
     let lost: Vec<_> = victims.iter().map(|victim| (victim.job, victim.loss, victim.loss.tflops_seconds())).collect();
     let loss =
         |mode, work, tflops| Loss { mode, work: Duration::from_secs(work), compute: MilliTflops::from_tflops(tflops) };
-    let expected =
-        [(second, loss(CheckpointMode::Cooperative, 0, 8), 0), (first, loss(CheckpointMode::Requeue, 100, 10), 1000)];
+    let expected = [
+        (second, loss(CheckpointMode::Cooperative, 40, 8), 320),
+        (first, loss(CheckpointMode::Requeue, 100, 10), 1000),
+    ];
     assert_eq!(lost, expected);
 }

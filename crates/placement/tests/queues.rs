@@ -286,21 +286,44 @@ fn whole_gangs_are_recalled_and_nobody_in_vain() {
 
 #[test]
 fn those_give_way_who_lose_least() {
-    let mut world = pool(3);
+    let mut world = World::of_this_release();
+    world.node("a", cards(&[(Gpu, 10, 100); 3]));
     let checkpoint = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
-    let saved = world.submit(JobSpec { checkpoint, ..job(10, 10) });
-    // No agent can dump an image yet: all its work would be gone.
-    let checkpoint = CheckpointPolicy { mode: CheckpointMode::Transparent, ..CheckpointPolicy::default() };
+    let saved = world.submit(JobSpec { checkpoint: checkpoint.clone(), ..job(10, 10) });
+    // It says that it saves itself, and nobody has seen that: all its work would be gone.
     let old = world.submit(JobSpec { checkpoint, ..job(10, 10) });
     world.settle(5);
     world.pass(Duration::from_secs(3600));
     let young = world.submit(job(10, 10));
     world.settle(5);
-    world.pass(Duration::from_secs(60));
+    world.pass(Duration::from_secs(30));
+    world.save(saved, 1);
+    world.pass(Duration::from_secs(30));
     for expected in [saved, young, old] {
         world.submit(with_priority(job(10, 10), 90));
         assert_eq!(world.settle(5), vec![expected], "of {saved}, {young}, {old}");
     }
+}
+
+/// Who was seen to save itself when it was stopped loses nothing by being stopped again, however long ago it saved.
+#[test]
+fn those_give_way_who_saved_themselves_before() {
+    let mut world = World::of_this_release();
+    world.node("a", cards(&[(Gpu, 10, 100); 2]));
+    let checkpoint = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
+    let proven = world.submit(JobSpec { checkpoint, ..job(10, 10) });
+    world.settle(5);
+    assert_eq!(world.apply(Command::SuspendJob { job: proven }), Outcome::Done);
+    world.save(proven, CheckpointKey::LAST);
+    world.stop(proven);
+    assert_eq!(world.apply(Command::ResumeJob { job: proven }), Outcome::Done);
+    world.settle(5);
+    world.pass(Duration::from_secs(3600));
+    let young = world.submit(job(10, 10));
+    world.settle(5);
+    world.pass(Duration::from_secs(10));
+    world.submit(with_priority(job(10, 10), 90));
+    assert_eq!(world.settle(5), vec![proven], "{young} would lose ten seconds");
 }
 
 #[test]

@@ -252,6 +252,10 @@ impl ClusterService for Nobody {
         Err(nobody())
     }
 
+    async fn diagnose(&self, _: Request<v1::DiagnoseRequest>) -> Result<Response<v1::DiagnoseResponse>, Status> {
+        Err(nobody())
+    }
+
     type SaveSnapshotStream = Answers<v1::SaveSnapshotResponse>;
 
     async fn save_snapshot(

@@ -206,6 +206,7 @@ fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
         Reason::NonZeroExit { .. }
             | Reason::Signalled { .. }
             | Reason::StartFailed { .. }
+            | Reason::CheckpointDamaged { .. }
             | Reason::NodeFault { .. }
             | Reason::OutOfMemory
             | Reason::WorkerVanished
@@ -213,9 +214,11 @@ fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
             | Reason::Preempted { .. }
             | Reason::Drained { .. }
             | Reason::SuspendedByUser
+            | Reason::IdleSuspended
             | Reason::Moving
             | Reason::MoveFailed
             | Reason::HostLost
+            | Reason::NotRestored { .. }
     );
     let saved_at = attempt.saved_at.filter(|_| !job.state.is_terminal());
     was_interrupted.then_some(Change::Lost { allocation, saved_at })

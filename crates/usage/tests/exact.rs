@@ -150,6 +150,7 @@ impl World {
                     signal: None,
                     checkpointed: false,
                     message: String::new(),
+                    not_saved: String::new(),
                 };
                 self.report(after_ms, |number, state| {
                     let live = matches!(state, WorkerState::Running | WorkerState::Draining);
@@ -290,6 +291,7 @@ fn lost_is_what_no_checkpoint_holds() {
         signal: None,
         checkpointed: false,
         message: String::new(),
+        not_saved: String::new(),
     };
     world.report(0, |_, _| Some(Observation::Stopped(exit.clone())));
     let mut database = Database::open(&path, "pool").expect("it opens");

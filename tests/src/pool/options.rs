@@ -20,6 +20,8 @@ pub struct Options {
     pub members: usize,
     /// The cards of each node.
     pub nodes: Vec<Vec<CardSpec>>,
+    /// What each of them is besides, in lines of the inventory.
+    pub card_lines: &'static str,
     /// Lease times in milliseconds: heartbeat, stop, kill, regrant.
     pub lease: [u64; 4],
     /// Data folders of members by place, where a test brings its own file system.
@@ -51,6 +53,7 @@ impl Default for Options {
         Self {
             members: 3,
             nodes: vec![vec![("gpu", 8)], vec![("gpu", 8)], vec![("gpu", 8)]],
+            card_lines: "",
             lease: [200, 2_000, 3_000, 5_000],
             member_folders: vec![],
             host: "127.0.0.1",

@@ -85,18 +85,21 @@ impl Attempts {
                 let given_up = !any(&|fate| fate.began);
                 (given_up || since_granted(self.suspended.get(&job.id)), "it had begun, and nobody suspended it")
             }
-            Reason::StartFailed { .. } => {
+            Reason::StartFailed { .. } | Reason::CheckpointDamaged { .. } => {
                 let ids = (0u32..).zip(attempt.nodes.iter()).map(|(rank, _)| Rank(rank));
                 let mut workers =
                     ids.map(|rank| WorkerId { allocation: attempt.allocation, epoch: attempt.epoch, rank });
                 let without = workers.any(|worker| view.world.is_without_checkpoint(worker));
                 (without, "every checkpoint of it could be had")
             }
-            Reason::NodeFault { .. } | Reason::OutOfMemory | Reason::HostLost => {
+            Reason::NodeFault { .. } | Reason::OutOfMemory | Reason::HostLost | Reason::NotRestored { .. } => {
                 (false, "no simulated machine does that")
             }
             Reason::Preempted { .. }
             | Reason::SuspendedByUser
+            | Reason::IdleSuspended
+            | Reason::OutsideWindow
+            | Reason::Growing
             | Reason::Drained { .. }
             | Reason::Moving
             | Reason::MoveFailed
@@ -106,6 +109,9 @@ impl Attempts {
             | Reason::Granted
             | Reason::WaitingForPreempted
             | Reason::Started
+            | Reason::IdleNoticed
+            | Reason::IdlePreemptible
+            | Reason::IdleReleased
             | Reason::NodeDisconnected { .. } => (false, "that ends no attempt"),
         };
         (!holds).then_some(otherwise)

@@ -33,7 +33,7 @@ fn unjust(before: &State, after: &State, victim: &Job, winner: &Job, back: Queue
     let per_hour = before.config().preemptions_per_hour;
     if victim.spec.queue == winner.spec.queue {
         let wrong = [
-            (!victim.spec.preemptible, "it is not preemptible"),
+            (!victim.is_preemptible(), "it is not preemptible"),
             (victim.effective_priority() >= winner.spec.priority, "its priority is not lower"),
             (own > per_hour as usize, "it was preempted too often within an hour"),
         ];
@@ -45,7 +45,7 @@ fn unjust(before: &State, after: &State, victim: &Job, winner: &Job, back: Queue
     let wrong = [
         (own > per_hour.max(1) as usize, "it was preempted too often within an hour"),
         (!holds.is_above_with(guaranteed, held(before, victim)), "its queue is guaranteed what it holds"),
-        (!victim.spec.preemptible && lender.firm.within(guaranteed), "it is not preemptible, nor on loan"),
+        (!victim.is_preemptible() && lender.firm.within(guaranteed), "it is not preemptible, nor on loan"),
         (
             !borrower.standing().within(borrower.settings.guaranteed),
             "the queue that recalls has more than its guarantee",

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use tessera_ledger::{Event, JobId, Revision};
+use tessera_api::event_view::job_of;
+use tessera_ledger::{JobId, Revision};
 
 use super::{Oracle, View};
 use crate::history::Shown;
@@ -29,18 +30,6 @@ pub struct Watches {
     committed: BTreeMap<Place, JobId>,
     known: Revision,
     watchers: BTreeMap<usize, Watcher>,
-}
-
-fn job_of(event: &Event) -> Option<JobId> {
-    match event {
-        Event::Job { job, .. }
-        | Event::JobRemoved { job, .. }
-        | Event::Worker { job, .. }
-        | Event::AllocationReleased { job, .. }
-        | Event::Move { job, .. }
-        | Event::Quarantined { job, .. } => Some(*job),
-        Event::Node { .. } | Event::Card { .. } | Event::Queue { .. } | Event::Config => None,
-    }
 }
 
 impl Watches {

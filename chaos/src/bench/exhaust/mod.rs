@@ -114,7 +114,7 @@ pub async fn run(options: &Options) -> Result<()> {
     let folder = options.common.folder()?;
     let mut report = options.common.report("exhaust")?;
     report.machine(folder.path())?;
-    let cards = Cards { nodes: 1, per_node: 1, tflops: 16 };
+    let cards = Cards { nodes: 1, per_node: 1, tflops: 16, turns: false };
     let config = if options.patient { PATIENT } else { "" };
     let mut members = Members::start(options.common.tessera()?, &folder.path().join("tessera"), config, None).await?;
     let client = members.client().clone();

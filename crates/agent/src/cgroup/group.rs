@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,9 @@ const CPU_QUOTA_MIN_US: u64 = 1_000;
 pub struct Limits {
     /// CPU time in thousandths of a core.
     pub cpu_millicores: Option<u64>,
+    /// Whether it gets more CPU time while nobody else wants it.
+    #[serde(default)]
+    pub cpu_elastic: bool,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
 }
@@ -63,7 +67,7 @@ impl WorkerGroup {
         let mut group = Self { record: GroupRecord::default() };
         group.track(hierarchies, name);
         if let Some(millicores) = limits.cpu_millicores {
-            group.limit_cpu(hierarchies, name, millicores);
+            group.limit_cpu(hierarchies, name, millicores, limits.cpu_elastic);
         }
         if let Some(bytes) = limits.memory_bytes {
             group.limit_memory(hierarchies, name, bytes);
@@ -126,18 +130,45 @@ impl WorkerGroup {
         if *version == Version::V2 && path.join("cgroup.kill").exists() {
             return write(path, "cgroup.kill", "1");
         }
-        let (file, frozen, thawed) = match version {
-            Version::V1 => ("freezer.state", "FROZEN", "THAWED"),
-            Version::V2 => ("cgroup.freeze", "1", "0"),
-        };
-        let freezing = write(path, file, frozen);
+        let freezing = self.freeze(true);
         // 0 would be this very process' group.
         for pid in self.members().into_iter().filter(|pid| *pid != UNKNOWN_MEMBER) {
             // A pid that cannot be signalled shows up again in the next round, and in the end as an unconfirmed kill.
             let _ = kill_pid(pid);
         }
-        let thawing = write(path, file, thawed);
-        freezing.and(thawing)
+        freezing.and(self.freeze(false))
+    }
+
+    /// The folder by which its processes are stopped and go on without their knowing; `None`: they cannot be.
+    #[must_use]
+    pub fn freezer(&self) -> Option<&Path> {
+        self.record.tracking.as_ref().map(|(path, _)| path.as_path())
+    }
+
+    /// Stops all its processes where they are, or lets them go on. They are stopped some time later:
+    /// [`is_frozen`](Self::is_frozen).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn freeze(&self, frozen: bool) -> Result<(), CgroupError> {
+        match &self.record.tracking {
+            None => Ok(()),
+            Some((path, Version::V1)) => write(path, "freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
+            Some((path, Version::V2)) => write(path, "cgroup.freeze", if frozen { "1" } else { "0" }),
+        }
+    }
+
+    /// Whether all its processes are stopped.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        let says = |path: &Path, file: &str, word: &str| {
+            fs::read_to_string(path.join(file)).is_ok_and(|text| text.lines().any(|line| line == word))
+        };
+        match &self.record.tracking {
+            None => false,
+            Some((path, Version::V1)) => says(path, "freezer.state", "FROZEN"),
+            Some((path, Version::V2)) => says(path, "cgroup.events", "frozen 1"),
+        }
     }
 
     /// Whether nothing alive is in it. Zombies do not count: they compute nothing and hold no memory.
@@ -153,7 +184,7 @@ impl WorkerGroup {
     }
 
     /// Every pid in it and in groups below it; [`UNKNOWN_MEMBER`] for what has no pid here or could not be looked at.
-    fn members(&self) -> Vec<i32> {
+    pub(super) fn members(&self) -> Vec<i32> {
         let mut pids = Vec::new();
         if let Some((path, _)) = &self.record.tracking {
             collect_members(path, &mut pids);
@@ -196,16 +227,20 @@ impl WorkerGroup {
         }
     }
 
-    fn limit_cpu(&mut self, hierarchies: &Hierarchies, name: &str, millicores: u64) {
+    /// The weight divides processors that everybody wants, the quota keeps a worker from what nobody else wants.
+    fn limit_cpu(&mut self, hierarchies: &Hierarchies, name: &str, millicores: u64, elastic: bool) {
         let quota = (millicores.saturating_mul(CPU_PERIOD_US) / 1000).max(CPU_QUOTA_MIN_US);
+        let quota = |none: &str| if elastic { none.to_owned() } else { quota.to_string() };
         let done = if let Some(unified) = hierarchies.unified_with("cpu") {
             enable(unified, name, "cpu").and_then(|path| {
-                write(&path, "cpu.max", &format!("{quota} {CPU_PERIOD_US}")).map(|()| (path, Version::V2))
+                write_if_present(&path, "cpu.weight", &weight(millicores, 100, 1..=10_000))?;
+                write(&path, "cpu.max", &format!("{} {CPU_PERIOD_US}", quota("max"))).map(|()| (path, Version::V2))
             })
         } else if let Some(cpu) = hierarchies.legacy_with("cpu") {
             make(cpu, name).and_then(|path| {
                 write(&path, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
-                write(&path, "cpu.cfs_quota_us", &quota.to_string()).map(|()| (path, Version::V1))
+                write_if_present(&path, "cpu.shares", &weight(millicores, 1024, 2..=262_144))?;
+                write(&path, "cpu.cfs_quota_us", &quota("-1")).map(|()| (path, Version::V1))
             })
         } else {
             return self.record.missing.push("CPU time is not limited: no cpu controller is mounted".to_owned());
@@ -240,6 +275,11 @@ impl WorkerGroup {
     fn missing(&mut self, what: &str, error: &CgroupError) {
         self.record.missing.push(format!("{what}: {error}: {}", error.source));
     }
+}
+
+/// The weight of so many cores, where one has that of `core`.
+fn weight(millicores: u64, core: u64, bounds: RangeInclusive<u64>) -> String {
+    (millicores.saturating_mul(core) / 1000).clamp(*bounds.start(), *bounds.end()).to_string()
 }
 
 fn make(hierarchy: &Hierarchy, name: &str) -> Result<PathBuf, CgroupError> {

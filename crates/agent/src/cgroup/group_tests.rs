@@ -24,7 +24,7 @@ fn content(path: &Path, file: &str) -> String {
     fs::read_to_string(path.join(file)).unwrap_or_default()
 }
 
-const LIMITS: Limits = Limits { cpu_millicores: Some(500), memory_bytes: Some(64 << 20) };
+const LIMITS: Limits = Limits { cpu_millicores: Some(500), cpu_elastic: false, memory_bytes: Some(64 << 20) };
 
 #[test]
 fn version_2_hands_controllers_down_and_sets_limits() {
@@ -32,12 +32,19 @@ fn version_2_hands_controllers_down_and_sets_limits() {
     let mount = root.path();
     group_with(mount, "", &["cgroup.subtree_control"]);
     group_with(mount, "tessera", &["cgroup.subtree_control"]);
-    let leaf =
-        group_with(mount, "tessera/w", &["cgroup.procs", "cpu.max", "memory.max", "memory.swap.max", "memory.events"]);
+    let leaf = group_with(
+        mount,
+        "tessera/w",
+        &["cgroup.procs", "cpu.max", "cpu.weight", "memory.max", "memory.swap.max", "memory.events"],
+    );
     let found = Hierarchies { unified: Some(hierarchy(mount, &["cpu", "memory"])), legacy: Vec::new() };
     let group = WorkerGroup::create(&found, "tessera/w", LIMITS);
     assert_eq!(group.record().missing, Vec::<String>::new());
-    assert_eq!(content(&leaf, "cpu.max"), "50000 100000");
+    assert_eq!((content(&leaf, "cpu.max"), content(&leaf, "cpu.weight")), ("50000 100000".to_owned(), "50".to_owned()));
+    // The kernel takes each write for the whole; a plain file keeps what was longer.
+    fs::write(leaf.join("cpu.max"), "").expect("file");
+    drop(WorkerGroup::create(&found, "tessera/w", Limits { cpu_elastic: true, ..LIMITS }));
+    assert_eq!(content(&leaf, "cpu.max"), "max 100000", "the weight alone divides what others want");
     assert_eq!(content(&leaf, "memory.max"), (64 << 20).to_string());
     assert_eq!(content(&leaf, "memory.swap.max"), "0");
     assert!(content(mount, "cgroup.subtree_control").starts_with('+'));
@@ -53,7 +60,7 @@ fn hybrid_tracks_by_version_2_and_limits_by_version_1() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let (unified, cpu, memory) = (root.path().join("unified"), root.path().join("cpu"), root.path().join("memory"));
     group_with(&unified, "t/w", &["cgroup.procs", "cgroup.kill"]);
-    let cpu_leaf = group_with(&cpu, "t/w", &["cgroup.procs", "cpu.cfs_period_us", "cpu.cfs_quota_us"]);
+    let cpu_leaf = group_with(&cpu, "t/w", &["cgroup.procs", "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.shares"]);
     let memory_leaf = group_with(&memory, "t/w", &["cgroup.procs", "memory.limit_in_bytes", "memory.oom_control"]);
     let found = Hierarchies {
         unified: Some(hierarchy(&unified, &["hugetlb"])),
@@ -61,6 +68,10 @@ fn hybrid_tracks_by_version_2_and_limits_by_version_1() {
     };
     let group = WorkerGroup::create(&found, "t/w", LIMITS);
     assert_eq!(content(&cpu_leaf, "cpu.cfs_quota_us"), "50000");
+    assert_eq!(content(&cpu_leaf, "cpu.shares"), "512");
+    fs::write(cpu_leaf.join("cpu.cfs_quota_us"), "").expect("file");
+    drop(WorkerGroup::create(&found, "t/w", Limits { cpu_elastic: true, ..LIMITS }));
+    assert_eq!(content(&cpu_leaf, "cpu.cfs_quota_us"), "-1");
     assert_eq!(content(&memory_leaf, "memory.limit_in_bytes"), (64 << 20).to_string());
     assert_eq!(group.join_files(true).expect("openable").len(), 2);
     fs::write(memory_leaf.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n").expect("file");
@@ -114,4 +125,30 @@ fn dead_pids_do_not_keep_a_group_from_being_empty() {
     assert!(!group.is_empty(), "something lives in a group below");
     fs::write(below.join("cgroup.procs"), "0\n").expect("file");
     assert!(!group.is_empty(), "a process of another pid namespace counts as alive");
+}
+
+#[test]
+fn version_1_stops_processes_and_kills_those_that_stand_still() {
+    let found = Hierarchies::detect(Path::new("/")).expect("readable");
+    let legacy = Hierarchies { unified: None, ..found };
+    let name = format!("tessera-test/frozen-{}", std::process::id());
+    let group = WorkerGroup::create(&legacy, &name, Limits::default());
+    if !group.is_tracked() {
+        eprintln!("not run: no version 1 freezer can be written here");
+        return;
+    }
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("`sleep` exists");
+    let pid = i32::try_from(child.id()).expect("a pid");
+    for mut file in group.join_files(false).expect("openable") {
+        io::Write::write_all(&mut file, pid.to_string().as_bytes()).expect("writable");
+    }
+    group.freeze(true).expect("it can be");
+    while !group.is_frozen() {
+        std::thread::yield_now();
+    }
+    assert!(!group.is_empty(), "it stands still and is there");
+    group.kill().expect("it can be");
+    child.wait().expect("a child");
+    assert!(group.is_empty());
+    group.remove();
 }

@@ -6,9 +6,11 @@
 //! never passed over in silence: it is written into [`GroupRecord::missing`], which goes into the worker's status.
 
 mod group;
+mod measured;
 mod mounts;
 
-pub use group::{GroupRecord, Limits, WorkerGroup};
+pub use group::{GroupRecord, Limits, Version, WorkerGroup};
+pub use measured::GroupUse;
 pub use mounts::{Hierarchies, leave_service_groups};
 
 use std::path::PathBuf;

@@ -13,7 +13,9 @@
 //! found whole or not at all, is said in `tessera_checkpoint`; which are needed and where is the ledger's to say.
 
 mod control;
+mod dumped;
 mod meters;
+mod patience;
 mod saver;
 mod shelf;
 mod tickets;

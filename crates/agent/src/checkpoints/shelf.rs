@@ -87,6 +87,11 @@ impl Shelf {
         tonic::service::Routes::new(tessera_checkpoint::serve(store, guard, self.0.background.clone()))
     }
 
+    /// Whether checkpoints go into a store that all nodes share.
+    pub fn is_shared(&self) -> bool {
+        self.0.shared.is_some()
+    }
+
     /// Registers what is measured of checkpoints here.
     pub fn register(&self, registry: &mut Registry) {
         self.0.meters.register(registry, &self.0.tickets);

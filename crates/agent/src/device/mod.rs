@@ -12,6 +12,7 @@
 //! ([`DeviceConfig`]), and that Python could load both when the agent started ([`served`]). It carries labels that say
 //! so; jobs with such cards go to nodes with them.
 
+mod counts;
 mod plan;
 mod reached;
 pub mod run;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use counts::Counts;
 pub use plan::{Place, Plan};
 pub(crate) use reached::Reached;
 pub(crate) use word::Word;

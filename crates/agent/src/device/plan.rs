@@ -1,8 +1,8 @@
-//! What the process that starts a slice server is told: one word of its command line, in JSON.
+//! What the process that starts slice servers is told: one word of its command line, in JSON.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -31,25 +31,36 @@ pub enum Place {
     },
 }
 
-/// How the slice server of a worker is started.
+/// How the slice servers of a worker are started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Program and arguments of the server, before those of its slice.
+    /// Program and arguments of a server, before those of its slice.
     pub command: Vec<String>,
-    /// Variables of the server, beside a few of the worker's own.
+    /// Variables of a server, beside a few of the worker's own.
     pub environment: BTreeMap<String, String>,
     /// Variables of the program that are not for the process between.
     pub of_program: BTreeMap<String, String>,
-    /// Where the dispatcher lies, for the server and for the program.
+    /// Where the dispatcher lies, for servers and for the program.
     pub build: String,
-    /// How long the server may take until it listens.
+    /// How long they may take until the first listens.
     pub start_within: Duration,
-    /// Where its program is.
+    /// Where their program is.
     pub place: Place,
+    /// The slices of the card, with a server for each. The first one serves the program.
+    pub slices: Vec<PlannedSlice>,
+}
+
+/// One slice of the card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedSlice {
     /// PyTorch's name of the device.
     pub device: String,
-    /// The part of its time, above 0 and at most 1.
+    /// Variables that make it the right one.
+    pub environment: BTreeMap<String, String>,
+    /// The part of its time that the server holds itself to, above 0 and at most 1.
     pub share: f64,
+    /// The part that it has, whoever holds it to that.
+    pub part: f64,
     /// Threads of a processor; 0: as many as PyTorch takes.
     pub threads: u32,
     /// Memory in MiB.
@@ -78,22 +89,17 @@ impl Place {
 }
 
 impl Plan {
-    /// The plan for a worker with this slice.
+    /// The plan for a worker with these slices.
     #[must_use]
-    pub fn new(served: &Served, slice: &TorchDevice, place: Place, of_program: BTreeMap<String, String>) -> Self {
-        let mut environment = served.environment.clone();
-        environment.extend(slice.environment.clone());
+    pub fn new(served: &Served, slices: &[TorchDevice], place: Place, of_program: BTreeMap<String, String>) -> Self {
         Self {
             command: served.command(),
-            environment,
+            environment: served.environment.clone(),
             of_program,
             build: served.build.display().to_string(),
             start_within: served.start_within,
             place,
-            device: slice.name.clone(),
-            share: f64::from(slice.share.0) / f64::from(Share::WHOLE.0),
-            threads: slice.threads,
-            memory_mib: slice.memory.0,
+            slices: slices.iter().map(PlannedSlice::new).collect(),
         }
     }
 
@@ -107,16 +113,48 @@ impl Plan {
         Ok([own, WORD.to_owned(), plan].into_iter().chain(program).collect())
     }
 
-    /// The arguments of the server.
+    /// The arguments of the server of a slice. Servers of several find each other at `group`.
     #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub fn arguments(&self, rank: usize, group: &Path) -> Vec<String> {
+        let mut words = self.slices.get(rank).map(PlannedSlice::arguments).unwrap_or_default();
+        if self.slices.len() > 1 {
+            words.extend(["--rank".to_owned(), rank.to_string(), "--of".to_owned(), self.slices.len().to_string()]);
+            words.extend(["--group".to_owned(), format!("unix:{}", group.display())]);
+        }
+        if rank == 0 {
+            words.extend(self.place.arguments());
+        }
+        words
+    }
+
+    /// What people are told of the card.
+    #[must_use]
+    pub fn devices(&self) -> String {
+        self.slices.iter().map(|slice| &*slice.device).collect::<Vec<_>>().join(" + ")
+    }
+}
+
+impl PlannedSlice {
+    fn new(slice: &TorchDevice) -> Self {
+        let part_of = |share: Share| f64::from(share.0) / f64::from(Share::WHOLE.0);
+        Self {
+            device: slice.name.clone(),
+            environment: slice.environment.clone(),
+            share: part_of(slice.share),
+            part: part_of(slice.part),
+            threads: slice.threads,
+            memory_mib: slice.memory.0,
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.clone()];
         words.extend(["--memory".to_owned(), format!("{}MiB", self.memory_mib)]);
         words.extend(["--share".to_owned(), format!("{:.3}", self.share)]);
+        words.extend(["--part".to_owned(), format!("{:.3}", self.part)]);
         if self.threads > 0 {
             words.extend(["--threads".to_owned(), self.threads.to_string()]);
         }
-        words.extend(self.place.arguments());
         words
     }
 }

@@ -1,4 +1,5 @@
-//! The process that a worker with a device begins as: starts its slice server, then its program, and ends as that does.
+//! The process that a worker with a device begins as: starts its slice servers, then its program, and ends as that
+//! does.
 //!
 //! It has no threads and no runtime: it waits beside a program for as long as that runs. Signals come to this process, and
 //! it passes each on, once, to the program's own process group, which the program leads as it would without a device.
@@ -40,6 +41,8 @@ const FAULT: i32 = 123;
 const HOST_LOST: i32 = 124;
 /// Signals that ask a program to save itself; a server knows one of them.
 const STOPS: [i32; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+/// Name of the socket at which the servers of several slices find each other, in the worker's own folder.
+const GROUP: &str = ".group.sock";
 /// Most bytes that a server may say before it says where it listens.
 const CHATTER: usize = 64 << 10;
 
@@ -154,17 +157,21 @@ impl Worker {
     }
 
     fn run(&mut self, program: &[OsString]) -> Result<ExitStatus, Problem> {
-        let mut server = self.start_server()?;
-        let stdout = server.child.stdout.take();
+        let mut first = self.start_server(0)?;
+        // They come to the first one, which listens for the program once all are there.
+        let mut servers =
+            (1..self.plan.slices.len()).map(|rank| self.start_server(rank)).collect::<Result<Vec<_>, _>>()?;
+        let stdout = first.child.stdout.take();
         let address = self.listening(stdout)?;
         match self.plan.place.clone() {
             Place::Here(_) => {
+                servers.insert(0, first);
                 let program = self.start_program(program, &address)?;
-                self.wait_for(&program, &mut server)
+                self.wait_for(&program, &mut servers)
             }
             Place::Elsewhere { host, lease, .. } => {
                 self.tell_reach(&address, &host, lease)?;
-                self.wait_for_server(&mut server, lease)
+                self.wait_for_server(&mut first, lease)
             }
         }
     }
@@ -178,25 +185,32 @@ impl Worker {
         reached.tell(&own_folder()).map_err(|error| Problem::Reach(error.to_string()))
     }
 
-    fn start_server(&self) -> Result<Server, Problem> {
+    fn start_server(&self, rank: usize) -> Result<Server, Problem> {
         let (name, first) =
             self.plan.command.split_first().map_or(("", &[][..]), |(name, first)| (name.as_str(), first));
+        let arguments = self.plan.arguments(rank, &own_folder().join(GROUP));
+        let of_slice = self.plan.slices.get(rank).map(|slice| slice.environment.clone()).unwrap_or_default();
         let saving = if self.plan.place.saves() { &OF_SAVING[..] } else { &[] };
         let names = OF_WORKER.iter().chain(saving);
         let own = names.filter_map(|name| Some((name, std::env::var_os(name)?)));
         let mut command = Command::new(name);
-        command.args(first).args(self.plan.arguments()).env_clear().envs(handed_on()).envs(own);
-        command.envs(&self.plan.environment).env("TESSERA_BUILD", &self.plan.build).env(NO_USER_SITE, "1");
+        command.args(first).args(arguments).env_clear().envs(handed_on()).envs(own);
+        command
+            .envs(&self.plan.environment)
+            .envs(of_slice)
+            .env("TESSERA_BUILD", &self.plan.build)
+            .env(NO_USER_SITE, "1");
         command.env("TESSERA_TOKEN", &self.token);
         // Python looks for its libraries where it starts: nothing of the job is to be found there.
-        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+        let heard = if rank == 0 { Stdio::piped() } else { Stdio::null() };
+        command.current_dir("/").stdin(Stdio::null()).stdout(heard);
         let child = as_leader(&mut command).spawn().map_err(|error| Problem::NoServer(name.to_owned(), error))?;
         Ok(Server { child, over: false })
     }
 
     /// The address at which the server listens, once it says so.
     fn listening(&mut self, stdout: Option<ChildStdout>) -> Result<String, Problem> {
-        let name = self.plan.device.clone();
+        let name = self.plan.devices();
         let device = || name.clone();
         let until = Instant::now() + self.plan.start_within;
         let Some(mut stdout) = stdout else { return Err(Problem::Ended(device())) };
@@ -252,15 +266,17 @@ impl Worker {
 
     /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program is
     /// told by its connection.
-    fn wait_for(&mut self, program: &Child, server: &mut Server) -> Result<ExitStatus, Problem> {
+    fn wait_for(&mut self, program: &Child, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
         loop {
             let (ended, status) = self.next_end(|signal| signal_group(program, signal))?;
             if ended == program.id() {
                 return Ok(status);
             }
-            if ended == server.child.id() {
+            for (server, slice) in
+                servers.iter_mut().zip(&self.plan.slices).filter(|(server, _)| server.child.id() == ended)
+            {
                 server.over = true;
-                let device = &self.plan.device;
+                let device = &slice.device;
                 say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
             }
         }
@@ -282,8 +298,8 @@ impl Worker {
             server.over = true;
             return match status.code() {
                 Some(HOST_LOST) => Err(Problem::HostLost(lease)),
-                Some(FAULT) => Err(Problem::Died(self.plan.device.clone(), status)),
-                None if !stopped => Err(Problem::Died(self.plan.device.clone(), status)),
+                Some(FAULT) => Err(Problem::Died(self.plan.devices(), status)),
+                None if !stopped => Err(Problem::Died(self.plan.devices(), status)),
                 _ => Ok(status),
             };
         }

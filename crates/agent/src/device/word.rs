@@ -3,14 +3,14 @@
 //! The file lies in the worker's own folder: a program that writes one can blame its node, which is believed only so often,
 //! or say that the host of its program is gone, which ends its own job.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::supervisor::status::{Cause, Exit};
+use crate::untrusted;
 
 /// The code with which a worker ends that leaves a word.
 pub(super) const CODE: u8 = 125;
@@ -47,10 +47,8 @@ impl Word {
 
 /// The beginning of a file in a worker's own folder, which may have put anything in its place.
 pub(super) fn read(path: &Path, longest: u64) -> Option<Vec<u8>> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let mut bytes = Vec::new();
-    file.take(longest).read_to_end(&mut bytes).ok()?;
+    untrusted::open(path).ok()?.take(longest).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::v1 as wire;
-use tessera_ledger::{PartKey, SavedPart};
+use tessera_ledger::wire::enum_from_wire;
+use tessera_ledger::{MilliTflops, PartKey, Precision, SavedPart};
 
+use super::readings::Readings;
 use crate::boot::BootTime;
 use crate::supervisor::status::{Cause, Status};
 use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
@@ -30,8 +32,8 @@ pub enum Event {
     Checkpoint(WorkerId, CheckpointNews),
     /// The checkpoints that this node keeps.
     Kept(BTreeSet<PartKey>),
-    /// Newest readings of the cards.
-    Samples(Vec<wire::CardSample>),
+    /// Newest readings.
+    Measured(Box<Readings>),
     /// Cards whose health changed, all cards given.
     CardsChanged(Vec<wire::CardDescription>),
     /// The data on the node's disks changed; names of all of it.
@@ -50,6 +52,11 @@ pub enum CheckpointNews {
         /// And never can be.
         for_good: bool,
     },
+    /// An image of its processes was made while it ran, or was to be.
+    Snapshot {
+        /// Why it is not kept; empty: it is.
+        failed: String,
+    },
 }
 
 /// What the pool said about itself when the node was welcomed.
@@ -61,6 +68,14 @@ pub struct PoolTerms {
     pub reference: wire::Precision,
     /// Size of a block at that precision, in thousandths of a TFLOPS.
     pub block_milli_tflops: u64,
+}
+
+impl PoolTerms {
+    /// Precision and size of a block; `None` when this release does not know the precision.
+    pub(super) fn blocks(self) -> Option<(Precision, MilliTflops)> {
+        let reference = enum_from_wire("reference_precision", self.reference.into()).ok()??;
+        Some((reference, MilliTflops(self.block_milli_tflops)))
+    }
 }
 
 /// A worker that is to be started.

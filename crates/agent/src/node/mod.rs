@@ -14,11 +14,13 @@
 
 mod event;
 mod orders;
+mod readings;
 mod record;
 mod reports;
 mod session;
 mod state;
 
 pub use event::{CheckpointNews, Effect, Event, LaunchOrder, PoolTerms};
-pub use record::{Stage, WorkerRecord, cause_of, from_ref, policy_of};
+pub use readings::{HeldSlice, Readings, WorkerView};
+pub use record::{Stage, WorkerRecord, cause_of, from_ref, policy_of, to_ref};
 pub use state::{CardUse, Node, NodeFacts};

@@ -92,7 +92,7 @@ impl Node {
             record.report_again();
             return Vec::new();
         }
-        let saves = record.is_cooperative().then_some(Effect::SaveAtEnd { worker, save });
+        let saves = record.saves().then_some(Effect::SaveAtEnd { worker, save });
         saves.into_iter().chain(self.stop(worker, policy, Cause::Ordered)).collect()
     }
 

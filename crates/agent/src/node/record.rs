@@ -8,7 +8,7 @@ use tessera_api::v1 as wire;
 use tessera_ledger::{AllocationId, CheckpointKey, Epoch, Rank, SavedPart};
 
 use crate::supervisor::status::{Cause, Exit, Phase, Status};
-use crate::worker::{StopPolicy, StopSignal, WorkerId, is_cooperative};
+use crate::worker::{StopPolicy, StopSignal, WorkerId, is_cooperative, is_transparent};
 
 /// How a worker is stopped when its order does not say.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
@@ -41,6 +41,8 @@ pub struct WorkerRecord {
     pub saved: Option<SavedPart>,
     /// Its part of the checkpoint that it was to go on from cannot be had; and whether it never can be.
     pub unusable: Option<bool>,
+    /// Why the newest image that was to be made while it ran is not kept; empty: it is.
+    pub snapshot_failed: String,
     /// How and why it is to be stopped, once that was decided.
     pub stop: Option<(StopPolicy, Cause)>,
     /// Counts changes of what is reported.
@@ -91,6 +93,7 @@ impl WorkerRecord {
             settled: false,
             saved: None,
             unusable: None,
+            snapshot_failed: String::new(),
             stop: None,
             version: 1,
             acknowledged: 0,
@@ -139,10 +142,10 @@ impl WorkerRecord {
         policy_of(self.order.as_ref().and_then(|order| order.stop.as_ref()))
     }
 
-    /// Whether its program saves itself.
+    /// Whether something of it may be saved when it is stopped.
     #[must_use]
-    pub fn is_cooperative(&self) -> bool {
-        self.order.as_ref().is_some_and(|order| is_cooperative(order))
+    pub fn saves(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| is_cooperative(order) || is_transparent(order))
     }
 
     /// Whether its order lets it run without a lease.
@@ -174,6 +177,21 @@ impl WorkerRecord {
             saved: self.saved.as_ref().map(saved_to_wire),
             unusable: self.unusable.is_some(),
             unusable_for_good: self.unusable.unwrap_or(false),
+            not_saved: self.not_saved(),
+        }
+    }
+
+    /// Why nothing was saved of it when it was told to stop; or, where nobody tried that, why not while it ran.
+    fn not_saved(&self) -> String {
+        let status = &self.status;
+        if !status.not_saved.is_empty() || !status.is_final() || self.saved_at_the_end() {
+            return status.not_saved.clone();
+        }
+        // An earlier agent may have told what it was, and this one was not.
+        let by_supervisor = status.snapshot.as_ref().map_or("", |snapshot| snapshot.why.as_str());
+        match [self.snapshot_failed.as_str(), by_supervisor].into_iter().find(|why| !why.is_empty()) {
+            Some(why) => format!("it was not dumped while it ran: {why}"),
+            None => String::new(),
         }
     }
 
@@ -239,6 +257,7 @@ pub const fn cause_of(cause: Cause) -> wire::StopCause {
         Cause::NotGranted => wire::StopCause::NotGranted,
         Cause::OutOfMemory => wire::StopCause::OutOfMemory,
         Cause::HostLost => wire::StopCause::HostLost,
+        Cause::NotRestored => wire::StopCause::NotRestored,
         Cause::Vanished => wire::StopCause::Vanished,
     }
 }

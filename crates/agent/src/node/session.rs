@@ -6,8 +6,8 @@ use std::time::Duration;
 use planted::Bug;
 use tessera_api::agent::part_name;
 use tessera_api::v1 as wire;
-use tessera_ledger::wire::{card_from_wire, enum_from_wire};
-use tessera_ledger::{CardDescription, LeaseTimings, MilliTflops};
+use tessera_ledger::wire::card_from_wire;
+use tessera_ledger::{CardDescription, LeaseTimings};
 use wire::session_request::Message as ToLeader;
 use wire::session_response::Message as FromLeader;
 
@@ -204,15 +204,17 @@ impl Node {
 
     /// Says which cards no job will ever run on in this pool.
     fn cards_without_blocks(&self, pool: PoolTerms) -> Vec<Effect> {
-        let Ok(Some(reference)) = enum_from_wire("reference_precision", pool.reference.into()) else {
-            return Vec::new();
-        };
-        let cards = self.cards.iter().filter_map(|card| card_from_wire(card.clone()).ok());
+        let Some((reference, block_size)) = pool.blocks() else { return Vec::new() };
         let warning = |card: CardDescription| {
-            let why = card.lack_of_blocks(reference, MilliTflops(pool.block_milli_tflops))?;
+            let why = card.lack_of_blocks(reference, block_size)?;
             Some(Effect::Warn(format!("card {} ({} {}): {why}", card.index, card.kind.name(), card.model)))
         };
-        cards.filter_map(warning).collect()
+        self.known_cards().filter_map(warning).collect()
+    }
+
+    /// The cards as the ledger describes them.
+    pub(super) fn known_cards(&self) -> impl Iterator<Item = CardDescription> {
+        self.cards.iter().filter_map(|card| card_from_wire(card.clone()).ok())
     }
 
     fn keep_term(&self) -> Effect {
@@ -239,6 +241,7 @@ impl Node {
     }
 
     pub(super) fn heartbeat(&mut self, now: Now) -> Vec<Effect> {
+        let (samples, workers) = (self.card_samples(), self.worker_samples());
         let Session::Open(open) = &mut self.session else { return Vec::new() };
         open.sequence += 1;
         open.sent.insert(open.sequence, now);
@@ -256,8 +259,9 @@ impl Node {
         let heartbeat = wire::Heartbeat {
             sequence: open.sequence,
             sent_at_boottime_ms: now.0,
-            samples: self.samples.clone(),
+            samples,
             kept: kept.map(|kept| wire::KeptCheckpoints { names: kept.iter().map(part_name).collect() }),
+            workers,
         };
         vec![send(ToLeader::Heartbeat(heartbeat))]
     }

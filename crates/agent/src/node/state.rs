@@ -6,6 +6,7 @@ use tessera_api::v1 as wire;
 use tessera_ledger::PartKey;
 
 use super::event::{CheckpointNews, Effect, Event, LaunchOrder, Now, PoolTerms};
+use super::readings::Readings;
 use super::record::{Stage, WorkerRecord};
 use super::session::Session;
 use crate::boot::BootTime;
@@ -53,7 +54,7 @@ pub struct NodeFacts {
 pub struct Node {
     pub(super) facts: NodeFacts,
     pub(super) cards: Vec<wire::CardDescription>,
-    pub(super) samples: Vec<wire::CardSample>,
+    pub(super) readings: Readings,
     /// The checkpoints on its disk; `None`: not known yet.
     pub(super) kept: Option<BTreeSet<PartKey>>,
     pub(super) cached: BTreeSet<String>,
@@ -85,7 +86,7 @@ impl Node {
         Self {
             facts,
             cards,
-            samples: Vec::new(),
+            readings: Readings::default(),
             kept: None,
             cached: BTreeSet::new(),
             cached_unsaid: false,
@@ -118,8 +119,8 @@ impl Node {
             Event::WorkerStatus(status) => self.worker_status(*status),
             Event::Checkpoint(worker, news) => self.checkpoint_news(worker, news),
             Event::Kept(kept) => self.kept_changed(kept),
-            Event::Samples(samples) => {
-                self.samples = samples;
+            Event::Measured(readings) => {
+                self.readings = *readings;
                 Vec::new()
             }
             Event::CardsChanged(cards) => self.cards_changed(cards),
@@ -154,10 +155,10 @@ impl Node {
         &self.cards
     }
 
-    /// Newest readings of the cards.
+    /// Newest readings.
     #[must_use]
-    pub fn samples(&self) -> &[wire::CardSample] {
-        &self.samples
+    pub const fn readings(&self) -> &Readings {
+        &self.readings
     }
 
     /// Until when work may run, if a leader ever said.
@@ -199,6 +200,7 @@ impl Node {
             match news {
                 CheckpointNews::Saved(saved) => record.saved = Some(saved),
                 CheckpointNews::Unusable { for_good } => record.unusable = Some(for_good),
+                CheckpointNews::Snapshot { failed } => record.snapshot_failed = failed,
             }
             record.touch();
         }
@@ -300,9 +302,7 @@ impl Node {
         let mut cards: BTreeMap<u32, CardUse> = BTreeMap::new();
         let here = self.workers.values().filter(|record| !record.status.is_final());
         for order in here.filter_map(|record| record.order.as_ref()) {
-            // An order names the whole virtual card, which may be spread over nodes.
-            let slices = order.slices.iter().filter(|placed| placed.node_name == self.facts.name);
-            for slice in slices.filter_map(|placed| placed.slice.as_ref()) {
+            for slice in self.slices_here(order) {
                 let held = cards.entry(slice.card_index).or_default();
                 held.blocks += u64::from(slice.blocks);
                 held.memory_mib += slice.memory_mib;

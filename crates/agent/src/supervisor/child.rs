@@ -2,7 +2,7 @@
 //! its identity, waits for the word, and becomes the program. Nothing here allocates.
 
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
@@ -26,12 +26,13 @@ pub(super) enum Step {
     Setup = 4,
     Proc = 5,
     Account = 6,
+    Place = 7,
 }
 
 impl Step {
     /// The step that a child reported.
     pub(super) fn from_number(number: u8) -> Option<Self> {
-        [Self::Group, Self::Folder, Self::Exec, Self::Setup, Self::Proc, Self::Account]
+        [Self::Group, Self::Folder, Self::Exec, Self::Setup, Self::Proc, Self::Account, Self::Place]
             .into_iter()
             .find(|step| *step as u8 == number)
     }
@@ -73,7 +74,6 @@ pub(super) struct Child<'a> {
     /// The second one is set to the script's path once it is known.
     pub shell_arguments: Vec<Cell<*const libc::c_char>>,
     pub environment: Vec<*const libc::c_char>,
-    pub input: RawFd,
     pub outputs: [RawFd; 2],
     pub failed: RawFd,
     pub gate: RawFd,
@@ -114,14 +114,21 @@ impl Child<'_> {
             if self.in_namespace && !show_own_processes() {
                 return Step::Proc;
             }
-            for (from, to) in [(self.input, 0), (self.outputs[0], 1), (self.outputs[1], 2)] {
+            if let Some((folder, place)) = &self.program.place
+                && !show_own_folder(folder, place)
+            {
+                return Step::Place;
+            }
+            // As its own mounts have it: what is open through others could not be restored.
+            let input = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            for (from, to) in [(input, 0), (self.outputs[0], 1), (self.outputs[1], 2)] {
                 if libc::dup2(from, to) < 0 {
                     return Step::Setup;
                 }
             }
             // Nothing else of the supervisor is handed on; where the call is missing, close-on-exec does the same.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-            self.reset_signals();
+            reset_signals();
             if !self.take_account() {
                 return Step::Account;
             }
@@ -166,21 +173,6 @@ impl Child<'_> {
         }
     }
 
-    /// Handlers and mask of the supervisor are none of the worker's business.
-    unsafe fn reset_signals(&self) {
-        // SAFETY: setting a default action and an empty mask cannot break anything in this process.
-        unsafe {
-            for number in 1..=64 {
-                if !matches!(number, libc::SIGKILL | libc::SIGSTOP) {
-                    libc::signal(number, libc::SIG_DFL);
-                }
-            }
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-        }
-    }
-
     /// Tries every place; the error that is told is the most telling one.
     unsafe fn execute(&self) {
         let mut telling = libc::ENOENT;
@@ -203,6 +195,29 @@ impl Child<'_> {
             libc::execve(self.program.shell.as_ptr(), self.shell_arguments.as_ptr().cast(), self.environment.as_ptr());
         }
     }
+}
+
+/// Handlers and mask of the supervisor are none of the worker's business.
+#[allow(unsafe_code)]
+pub(super) unsafe fn reset_signals() {
+    // SAFETY: setting a default action and an empty mask cannot break anything in this process.
+    unsafe {
+        for number in 1..=64 {
+            if !matches!(number, libc::SIGKILL | libc::SIGSTOP) {
+                libc::signal(number, libc::SIG_DFL);
+            }
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// Shows a worker its folder at a place that is the same on every node. Its mount namespace is its own already.
+#[allow(unsafe_code)]
+pub(super) unsafe fn show_own_folder(folder: &CStr, place: &CStr) -> bool {
+    // SAFETY: a system call on NUL-terminated texts.
+    unsafe { libc::mount(folder.as_ptr(), place.as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()) == 0 }
 }
 
 /// Shows a worker the processes of its own PID namespace, and no others, below `/proc`. What is mounted on the host

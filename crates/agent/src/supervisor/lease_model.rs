@@ -185,7 +185,13 @@ impl World {
                     continue;
                 }
                 Effect::Probe => Event::Probed { empty: !self.is_alive() },
-                Effect::Signal(_) | Effect::Publish | Effect::Finish => continue,
+                Effect::Rest
+                | Effect::GoOn
+                | Effect::Dump
+                | Effect::Snapshot(_)
+                | Effect::Signal(_)
+                | Effect::Publish
+                | Effect::Finish => continue,
             };
             self.tell(event, kill_takes);
         }
@@ -293,8 +299,13 @@ impl Leases {
         let mut status = Status::new(worker, 1, Self::fence(world), String::new());
         status.lease = world.lease;
         let stop = StopPolicy { grace: Duration::from_secs(60), ..StopPolicy::default() };
-        let rules =
-            Rules { stop, time_limit: None, kill_confirmation: Duration::from_secs(60), longest_lease: LONGEST_LEASE };
+        let rules = Rules {
+            stop,
+            time_limit: None,
+            kill_confirmation: Duration::from_secs(60),
+            longest_lease: LONGEST_LEASE,
+            dumps: false,
+        };
         world.supervisor = Some(Machine::new(rules, status));
     }
 }

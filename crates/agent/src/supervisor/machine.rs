@@ -5,11 +5,18 @@
 //!   valid lease;
 //! * nothing of the worker computes after the lease's `kill_at`, whatever the agent does or fails to do;
 //! * `Stopped` is said only after a probe found nothing alive; until then a kill is repeated, and called unconfirmed.
+//!
+//! A worker whose job wants that is dumped before it is told to stop. What cannot be dumped is told to stop as if
+//! nobody had tried; the grace counts for both.
+
+mod resting;
+mod saving;
 
 use std::time::Duration;
 
 use planted::Bug;
 
+use super::image::{ImageRecord, Snapshot};
 use super::message::Request;
 use super::program::NoStart;
 use super::status::{Cause, Exit, Phase, Status};
@@ -46,6 +53,10 @@ pub enum Event {
         /// Whose fault that was and what is to be said of it, where more is known than how it ended.
         because: Option<(Cause, String)>,
     },
+    /// Its processes were dumped and are gone; or why they were not, and run on.
+    Dumped(Result<Box<ImageRecord>, String>),
+    /// They were dumped while they ran, and run on; or they were not.
+    Snapshotted(Snapshot),
     /// What a probe found.
     Probed {
         /// Nothing of the worker is alive.
@@ -62,8 +73,16 @@ pub enum Event {
 /// What the shell has to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start the process.
+    /// Start the process, or begin to restore it.
     Start,
+    /// Begin to dump its processes.
+    Dump,
+    /// Begin to dump them and let them go on, under this number.
+    Snapshot(u64),
+    /// Let all its processes stand still.
+    Rest,
+    /// Let them go on.
+    GoOn,
     /// Send a signal to the worker's process group.
     Signal(StopSignal),
     /// Kill everything of the worker, once.
@@ -87,6 +106,8 @@ pub struct Rules {
     pub kill_confirmation: Duration,
     /// How far from now a lease may reach at most, whoever grants it.
     pub longest_lease: Duration,
+    /// Whether its processes are dumped where its job is to go on later.
+    pub dumps: bool,
 }
 
 /// The state of a supervisor.
@@ -95,6 +116,14 @@ pub struct Machine {
     rules: Rules,
     status: Status,
     begun: bool,
+    /// It is being started; a restore takes a while.
+    starting: bool,
+    /// It is being dumped, and goes on then.
+    snapshotting: bool,
+    /// It is being dumped; what it is told when that fails.
+    dumping: Option<StopSignal>,
+    /// It stands still, until then at most.
+    rests_until: Option<BootTime>,
     time_limit_at: Option<BootTime>,
     grace_ends_at: Option<BootTime>,
     killing_since: Option<BootTime>,
@@ -109,6 +138,10 @@ impl Machine {
             rules,
             status,
             begun: false,
+            starting: false,
+            snapshotting: false,
+            dumping: None,
+            rests_until: None,
             time_limit_at: None,
             grace_ends_at: None,
             killing_since: None,
@@ -125,7 +158,7 @@ impl Machine {
     /// When [`Event::TimePassed`] is due next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<BootTime> {
-        if self.status.is_final() || self.status.process.is_none() {
+        if self.status.is_final() || !self.is_watched() {
             return None;
         }
         let lease = self.status.lease;
@@ -134,7 +167,7 @@ impl Machine {
         } else if self.is_stopping() {
             [self.grace_ends_at, lease.map(|lease| lease.kill_at), None]
         } else {
-            [self.time_limit_at, lease.map(|lease| lease.stop_at), None]
+            [self.time_limit_at, lease.map(|lease| lease.stop_at), self.rests_until]
         };
         deadlines.into_iter().flatten().min()
     }
@@ -147,15 +180,26 @@ impl Machine {
         match request {
             Request::Status => Ok(Vec::new()),
             Request::Begin => Ok(self.begin(now)),
+            Request::Snapshot { number } => {
+                let may = self.rules.dumps && self.status.phase == Phase::Running && !self.snapshotting;
+                if !may {
+                    return Ok(Vec::new());
+                }
+                let effects = self.awake(vec![Effect::Snapshot(number)]);
+                self.snapshotting = true;
+                Ok(effects)
+            }
+            Request::Rest { at_most } => Ok(self.rest(now, at_most)),
+            Request::GoOn => Ok(self.go_on()),
             Request::Renew { fence, lease } => {
                 let raised = self.pass(fence)?;
                 self.renew(now, lease);
                 // The lease itself is not kept on disk: it dies with this process, and so does the worker.
                 Ok(if raised { vec![Effect::Publish] } else { Vec::new() })
             }
-            Request::Stop { fence, policy, cause } => {
+            Request::Stop { fence, policy, cause, save } => {
                 self.pass(fence)?;
-                Ok(self.stop(now, policy, cause, &format!("told to stop ({cause})")))
+                Ok(self.stop(now, policy, cause, &format!("told to stop ({cause})"), save))
             }
         }
     }
@@ -167,7 +211,9 @@ impl Machine {
         }
         match event {
             Event::Started(process) => self.started(now, process),
-            Event::StartFailed(NoStart { cause, message }) => self.never_started(now, cause, message),
+            Event::StartFailed(failure) => self.start_failed(now, failure),
+            Event::Dumped(outcome) => self.dumped(outcome),
+            Event::Snapshotted(snapshot) => self.snapshotted(snapshot),
             Event::Exited { exit, because } => self.exited(now, exit, because),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
@@ -176,7 +222,9 @@ impl Machine {
             }
             Event::Abandoned => Vec::new(),
             // Nobody asked for the end of the job: what its program says on the way out is no success of it.
-            Event::Terminated => self.stop(now, self.rules.stop, Cause::Ordered, "stopped because the host shuts down"),
+            Event::Terminated => {
+                self.stop(now, self.rules.stop, Cause::Ordered, "stopped because the host shuts down", true)
+            }
             Event::TimePassed => self.time_passed(now),
         }
     }
@@ -203,7 +251,18 @@ impl Machine {
         if self.status.lease.is_some_and(|lease| lease.stop_at <= now.boot) {
             return self.never_started(now, Cause::LeaseExpired, "the lease had run out before the start".to_owned());
         }
+        self.starting = true;
         vec![Effect::Start]
+    }
+
+    /// Whether time means something to it: what a start that failed has left is killed again and again, too.
+    const fn is_watched(&self) -> bool {
+        self.exists() || self.killing_since.is_some()
+    }
+
+    /// Whether there is a process, or will be one unless it is killed.
+    const fn exists(&self) -> bool {
+        self.starting || self.status.process.is_some()
     }
 
     fn renew(&mut self, now: Now, lease: Lease) {
@@ -218,8 +277,13 @@ impl Machine {
     }
 
     fn started(&mut self, now: Now, process: ProcessId) -> Vec<Effect> {
+        self.starting = false;
         self.status.process = Some(process);
         self.status.started_unix_ms = Some(now.unix_ms);
+        if self.killing_since.is_some() {
+            // Told to stop while it was being restored.
+            return vec![Effect::Kill, Effect::Probe];
+        }
         self.status.phase = Phase::Running;
         self.time_limit_at = self.rules.time_limit.map(|limit| now.boot.after(limit));
         vec![Effect::Publish]
@@ -235,15 +299,18 @@ impl Machine {
         matches!(self.status.phase, Phase::Stopping | Phase::Unconfirmed)
     }
 
-    fn stop(&mut self, now: Now, policy: StopPolicy, cause: Cause, message: &str) -> Vec<Effect> {
+    fn stop(&mut self, now: Now, policy: StopPolicy, cause: Cause, message: &str, save: bool) -> Vec<Effect> {
         if self.status.is_final() {
             return Vec::new();
         }
-        if self.status.process.is_none() {
+        if !self.exists() {
             return self.never_started(now, cause, format!("{message} before its process was started"));
         }
         if self.is_stopping() {
             return self.hurry(now, policy);
+        }
+        if self.starting {
+            return self.abort(now, cause, format!("{message} before it was restored"));
         }
         if self.status.exit.is_some() {
             // It ended by itself, and what it left behind is being killed.
@@ -259,7 +326,13 @@ impl Machine {
             effects.extend(self.kill(now));
             return effects;
         }
-        vec![Effect::Signal(policy.signal), Effect::Publish]
+        if save && self.rules.dumps {
+            self.dumping = Some(policy.signal);
+            // One after the other.
+            let effects = if self.snapshotting { vec![Effect::Publish] } else { vec![Effect::Dump, Effect::Publish] };
+            return self.awake(effects);
+        }
+        self.awake(vec![Effect::Signal(policy.signal), Effect::Publish])
     }
 
     /// A second stop may only make it sooner.
@@ -273,21 +346,27 @@ impl Machine {
         if self.status.exit.is_none() {
             self.status.within_grace = false;
         }
+        if self.dumping.take().is_some() {
+            "its processes were not dumped in time".clone_into(&mut self.status.not_saved);
+        }
         self.killing_since.get_or_insert(now.boot);
         self.kill_again_at = None;
-        vec![Effect::Kill, Effect::Probe]
+        self.awake(vec![Effect::Kill, Effect::Probe])
     }
 
     fn exited(&mut self, now: Now, exit: Exit, because: Option<(Cause, String)>) -> Vec<Effect> {
         self.status.exit = Some(exit);
         self.status.exited_unix_ms = Some(now.unix_ms);
         self.status.ending_unix_ms.get_or_insert(now.unix_ms);
-        if self.status.cause.is_none() {
+        // What dumps it kills it, and nobody has told it anything: one that ends otherwise came to its own end.
+        let by_itself = self.dumping.is_some() && matches!(exit, Exit::Code(_));
+        if self.status.cause.is_none() || by_itself {
             let (cause, message) = because.unwrap_or_else(|| (Cause::Exited, describe(exit)));
             self.status.cause = Some(cause);
             self.status.message = message;
         }
-        vec![Effect::Probe]
+        // What dumps it kills it when it is done, and is not disturbed before it has said so.
+        if self.dumping.is_some() { Vec::new() } else { vec![Effect::Probe] }
     }
 
     fn probed(&mut self, now: Now, empty: bool) -> Vec<Effect> {
@@ -296,7 +375,8 @@ impl Machine {
         }
         if empty {
             // Its exit status is still to be fetched, and makes the next probe.
-            return if self.status.exit.is_some() { self.finish(now) } else { Vec::new() };
+            let never_was = !self.exists();
+            return if self.status.exit.is_some() || never_was { self.finish(now) } else { Vec::new() };
         }
         let Some(since) = self.killing_since else {
             // The first process is over and has left others behind: they are part of the worker and end with it.
@@ -316,7 +396,7 @@ impl Machine {
     fn time_passed(&mut self, now: Now) -> Vec<Effect> {
         let due = |deadline: Option<BootTime>| deadline.is_some_and(|deadline| deadline <= now.boot);
         let lease = self.status.lease;
-        if self.status.process.is_none() {
+        if !self.is_watched() {
             Vec::new()
         } else if self.killing_since.is_some() {
             if due(self.kill_again_at) { self.kill(now) } else { Vec::new() }
@@ -324,11 +404,11 @@ impl Machine {
             if due(self.grace_ends_at) || due(lease.map(|lease| lease.kill_at)) { self.kill(now) } else { Vec::new() }
         } else if let Some(lease) = lease.filter(|lease| lease.stop_at <= now.boot) {
             let policy = StopPolicy { grace: now.boot.until(lease.kill_at), ..self.rules.stop };
-            self.stop(now, policy, Cause::LeaseExpired, "its lease was not renewed in time")
+            self.stop(now, policy, Cause::LeaseExpired, "its lease was not renewed in time", true)
         } else if due(self.time_limit_at) {
-            self.stop(now, self.rules.stop, Cause::TimeLimit, "it ran longer than its time limit")
+            self.stop(now, self.rules.stop, Cause::TimeLimit, "it ran longer than its time limit", false)
         } else {
-            Vec::new()
+            self.rested(now)
         }
     }
 

@@ -21,12 +21,16 @@ fn lease(stop_at: u64, kill_at: u64) -> Lease {
 }
 
 fn machine(lease: Option<Lease>, time_limit: Option<Duration>) -> Machine {
+    machine_that(lease, time_limit, false)
+}
+
+fn machine_that(lease: Option<Lease>, time_limit: Option<Duration>, dumps: bool) -> Machine {
     let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(10), rank: Rank(0) };
     let mut status = Status::new(worker, 5, fence(3, 10), "boot".to_owned());
     status.lease = lease;
     let stop = StopPolicy { signal: StopSignal::default(), grace: GRACE };
     Machine::new(
-        Rules { stop, time_limit, kill_confirmation: Duration::from_millis(300), longest_lease: LONGEST_LEASE },
+        Rules { stop, time_limit, kill_confirmation: Duration::from_millis(300), longest_lease: LONGEST_LEASE, dumps },
         status,
     )
 }
@@ -41,7 +45,7 @@ fn running(lease: Option<Lease>, time_limit: Option<Duration>) -> Machine {
 
 fn stop_request(grace: Duration) -> Request {
     let policy = StopPolicy { signal: StopSignal::default(), grace };
-    Request::Stop { fence: fence(3, 10), policy, cause: Cause::Ordered }
+    Request::Stop { fence: fence(3, 10), policy, cause: Cause::Ordered, save: false }
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn older_terms_and_epochs_are_refused_and_change_nothing() {
     }
     assert_eq!(machine.on_request(at(1), renewal(4, 10)), Ok(vec![Effect::Publish]), "kept on disk");
     assert!(machine.on_request(at(2), renewal(3, 10)).is_err(), "the new term was remembered");
-    let stop = Request::Stop { fence: fence(3, 10), policy: StopPolicy::default(), cause: Cause::Ordered };
+    let stop = Request::Stop { fence: fence(3, 10), policy: StopPolicy::default(), cause: Cause::Ordered, save: false };
     assert!(machine.on_request(at(2), stop).is_err());
     assert_eq!(machine.status().phase, Phase::Running);
 }
@@ -263,3 +267,135 @@ fn no_lease_reaches_further_than_the_longest_one_from_now_and_its_grace_stays() 
     assert_eq!(first.on_request(at(500), Request::Begin), Ok(vec![Effect::Start]));
     assert_eq!(first.status().lease, cut, "the lease that it was launched with too");
 }
+
+/// A worker whose job wants it dumped, with a lease far away.
+fn dumped_one() -> Machine {
+    let mut machine = machine_that(Some(lease(90_000, 120_000)), None, true);
+    assert_eq!(machine.on_request(at(0), Request::Begin), Ok(vec![Effect::Start]));
+    machine.on(at(0), Event::Started(ProcessId { pid: 42, start_ticks: 7 }));
+    machine
+}
+
+fn saving_stop() -> Request {
+    let policy = StopPolicy { signal: StopSignal::default(), grace: GRACE };
+    Request::Stop { fence: fence(3, 10), policy, cause: Cause::Ordered, save: true }
+}
+
+fn image() -> Box<ImageRecord> {
+    let text = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
+        "user":5,"group":5}"#;
+    Box::new(serde_json::from_str(text).expect("a record"))
+}
+
+#[test]
+fn what_is_dumped_is_not_told_to_stop_and_is_over_when_nothing_is_left() {
+    let mut machine = dumped_one();
+    assert_eq!(machine.on_request(at(5), saving_stop()), Ok(vec![Effect::Dump, Effect::Publish]));
+    // CRIU kills what it has dumped, and is not disturbed before it has said so.
+    assert_eq!(machine.on(at(8), Event::Exited { exit: Exit::Signal(9), because: None }), []);
+    assert_eq!(machine.on(at(9), Event::Dumped(Ok(image()))), [Effect::Publish, Effect::Probe]);
+    assert_eq!(machine.on(at(9), Event::Probed { empty: false }), [Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.on(at(9), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
+    let status = machine.status();
+    assert!(status.image.is_some() && status.message.ends_with("were dumped"), "{}", status.message);
+}
+
+#[test]
+fn what_cannot_be_dumped_is_told_to_stop_in_its_own_way() {
+    let mut machine = dumped_one();
+    machine.on_request(at(5), saving_stop()).expect("obeyed");
+    let failed = machine.on(at(8), Event::Dumped(Err("no such thing".to_owned())));
+    assert_eq!(failed, [Effect::Signal(StopSignal::default()), Effect::Publish]);
+    assert!(machine.status().not_saved.ends_with("cannot be dumped: no such thing"));
+    assert_eq!(machine.on(at(1004), Event::TimePassed), [], "its grace counts from when it was told");
+    assert_eq!(machine.on(at(1005), Event::TimePassed), [Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.status().image, None);
+}
+
+#[test]
+fn a_program_that_completes_while_it_is_to_be_dumped_has_completed() {
+    let mut machine = dumped_one();
+    machine.on_request(at(5), saving_stop()).expect("obeyed");
+    assert_eq!(machine.on(at(6), Event::Exited { exit: Exit::Code(0), because: None }), []);
+    let failed = machine.on(at(8), Event::Dumped(Err("no such process".to_owned())));
+    assert_eq!(failed, [Effect::Publish, Effect::Probe]);
+    machine.on(at(8), Event::Probed { empty: true });
+    let status = machine.status();
+    assert_eq!((status.phase, status.cause, status.exit), (Phase::Stopped, Some(Cause::Exited), Some(Exit::Code(0))));
+    assert_eq!((status.message.as_str(), status.not_saved.as_str()), ("exited with code 0", ""));
+    // The same while it is dumped and was to run on.
+    let mut machine = dumped_one();
+    machine.on_request(at(1), Request::Snapshot { number: 1 }).expect("obeyed");
+    machine.on_request(at(5), saving_stop()).expect("obeyed");
+    machine.on(at(6), Event::Exited { exit: Exit::Code(0), because: None });
+    let failed = Snapshot { number: 1, image: None, why: "no such process".to_owned() };
+    assert_eq!(machine.on(at(7), Event::Snapshotted(failed)), [Effect::Publish, Effect::Probe]);
+    machine.on(at(7), Event::Probed { empty: true });
+    assert_eq!((machine.status().phase, machine.status().cause), (Phase::Stopped, Some(Cause::Exited)));
+}
+
+#[test]
+fn a_dump_that_takes_too_long_ends_with_its_worker() {
+    let mut machine = dumped_one();
+    machine.on_request(at(5), saving_stop()).expect("obeyed");
+    assert_eq!(machine.on(at(1005), Event::TimePassed), [Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.on(at(1006), Event::Exited { exit: Exit::Signal(9), because: None }), [Effect::Probe]);
+    assert_eq!(machine.on(at(1006), Event::Dumped(Ok(image()))), [], "whatever it says now");
+    machine.on(at(1007), Event::Probed { empty: true });
+    let status = machine.status();
+    assert!(status.image.is_none() && status.not_saved.contains("not dumped in time"), "{}", status.not_saved);
+}
+
+#[test]
+fn a_restore_that_outlasts_the_lease_comes_to_nothing() {
+    let mut machine = machine_that(Some(lease(100, 200)), None, true);
+    assert_eq!(machine.on_request(at(0), Request::Begin), Ok(vec![Effect::Start]));
+    assert_eq!(machine.next_deadline(), Some(BootTime(100)));
+    assert_eq!(machine.on(at(100), Event::TimePassed), [Effect::Publish, Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.on(at(101), Event::Probed { empty: true }), [], "CRIU has not been heard of");
+    let killed = NoStart::by_node("CRIU was killed");
+    assert_eq!(machine.on(at(102), Event::StartFailed(killed)), [Effect::Probe]);
+    assert_eq!(machine.on(at(102), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
+    assert_eq!((machine.status().cause, machine.status().process), (Some(Cause::LeaseExpired), None));
+    // One that was done at that moment is killed like any other.
+    let mut late = machine_that(Some(lease(100, 200)), None, true);
+    late.on_request(at(0), Request::Begin).expect("obeyed");
+    late.on(at(100), Event::TimePassed);
+    let process = ProcessId { pid: 42, start_ticks: 7 };
+    assert_eq!(late.on(at(100), Event::Started(process)), [Effect::Kill, Effect::Probe]);
+    assert_eq!(late.on(at(101), Event::Exited { exit: Exit::Signal(9), because: None }), [Effect::Probe]);
+    assert_eq!(late.on(at(101), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
+}
+
+#[test]
+fn what_a_restore_that_failed_has_left_is_killed_before_it_is_over() {
+    let mut machine = machine_that(None, None, true);
+    machine.on_request(at(0), Request::Begin).expect("obeyed");
+    let failed = machine.on(at(5), Event::StartFailed(NoStart::by_node("no such file")));
+    assert_eq!(failed, [Effect::Publish, Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.on(at(5), Event::Probed { empty: false }), []);
+    assert_eq!(machine.on(at(20), Event::TimePassed), [Effect::Kill, Effect::Probe]);
+    assert_eq!(machine.on(at(20), Event::Probed { empty: true }), [Effect::Publish, Effect::Finish]);
+    assert_eq!(machine.status().message, "no such file");
+}
+
+#[test]
+fn it_is_dumped_while_it_runs_once_at_a_time_and_before_it_is_dumped_for_good() {
+    let mut machine = dumped_one();
+    let ask = |machine: &mut Machine, number| machine.on_request(at(1), Request::Snapshot { number });
+    assert_eq!(ask(&mut machine, 1), Ok(vec![Effect::Snapshot(1)]));
+    assert_eq!(ask(&mut machine, 2), Ok(vec![]), "one is being made");
+    let made = Snapshot { number: 1, image: Some(*image()), why: String::new() };
+    assert_eq!(machine.on(at(2), Event::Snapshotted(made.clone())), [Effect::Publish]);
+    assert_eq!(machine.status().snapshot, Some(made));
+    assert_eq!(ask(&mut machine, 3), Ok(vec![Effect::Snapshot(3)]));
+    assert_eq!(machine.on_request(at(4), saving_stop()), Ok(vec![Effect::Publish]));
+    let failed = Snapshot { number: 3, image: None, why: "no".to_owned() };
+    assert_eq!(machine.on(at(5), Event::Snapshotted(failed)), [Effect::Publish, Effect::Dump]);
+    assert_eq!(ask(&mut machine, 4), Ok(vec![]), "it is being stopped");
+    let mut requeued = running(None, None);
+    assert_eq!(ask(&mut requeued, 1), Ok(vec![]), "its job does not want that");
+}
+
+#[path = "resting_tests.rs"]
+mod resting;

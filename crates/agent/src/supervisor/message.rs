@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::image::ImagePlan;
 use super::status::{Cause, Status};
 use crate::cgroup::Limits;
 use crate::worker::{Account, Fence, Lease, StopPolicy, WorkerId};
@@ -43,6 +44,9 @@ pub struct Launch {
     /// Whether it begins as a process of ours that gives it a device.
     #[serde(default)]
     pub has_device: bool,
+    /// How its processes are dumped when it is to be saved, and restored; `None`: its job does not want that.
+    #[serde(default)]
+    pub image: Option<ImagePlan>,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
     /// Where the program starts.
@@ -94,7 +98,22 @@ pub enum Request {
         policy: StopPolicy,
         /// Why.
         cause: Cause,
+        /// Whether its job is to go on later: its processes are dumped first, where they can be.
+        #[serde(default)]
+        save: bool,
     },
+    /// Dump its processes and let them go on, unless they are being dumped.
+    Snapshot {
+        /// Its number, of the agent's choice.
+        number: u64,
+    },
+    /// Let its processes stand still, because it is the turn of others on its card.
+    Rest {
+        /// They go on after that time by themselves, unless they are told otherwise.
+        at_most: Duration,
+    },
+    /// Let its processes go on.
+    GoOn,
     /// Only say how things are.
     Status,
 }

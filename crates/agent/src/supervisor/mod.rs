@@ -20,6 +20,7 @@ mod called;
 mod child;
 mod connections;
 mod containment;
+pub mod image;
 mod keeper;
 pub mod machine;
 pub mod message;
@@ -27,6 +28,7 @@ pub mod output;
 pub mod pid_namespace;
 pub mod probe;
 mod program;
+mod ready;
 mod shell;
 pub mod status;
 

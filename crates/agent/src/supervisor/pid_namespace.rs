@@ -11,10 +11,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2};
 
+use super::child::show_own_processes;
 use crate::process::{ProcessId, kill_pid};
 
 /// A PID namespace with its init.
@@ -57,6 +60,20 @@ impl PidNamespace {
         self.init
     }
 
+    /// Has the kernel count on from `number` for processes that are born into the namespace.
+    ///
+    /// # Errors
+    /// When no process can be had inside that says so, or the kernel refuses.
+    pub fn count_from(&self, number: i32) -> io::Result<()> {
+        let text = number.to_string();
+        let pid = self.with_children_inside(|| fork_and_count(text.as_bytes()))??;
+        match waitpid(pid, None)? {
+            WaitStatus::Exited(_, 0) => Ok(()),
+            WaitStatus::Exited(_, error) => Err(io::Error::from_raw_os_error(error)),
+            other => Err(io::Error::other(format!("the process that says so ended unexpectedly: {other:?}"))),
+        }
+    }
+
     /// Does something, forking, whose children are born into the namespace.
     ///
     /// # Errors
@@ -89,6 +106,26 @@ struct Init<'a> {
     ready: &'a OwnedFd,
     gate: &'a OwnedFd,
     word: &'a OwnedFd,
+}
+
+/// The kernel hears the number from a process of the namespace that it is meant for; through mounts of its own, because
+/// those of a service may be closed.
+#[allow(unsafe_code)]
+fn fork_and_count(number: &[u8]) -> io::Result<Pid> {
+    // SAFETY: the child only makes async-signal-safe system calls, on texts of its own copy of the memory, and ends.
+    match unsafe { libc::fork() } {
+        0 => unsafe {
+            if !show_own_processes() {
+                libc::_exit(Errno::last_raw() & 0xff);
+            }
+            let file = libc::open(c"/proc/sys/kernel/ns_last_pid".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            let length = number.len().cast_signed();
+            let written = file >= 0 && libc::write(file, number.as_ptr().cast(), number.len()) == length;
+            libc::_exit(if written { 0 } else { Errno::last_raw() & 0xff })
+        },
+        pid if pid > 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[allow(unsafe_code)]

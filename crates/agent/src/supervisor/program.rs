@@ -18,6 +18,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, pipe2};
 
 use super::child::{Child, Step, fork_into};
+use super::image::PLACE;
 use super::message::Launch;
 use super::pid_namespace::PidNamespace;
 use crate::cgroup::WorkerGroup;
@@ -75,6 +76,8 @@ pub struct Program {
     pub(super) environment: Vec<CString>,
     pub(super) folder: CString,
     pub(super) shell: CString,
+    /// Its folder, and where it finds it; `None`: where it lies.
+    pub(super) place: Option<(CString, CString)>,
     /// Under which identity it runs; `None`: that of the supervisor.
     pub(super) account: Option<Account>,
     /// It lies in the worker's own folder, where this host has put it, or is a program of this host's own.
@@ -99,6 +102,10 @@ impl Program {
                 environment: variables.collect::<Result<_, _>>()?,
                 folder: path_text(&launch.working_directory)?,
                 shell: CString::new("/bin/sh")?,
+                place: match &launch.image {
+                    Some(plan) => Some((path_text(&plan.folder)?, CString::new(PLACE)?)),
+                    None => None,
+                },
                 account: launch.account.clone(),
                 given: own.is_some_and(|own| name.starts_with(own)) || name == OWN_PROGRAM,
             })
@@ -119,15 +126,12 @@ impl Program {
     ) -> Result<Waiting, NoStart> {
         let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| NoStart::by_node(format!("no pipe can be had: {error}")));
         let ((failures, failed), (gate, word)) = (pipe()?, pipe()?);
-        let null = File::open("/dev/null")
-            .map_err(|error| NoStart::by_node(format!("/dev/null cannot be opened: {error}")))?;
         let home = group.birth_folder().map_err(|error| NoStart::by_node(error.to_string()))?;
         let child = Child {
             program: &self,
             arguments: pointers(&self.arguments),
             shell_arguments: self.shell_pointers(),
             environment: pointers(&self.environment),
-            input: null.as_raw_fd(),
             outputs: [outputs[0].as_raw_fd(), outputs[1].as_raw_fd()],
             failed: failed.as_raw_fd(),
             gate: gate.as_raw_fd(),
@@ -197,6 +201,7 @@ impl Waiting {
         Some(match Step::from_number(report[0]) {
             Some(Step::Group) => node("it cannot join its control group"),
             Some(Step::Proc) => node("it cannot be given a /proc of its own"),
+            Some(Step::Place) => node(&format!("its folder cannot be shown at {PLACE}")),
             Some(Step::Account) => node("it cannot take on its identity"),
             Some(Step::Folder) => {
                 let folder = self.program.folder.to_string_lossy();

@@ -7,23 +7,25 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::unistd::{dup2_stdin, pipe2, setsid};
+use nix::unistd::{dup2_stdin, setsid, syncfs};
 
 use super::connections::Connections;
 use super::containment::Containment;
+use super::image::{Ended, Imaging, Snapshot};
 use super::keeper::Keeper;
 use super::machine::{Effect, Event, Machine, Now, Rules};
 use super::message::{Launch, Notice, Request};
-use super::output::{Bounds, Pump, RotatedFile, Stream};
+use super::output::Pump;
 use super::pid_namespace::PidNamespace;
-use super::program::{NoStart, Program, Waiting};
+use super::program::NoStart;
+use super::ready::{Beginning, Ready};
 use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, boot_id, unix_millis};
@@ -78,34 +80,10 @@ fn lock() -> Result<Flock<File>, SuperviseError> {
     })
 }
 
-/// A process that waits to become the worker's program, and where its output goes.
-struct Ready {
-    waiting: Waiting,
-    outputs: [(OwnedFd, RotatedFile); 2],
-}
-
-impl Ready {
-    fn new(launch: &Launch, group: &WorkerGroup, namespace: Option<&PidNamespace>) -> Result<Self, NoStart> {
-        let program = Program::new(launch)?;
-        let bounds = Bounds { file_bytes: launch.output_file_bytes, files: launch.output_files };
-        let file = |stream| {
-            let created = RotatedFile::create(Path::new("."), stream, bounds);
-            created.map_err(|error| NoStart::by_node(format!("no file for its output: {error}")))
-        };
-        let pipe = || {
-            let made = pipe2(OFlag::O_CLOEXEC);
-            made.map_err(|error| NoStart::by_node(format!("no pipe for its output: {error}")))
-        };
-        let (stdout, stderr) = (file(Stream::Stdout)?, file(Stream::Stderr)?);
-        let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
-        let waiting = program.fork(group, namespace, [out_end, err_end])?;
-        Ok(Self { waiting, outputs: [(out, stdout), (err, stderr)] })
-    }
-}
-
 struct Shell {
     machine: Machine,
     ready: Option<Result<Ready, NoStart>>,
+    imaging: Option<Imaging>,
     containment: Containment,
     connections: Connections,
     signals: SignalFd,
@@ -144,14 +122,16 @@ impl Shell {
             time_limit: launch.time_limit,
             kill_confirmation: launch.kill_confirmation,
             longest_lease: launch.longest_lease,
+            dumps: launch.image.is_some(),
         };
-        let ready = match namespace {
-            Ok(namespace) => Ready::new(launch, containment.group(), namespace.as_ref()),
-            Err(error) => Err(NoStart::by_node(format!("no PID namespace can be had: {error}"))),
+        let (ready, imaging) = match Ready::make(launch, &containment, namespace) {
+            Ok((ready, imaging)) => (Ok(ready), imaging),
+            Err(failure) => (Err(failure), None),
         };
         Ok(Self {
             machine: Machine::new(rules, status),
             ready: Some(ready),
+            imaging,
             containment,
             connections,
             signals,
@@ -173,6 +153,9 @@ impl Shell {
         // renewed is not over.
         let by_now = now();
         self.take_signal()?;
+        if let Some(ended) = self.imaging.as_mut().and_then(|imaging| imaging.turn(self.containment.group())) {
+            self.image_ended(ended);
+        }
         let received = self.connections.turn();
         for (number, request) in received.requests {
             self.serve(number, request);
@@ -191,7 +174,10 @@ impl Shell {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
         ];
         fds.extend(self.connections.interests().into_iter().map(|(fd, flags)| PollFd::new(fd, flags)));
-        match poll(&mut fds, PollTimeout::NONE) {
+        // Nobody tells when a tree stands still, or when something takes too long.
+        let look_again = self.imaging.as_ref().and_then(Imaging::looks_again_in);
+        let patience = look_again.map_or(PollTimeout::NONE, PollTimeout::from);
+        match poll(&mut fds, patience) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(step("wait")(error)),
         }
@@ -229,12 +215,34 @@ impl Shell {
                 (None, Some(signal)) => Exit::Signal(signal),
                 (None, None) => continue,
             };
+            if let Some(ended) =
+                self.imaging.as_mut().and_then(|imaging| imaging.ended(pid, exit, self.containment.group()))
+            {
+                self.image_ended(ended);
+                continue;
+            }
             let status = self.machine.status();
             if status.process.is_some_and(|process| process.pid == pid) {
                 self.happen(Event::Exited { exit, because: self.because(exit) });
             } else if status.exit.is_some() {
                 self.perform(vec![Effect::Probe]);
             }
+        }
+    }
+
+    /// CRIU has ended, or something that it restores.
+    fn image_ended(&mut self, ended: Ended) {
+        match ended {
+            Ended::Noted => {}
+            Ended::Dumped(outcome) => self.happen(Event::Dumped(outcome)),
+            Ended::Snapshotted(snapshot) => self.happen(Event::Snapshotted(snapshot)),
+            Ended::Restored(Ok((process, exit))) => {
+                self.happen(Event::Started(process));
+                if let Some(exit) = exit {
+                    self.happen(Event::Exited { exit, because: self.because(exit) });
+                }
+            }
+            Ended::Restored(Err(failure)) => self.happen(Event::StartFailed(failure)),
         }
     }
 
@@ -269,16 +277,35 @@ impl Shell {
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Start => {
-                    let event = self.start().map_or_else(Event::StartFailed, Event::Started);
-                    self.happen(event);
+                Effect::Start => match self.start() {
+                    Ok(Some(process)) => self.happen(Event::Started(process)),
+                    // It is told when CRIU ends.
+                    Ok(None) => {}
+                    Err(failure) => self.happen(Event::StartFailed(failure)),
+                },
+                Effect::Snapshot(number) => {
+                    if let Err(why) = self.begin_snapshot(number) {
+                        self.happen(Event::Snapshotted(Snapshot { number, image: None, why }));
+                    }
                 }
+                Effect::Dump => {
+                    if let Err(why) = self.begin_dump() {
+                        self.happen(Event::Dumped(Err(why)));
+                    }
+                }
+                Effect::Rest => self.stand_still(true),
+                Effect::GoOn => self.stand_still(false),
                 Effect::Signal(signal) => {
                     if let Some(process) = self.machine.status().process {
                         process.signal_group(signal.0);
                     }
                 }
-                Effect::Kill => self.containment.kill(),
+                Effect::Kill => {
+                    if let Some(imaging) = &self.imaging {
+                        imaging.kill();
+                    }
+                    self.containment.kill();
+                }
                 Effect::Probe => {
                     let empty = self.containment.is_empty();
                     self.happen(Event::Probed { empty });
@@ -289,14 +316,40 @@ impl Shell {
         }
     }
 
-    fn start(&mut self) -> Result<ProcessId, NoStart> {
+    fn stand_still(&self, still: bool) {
+        if let Err(error) = self.containment.group().freeze(still) {
+            let what = if still { "stand still" } else { "go on" };
+            eprintln!("the worker cannot be made to {what}: {error}: {}", error.source);
+        }
+    }
+
+    fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
         let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
-        let process = ready.waiting.release()?;
+        let process = match (ready.beginning, &mut self.imaging) {
+            (Beginning::Program(waiting), _) => Some(waiting.release()?),
+            (Beginning::Image(outputs), Some(imaging)) => {
+                imaging.begin_restore(self.containment.group(), outputs)?;
+                None
+            }
+            (Beginning::Image(_), None) => return Err(NoStart::by_node("nothing restores images here")),
+        };
         match Pump::start(ready.outputs) {
             Ok(pump) => self.pump = Some(pump),
             Err(error) => eprintln!("the worker's output is lost: {error}"),
         }
         Ok(process)
+    }
+
+    fn begin_dump(&mut self) -> Result<(), String> {
+        let process = self.machine.status().process.ok_or("there is no process")?;
+        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
+        imaging.begin_dump(process)
+    }
+
+    fn begin_snapshot(&mut self, number: u64) -> Result<(), String> {
+        let process = self.machine.status().process.ok_or("there is no process")?;
+        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
+        imaging.begin_snapshot(number, process, self.containment.group())
     }
 
     fn publish(&mut self) {
@@ -328,9 +381,23 @@ impl Shell {
         if let Some(keeper) = self.keeper.take() {
             keeper.finish();
         }
+        keep_image(&mut status);
         let stored = status.store(Path::new(".")).map_err(step("keep the last status"));
         self.connections.tell_all(&Notice { refused: None, status });
         stored
+    }
+}
+
+/// What was dumped is on disk before it is told: after a loss of power the status would name an image of which the half
+/// is missing.
+fn keep_image(status: &mut Status) {
+    if status.image.is_none() {
+        return;
+    }
+    let kept = File::open(".").and_then(|folder| Ok(syncfs(&folder)?));
+    if let Err(error) = kept {
+        status.image = None;
+        status.not_saved = format!("the image of its processes cannot be brought to disk: {error}");
     }
 }
 

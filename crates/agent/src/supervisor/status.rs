@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::image::{ImageRecord, Snapshot};
 use crate::cgroup::GroupRecord;
 use crate::durable;
 use crate::process::ProcessId;
@@ -55,6 +56,8 @@ pub enum Cause {
     Vanished,
     /// It served a program on another host, which was not heard of for its lease.
     HostLost,
+    /// It could not be restored from the image of its processes.
+    NotRestored,
 }
 
 impl fmt::Display for Cause {
@@ -69,6 +72,7 @@ impl fmt::Display for Cause {
             Self::NotGranted => "nobody had granted it",
             Self::OutOfMemory => "it used more memory than granted",
             Self::Vanished => "there is no trace of its process",
+            Self::NotRestored => "the image of its processes cannot be restored",
             Self::HostLost => "the host of its program was not heard of for its lease",
         })
     }
@@ -114,6 +118,15 @@ pub struct Status {
     pub exit: Option<Exit>,
     /// Whether it was over before anything had to be killed.
     pub within_grace: bool,
+    /// What restoring it takes, once its processes were dumped, all of them.
+    #[serde(default)]
+    pub image: Option<ImageRecord>,
+    /// The newest image of its processes that was made while they ran.
+    #[serde(default)]
+    pub snapshot: Option<Snapshot>,
+    /// Why nothing was saved of it, where something kept that from being done; empty: nothing did.
+    #[serde(default)]
+    pub not_saved: String,
     /// One sentence for people.
     pub message: String,
     /// When its agent began to start it, in milliseconds since the Unix epoch.
@@ -149,6 +162,9 @@ impl Status {
             cause: None,
             exit: None,
             within_grace: true,
+            image: None,
+            snapshot: None,
+            not_saved: String::new(),
             message: String::new(),
             ordered_unix_ms: None,
             started_unix_ms: None,

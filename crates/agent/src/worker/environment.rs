@@ -54,8 +54,22 @@ fn person(account: &Account, folder: &WorkerFolder) -> [(&'static str, String); 
 
 /// Whether the job's program saves itself.
 pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
-    let policy = order.spec.as_ref().and_then(|spec| spec.checkpoint.as_ref());
-    policy.is_some_and(|policy| policy.mode() == wire::CheckpointMode::Cooperative)
+    mode(order) == Some(wire::CheckpointMode::Cooperative)
+}
+
+/// Whether the job's program is dumped, knowing nothing of it.
+pub(crate) fn is_transparent(order: &wire::WorkerOrder) -> bool {
+    mode(order) == Some(wire::CheckpointMode::Transparent)
+}
+
+fn mode(order: &wire::WorkerOrder) -> Option<wire::CheckpointMode> {
+    order.spec.as_ref()?.checkpoint.as_ref().map(wire::CheckpointPolicy::mode)
+}
+
+/// Whether the job takes time of its cards that nobody else uses.
+pub(crate) fn is_elastic(order: &wire::WorkerOrder) -> bool {
+    let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
+    card.is_some_and(|card| card.elastic)
 }
 
 /// How the job's program uses its virtual card.
@@ -196,7 +210,7 @@ mod tests {
         let data = tempfile::tempdir().expect("a folder");
         let owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
         let slice = GrantedSlice { card_index: 0, share: Share::WHOLE, memory: Mebibytes(1) };
-        let grant = Grant { owner, slices: vec![slice] };
+        let grant = Grant { owner, slices: vec![slice], elastic: false };
         let root = HostRoot::new("node-0", data.path());
         let inventory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/demo/reference-pool.toml");
         let simulated = NodeDevices::declared(&inventory, &root).and_then(|mut cards| cards.prepare(&grant));

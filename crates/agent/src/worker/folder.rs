@@ -12,10 +12,13 @@
 //!   stdout.OFFSET, stderr.OFFSET   output; the number is the offset of the file's first byte
 //!   settled.json     the worker is settled in the ledger; until when its output is kept
 //!   vcard.json       TESSERA_VCARD_FILE: what backs the virtual card; the worker reads it, the agent rewrites it
-//!   checkpoint/      TESSERA_CHECKPOINT_DIR: what a cooperative program needs to go on; the worker's own
+//!   checkpoint/      TESSERA_CHECKPOINT_DIR: what a cooperative program needs to go on; the worker's own. Of a program
+//!                    that is dumped: its image; the agent's alone
 //!   control.sock     TESSERA_CONTROL: where such a program is asked to save while it runs
 //!   saved.json       the newest part of a checkpoint that was saved of the worker
 //!   progress         how far the program said it is
+//!   snapshot/NUMBER/ an image of a program that was dumped while it ran, until it is kept
+//!   restored/        the checkpoint that a program that was dumped goes on from
 //!   work/            TESSERA_WORKER_DIR: the worker's own: its script, and where the program starts
 //! ```
 //!
@@ -51,7 +54,7 @@ const PROGRESS_FILE: &str = "progress";
 /// A folder that others may pass through, and not look into.
 const PASSABLE: u32 = 0o711;
 /// A folder for the agent's user alone.
-const CLOSED: u32 = 0o700;
+pub(super) const CLOSED: u32 = 0o700;
 /// How long it is remembered that output was there and is not kept any more.
 const MEMORY_OF_EXPIRED: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -311,10 +314,9 @@ impl WorkerFolder {
             return Ok(());
         }
         // What the job goes on from lies in a store by now, and may be large.
-        match fs::remove_dir_all(self.checkpoint()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(&self.checkpoint())?;
+        self.remove_restored()?;
+        remove_if_there(&self.snapshots())?;
         self.write_settled(Settled { expires_unix_ms: unix_millis().saturating_add(millis(retention)), removed: false })
     }
 
@@ -343,6 +345,13 @@ impl WorkerFolder {
             if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
         }
         Ok(())
+    }
+}
+
+pub(super) fn remove_if_there(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

@@ -88,3 +88,21 @@ fn output_outlives_the_worker_for_as_long_as_was_said() {
     assert!(!folder.file("stdout.00000000000000000000").exists() && folder.is_expired());
     assert_eq!(folders.remove_expired().expect("readable"), 0, "removed once");
 }
+
+/// An agent is started anew while its supervisor makes an image, and asks for one, too.
+#[test]
+fn an_image_that_is_being_made_is_left_alone_and_those_before_it_are_removed() {
+    let (_data, folders) = folders();
+    let folder = begun(&folders);
+    for number in [3, 4] {
+        folder.make_snapshot_folder(number).expect("new");
+    }
+    fs::write(folder.snapshot(4).join("image/pages"), "half").expect("writable");
+    let again = folder.make_snapshot_folder(4).expect_err("it is there");
+    assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    folder.remove_snapshots_to(3).expect("removed");
+    assert!(!folder.snapshot(3).exists());
+    assert_eq!(fs::read_to_string(folder.snapshot(4).join("image/pages")).expect("untouched"), "half");
+    folder.settle(Duration::from_secs(1)).expect("settled");
+    assert!(!folder.snapshots().exists());
+}

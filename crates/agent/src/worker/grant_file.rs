@@ -16,6 +16,8 @@ struct Entry {
     card_index: u32,
     share_thousandths: u32,
     memory_mib: u64,
+    #[serde(default)]
+    elastic: bool,
 }
 
 /// Writes a grant into the worker's folder.
@@ -27,6 +29,7 @@ pub fn store(grant: &Grant, folder: &WorkerFolder) -> io::Result<()> {
         card_index: slice.card_index,
         share_thousandths: slice.share.0,
         memory_mib: slice.memory.0,
+        elastic: grant.elastic,
     };
     let entries: Vec<Entry> = grant.slices.iter().map(entry).collect();
     fs::write(folder.file(FILE), serde_json::to_vec(&entries)?)
@@ -41,5 +44,6 @@ pub fn load(owner: Owner, folder: &WorkerFolder) -> Option<Grant> {
         share: Share(entry.share_thousandths),
         memory: Mebibytes(entry.memory_mib),
     };
-    Some(Grant { owner, slices: entries.into_iter().map(slice).collect() })
+    let elastic = entries.iter().any(|entry| entry.elastic);
+    Some(Grant { owner, slices: entries.into_iter().map(slice).collect(), elastic })
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,7 +20,7 @@ use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Pre
 use tokio::process::Child;
 
 use super::account::{Account, AccountError, Accounts};
-use super::environment;
+use super::environment::{self, is_cooperative, is_elastic};
 use super::folder::{WorkerFolder, WorkerFolders};
 use super::grant_file;
 use super::id::WorkerId;
@@ -28,11 +28,13 @@ use super::program::{self, Means, Program, SCRIPT_FILE};
 use super::spare::Spare;
 use super::vcard;
 use crate::cgroup::Limits;
-use crate::checkpoints::{Shelf, Unusable};
+use crate::checkpoints::Shelf;
 use crate::config::{Limits as Bounds, SupervisorCommand};
+use crate::criu::Criu;
 use crate::device::served::Served;
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
+use crate::supervisor::image::{ImagePlan, PLACE};
 use crate::supervisor::message::Launch;
 use crate::supervisor::status::Cause;
 
@@ -59,6 +61,8 @@ pub struct Launcher {
     pub(crate) shelf: Shelf,
     /// How slice servers are started; empty: this node serves no devices, or does not know yet.
     pub(crate) served: Arc<OnceLock<Served>>,
+    /// What dumps and restores processes here; `None`: nothing.
+    pub criu: Option<Criu>,
     /// Whether workers run in PID namespaces.
     pub contained: bool,
     /// The newest addresses that came after the order to run.
@@ -89,6 +93,12 @@ pub enum LaunchError {
     /// The job wants a device, and there is none.
     #[error("this node serves no devices: `[device]` is missing from its agent's configuration, or did not work")]
     NoDevice,
+    /// The job is to be dumped or goes on from an image of its processes, and nothing here does that.
+    #[error(
+        "the job is saved by images of its processes, and CRIU cannot be used here: see the node's labels, and start its \
+         agent anew when CRIU was changed"
+    )]
+    NoCriu,
     /// The socket of the slice server would lie too deep.
     #[error("{} has too long a name, and no socket can lie there; give the agent a shorter data folder", .0.display())]
     LongPath(PathBuf),
@@ -125,6 +135,7 @@ impl LaunchError {
         match self {
             Self::NothingToRun | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
             Self::NoDevice
+            | Self::NoCriu
             | Self::LongPath(_)
             | Self::Plan(_)
             | Self::Devices(_)
@@ -222,7 +233,9 @@ impl Launcher {
         let account = self.accounts.take(launch.worker, order.job_id, &order.submitter)?;
         let grant = self.grant(launch);
         let attach = self.devices().prepare(&grant)?;
-        let plan = self.plan(launch, folder, attach, account.clone(), began)?;
+        let image = self.image_plan(order, folder)?;
+        let is_dumped = image.is_some();
+        let plan = self.plan(launch, folder, attach, account.clone(), began, image)?;
         let write = || -> io::Result<()> {
             folder.write_order(order)?;
             grant_file::store(&grant, folder)?;
@@ -233,8 +246,11 @@ impl Launcher {
                 fs::write(&path, script)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
             }
-            if environment::is_cooperative(order) && order.from.is_none() {
+            if is_cooperative(order) && order.from.is_none() {
                 make_own(&folder.checkpoint(), account.as_ref())?;
+            }
+            if is_dumped {
+                folder.make_image_folder()?;
             }
             if let Some(account) = &account {
                 folder.open_to(account)?;
@@ -271,7 +287,7 @@ impl Launcher {
                 memory: Mebibytes(slice.memory_mib),
             }
         };
-        Grant { owner: owner(launch.worker), slices: slices.map(granted).collect() }
+        Grant { owner: owner(launch.worker), slices: slices.map(granted).collect(), elastic: is_elastic(&launch.order) }
     }
 
     fn plan(
@@ -281,14 +297,17 @@ impl Launcher {
         attach: Attach,
         account: Option<Account>,
         began: u64,
+        image: Option<ImagePlan>,
     ) -> Result<Launch, LaunchError> {
         let order = &launch.order;
-        let work = folder.work();
+        // Paths in a process that was dumped do not change: it finds its folder at the same place everywhere.
+        let seen = if image.is_some() { WorkerFolder::at(PLACE) } else { folder.clone() };
+        let work = seen.work();
         let spec = order.spec.clone().unwrap_or_default();
         let mut variables = environment::of(
             order,
             &self.node,
-            folder,
+            &seen,
             self.inherited.clone(),
             account.as_ref(),
             attach.environment.clone(),
@@ -307,6 +326,7 @@ impl Launcher {
             account,
             contained: self.contained,
             has_device,
+            image,
             working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
             limits: limits_of(limits, spec.host.map(host_from_wire).unwrap_or_default()),
             cgroup: group_name(&self.cgroup_root, launch.worker),
@@ -321,20 +341,6 @@ impl Launcher {
             kill_confirmation: self.bounds.kill_confirmation,
             longest_lease: self.bounds.longest_lease,
         })
-    }
-
-    /// Brings the checkpoint that a worker goes on from to where its program finds it.
-    pub(crate) async fn bring_checkpoint(&self, order: &LaunchOrder) -> Result<(), Unusable> {
-        let Some(from) = &order.order.from else { return Ok(()) };
-        let owner = self.owner_of(order.worker);
-        let owner = owner.map(|(user, group)| tessera_checkpoint::Owner { user, group });
-        self.shelf.fetch(from, &self.folders.of(order.worker).checkpoint(), owner).await
-    }
-
-    /// User and group of a worker's program: whose its own folder is.
-    pub(crate) fn owner_of(&self, worker: WorkerId) -> Option<(u32, u32)> {
-        let work = fs::metadata(self.folders.of(worker).work()).ok()?;
-        Some((work.uid(), work.gid()))
     }
 
     fn start_supervisor(&self, folder: &WorkerFolder) -> Result<Prepared, LaunchError> {
@@ -374,6 +380,7 @@ fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
     };
     Limits {
         cpu_millicores: both(slices.cpu_millicores, host.cpu.0),
+        cpu_elastic: slices.cpu_elastic,
         memory_bytes: both(slices.memory.map(|memory| memory.0), host.memory.0)
             .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
     }
@@ -389,7 +396,7 @@ async fn make_durable(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<()
 }
 
 /// The owner of blocks that a worker is, as the ledger writes it.
-const fn owner(worker: WorkerId) -> Owner {
+pub(super) const fn owner(worker: WorkerId) -> Owner {
     Owner { allocation: worker.allocation, epoch: worker.epoch, rank: worker.rank }
 }
 
@@ -401,15 +408,19 @@ mod tests {
     #[test]
     fn shares_of_slices_and_of_the_host_add_up_and_nothing_said_is_no_limit() {
         let host = |cpu, memory| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) };
-        let slices = |cpu_millicores, memory: Option<u64>| HostLimits { cpu_millicores, memory: memory.map(Mebibytes) };
+        let slices = |cpu_millicores, memory: Option<u64>| HostLimits {
+            cpu_millicores,
+            memory: memory.map(Mebibytes),
+            ..HostLimits::default()
+        };
         assert_eq!(limits_of(slices(None, None), host(0, 0)), Limits::default());
         assert_eq!(
             limits_of(slices(None, None), host(1_500, 64)),
-            Limits { cpu_millicores: Some(1_500), memory_bytes: Some(64 << 20) }
+            Limits { cpu_millicores: Some(1_500), cpu_elastic: false, memory_bytes: Some(64 << 20) }
         );
         assert_eq!(
             limits_of(slices(Some(2_000), Some(100)), host(500, 28)),
-            Limits { cpu_millicores: Some(2_500), memory_bytes: Some(128 << 20) }
+            Limits { cpu_millicores: Some(2_500), cpu_elastic: false, memory_bytes: Some(128 << 20) }
         );
         assert_eq!(limits_of(slices(Some(2_000), None), host(0, 0)).memory_bytes, None);
     }

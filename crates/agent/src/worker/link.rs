@@ -61,7 +61,7 @@ impl Link {
                 let status = &self.line.status;
                 let owner = launcher.owner_of(status.worker);
                 let node = self.line.node.clone();
-                self.saver = Saver::of(&launcher.shelf, &self.folder, status.worker, &order.order, owner, node);
+                self.saver = Saver::of(&launcher.shelf, &self.folder, status, &order.order, owner, node);
                 let spare = launcher.clone();
                 tokio::spawn(async move {
                     sleep(SPARE_AFTER).await;
@@ -94,8 +94,12 @@ impl Link {
         launcher.restore_grant(worker, self.line.status.job).await;
         if let Ok(Some(order)) = self.folder.order() {
             let (owner, node) = (launcher.owner_of(worker), self.line.node.clone());
-            self.saver = Saver::of(&launcher.shelf, &self.folder, worker, &order, owner, node);
+            self.saver = Saver::of(&launcher.shelf, &self.folder, &self.line.status, &order, owner, node);
             self.may_save();
+            // Before another image is asked for: the newest may still have to be kept.
+            if let Some(saver) = &mut self.saver {
+                saver.heard(&self.line.status);
+            }
         }
         self.follow_by_socket().await;
         self.conclude().await;
@@ -134,16 +138,15 @@ impl Link {
     /// Tells the node how the worker stands. Its end is told when what it saved is kept.
     async fn tell(&mut self) {
         self.may_save();
+        if let Some(saver) = &mut self.saver {
+            saver.heard(&self.line.status);
+        }
         if self.line.status.is_final()
             && let Some(saver) = self.saver.take()
+            && let Err(error) = saver.finish(&self.line.status, self.line.wanted.clone()).await
         {
-            let wanted = self.line.wanted.borrow().save_at_end;
-            if let Err(error) = saver.finish(&self.line.status, wanted).await {
-                tracing::error!(worker = %self.line.status.worker, %error, "what a worker saved at its end is not kept");
-                let status = &mut self.line.status;
-                let before = if status.message.is_empty() { "" } else { "; " };
-                status.message = format!("{}{before}what it saved is not kept: {error}", status.message);
-            }
+            tracing::error!(worker = %self.line.status.worker, %error, "what a worker saved at its end is not kept");
+            self.line.status.not_saved = format!("what it saved is not kept: {error}");
         }
         self.line.tell().await;
     }
@@ -226,6 +229,15 @@ impl Link {
                         }
                     }
                     told = wanted;
+                }
+                number = due(self.saver.as_ref(), &self.line.status) => {
+                    let asks = match &mut self.saver {
+                        Some(saver) => saver.may_ask(number).await,
+                        None => false,
+                    };
+                    if asks && send(&mut stream, &Request::Snapshot { number }).await.is_err() {
+                        return heard;
+                    }
                 }
                 _ = watchdog.tick() => {
                     if self.is_overdue(told) || (!heard && began.after(FIRST_WORD) < BootTime::now()) {
@@ -321,6 +333,14 @@ impl Link {
     }
 }
 
+/// Waits until a worker that runs is to be dumped; answers under which number.
+async fn due(saver: Option<&Saver>, status: &Status) -> u64 {
+    match saver.filter(|_| status.phase == Phase::Running) {
+        Some(saver) => saver.due(status.started_unix_ms).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits until the worker is told to stop; answers why.
 async fn stopped(wanted: &mut watch::Receiver<Wanted>) -> Cause {
     let stop = wanted.wait_for(|wanted| wanted.stop.is_some()).await.map(|wanted| wanted.stop);
@@ -331,13 +351,14 @@ async fn stopped(wanted: &mut watch::Receiver<Wanted>) -> Cause {
     }
 }
 
-async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
+/// Sends a supervisor a request.
+pub(crate) async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
     let frame = encode(request).map_err(io::Error::other)?;
     stream.write_all(&frame).await
 }
 
 /// Connects through the open folder: the path of a socket may have 107 bytes only, that of a folder any number.
-async fn connect(folder: &WorkerFolder) -> io::Result<UnixStream> {
+pub(crate) async fn connect(folder: &WorkerFolder) -> io::Result<UnixStream> {
     let opened = tokio::fs::File::open(folder.path()).await?;
     UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET_FILE}", opened.as_raw_fd())).await
 }

@@ -4,19 +4,26 @@
 mod account;
 mod environment;
 pub mod folder;
+mod going_on;
 mod grant_file;
 mod id;
+mod image;
 pub mod launch;
 pub mod link;
 mod program;
 pub mod spare;
 pub mod sweep;
 mod terms;
+mod used;
 mod vcard;
 
 pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
 
-pub(crate) use environment::{INHERITED, WORKER_DIR, inherited as inherited_environment, is_cooperative};
+pub(crate) use environment::{
+    INHERITED, WORKER_DIR, inherited as inherited_environment, is_cooperative, is_elastic, is_transparent,
+};
 pub(crate) use folder::WORK_FOLDER;
 pub use id::WorkerId;
+pub(crate) use image::snapshot_in;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};
+pub use used::{Measurable, Meter, WorkerUse};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tessera_api::v1 as wire;
-use tessera_devices::{Attach, HostLimits, TorchDevice};
+use tessera_devices::{Attach, HostLimits};
 use tessera_ledger::Mebibytes;
 
 use super::environment::{access, is_cooperative};
@@ -61,8 +61,10 @@ pub(super) fn of(
         wire::Access::Remote => (elsewhere(means.served.ok_or(LaunchError::NoDevice)?, order), Vec::new()),
     };
     let served = means.served.ok_or(LaunchError::NoDevice)?;
-    let [slice]: &[TorchDevice; 1] = attach.torch[..].try_into().map_err(|_| LaunchError::NoDevice)?;
-    let plan = Plan::new(served, slice, place, take_loaders(environment));
+    if attach.torch.is_empty() {
+        return Err(LaunchError::NoDevice);
+    }
+    let plan = Plan::new(served, &attach.torch, place, take_loaders(environment));
     let limits = limits_with_server(attach.limits, order);
     Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
 }

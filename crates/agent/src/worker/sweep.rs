@@ -56,6 +56,10 @@ pub fn sweep(folder: &WorkerFolder, cgroup: &str, known: Status, patience: Durat
         status.message = format!("its supervisor is gone, and {left}");
         return Ok(Swept::Unconfirmed(Box::new(status)));
     }
+    if !same_boot && status.image.take().is_some() {
+        // Only the last status says that all of it is on disk.
+        status.not_saved = "its node was restarted before the image of its processes was on disk".to_owned();
+    }
     status.phase = Phase::Stopped;
     status.stopped_unix_ms = Some(unix_millis());
     if status.cause.is_none() {
@@ -171,4 +175,30 @@ fn user_of(pid: i32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::{AllocationId, Epoch, Rank};
+
+    use super::*;
+    use crate::worker::{Fence, Term, WorkerId};
+
+    #[test]
+    fn an_image_that_may_not_have_come_to_disk_is_not_believed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(10), rank: Rank(0) };
+        let fence = Fence { term: Term(1), epoch: worker.epoch };
+        let mut status = Status::new(worker, 5, fence, "another boot".to_owned());
+        (status.phase, status.cause) = (Phase::Stopping, Some(Cause::Ordered));
+        let image = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
+            "user":5,"group":5}"#;
+        status.image = Some(serde_json::from_str(image).expect("a record"));
+        status.store(folder.path()).expect("stored");
+        let folder = WorkerFolder::at(folder.path());
+        let swept = sweep(&folder, "none", status, Duration::ZERO).expect("it can be searched");
+        let Swept::Over(status) = swept else { panic!("it is over: {swept:?}") };
+        assert_eq!((status.phase, status.image.is_none()), (Phase::Stopped, true));
+        assert!(status.not_saved.contains("restarted"), "{}", status.not_saved);
+    }
 }

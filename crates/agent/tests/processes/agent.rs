@@ -280,7 +280,7 @@ async fn metrics_and_health_are_served() {
         "tessera_agent_workers{state=\"running\"} 1",
         "tessera_agent_connected 1",
         "tessera_agent_sessions_total 1",
-        "tessera_card_info{card=\"0\",uuid=\"sim-node-a-0\",vendor=\"nvidia\",model=\"H100\",kind=\"gpu\",pci_address=\"\",simulated=\"true\"} 1",
+        "tessera_card_info{card=\"0\",uuid=\"sim-node-a-0\",vendor=\"nvidia\",model=\"H100\",kind=\"gpu\",pci_address=\"\",simulated=\"true\",serial=\"node-a-0000\",driver=\"simulated\"} 1",
         "tessera_card_memory_limit_bytes{card=\"1\"} 85899345920",
         "tessera_agent_fence_state{state=\"clear\"} 1",
         "# EOF",

@@ -5,5 +5,6 @@ mod damage;
 mod hostile;
 mod leader;
 mod outlived;
+mod resting;
 mod supervisor;
 mod support;

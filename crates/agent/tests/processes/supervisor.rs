@@ -220,7 +220,7 @@ fn an_older_term_or_epoch_is_refused() {
     leased.lease = Some(lease_in(LONG, LONG));
     let mut worker = Supervised::start(leased);
     for older in [fence(4, 10), fence(5, 9)] {
-        worker.send(&Request::Stop { fence: older, policy: StopPolicy::default(), cause: Cause::Ordered });
+        worker.send(&Request::Stop { fence: older, policy: StopPolicy::default(), cause: Cause::Ordered, save: false });
         assert!(worker.refusal().contains("older"));
         assert_eq!(worker.until_answered().phase, Phase::Running);
     }
@@ -339,7 +339,7 @@ fn another_signal_can_be_asked_for() {
     let mut worker = Supervised::start(launch("trap 'exit 3' USR1; echo ready; while :; do sleep 0.01; done"));
     worker.output_with("ready");
     let policy = StopPolicy { signal: StopSignal(Signal::SIGUSR1), grace: LONG };
-    worker.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::NotGranted });
+    worker.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::NotGranted, save: false });
     let status = worker.stopped();
     assert_eq!((status.cause, status.exit), (Some(Cause::NotGranted), Some(Exit::Code(3))));
 }
@@ -374,7 +374,7 @@ fn machine_has(controller: &str) -> bool {
 fn more_memory_than_granted_is_an_out_of_memory_kill() {
     let mut limited = launch("");
     limited.command = ["python3", "-c", "a = bytearray(200 << 20); print(len(a))"].map(str::to_owned).to_vec();
-    limited.limits = Limits { cpu_millicores: None, memory_bytes: Some(64 << 20) };
+    limited.limits = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
     let mut worker = Supervised::start(limited);
     let status = worker.stopped();
     if machine_has("memory") {
@@ -389,7 +389,7 @@ fn a_share_of_the_processors_is_enforced() {
     let script = "python3 - <<'E'\nimport time\nt=time.time(); c=time.process_time()\nwhile time.time()-t < 1.5: pass\n\
                   print('share', (time.process_time()-c)/(time.time()-t))\nE";
     let mut limited = launch(script);
-    limited.limits = Limits { cpu_millicores: Some(200), memory_bytes: None };
+    limited.limits = Limits { cpu_millicores: Some(200), ..Limits::default() };
     let mut worker = Supervised::start(limited);
     let status = worker.stopped();
     if machine_has("cpu") {

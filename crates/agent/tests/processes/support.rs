@@ -42,6 +42,7 @@ pub fn launch(script: &str) -> Launch {
         account: None,
         contained: contained(),
         has_device: false,
+        image: None,
         environment: BTreeMap::from([("PATH".to_owned(), path)]),
         working_directory: PathBuf::from("/"),
         limits: Limits::default(),
@@ -165,7 +166,7 @@ impl Supervised {
 
     pub fn stop(&mut self, grace: Duration) {
         let policy = StopPolicy { signal: StopSignal::default(), grace };
-        self.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered });
+        self.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered, save: false });
     }
 
     /// What the worker has written so far.

@@ -44,6 +44,9 @@ pub struct JobFile {
     /// workers there are; `gang` when left out.
     #[schemars(range(min = 1, max = 4096))]
     pub gang_min: Option<u32>,
+    /// Having run so long with fewer virtual cards than `gang`, it may be suspended and started again with more, when there
+    /// is room that nobody else would take; it stays as it began when left out.
+    pub grow_after: Option<Time>,
     /// What each of them must offer.
     pub virtual_card: VirtualCard,
     /// What each worker needs of its host; nothing when left out.
@@ -53,6 +56,10 @@ pub struct JobFile {
     /// `stack`: beside what runs already, so that whole cards and nodes stay free. `spread`: where the most room is; as
     /// the queue or the pool says when left out.
     pub packing: Option<Packing>,
+    /// When it may run, each as `0 20 * * mon-fri for 10h in Europe/Berlin`: when the window opens as cron writes it, how
+    /// long it stays open, and the time zone (without one: UTC). Outside of them it is suspended; at any time when left
+    /// out.
+    pub windows: Option<Vec<String>>,
     /// Whether a job of its queue with a higher priority may take its blocks. What its queue has borrowed can be
     /// recalled either way; `true` when left out.
     pub preemptible: Option<bool>,
@@ -110,10 +117,14 @@ pub struct VirtualCard {
     /// spreads over more cards it gets more than `memory`; none when left out.
     pub slice_memory: Option<Memory>,
     /// How the program uses it: `worker` tells it its slices, and it computes on them itself; `device` gives it one
-    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory` and of span `card`; `remote` gives
-    /// that to a program on a host of its own, and the job has neither command nor script then (`tessera run --here`
-    /// makes such jobs); `worker` when left out.
+    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory` and of span `card` or `node`;
+    /// `remote` gives that to a program on a host of its own, of span `card`, and the job has neither command nor
+    /// script then (`tessera run --here` makes such jobs); `worker` when left out.
     pub access: Option<Access>,
+    /// Whether it takes time of its cards that nobody else uses just now, and gives it back as soon as somebody does;
+    /// else it gets its share and no more. For cards whose time is divided by their agent: processors, and cards with
+    /// `time_slicing` (docs/inventory.md); `false` when left out.
+    pub elastic: Option<bool>,
 }
 
 /// What each worker needs of its host beside its virtual card. So much is kept free for it, and it gets no more.
@@ -163,17 +174,17 @@ pub struct PreferredLabel {
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// `cooperative`: the program is signalled, writes what it needs to go on into `$TESSERA_CHECKPOINT_DIR` within the
-    /// grace time and exits; wherever the job goes on, it finds there what it wrote (worker.md). `transparent`: the image
-    /// of the process is dumped, by agents that can; none can yet, so it starts again from the beginning and is counted
-    /// so. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue` when left out.
+    /// grace time and exits; wherever the job goes on, it finds there what it wrote (worker.md). `transparent`: its
+    /// processes, which know nothing of it, are dumped and restored, on nodes that can (worker.md); what cannot be dumped
+    /// is stopped as with `requeue`, and says why. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue` when left out.
     pub mode: Option<CheckpointMode>,
     /// The signal that asks it to stop: `SIGTERM`, `SIGINT`, `SIGHUP`, `SIGQUIT`, `SIGUSR1` or `SIGUSR2`; `SIGTERM`
     /// when left out.
     pub signal: Option<String>,
-    /// How long it has before it is killed; 10 seconds when left out.
+    /// How long it has before it is killed, dumping it included; 10 seconds when left out.
     pub grace: Option<Time>,
-    /// How often a `cooperative` program that listens on `$TESSERA_CONTROL` is asked to save while it runs on, 1 second
-    /// to 7 days; never, so that it saves only when it is stopped, when left out.
+    /// How often a `cooperative` program that listens on `$TESSERA_CONTROL` is asked to save while it runs on, and a
+    /// `transparent` one is dumped, 1 second to 7 days; never, so that it saves only when it is stopped, when left out.
     pub every: Option<Time>,
 }
 
@@ -208,10 +219,12 @@ impl JobFile {
             working_directory,
             gang,
             gang_min,
+            grow_after,
             virtual_card,
             host,
             affinity,
             packing,
+            windows,
             preemptible,
             min_runtime,
             checkpoint,
@@ -256,9 +269,11 @@ impl JobFile {
                 memory_mib: memory.map_or(0, |memory| memory.0.0),
             }),
             gang_min,
+            grow_after: time(grow_after),
             min_runtime: time(min_runtime),
             affinity: affinity.map(Affinity::into_message),
             packing: packing.map_or(0, Into::into),
+            windows: windows.unwrap_or_default(),
         }
     }
 }
@@ -296,6 +311,7 @@ impl VirtualCard {
             whole_cards,
             slice_memory,
             access,
+            elastic,
         } = self;
         v1::VirtualCardRequest {
             milli_tflops: tflops.0.0,
@@ -310,6 +326,7 @@ impl VirtualCard {
             whole_cards: whole_cards.unwrap_or(false),
             slice_memory_mib: slice_memory.map_or(0, |memory| memory.0.0),
             access: access.map_or(0, Into::into),
+            elastic: elastic.unwrap_or(false),
         }
     }
 }

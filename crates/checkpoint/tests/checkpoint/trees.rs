@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
@@ -119,17 +119,24 @@ async fn links_are_kept_as_links_and_never_followed() {
 }
 
 #[tokio::test]
+async fn named_pipes_are_kept_and_nobody_waits_at_them() {
+    let (folder, shelf, above) = (trained(), Shelf::new(), tempfile::tempdir().expect("a folder"));
+    nix::unistd::mkfifo(&folder.path().join("state/pipe"), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let published = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect("it is saved");
+    let into = above.path().join("again");
+    restore(&shelf.objects, &published, &into, None, &Limits::new()).await.expect("it is restored");
+    let about = fs::symlink_metadata(into.join("state/pipe")).expect("there");
+    assert!(about.file_type().is_fifo() && about.mode() & 0o777 == 0o700, "{about:?}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_in_a_checkpoint_is_named() {
     let shelf = Shelf::new();
     let folder = trained();
-    let pipe = folder.path().join("state/pipe");
-    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
-    let refused = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect_err("a pipe");
-    assert!(refused.to_string().contains("state/pipe cannot be in a checkpoint: it is a pipe"), "{refused}");
-    fs::remove_file(&pipe).expect("removed");
-    let _listener = std::os::unix::net::UnixListener::bind(&pipe).expect("bound");
+    let socket = folder.path().join("state/socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
     let refused = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect_err("a socket");
-    assert!(matches!(refused, Error::Unsuitable { problem: "it is a socket", .. }), "{refused}");
+    assert!(refused.to_string().contains("state/socket cannot be in a checkpoint: it is a socket"), "{refused}");
     assert_eq!(shelf.files(&id(1)), Vec::<PathBuf>::new(), "nothing was stored");
     let missing = save(&shelf.objects, &id(1), &folder.path().join("nowhere"), &Limits::new()).await;
     assert!(missing.is_err());

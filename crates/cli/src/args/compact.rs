@@ -70,7 +70,7 @@ pub enum WhatIfVerb {
         label: Vec<(String, String)>,
     },
     /// What other settings of a queue would change
-    Queue(SetQueueArgs),
+    Queue(Box<SetQueueArgs>),
 }
 
 /// Cards, or how many of the cards before.

@@ -29,7 +29,7 @@ pub enum JobVerb {
     /// Lists jobs, newest first
     #[command(visible_alias = "ls")]
     List(ListJobsArgs),
-    /// Lists what jobs hold and how busy their cards are, those that hold most first
+    /// Lists what jobs hold and what they use of it, those that hold most first
     Top {
         /// Jobs that are over too
         #[arg(short, long)]
@@ -230,6 +230,9 @@ pub struct RunArgs {
     /// Least memory on each card that a virtual card takes something of, such as 16GiB
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "0")]
     pub slice_memory: u64,
+    /// Take time of its cards that nobody else uses just now; else it gets its share and no more
+    #[arg(long)]
+    pub elastic: bool,
     /// Give the program its virtual card as one device of PyTorch; needs --memory
     #[arg(long)]
     pub device: bool,
@@ -267,6 +270,12 @@ pub struct RunArgs {
     /// How virtual cards are laid over the pool; as the queue or the pool says when not given
     #[arg(long, value_enum)]
     pub packing: Option<PackingChoice>,
+    /// Having run so long with fewer virtual cards than --gang, start it again with more when there is room
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub grow_after: Option<Duration>,
+    /// When it may run, such as "0 20 * * mon-fri for 10h in Europe/Berlin"; given again for more windows
+    #[arg(long = "window", value_name = "WINDOW")]
+    pub windows: Vec<String>,
     /// Do not preempt it before it has run so long
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub min_runtime: Option<Duration>,
@@ -343,6 +352,9 @@ pub struct ListJobsArgs {
     /// Show all jobs
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
+    /// With what each uses of what it holds
+    #[arg(long, conflicts_with = "watch")]
+    pub r#use: bool,
     /// Go on with every change
     #[arg(short, long)]
     pub watch: bool,

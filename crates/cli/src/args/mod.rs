@@ -4,6 +4,7 @@ mod client;
 mod cluster;
 mod compact;
 mod daemon;
+mod idle;
 mod job;
 mod operator;
 mod pool;
@@ -24,6 +25,7 @@ pub use cluster::{
 };
 pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, RunAsWord, ServerArgs};
+pub use idle::{IdleChoice, idle_text};
 pub use job::{
     EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
     PlanArgs, RunArgs, RunCommand, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
@@ -36,7 +38,7 @@ pub use pool::{
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
 pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use top::{TopArgs, TopCommand, TopTab};
-pub use usage::{By, UsageArgs, UsageCommand};
+pub use usage::{By, MOST_ROWS, UsageArgs, UsageCommand};
 pub use values::{CardRef, JobNumber};
 
 /// The exit codes, as they stand in every help text.

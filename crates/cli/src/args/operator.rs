@@ -81,6 +81,9 @@ pub struct DebugArgs {
     /// A file of logs; its newest 4 MiB are taken, as they are
     #[arg(long, value_name = "FILE")]
     pub log: Vec<PathBuf>,
+    /// Has members and agents look for so long, a minute at most, at what their processors do, and takes the stacks
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub profile: Option<Duration>,
     /// What runs on this host.
     #[command(flatten)]
     pub host: HostArgs,

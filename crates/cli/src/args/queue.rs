@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::client::ClientArgs;
+use super::idle::{IdleChoice, idle};
 use super::values::{memory, tflops};
 
 /// `tessera queue`.
@@ -28,7 +29,7 @@ pub enum QueueVerb {
         queue: String,
     },
     /// Makes a queue, or changes what is given of it
-    Set(SetQueueArgs),
+    Set(Box<SetQueueArgs>),
     /// Removes a queue without jobs and without queues below it
     Remove {
         /// The queue
@@ -65,6 +66,14 @@ pub struct SetQueueArgs {
     /// How virtual cards of its jobs are laid over the pool; `pool`: as the pool says
     #[arg(long, value_enum)]
     pub packing: Option<QueuePacking>,
+    /// When its jobs may run, such as "0 20 * * mon-fri for 10h in Europe/Berlin"; given again for more windows, in the
+    /// place of those that it has; `always`: at any time
+    #[arg(long = "window", value_name = "WINDOW")]
+    pub windows: Vec<String>,
+    /// What follows for jobs that compute next to nothing, and after how long, such as "below 5% notify 30m preemptible 1h
+    /// suspend 2h release 7d"; `never`: what the queue above says
+    #[arg(long, value_name = "LADDER", value_parser = idle)]
+    pub idle: Option<IdleChoice>,
 }
 
 /// How virtual cards of a queue's jobs are laid over the pool.

@@ -45,7 +45,7 @@ pub struct TopArgs {
 /// A list of `tessera top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TopTab {
-    /// Jobs with the blocks that they hold and how busy their cards are
+    /// Jobs with the blocks that they hold and what they use of them
     Jobs,
     /// Nodes with their blocks
     Nodes,

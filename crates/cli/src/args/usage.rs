@@ -1,11 +1,17 @@
 //! `tessera usage`.
 
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
 
 use super::client::ClientArgs;
+use super::values::duration;
+
+/// Rows that are told at most.
+pub const MOST_ROWS: u32 = 10_000;
 
 /// `tessera usage`.
 #[derive(Debug, Args)]
@@ -30,18 +36,25 @@ pub struct UsageArgs {
     /// Until when, said in the same ways; until now when it is not said
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub to: Option<Timestamp>,
+    /// Only who held blocks before, and none for so long: owners who left something behind; needs --by
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "by", conflicts_with_all = ["to", "csv", "parquet"])]
+    pub inactive: Option<Duration>,
     /// Only jobs of this queue
     #[arg(long)]
     pub queue: Option<String>,
     /// Only what this person submitted
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Most rows, those with the most blocks first
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub rows: u32,
+    /// Most rows, those with the most blocks first; when it is not said, 1000, and 10000 for a Parquet file, which is not
+    /// written when there are more
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS)))]
+    pub rows: Option<u32>,
     /// Print comma-separated values with a header, for spreadsheets
     #[arg(long)]
     pub csv: bool,
+    /// Write the same as a Parquet file
+    #[arg(long, value_name = "FILE", conflicts_with = "csv")]
+    pub parquet: Option<PathBuf>,
 }
 
 /// By what sums are made.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde::Serialize;
 use tessera_api::v1::{
-    Consistency, GetPoolConfigRequest, GetPoolRequest, JobFilter, ListNodesRequest, ListQueuesRequest,
-    VerifyPoolRequest,
+    Consistency, DiagnoseRequest, DiagnoseResponse, GetPoolConfigRequest, GetPoolRequest, JobFilter, ListNodesRequest,
+    ListQueuesRequest, NodeRef, VerifyPoolRequest,
 };
 use tessera_client::watch::Start;
 use tessera_client::{Address, Client, ClientError};
@@ -18,7 +18,7 @@ use tessera_client::{Address, Client, ClientError};
 use super::parts::Parts;
 use super::redact::{WITHHELD, redact};
 use super::{http, processes};
-use crate::command::{PAGE, silence};
+use crate::command::{PAGE, node_named, silence};
 use crate::doctor::Report;
 use crate::doctor::facts::Facts;
 use crate::survey::Survey;
@@ -30,6 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const EVENTS: usize = 5_000;
 /// Pages of nodes.
 const PAGES: usize = 4;
+/// Agents that are asked, and how many at once.
+const AGENTS: usize = 64;
+const AT_ONCE: usize = 16;
+/// Parts that are taken of one process.
+const PARTS: usize = 64;
 /// Bytes of a log that are kept, the newest.
 const LOG: u64 = 4 << 20;
 /// Lines of the journal.
@@ -45,25 +50,32 @@ pub struct Wanted {
     pub logs: Vec<PathBuf>,
     /// Files of configuration: whose, and where.
     pub files: Vec<(&'static str, PathBuf)>,
+    /// How long members and agents look at their own stacks; not at all unless it is said.
+    pub profile: Option<Duration>,
 }
 
 /// Collects everything that can be had.
 pub async fn collect(client: &Client, report: Report, facts: Facts, wanted: &Wanted) -> Parts {
     let client = client.with_deadline(PATIENCE);
     let survey = Survey::take(&client).await;
-    let (of_members, of_pool, of_pages, of_host, journal) = tokio::join!(
-        join_all(survey.answers.iter().map(|(address, answer)| member(&client, address, answer.is_ok()))),
+    let profile = wanted.profile;
+    let (of_members, of_agents, of_pool, of_pages, of_host, journal) = tokio::join!(
+        join_all(survey.answers.iter().map(|(address, answer)| member(&client, address, answer.is_ok(), profile))),
+        agents(&client, profile),
         pool(&client),
-        pages(&survey, wanted),
+        pages(wanted),
         tokio::task::spawn_blocking(processes::look),
         journal(),
     );
     let mut parts = Parts::default();
     parts.put_json("cluster.json", Ok(survey.view()));
+    if profile.is_none() {
+        parts.miss("*/process/profile.folded", "profiles were not asked for; --profile 10s has them made");
+    }
     doctor(&mut parts, report, facts);
-    of_members.into_iter().for_each(|member| parts.join(member));
+    // What others tell may be long, and what comes last may find no room.
     parts.join(of_pool);
-    parts.join(of_pages);
+    of_members.into_iter().for_each(|member| parts.join(member));
     match of_host {
         Ok(of_host) => parts.join(of_host),
         Err(error) => parts.miss("host/process-*", error.to_string()),
@@ -78,6 +90,8 @@ pub async fn collect(client: &Client, report: Report, facts: Facts, wanted: &Wan
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         parts.put(&format!("host/logs/{name}"), newest(path));
     }
+    parts.join(of_pages);
+    parts.join(of_agents);
     parts
 }
 
@@ -97,7 +111,7 @@ fn folder(address: &str) -> String {
 }
 
 /// What one member says: its own count of the ledger, and whether its laws hold.
-async fn member(client: &Client, address: &Address, answers: bool) -> Parts {
+async fn member(client: &Client, address: &Address, answers: bool, profile: Option<Duration>) -> Parts {
     let mut parts = Parts::default();
     let folder = folder(&address.to_string());
     if !answers {
@@ -108,18 +122,88 @@ async fn member(client: &Client, address: &Address, answers: bool) -> Parts {
     match client.only(address) {
         Ok(one) => {
             let one = one.with_deadline(PATIENCE);
-            let (pool, verdict) = tokio::join!(
+            let (pool, verdict, told) = tokio::join!(
                 one.get_pool(GetPoolRequest { consistency }),
-                one.verify_pool(VerifyPoolRequest { consistency })
+                one.verify_pool(VerifyPoolRequest { consistency }),
+                diagnose(&one, None, profile),
             );
+            parts.join(diagnosed(&folder, told));
             parts.put_json(&format!("{folder}/ledger.json"), pool.map(PoolView::from).map_err(|error| silence(&error)));
             let verdict = verdict.map(|answer| MemberVerdictView::answered(address.to_string(), answer));
             parts.put_json(&format!("{folder}/verify.json"), verdict.map_err(|error| silence(&error)));
         }
         Err(error) => parts.miss(&folder, silence(&error)),
     }
-    let own = "only its own host has its file, its log and its process: run `tessera operator debug` there too";
-    parts.miss(&format!("{folder}/configuration, log and process"), own);
+    parts
+}
+
+/// Has a process tell of itself: a member, or the agent of a node.
+async fn diagnose(
+    client: &Client,
+    node: Option<NodeRef>,
+    profile: Option<Duration>,
+) -> Result<DiagnoseResponse, ClientError> {
+    let client = client.with_deadline(PATIENCE + profile.unwrap_or_default());
+    let profile = profile.and_then(|time| time.try_into().ok());
+    client.diagnose(DiagnoseRequest { node, profile }).await
+}
+
+/// What a process tells of itself, into its folder.
+fn diagnosed(folder: &str, told: Result<DiagnoseResponse, ClientError>) -> Parts {
+    let mut parts = Parts::default();
+    match told {
+        Ok(told) => {
+            if told.parts.len() > PARTS {
+                parts.miss(
+                    &format!("{folder}, the rest"),
+                    format!("it told {} parts; {PARTS} are kept", told.parts.len()),
+                );
+            }
+            for part in told.parts.into_iter().take(PARTS) {
+                if !is_plain(&part.name) {
+                    parts.miss(&format!("a part of {folder}"), "its name is not one that an archive may hold");
+                    continue;
+                }
+                let content = if part.missing.is_empty() { Ok(part.content.to_vec()) } else { Err(part.missing) };
+                parts.put(&format!("{folder}/{}", part.name), content);
+            }
+        }
+        Err(error) => parts.miss(&format!("{folder}/configuration, log, metrics and process"), silence(&error)),
+    }
+    parts
+}
+
+/// Whether the name of a part, which another process chose, stays within its folder wherever the archive is unpacked.
+fn is_plain(name: &str) -> bool {
+    let plain = |word: &str| {
+        !word.is_empty()
+            && word.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character))
+            && word.chars().any(|character| character != '.')
+    };
+    name.len() <= 128 && name.split('/').all(plain)
+}
+
+/// What agents tell of themselves, through the members. Those whose sessions are open come first.
+async fn agents(client: &Client, profile: Option<Duration>) -> Parts {
+    let mut parts = Parts::default();
+    let mut nodes = match nodes(client, Consistency::Stale.into()).await {
+        Ok((nodes, _)) => nodes,
+        Err(error) => {
+            parts.miss("agents", silence(&error));
+            return parts;
+        }
+    };
+    nodes.sort_by_key(|node| node.connected != Some(true));
+    if nodes.len() > AGENTS {
+        parts.miss("agents, the rest", format!("of {} nodes the first {AGENTS} were asked", nodes.len()));
+    }
+    let ask = async |name: String| {
+        let told = diagnose(client, Some(node_named(&name)), profile).await;
+        diagnosed(&format!("agents/{}", name.replace('/', "_")), told)
+    };
+    for some in nodes.chunks(AT_ONCE).map(<[NodeView]>::to_vec).take(AGENTS / AT_ONCE) {
+        join_all(some.into_iter().map(|node| ask(node.name))).await.into_iter().for_each(|told| parts.join(told));
+    }
     parts
 }
 
@@ -146,8 +230,8 @@ async fn pool(client: &Client) -> Parts {
         }
         Err(error) => parts.miss("pool/nodes.json", silence(&error)),
     }
-    parts.put("pool/job-events.jsonl", jobs);
-    parts.put("pool/pool-events.jsonl", changes);
+    jobs.put(&mut parts, "pool/job-events.jsonl");
+    changes.put(&mut parts, "pool/pool-events.jsonl");
     parts
 }
 
@@ -182,17 +266,36 @@ impl Newest {
         self.0.extend(serde_json::to_string(event));
     }
 
-    fn finish(self, ended: Result<Result<(), ClientError>, tokio::time::error::Elapsed>) -> Result<Vec<u8>, String> {
-        match ended {
-            Ok(Err(error)) if self.0.is_empty() => Err(silence(&error)),
-            Err(_elapsed) if self.0.is_empty() => Err(format!("none came within {} s", PATIENCE.as_secs())),
-            _ => Ok(self.0.into_iter().flat_map(|line| line.into_bytes().into_iter().chain([b'\n'])).collect()),
+    fn ended(self, ended: Result<Result<(), ClientError>, tokio::time::error::Elapsed>) -> Events {
+        let cut = match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(silence(&error)),
+            Err(_elapsed) => Some(format!("they did not all come within {} s", PATIENCE.as_secs())),
+        };
+        Events {
+            lines: self.0.into_iter().flat_map(|line| line.into_bytes().into_iter().chain([b'\n'])).collect(),
+            cut,
         }
     }
 }
 
+/// Events that were read, and why those after them were not.
+struct Events {
+    lines: Vec<u8>,
+    cut: Option<String>,
+}
+
+impl Events {
+    fn put(self, parts: &mut Parts, name: &str) {
+        if let Some(why) = self.cut {
+            parts.miss(&format!("{name}, the newest"), why);
+        }
+        parts.put(name, Ok(self.lines));
+    }
+}
+
 /// Events of jobs. Of a job that is listed nothing is kept: it has what was submitted.
-async fn job_events(client: &Client) -> Result<Vec<u8>, String> {
+async fn job_events(client: &Client) -> Events {
     let mut newest = Newest::default();
     let mut watch = client.watch_jobs(JobFilter::default(), Start::Oldest);
     let reading = async {
@@ -205,11 +308,11 @@ async fn job_events(client: &Client) -> Result<Vec<u8>, String> {
         }
     };
     let ended = tokio::time::timeout(PATIENCE, reading).await;
-    newest.finish(ended)
+    newest.ended(ended)
 }
 
 /// Events of nodes, cards, queues and settings.
-async fn pool_events(client: &Client) -> Result<Vec<u8>, String> {
+async fn pool_events(client: &Client) -> Events {
     let mut newest = Newest::default();
     let mut watch = client.watch_pool(Start::Oldest);
     let reading = async {
@@ -222,20 +325,15 @@ async fn pool_events(client: &Client) -> Result<Vec<u8>, String> {
         }
     };
     let ended = tokio::time::timeout(PATIENCE, reading).await;
-    newest.finish(ended)
+    newest.ended(ended)
 }
 
-/// The pages of metrics.
-async fn pages(survey: &Survey, wanted: &Wanted) -> Parts {
+/// Further pages of metrics, by their addresses.
+async fn pages(wanted: &Wanted) -> Parts {
     let mut parts = Parts::default();
     let read = join_all(wanted.pages.iter().map(|address| http::page(address, "/metrics"))).await;
     for (address, page) in wanted.pages.iter().zip(read) {
         parts.put(&format!("metrics/{}.txt", address.replace(':', "_")), page);
-    }
-    let members = survey.answers.len();
-    if wanted.pages.len() < members {
-        let why = "members do not tell each other where their pages are: name them with --http HOST:PORT";
-        parts.miss(&format!("metrics of {} of {members} members", members - wanted.pages.len()), why);
     }
     parts
 }
@@ -263,4 +361,27 @@ fn newest(path: &Path) -> Result<Vec<u8>, String> {
         Ok(content)
     };
     read().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_api::v1::DiagnosticPart;
+
+    use super::*;
+
+    #[test]
+    fn no_process_chooses_a_place_outside_its_folder_or_takes_all_of_the_bundle() {
+        let part = |name: &str| DiagnosticPart {
+            name: name.to_owned(),
+            content: b"text".to_vec().into(),
+            ..DiagnosticPart::default()
+        };
+        let hostile = ["../../etc/x", "/etc/x", "a/../b", "a//b", "", ".", "a\nb", &"a".repeat(129)].map(part);
+        let good = (0..100).map(|number| part(&format!("process/{number}.txt")));
+        let told = DiagnoseResponse { parts: hostile.into_iter().chain(good).collect() };
+        let parts = diagnosed("agents/n0", Ok(told));
+        assert_eq!(parts.files.len(), PARTS - 8);
+        assert!(parts.files.iter().all(|(name, _)| name.starts_with("agents/n0/process/")));
+        assert_eq!(parts.missing.len(), 9, "{:?}", parts.missing);
+    }
 }

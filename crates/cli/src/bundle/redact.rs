@@ -60,6 +60,8 @@ const SHOWN: &[&str] = &[
     "run_as",
     "server",
     "session_outbox",
+    "time_slicing.quantum",
+    "time_slicing.round",
     "timings.check",
     "timings.propose",
     "user_ids",

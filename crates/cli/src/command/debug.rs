@@ -28,7 +28,7 @@ pub(super) async fn run(args: DebugArgs) -> Result<Exit, Failure> {
     let own = own.chain(host.agent.iter().filter_map(|agent| agent.http_listen)).map(|address| address.to_string());
     let mut pages: Vec<String> = own.chain(args.http.iter().cloned()).collect();
     pages.dedup();
-    let wanted = Wanted { pages, logs: args.log.clone(), files: files(&args.host) };
+    let wanted = Wanted { pages, logs: args.log.clone(), files: files(&args.host), profile: args.profile };
     let parts = collect(&desk.client, report, facts, &wanted).await;
     let manifest = Manifest::of(&parts, begin.elapsed().as_secs_f64());
     archive::write(file, &parts, &manifest).map_err(failed)?;

@@ -7,7 +7,7 @@ use tessera_api::v1::{
 
 use super::Desk;
 use super::desk::PAGE;
-use crate::args::{QueuePacking, QueueVerb, SetQueueArgs};
+use crate::args::{IdleChoice, QueuePacking, QueueVerb, SetQueueArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::confirm;
@@ -18,7 +18,7 @@ pub(super) async fn run(desk: Desk, verb: QueueVerb) -> Result<Exit, Failure> {
     match verb {
         QueueVerb::List => list(desk).await,
         QueueVerb::Show { queue } => show(desk, queue).await,
-        QueueVerb::Set(args) => set(desk, args).await,
+        QueueVerb::Set(args) => set(desk, *args).await,
         QueueVerb::Remove { queue, yes } => remove(desk, queue, yes).await,
     }
 }
@@ -104,6 +104,16 @@ fn merged(args: &SetQueueArgs, present: QueueSettings) -> Result<QueueSettings, 
             Some(QueuePacking::Spread) => Packing::Spread.into(),
             Some(QueuePacking::Pool) => Packing::Unspecified.into(),
         },
+        windows: match args.windows.as_slice() {
+            [] => present.windows,
+            [always] if always == "always" => Vec::new(),
+            windows => windows.to_vec(),
+        },
+        idle: match args.idle {
+            None => present.idle,
+            Some(IdleChoice::Never) => None,
+            Some(IdleChoice::Ladder(policy)) => Some(policy),
+        },
     })
 }
 
@@ -117,6 +127,8 @@ async fn remove(desk: Desk, name: String, yes: bool) -> Result<Exit, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::v1::IdlePolicy;
+
     use super::*;
 
     fn args() -> SetQueueArgs {
@@ -129,6 +141,8 @@ mod tests {
             max_memory: None,
             weight: None,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         }
     }
 
@@ -145,6 +159,8 @@ mod tests {
             maximum: amount(50_000, 4096),
             weight: 3,
             packing: Packing::Spread.into(),
+            windows: Vec::new(),
+            idle: Some(IdlePolicy { below_percent: 5, ..IdlePolicy::default() }),
         };
         let same = merged(&args(), present.clone()).expect("merged");
         assert_eq!(same, present);
@@ -152,8 +168,9 @@ mod tests {
         let more = merged(&more, present).expect("merged");
         assert_eq!((more.maximum, more.parent.as_str(), more.weight), (amount(60_000, 4096), "", 3));
         assert_eq!(more.packing(), Packing::Spread);
-        let back = SetQueueArgs { packing: Some(QueuePacking::Pool), ..args() };
-        assert_eq!(merged(&back, more).expect("merged").packing(), Packing::Unspecified);
+        let back = SetQueueArgs { packing: Some(QueuePacking::Pool), idle: Some(IdleChoice::Never), ..args() };
+        let back = merged(&back, more).expect("merged");
+        assert_eq!((back.packing(), back.idle), (Packing::Unspecified, None));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::print::{Detail, Page, Tabular};
 use crate::top::draw::Palette;
 use crate::top::read::Reader;
 use crate::top::{Overview, State, terminal};
-use crate::view::{CardView, Clock, JobUseView, NodeView, QueueView};
+use crate::view::{CardView, Clock, JobUseView, JobView, NodeView, QueueView};
 
 /// Nodes that are asked at once how busy their cards are.
 const AT_ONCE: usize = 16;
@@ -94,10 +94,16 @@ fn kept<V: Tabular>(views: Vec<V>, args: &TopArgs) -> Vec<V> {
     views.into_iter().filter(|view| text.is_empty() || has(view)).collect()
 }
 
-/// Jobs with what they hold and how busy their cards are, those that hold most first.
+/// Jobs with what they hold and use, those that hold most first.
 async fn jobs_with_use(reader: &Reader, ended: bool) -> Result<Vec<JobUseView>, ClientError> {
     let jobs = all(async |token| reader.jobs(ended, token).await).await?;
-    let mut jobs: Vec<JobUseView> = jobs.iter().map(JobUseView::from).collect();
+    let ids: Vec<u64> = jobs.iter().filter(|job| job.allocation.is_some()).map(|job| job.id).collect();
+    let mut uses = reader.uses(&ids).await;
+    let used = |mut job: JobView| {
+        job.used = uses.remove(&job.id);
+        JobUseView::from(&job)
+    };
+    let mut jobs: Vec<JobUseView> = jobs.into_iter().map(used).collect();
     let mut nodes: Vec<String> = jobs.iter().flat_map(|job| job.cards.iter().map(|card| card.node.clone())).collect();
     nodes.sort();
     nodes.dedup();
@@ -105,7 +111,7 @@ async fn jobs_with_use(reader: &Reader, ended: bool) -> Result<Vec<JobUseView>, 
     for some in nodes.chunks(AT_ONCE) {
         busy.extend(reader.readings(some).await);
     }
-    jobs.iter_mut().for_each(|job| job.tell_use(&busy));
+    jobs.iter_mut().for_each(|job| job.tell_busy(&busy));
     jobs.sort_by_key(|job| std::cmp::Reverse(job.blocks));
     Ok(jobs)
 }

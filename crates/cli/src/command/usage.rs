@@ -1,14 +1,22 @@
 //! `tessera usage`.
 
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use jiff::Timestamp;
 use tessera_api::v1::{QueryUsageRequest, UsageGroup};
 
 use super::Desk;
-use crate::args::{By, Format, UsageArgs};
+use crate::args::{By, Format, MOST_ROWS, UsageArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
-use crate::view::UsageView;
+use crate::view::{UsageView, usage_parquet};
+
+/// Rows unless somebody asks for another number.
+const ROWS: u32 = 1_000;
 
 /// Sums up.
 pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure> {
@@ -20,20 +28,54 @@ pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure
         Some(By::Kind) => (UsageGroup::Kind, String::new()),
         Some(By::Label(key)) => (UsageGroup::Label, key.clone()),
     };
+    let silent_since = match what.inactive {
+        Some(time) => Some(Timestamp::now().checked_sub(time).map_err(|error| {
+            Failure::new(Exit::Usage, "usage cannot be told", format!("--inactive is too long: {error}"))
+        })?),
+        None => None,
+    };
     let request = QueryUsageRequest {
         from: what.from.map(stamp),
-        to: what.to.map(stamp),
+        to: what.to.or(silent_since).map(stamp),
         by: by.into(),
         label,
         queue: what.queue.unwrap_or_default(),
         submitter: what.user.unwrap_or_default(),
-        rows: what.rows,
+        rows: what.rows.unwrap_or(if what.parquet.is_some() { MOST_ROWS } else { ROWS }),
         consistency: desk.consistency,
     };
+    let since = silent_since.map(|since| QueryUsageRequest {
+        from: Some(stamp(since)),
+        to: None,
+        rows: MOST_ROWS,
+        ..request.clone()
+    });
     let answer = desk.client.query_usage(request).await;
     let answer = answer.map_err(|error| Failure::call("usage cannot be told", &error))?;
-    let view = UsageView::from(answer);
-    if what.csv {
+    let mut view = UsageView::from(answer);
+    if let Some(request) = since {
+        let later = desk.client.query_usage(request).await;
+        let later = UsageView::from(later.map_err(|error| Failure::call("usage cannot be told", &error))?);
+        if later.left_out > 0 {
+            let why = format!("more than {MOST_ROWS} of them held something since then");
+            return Err(Failure::new(Exit::Usage, "who is inactive cannot be told", why).next("give --queue"));
+        }
+        let active: BTreeSet<String> = later.rows.into_iter().map(|row| row.key).collect();
+        view.rows.retain(|row| !active.contains(&row.key));
+        desk.printer.list(&view.rows)?;
+        return Ok(remarks(&view));
+    }
+    if let Some(path) = &what.parquet {
+        if view.left_out > 0 && what.rows.is_none() {
+            // Whoever reads the file later would take it for everything.
+            let why = format!("there are {} rows more than {MOST_ROWS}", view.left_out);
+            let failure = Failure::new(Exit::Refused, format!("{} is not written", path.display()), why);
+            return Err(failure.next("ask for a shorter time or one queue, or say --rows to have the largest only"));
+        }
+        save(&view, path).map_err(|error| {
+            Failure::from_error(Exit::Failed, format!("{} cannot be written", path.display()), &*error)
+        })?;
+    } else if what.csv {
         desk.printer.write(&view.csv()?)?;
     } else {
         match desk.printer.format() {
@@ -42,6 +84,11 @@ pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure
             Format::Jsonl | Format::Name => desk.printer.list(&view.rows)?,
         }
     }
+    Ok(remarks(&view))
+}
+
+/// Says what is not in an answer.
+fn remarks(view: &UsageView) -> Exit {
     if view.left_out > 0 {
         remark(&format!("{} more rows are left out; the total has them; --rows shows more", view.left_out));
     }
@@ -53,7 +100,17 @@ pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure
              --server"
         ));
     }
-    Ok(Exit::Done)
+    Exit::Done
+}
+
+/// Writes the file, whole or not at all: one of the same name stays until then.
+fn save(view: &UsageView, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
+    usage_parquet::write(view, file.as_file_mut())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 fn stamp(time: Timestamp) -> prost_types::Timestamp {

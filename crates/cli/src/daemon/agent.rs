@@ -11,7 +11,7 @@ use tessera_agent::{AgentConfig, AgentError, CardSource};
 use tessera_client::reach::source_towards;
 use tessera_client::{Address, BadAddress};
 
-use super::config_file::{AgentFile, CardsWord, load};
+use super::config_file::{AgentFile, CardsWord, load, tell_configuration};
 use super::{logging, notify, shutdown};
 use crate::args::{AgentArgs, RunAsWord};
 use crate::exit::Exit;
@@ -25,6 +25,7 @@ pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
     let file: AgentFile = load(args.config.as_deref())?;
     let config = configured(&args, &file, source_towards)?;
     let told = logging::start("tessera-agent", &config.node_name, &args.logging, &file.log)?;
+    tell_configuration(args.config.as_deref());
     let token = shutdown::on_signals()?;
     if args.stop_with_stdin {
         shutdown::with_stdin(&token);

@@ -18,6 +18,7 @@ use tessera_server::ServerConfig;
 
 use super::units::{Size, Time};
 use crate::args::{LogFormat, RunAsWord};
+use crate::bundle::redact::redact;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -276,7 +277,16 @@ pub struct AgentFile {
     #[serde(default)]
     device: DeviceSection,
     #[serde(default)]
+    time_slicing: TimeSlicingSection,
+    #[serde(default)]
     limits: LimitsSection,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimeSlicingSection {
+    round: Option<Time>,
+    quantum: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -284,6 +294,7 @@ pub struct AgentFile {
 struct CheckpointSection {
     store: Option<String>,
     bytes_per_second: Option<Size>,
+    criu: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -339,6 +350,9 @@ impl AgentFile {
         config.checkpoints.store = self.checkpoints.store.clone().filter(|store| store != "nodes");
         let rate = self.checkpoints.bytes_per_second.and_then(|rate| NonZeroU64::new(rate.0));
         set(&mut config.checkpoints.bytes_per_second, rate);
+        config.checkpoints.criu.clone_from(&self.checkpoints.criu);
+        set(&mut config.time_slicing.round, time(self.time_slicing.round));
+        set(&mut config.time_slicing.quantum, time(self.time_slicing.quantum));
         config.device.python.clone_from(&self.device.python);
         config.device.build.clone_from(&self.device.build);
         config.device.environment.clone_from(&self.device.environment);
@@ -370,6 +384,14 @@ pub fn load<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, Fai
         let why = format!("{}:{line}:{column}: {}", path.display(), error.message());
         Failure::new(Exit::Usage, what(), why).next("docs/configuration.md describes every field")
     })
+}
+
+/// Has the process tell its configuration to whoever looks for a fault, without secrets.
+pub fn tell_configuration(path: Option<&Path>) {
+    let shown = path.and_then(|path| fs::read_to_string(path).ok()).and_then(|text| redact(&text).ok());
+    if let Some(text) = shown {
+        tessera_diagnostics::configured(text);
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal};
 
+use tessera_diagnostics::Lines;
 use tessera_otlp::{Collector, Service};
+use tracing_subscriber::fmt::writer::MakeWriterExt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
@@ -50,7 +52,7 @@ fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
         LogFormat::Json => false,
         LogFormat::Auto => io::stderr().is_terminal(),
     };
-    let layer = fmt::layer().with_writer(io::stderr);
+    let layer = fmt::layer().with_writer(io::stderr.and(|| Lines));
     if text {
         layer.with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).boxed()
     } else {

@@ -10,7 +10,7 @@ use tessera_client::reach::{Scope, source_towards_strangers};
 use tessera_ledger::Level;
 use tessera_server::{RunError, ServerConfig};
 
-use super::config_file::{ServerFile, load};
+use super::config_file::{ServerFile, load, tell_configuration};
 use super::{logging, notify, shutdown};
 use crate::args::ServerArgs;
 use crate::exit::Exit;
@@ -27,6 +27,7 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     let file: ServerFile = load(args.config.as_deref())?;
     let config = configured(&args, &file)?;
     let told = logging::start("tessera-server", &config.advertise, &args.logging, &file.log)?;
+    tell_configuration(args.config.as_deref());
     let token = shutdown::on_signals()?;
     without_huge_pages();
     let config = with_files_for_connections(config);

@@ -230,7 +230,7 @@ fn help(palette: Palette, frame: &mut Frame<'_>) {
         .iter()
         .map(|(keys, what)| Line::from(vec![Span::styled(format!("{keys:29}"), palette.accent()), Span::raw(*what)]))
         .chain([Line::default(), Line::raw(format!("blocks: {LEGEND}"))])
-        .chain([Line::raw("BUSY is the share of time that cards computed, whoever they computed for")])
+        .chain([Line::raw("USE: what a job computes of what it may; BUSY: how much a card computes")])
         .collect();
     let area = frame.area();
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2).min(area.height);

@@ -16,6 +16,17 @@ pub enum Subject {
     Queue(String),
 }
 
+impl Subject {
+    /// The number of a job.
+    #[must_use]
+    pub const fn job(&self) -> Option<u64> {
+        match self {
+            Self::Job(number) => Some(*number),
+            Self::Node(_) | Self::Card(..) | Self::Queue(_) => None,
+        }
+    }
+}
+
 /// A cell: what is shown, and what it is sorted by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
@@ -59,8 +70,8 @@ const fn right(title: &'static str, width: u16) -> Column {
     Column { title, width, right: true }
 }
 
-/// The column of a job that says how busy its cards are.
-pub const BUSY: usize = 5;
+/// The column of a job that says what it computes of what it may.
+pub const USE: usize = 5;
 
 const JOBS: &[Column] = &[
     right("JOB", 7),
@@ -68,7 +79,7 @@ const JOBS: &[Column] = &[
     left("QUEUE", 9),
     left("STATE", 10),
     right("BLOCKS", 6),
-    right("BUSY", 5),
+    right("USE", 5),
     right("RAN", 7),
     left("WHERE OR WHY", 0),
 ];
@@ -146,7 +157,7 @@ impl Entry {
             || self.cards.iter().any(|(node, _)| node.to_lowercase().contains(&text))
     }
 
-    /// Of a job. How busy its cards are is read apart.
+    /// Of a job. What it uses is read apart.
     #[must_use]
     pub fn job(job: &JobView, clock: &Clock) -> Self {
         let used = JobCards::of(job);

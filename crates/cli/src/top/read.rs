@@ -18,8 +18,10 @@ use crate::args::TopTab;
 use crate::command::{PAGE, node_named, silence};
 use crate::print::page_of;
 use crate::survey::Survey;
-use crate::view::{CardDetailView, CardView, Clock, JobView, NodeDetailView, NodeView, PoolView, QueueView, WhyView};
-use crate::waits;
+use crate::view::{
+    CardDetailView, CardView, Clock, JobView, NodeDetailView, NodeView, PoolView, QueueView, UseView, WhyView,
+};
+use crate::{uses, waits};
 
 /// Pages of a list that are read in one pass.
 pub const PAGES: usize = 8;
@@ -100,8 +102,8 @@ impl Reader {
             }
             *round = Some((wanted.tab, wanted.all, next));
         }
-        if !wanted.nodes.is_empty() {
-            send(Update::Readings(self.readings(&wanted.nodes).await)).await;
+        if !wanted.jobs.is_empty() {
+            send(Update::Used(self.uses(&wanted.jobs).await)).await;
         }
         Ok(())
     }
@@ -196,6 +198,11 @@ impl Reader {
         cards.filter_map(|card| Some(((card.node, card.index), card.sample?.utilization))).collect()
     }
 
+    /// What jobs use of what they hold; nothing where nobody leads.
+    pub async fn uses(&self, jobs: &[u64]) -> BTreeMap<u64, UseView> {
+        uses::of(&self.client, jobs, false).await.unwrap_or_default()
+    }
+
     /// The page about a row, as the command that shows it by itself prints it.
     async fn detail(&self, subject: &Subject) -> Result<String, ClientError> {
         let (clock, consistency) = (Clock::now(), self.consistency);
@@ -225,7 +232,8 @@ impl Reader {
     async fn job_page(&self, job_id: u64, clock: &Clock) -> Result<String, ClientError> {
         let consistency = self.consistency;
         let answer = self.client.get_job(GetJobRequest { job_id, consistency }).await?;
-        let job = JobView::from(answer.job.unwrap_or_default());
+        let mut job = JobView::from(answer.job.unwrap_or_default());
+        job.used = uses::of(&self.client, &[job_id], true).await.unwrap_or_default().remove(&job_id);
         let page = page_of(&job, clock);
         if !job.is_waiting() {
             return Ok(page);

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{self, BUSY, Entry, Subject, columns};
+use super::entry::{self, Entry, Subject, USE, columns};
 use super::keys::Wish;
 use super::overview::Overview;
 use crate::args::{TopArgs, TopTab};
+use crate::view::UseView;
 
 /// The lists in the order of their keys.
 pub const TABS: [TopTab; 4] = [TopTab::Jobs, TopTab::Nodes, TopTab::Cards, TopTab::Queues];
-
-/// Nodes that are read in one pass to say how busy the cards of jobs are.
-const NODES_FOR_USE: usize = 16;
 
 /// Something was read.
 #[derive(Clone, Debug)]
@@ -34,8 +32,8 @@ pub enum Update {
         /// Whether it is the last.
         last: bool,
     },
-    /// How busy cards are: the share of time they computed, by node and index.
-    Readings(BTreeMap<(String, u32), f64>),
+    /// What jobs use of what they hold, by number.
+    Used(BTreeMap<u64, UseView>),
     /// The page about a row.
     Detail {
         /// The row.
@@ -56,8 +54,8 @@ pub struct Wants {
     pub detail: Option<Subject>,
     /// Whether ended jobs are listed too.
     pub all: bool,
-    /// Nodes whose cards the jobs in sight are on.
-    pub nodes: Vec<String>,
+    /// The jobs in sight that hold something.
+    pub jobs: Vec<u64>,
     /// Nothing.
     pub paused: bool,
 }
@@ -112,7 +110,7 @@ pub struct State {
     pub all: bool,
     /// Whether everything is held as it is.
     pub paused: bool,
-    busy: BTreeMap<(String, u32), f64>,
+    used: BTreeMap<u64, UseView>,
     /// Rows that fit.
     height: usize,
 }
@@ -133,7 +131,7 @@ impl State {
             detail: None,
             all: args.all,
             paused: false,
-            busy: BTreeMap::new(),
+            used: BTreeMap::new(),
             height: 1,
         }
     }
@@ -150,15 +148,15 @@ impl State {
                 self.trouble = None;
             }
             Update::Page { tab, entries, first, last } => {
-                let busy = &self.busy;
-                let entries = entries.into_iter().map(|entry| with_use(entry, busy));
+                let used = &self.used;
+                let entries = entries.into_iter().map(|entry| with_use(entry, used));
                 self.lists[place(tab)].take(entries.collect(), first, last);
             }
-            Update::Readings(busy) => {
-                self.busy = busy;
+            Update::Used(used) => {
+                self.used = used;
                 let jobs = &mut self.lists[place(TopTab::Jobs)];
                 for entry in jobs.rows.iter_mut().chain(&mut jobs.gathered) {
-                    tell_use(entry, &self.busy);
+                    tell_use(entry, &self.used);
                 }
             }
             Update::Detail { subject, text } => {
@@ -312,20 +310,18 @@ impl State {
     /// What should be read.
     #[must_use]
     pub fn wants(&self) -> Wants {
-        let mut nodes: Vec<String> = Vec::new();
+        let mut jobs: Vec<u64> = Vec::new();
         if self.tab == TopTab::Jobs {
             let rows = self.rows();
             let (_, seen) = self.in_sight(&rows);
-            nodes = seen.iter().flat_map(|entry| entry.cards.iter().map(|(node, _)| node.clone())).collect();
-            nodes.sort();
-            nodes.dedup();
-            nodes.truncate(NODES_FOR_USE);
+            let holding = seen.iter().filter(|entry| !entry.cards.is_empty());
+            jobs = holding.filter_map(|entry| entry.subject.job()).collect();
         }
         let detail = match &self.over {
             Over::Detail(subject, _) => Some(subject.clone()),
             Over::List | Over::Help => None,
         };
-        Wants { tab: self.tab, detail, all: self.all, nodes, paused: self.paused }
+        Wants { tab: self.tab, detail, all: self.all, jobs, paused: self.paused }
     }
 }
 
@@ -369,19 +365,16 @@ fn entry_order(one: &Entry, other: &Entry, column: usize) -> std::cmp::Ordering 
     }
 }
 
-fn with_use(mut entry: Entry, busy: &BTreeMap<(String, u32), f64>) -> Entry {
-    tell_use(&mut entry, busy);
+fn with_use(mut entry: Entry, used: &BTreeMap<u64, UseView>) -> Entry {
+    tell_use(&mut entry, used);
     entry
 }
 
-/// How busy the cards of a job are, on average over those that are known.
-fn tell_use(entry: &mut Entry, busy: &BTreeMap<(String, u32), f64>) {
-    if !matches!(entry.subject, Subject::Job(_)) {
-        return;
+/// What a job computes of what it may.
+fn tell_use(entry: &mut Entry, used: &BTreeMap<u64, UseView>) {
+    if let Some(job) = entry.subject.job() {
+        entry.cells[USE] = entry::percent(used.get(&job).map(|used| used.utilization));
     }
-    let known: Vec<f64> = entry.cards.iter().filter_map(|card| busy.get(card).copied()).collect();
-    let mean = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
-    entry.cells[BUSY] = entry::percent(mean);
 }
 
 #[cfg(test)]

@@ -144,7 +144,8 @@ pub fn filled(tab: TopTab) -> State {
     state.apply(whole(TopTab::Jobs, jobs()));
     state.apply(whole(TopTab::Nodes, nodes()));
     state.apply(whole(TopTab::Cards, cards()));
-    state.apply(Update::Readings(BTreeMap::from([(("node-a".to_owned(), 0), 0.9), (("node-b".to_owned(), 1), 0.5)])));
+    let used = crate::view::UseView { utilization: 0.7, ..Default::default() };
+    state.apply(Update::Used(BTreeMap::from([(7, used)])));
     state
 }
 
@@ -158,14 +159,15 @@ fn ids(state: &State) -> Vec<u64> {
 }
 
 #[test]
-fn a_job_shows_how_busy_its_cards_are_on_average_and_nothing_where_nobody_told() {
+fn a_job_shows_what_it_uses_and_nothing_where_nobody_told() {
     let state = filled(TopTab::Jobs);
-    let busy = |id: u64| {
+    let used = |id: u64| {
         let rows = state.rows();
-        rows.iter().find(|entry| entry.subject == Subject::Job(id)).map(|entry| entry.cells[BUSY].text.clone())
+        rows.iter().find(|entry| entry.subject == Subject::Job(id)).map(|entry| entry.cells[USE].text.clone())
     };
-    assert_eq!(busy(7).as_deref(), Some("70%"));
-    assert_eq!(busy(3).as_deref(), Some("-"), "card 1 of node-a sent no reading");
+    assert_eq!(used(7).as_deref(), Some("70%"));
+    assert_eq!(used(3).as_deref(), Some("-"));
+    assert_eq!(state.wants().jobs, [7, 3], "job 9 holds nothing");
 }
 
 #[test]
@@ -230,7 +232,7 @@ fn a_long_list_is_shown_as_it_comes_and_then_replaced_whole() {
 #[test]
 fn what_is_read_follows_what_is_looked_at() {
     let mut state = filled(TopTab::Jobs);
-    assert_eq!(state.wants().nodes, ["node-a", "node-b"]);
+    assert_eq!(state.wants().jobs, [7, 3]);
     state.on(Wish::Rows(1));
     state.on(Wish::Open);
     assert_eq!(state.wants().detail, Some(Subject::Job(7)));
@@ -238,7 +240,7 @@ fn what_is_read_follows_what_is_looked_at() {
     assert_eq!(state.detail, None, "a page that nobody looks at any more");
     state.on(Wish::NextTab);
     let wants = state.wants();
-    assert_eq!((wants.tab, wants.detail, wants.nodes), (TopTab::Nodes, None, Vec::new()));
+    assert_eq!((wants.tab, wants.detail, wants.jobs), (TopTab::Nodes, None, Vec::new()));
 }
 
 #[test]

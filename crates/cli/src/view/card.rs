@@ -1,6 +1,7 @@
 //! A card as it is shown.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 use tessera_api::v1;
@@ -68,6 +69,54 @@ pub struct SampleView {
     pub temperature_celsius: Option<f64>,
     /// Watts.
     pub power_watts: Option<f64>,
+    /// How its time is divided among the workers on it, when its agent says so.
+    pub time_slicing: Option<TimeSlicingView>,
+}
+
+/// How the time of a card is divided.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimeSlicingView {
+    /// By whom: `none`, `device`, `control_group` or `freeze`.
+    pub slicer: String,
+    /// Length of a round, where workers take turns.
+    pub round_seconds: Option<f64>,
+    /// Workers that take turns.
+    pub workers: u32,
+    /// How often another worker was put on the card in each of the newest rounds.
+    pub switches_per_round: f64,
+    /// Why they do not take turns; empty when they do.
+    pub competing: String,
+}
+
+impl From<v1::TimeSlicing> for TimeSlicingView {
+    fn from(slicing: v1::TimeSlicing) -> Self {
+        Self {
+            slicer: words::time_slicer(slicing.slicer),
+            round_seconds: slicing.round.and_then(|round| Duration::try_from(round).ok()).map(|of| of.as_secs_f64()),
+            workers: slicing.workers,
+            switches_per_round: slicing.switches_per_round,
+            competing: slicing.competing,
+        }
+    }
+}
+
+impl TimeSlicingView {
+    fn text(&self) -> String {
+        let Some(round) = self.round_seconds else {
+            return match self.slicer.as_str() {
+                "control_group" => "by the share and quota of control groups".to_owned(),
+                "device" => "by the card or its driver".to_owned(),
+                "none" => "by nobody; workers compete".to_owned(),
+                other => other.to_owned(),
+            };
+        };
+        let taken = match self.workers {
+            _ if !self.competing.is_empty() => format!("not now: {}", self.competing),
+            workers @ 0..=1 => format!("{workers} of them"),
+            workers => format!("{workers} of them, {:.1} switches a round", self.switches_per_round),
+        };
+        format!("workers stand still in turns, rounds of {round} s; {taken}")
+    }
 }
 
 impl From<v1::Card> for CardView {
@@ -101,6 +150,7 @@ impl From<v1::Card> for CardView {
                 memory_used_bytes: sample.memory_used_bytes,
                 temperature_celsius: sample.temperature_celsius,
                 power_watts: sample.power_watts,
+                time_slicing: sample.time_slicing.map(Into::into),
             }),
         }
     }
@@ -203,6 +253,9 @@ impl Detail for CardDetailView {
         }
         if let Some(sample) = &card.sample {
             out.line("busy", format!("{:.0} %", sample.utilization * 100.0));
+            if let Some(slicing) = &sample.time_slicing {
+                out.line("time slicing", slicing.text());
+            }
         }
         out.table(
             &["BLOCKS", "STATE", "JOB", "PRIO", "ALLOCATION", "NEXT JOB"],

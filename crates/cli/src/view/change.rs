@@ -4,6 +4,7 @@ use serde::Serialize;
 use tessera_api::v1::{JobEvent, PoolEvent, job_event, pool_event};
 use tessera_client::watch::{ListedPart, Update};
 
+use super::checkpoint::name_of;
 use super::time::{Clock, text};
 use super::{CardView, JobView, NodeView, words};
 use crate::print::{Column, Tabular};
@@ -136,6 +137,15 @@ impl JobChangeView {
                     worker.rank, worker.node_name, worker.message
                 );
                 self.about(worker.allocation_id, worker.rank, worker.node_name);
+            }
+            Some(Change::Skipped(skipped)) => {
+                "skipped".clone_into(&mut self.change);
+                let name = name_of(skipped.attempt, skipped.sequence);
+                let left = match skipped.newest_left_attempt {
+                    0 => "none is left".to_owned(),
+                    attempt => format!("the newest left is {}", name_of(attempt, skipped.newest_left_sequence)),
+                };
+                self.sentence = format!("checkpoint {name} is of no use, {left}: {}", skipped.message);
             }
             Some(Change::Removed(_)) => {
                 "removed".clone_into(&mut self.change);

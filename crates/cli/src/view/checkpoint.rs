@@ -43,10 +43,7 @@ pub struct CheckpointPartView {
 
 /// `2.7`: the seventh of the second attempt; `2.last`: what that saved when it was stopped.
 pub(super) fn name_of(attempt: u32, sequence: u64) -> String {
-    match sequence {
-        CheckpointKey::LAST => format!("{attempt}.last"),
-        _ => format!("{attempt}.{sequence}"),
-    }
+    CheckpointKey { attempt, sequence }.to_string()
 }
 
 impl From<v1::Checkpoint> for CheckpointView {

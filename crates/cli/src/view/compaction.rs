@@ -47,12 +47,12 @@ pub(super) fn places(workers: &[WorkerView]) -> String {
     workers.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// Work that a job loses when it is stopped, for people. Of one that saves itself on the way out nobody else knows what
-/// it saved, and where: its next attempt starts in an empty folder.
+/// Work that a job loses when it is stopped, for people. What is saved on the way out is known only then.
 pub(super) fn lost(seconds: f64, checkpoint_mode: &str) -> String {
     let lost = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
     match checkpoint_mode {
         "cooperative" => "what it does not save".to_owned(),
+        "transparent" if lost.is_zero() => "what cannot be dumped".to_owned(),
         _ if lost.is_zero() => "nothing yet".to_owned(),
         _ => short(lost),
     }

@@ -6,7 +6,7 @@ use tessera_api::v1;
 use super::checkpoint::{CheckpointView, name_of};
 use super::spec::SpecView;
 use super::time::{Clock, text};
-use super::{ReasonView, words};
+use super::{ReasonView, UseView, words};
 use crate::print::{Column, Tabular};
 
 /// A job.
@@ -22,6 +22,8 @@ pub struct JobView {
     pub reason: ReasonView,
     /// What it waits for now, in lists of jobs; absent where that was not asked or it does not wait.
     pub waits_for: Option<String>,
+    /// What it uses of what it holds; absent where that was not asked or it holds nothing.
+    pub used: Option<UseView>,
     /// On hold.
     pub held: bool,
     /// Suspended by a person.
@@ -29,6 +31,8 @@ pub struct JobView {
     /// What was submitted.
     #[serde(flatten)]
     pub spec: SpecView,
+    /// How idle it is; absent: it is not, or nothing has followed from it yet.
+    pub idle: Option<IdleView>,
     /// When it was submitted.
     pub submitted_at: Option<String>,
     /// When its state changed last.
@@ -65,6 +69,21 @@ pub struct JobView {
     pub revision: u64,
 }
 
+/// That a job computes next to nothing with what it holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IdleView {
+    /// Since when, as far as it was seen.
+    pub since: Option<String>,
+    /// What followed: noticed, preemptible, suspended or released.
+    pub step: String,
+}
+
+impl From<v1::Idle> for IdleView {
+    fn from(idle: v1::Idle) -> Self {
+        Self { since: text(idle.since.as_ref()), step: words::idle_step(idle.step) }
+    }
+}
+
 /// One try.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AttemptView {
@@ -92,6 +111,8 @@ pub struct AttemptView {
     pub lost_seconds: f64,
     /// What that was, in TFLOPS times seconds.
     pub lost_tflops_seconds: f64,
+    /// Why nothing was saved when it was told to stop; absent: nobody says so.
+    pub not_saved: Option<String>,
 }
 
 /// A grant.
@@ -183,6 +204,7 @@ impl From<v1::Job> for JobView {
             state: words::job_state(job.state),
             reason: job.reason.map(Into::into).unwrap_or_default(),
             waits_for: None,
+            used: None,
             held: job.held,
             parked: job.parked,
             spec: job.spec.unwrap_or_default().into(),
@@ -190,6 +212,7 @@ impl From<v1::Job> for JobView {
             changed_at: text(job.changed_at.as_ref()),
             started_at: text(job.started_at.as_ref()),
             ended_at: text(job.ended_at.as_ref()),
+            idle: job.idle.map(Into::into),
             not_before: text(job.not_before.as_ref()),
             attempts: job.attempts,
             retries: job.retries,
@@ -226,6 +249,7 @@ impl From<v1::Attempt> for AttemptView {
             saved_at: text(attempt.saved_at.as_ref()),
             lost_seconds: attempt.lost_seconds,
             lost_tflops_seconds: attempt.lost_tflops_seconds,
+            not_saved: Some(attempt.not_saved).filter(|why| !why.is_empty()),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::checkpoint::CheckpointView;
 use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text, tflops};
 use super::time::Clock;
 use super::wishes::affinity_text;
-use super::{HostView, words};
+use super::{HostView, UseView, words};
 use crate::print::{Detail, Page, Tabular as _};
 
 impl Detail for JobView {
@@ -44,8 +44,17 @@ impl Detail for JobView {
         if let Some(of) = &self.r#move {
             out.line("move", format!("{} for {}", of.phase, clock.ago(of.started_at.as_deref())));
         }
+        if let Some(idle) = &self.idle {
+            out.line("idle", format!("for {}, {}", clock.ago(idle.since.as_deref()), idle.step));
+        }
+        if let Some(used) = &self.used {
+            out.line("use", used.text());
+        }
         if let Some(allocation) = &self.allocation {
             grant(allocation, out);
+        }
+        if let Some(used) = self.used.as_ref().filter(|used| !used.by_worker.is_empty()) {
+            uses(used, out);
         }
         if !self.history.is_empty() {
             attempts(&self.history, clock, out);
@@ -75,6 +84,7 @@ impl JobView {
         let card = self.card();
         let mix = if card.mixed { ", kinds may mix" } else { "" };
         let whole = if card.whole_cards { ", whole cards" } else { "" };
+        let elastic = if card.elastic { ", elastic" } else { "" };
         let device = match card.access() {
             Access::Unspecified | Access::Worker => "",
             Access::Device => ", as one device",
@@ -91,7 +101,7 @@ impl JobView {
             said => format!(" {}", words::precision(said)),
         };
         let (compute, memory, span) = (tflops(card.milli_tflops), card.memory_mib, words::span(card.span));
-        format!("{compute} TFLOPS{precision}, {memory} MiB, span {span}, {kinds}{mix}{whole}{least}{device}")
+        format!("{compute} TFLOPS{precision}, {memory} MiB, span {span}, {kinds}{mix}{whole}{least}{device}{elastic}")
     }
 }
 
@@ -107,6 +117,27 @@ fn grant(allocation: &AllocationView, out: &mut Page) {
                 worker.node.clone(),
                 worker.state.clone(),
                 worker.slices.iter().map(SliceView::short).collect::<Vec<_>>().join(" + "),
+            ]
+        }),
+    );
+}
+
+fn uses(used: &UseView, out: &mut Page) {
+    out.title("use".to_owned());
+    let slices = used.by_worker.iter().flat_map(|worker| worker.slices.iter().map(move |slice| (worker, slice)));
+    out.table(
+        &["RANK", "NODE", "CARD", "BLOCKS", "USE", "IN USE", "OF", "CPUS", "HOST MEMORY"],
+        slices.map(|(worker, slice)| {
+            vec![
+                worker.rank.to_string(),
+                worker.node.clone(),
+                slice.card.to_string(),
+                slice.blocks.to_string(),
+                format!("{:.0} %", slice.utilization * 100.0),
+                format!("{} MiB", slice.memory_used_mib),
+                format!("{} MiB", slice.memory_held_mib),
+                format!("{:.1}", worker.processors),
+                format!("{} MiB", worker.host_memory_mib),
             ]
         }),
     );
@@ -128,6 +159,16 @@ fn attempts(history: &[AttemptView], clock: &Clock, out: &mut Page) {
             ]
         }),
     );
+    not_saved(history, out);
+}
+
+/// Why attempts were not saved.
+fn not_saved(history: &[AttemptView], out: &mut Page) {
+    for attempt in history {
+        if let Some(why) = &attempt.not_saved {
+            out.line(&format!("attempt {} not saved", attempt.number), why);
+        }
+    }
 }
 
 /// Time that was computed and is gone.

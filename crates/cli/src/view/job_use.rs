@@ -1,15 +1,15 @@
-//! What a job holds and how busy that is.
+//! What a job holds and uses of it, as a row.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::JobView;
 use super::time::Clock;
+use super::{JobView, UseView};
 use crate::print::{Column, Tabular};
 use crate::top::entry::JobCards;
 
-/// What a job holds and how busy that is.
+/// What a job holds and uses of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobUseView {
     /// Its number.
@@ -28,6 +28,8 @@ pub struct JobUseView {
     pub blocks: u64,
     /// Memory of cards that it holds.
     pub memory_mib: u64,
+    /// What it uses of that; absent when it holds nothing, or nobody leads.
+    pub used: Option<UseView>,
     /// Mean share of time that its cards computed, for it or for others on them; absent when no card told.
     pub cards_busy: Option<f64>,
     /// Its cards.
@@ -61,6 +63,7 @@ impl From<&JobView> for JobUseView {
             why: job.why_short(),
             blocks: used.blocks,
             memory_mib: used.memory_mib,
+            used: job.used.clone(),
             cards_busy: None,
             cards: used.cards.into_iter().map(|(node, index)| CardUseView { node, index, busy: None }).collect(),
             started_at: job.started_at.clone(),
@@ -71,7 +74,7 @@ impl From<&JobView> for JobUseView {
 
 impl JobUseView {
     /// Says how busy the cards are.
-    pub fn tell_use(&mut self, busy: &BTreeMap<(String, u32), f64>) {
+    pub fn tell_busy(&mut self, busy: &BTreeMap<(String, u32), f64>) {
         for card in &mut self.cards {
             card.busy = busy.get(&(card.node.clone(), card.index)).copied();
         }
@@ -90,16 +93,20 @@ impl Tabular for JobUseView {
             Column::right("BLOCKS"),
             Column::right("MEMORY"),
             Column::right("CARDS"),
-            Column::right("BUSY"),
+            Column::right("USE"),
+            Column::right("IN USE"),
+            Column::right("CPUS"),
             Column::right("RAN"),
             Column::left("REASON"),
             Column::wide("USER"),
+            Column::wide("CARDS BUSY"),
             Column::wide("ON"),
         ];
         COLUMNS
     }
 
     fn cells(&self, clock: &Clock) -> Vec<String> {
+        let nothing = || "-".to_owned();
         let on: Vec<String> = self.cards.iter().map(|card| format!("{}/{}", card.node, card.index)).collect();
         vec![
             self.id.to_string(),
@@ -109,10 +116,13 @@ impl Tabular for JobUseView {
             self.blocks.to_string(),
             format!("{} MiB", self.memory_mib),
             self.cards.len().to_string(),
-            self.cards_busy.map_or_else(|| "-".to_owned(), |busy| format!("{:.0} %", busy * 100.0)),
+            self.used.as_ref().map_or_else(nothing, UseView::percent),
+            self.used.as_ref().map_or_else(nothing, |used| format!("{} MiB", used.memory_used_mib)),
+            self.used.as_ref().map_or_else(nothing, |used| format!("{:.1}", used.processors)),
             clock.between(self.started_at.as_deref(), self.ended_at.as_deref()),
             self.why.clone(),
             self.submitter.clone(),
+            self.cards_busy.map_or_else(nothing, |busy| format!("{:.0} %", busy * 100.0)),
             on.join(","),
         ]
     }

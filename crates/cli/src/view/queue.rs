@@ -4,8 +4,9 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
-use super::time::Clock;
+use super::time::{Clock, text};
 use super::words;
+use crate::args::idle_text;
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A queue.
@@ -31,6 +32,12 @@ pub struct QueueView {
     pub packing: Option<String>,
     /// Its jobs that are not over.
     pub jobs: u64,
+    /// When its jobs may run; none: at any time.
+    pub windows: Vec<String>,
+    /// Its windows are closed until then; absent: they are open, or nobody has said yet when they open.
+    pub closed_until: Option<String>,
+    /// What follows for its jobs that compute next to nothing; absent: what the queue above says.
+    pub idle: Option<String>,
 }
 
 /// An amount of both resources.
@@ -75,6 +82,9 @@ impl From<v1::Queue> for QueueView {
             share_percent: percent(queue.share_ppm),
             weight: settings.weight.max(1),
             jobs: queue.jobs,
+            windows: settings.windows,
+            closed_until: text(queue.closed_until.as_ref()),
+            idle: settings.idle.as_ref().map(idle_text),
         }
     }
 }
@@ -113,7 +123,7 @@ impl Tabular for QueueView {
 }
 
 impl Detail for QueueView {
-    fn detail(&self, _: &Clock, out: &mut Page) {
+    fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(format!("queue {}", self.name));
         out.line("parent", if self.parent.is_empty() { "none" } else { &self.parent });
         out.line("jobs", self.jobs);
@@ -124,6 +134,15 @@ impl Detail for QueueView {
         out.line("held on average", AmountView::text(Some(&self.mean_used), ""));
         out.line("borrowed for its weight", format!("{} % of the pool", self.share_percent));
         out.line("packing", self.packing.as_deref().unwrap_or("as the pool says"));
+        for window in &self.windows {
+            out.line("window", window);
+        }
+        if let Some(until) = &self.closed_until {
+            out.line("closed until", format!("{until}, in {}", clock.until(until)));
+        }
+        if let Some(ladder) = &self.idle {
+            out.line("idle", ladder);
+        }
     }
 
     fn name(&self) -> String {

@@ -68,6 +68,15 @@ pub struct KindView {
     pub sums: SumsView,
 }
 
+/// What is written of a kind of card of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UsageLine<'a> {
+    pub key: &'a str,
+    pub name: &'a str,
+    pub kind: &'a str,
+    pub sums: &'a SumsView,
+}
+
 /// A time of which nothing is known.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GapView {
@@ -126,7 +135,15 @@ impl UsageView {
         grouped.chain([total]).collect()
     }
 
-    /// One line for each kind of card of each group, for spreadsheets.
+    /// One line for each kind of card of each group.
+    pub(super) fn lines(&self) -> impl Iterator<Item = UsageLine<'_>> {
+        self.rows.iter().flat_map(|row| {
+            let (key, name) = (row.key.as_str(), row.name.as_str());
+            row.kinds.iter().map(move |of| UsageLine { key, name, kind: &of.kind, sums: &of.sums })
+        })
+    }
+
+    /// The lines for spreadsheets.
     ///
     /// # Errors
     /// A [`Failure`] when the lines cannot be written.
@@ -147,16 +164,15 @@ impl UsageView {
             "currency",
         ];
         lines.write_record(header).map_err(|error| unwritten(&error))?;
-        for (row, of) in self.rows.iter().flat_map(|row| row.kinds.iter().map(move |of| (row, of))) {
-            let cost = of.sums.cost.map(|cost| cost.to_string()).unwrap_or_default();
-            let numbers =
-                [of.sums.block_hours, of.sums.tflops_hours, of.sums.memory_gib_hours, of.sums.lost_block_hours];
+        for UsageLine { key, name, kind, sums } in self.lines() {
+            let cost = sums.cost.map(|cost| cost.to_string()).unwrap_or_default();
+            let numbers = [sums.block_hours, sums.tflops_hours, sums.memory_gib_hours, sums.lost_block_hours];
             let numbers = numbers.map(|number| number.to_string());
-            let cells = [row.key.as_str(), row.name.as_str(), of.kind.as_str()]
-                .into_iter()
-                .map(str::to_owned)
-                .chain(numbers)
-                .chain([of.sums.block_milliseconds.to_string(), cost, self.currency.clone()]);
+            let cells = [key, name, kind].into_iter().map(str::to_owned).chain(numbers).chain([
+                sums.block_milliseconds.to_string(),
+                cost,
+                self.currency.clone(),
+            ]);
             lines.write_record(cells).map_err(|error| unwritten(&error))?;
         }
         let bytes = lines.into_inner().map_err(|error| unwritten(error.error()))?;

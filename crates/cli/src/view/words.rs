@@ -17,6 +17,8 @@ macro_rules! words {
 words! {
     /// State of a job.
     job_state: JobState, "JOB_STATE_";
+    /// Step of idle jobs.
+    idle_step: IdleStep, "IDLE_STEP_";
     /// State of a worker.
     worker_state: WorkerState, "WORKER_STATE_";
     /// Why a worker stopped.
@@ -43,6 +45,8 @@ words! {
     packing: Packing, "PACKING_";
     /// Checkpoint mode.
     checkpoint_mode: CheckpointMode, "CHECKPOINT_MODE_";
+    /// Who divides the time of a card.
+    time_slicer: TimeSlicer, "TIME_SLICER_";
     /// Health of a card.
     health: CardHealth, "CARD_HEALTH_";
     /// Verdict of a plan.

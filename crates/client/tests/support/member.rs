@@ -225,6 +225,10 @@ impl JobService for Member {
         Err(Status::unimplemented("no script"))
     }
 
+    async fn list_use(&self, _: Request<ListUseRequest>) -> Answer<Response<ListUseResponse>> {
+        Err(Status::unimplemented("no script"))
+    }
+
     async fn plan_job(&self, _: Request<PlanJobRequest>) -> Answer<Response<PlanJobResponse>> {
         Err(Status::unimplemented("no script"))
     }

@@ -49,10 +49,7 @@ impl BackupPlan {
 
 /// Runs the actor until the reign ends.
 pub(crate) async fn run(pool: PoolHandle, plan: BackupPlan, reign: Arc<Reign>) {
-    tokio::select! {
-        () = reign.end.cancelled() => {}
-        () = keep_saving(&pool, &plan) => {}
-    }
+    reign.end.run_until_cancelled(keep_saving(&pool, &plan)).await;
     pool.metrics().backups_are_elsewhere();
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tessera_calendar::Judge;
 use tessera_consensus::ProposeError as Cause;
 use tessera_ledger::{
     AllocationId, CardHealth, Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, Request, Revision,
-    Slice, State, WorkerState,
+    Slice, State, WindowOf, WorkerState,
 };
 use tokio::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::config::{MassLoss, Timings};
 use crate::pool::{Committed, ProposeError};
 
 /// Something that the actor has to bring into the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Duty {
     /// A node is lost.
     Lose(NodeId, Epoch),
@@ -27,6 +28,8 @@ pub(super) enum Duty {
     Expire(JobId),
     /// Leases of before a change of their timings are over.
     Settle(Revision),
+    /// Windows of a queue or job open or close.
+    Close(WindowOf),
     /// Time passes.
     Tick,
 }
@@ -75,13 +78,14 @@ pub(super) struct Lifecycle {
     limits_due: Option<Instant>,
     /// When it last looked at everything.
     looked_at: Option<Instant>,
+    windows: Judge,
 }
 
 /// How often time limits are looked at: only an agent that fails to makes it matter.
 const LIMITS: Duration = Duration::from_secs(10);
 
 impl Lifecycle {
-    pub(super) const fn new(timings: Timings, mass_loss: MassLoss) -> Self {
+    pub(super) fn new(timings: Timings, mass_loss: MassLoss) -> Self {
         Self {
             timings,
             mass_loss,
@@ -92,6 +96,7 @@ impl Lifecycle {
             quiet_since: None,
             limits_due: None,
             looked_at: None,
+            windows: Judge::default(),
         }
     }
 
@@ -107,6 +112,7 @@ impl Lifecycle {
                     self.limits_due = Some(now + LIMITS);
                     self.look_at_limits(state, now, &mut effects);
                 }
+                self.look_at_windows(state, log_now, &mut effects);
                 self.look_at_clock(state, now, &mut effects);
             }
             Event::Changed => {}
@@ -123,7 +129,7 @@ impl Lifecycle {
     }
 
     fn propose(&mut self, duty: Duty, command: Command, actor: &str, effects: &mut Vec<Effect>) {
-        if self.in_flight.insert(duty) {
+        if self.in_flight.insert(duty.clone()) {
             let request = Request { key: None, actor: actor.to_owned(), command };
             effects.push(Effect::Propose(duty, Box::new(request)));
         }
@@ -185,6 +191,18 @@ impl Lifecycle {
         for (job, allocation) in late {
             tracing::warn!(%job, "a job ran past its time limit and its agent did not stop it: it is ended");
             self.propose(Duty::Expire(job), Command::ExpireJob { job, allocation }, NAME, effects);
+        }
+    }
+
+    /// Says until when queues and jobs are closed by their windows, where the ledger says something else.
+    fn look_at_windows(&mut self, state: &State, log_now: LogTime, effects: &mut Vec<Effect>) {
+        for command in self.windows.due(state, log_now) {
+            let Command::CloseUntil { whose, time, .. } = &command else { continue };
+            let (duty, until) = (Duty::Close(whose.clone()), time.0);
+            if !self.in_flight.contains(&duty) {
+                tracing::info!(?duty, closed_until_ms = until, "time windows open or close");
+                self.propose(duty, command, NAME, effects);
+            }
         }
     }
 

@@ -56,7 +56,7 @@ impl Stage {
 
 fn proposals(effects: &[Effect]) -> Vec<(Duty, Request)> {
     let proposals = effects.iter().filter_map(|effect| match effect {
-        Effect::Propose(duty, request) => Some((*duty, Request::clone(request))),
+        Effect::Propose(duty, request) => Some((duty.clone(), Request::clone(request))),
         _ => None,
     });
     proposals.collect()
@@ -106,12 +106,12 @@ async fn a_loss_of_unknown_fate_keeps_the_node_condemned_and_is_proposed_again()
     let node = ledger.node("a", &[10]);
     let mut stage = Stage::new(ledger);
     let duty = duties(&stage.look(20)).pop().expect("it is lost");
-    assert_eq!(stage.on(Event::Answered(duty, unknown())), []);
+    assert_eq!(stage.on(Event::Answered(duty.clone(), unknown())), []);
     stage.leases.heard(node, stage.began + Duration::from_secs(20));
     let state = stage.ledger.shared();
     let now = stage.began + Duration::from_secs(20);
     assert!(stage.leases.grant(node, now, &state).is_err(), "its blocks may be granted to others already");
-    assert_eq!(duties(&stage.look(21)), [duty]);
+    assert_eq!(duties(&stage.look(21)), std::slice::from_ref(&duty));
     let refused = Err(ProposeError::Consensus(Cause::Unavailable));
     stage.on(Event::Answered(duty, refused));
     assert!(
@@ -190,6 +190,7 @@ async fn a_move_is_driven_to_its_end() {
         signal: Some(15),
         checkpointed: true,
         message: String::new(),
+        not_saved: String::new(),
     };
     stage.ledger.report(a, owner(&source, 0), Observation::Stopped(exit));
     let effects = stage.on(Event::Changed);
@@ -245,7 +246,7 @@ async fn a_step_that_could_not_be_proposed_is_not_hammered() {
     let (ledger, ..) = moving();
     let mut stage = Stage::new(ledger);
     let duty = duties(&stage.on(Event::Changed)).pop().expect("it moves");
-    assert_eq!(stage.on(Event::Answered(duty, unknown())), []);
+    assert_eq!(stage.on(Event::Answered(duty.clone(), unknown())), []);
     assert_eq!(duties(&stage.on(Event::Changed)), [duty]);
 }
 
@@ -276,8 +277,14 @@ async fn a_job_past_its_limit_is_stopped_when_its_agent_fails_to() {
     let job = stage.ledger.state.job(id).expect("it is known");
     assert_eq!((job.state, &job.reason), (JobState::Completing, &tessera_ledger::Reason::TimeLimit));
     let cause = tessera_ledger::StopCause::Ordered;
-    let exit =
-        tessera_ledger::WorkerExit { cause, code: None, signal: Some(15), checkpointed: false, message: String::new() };
+    let exit = tessera_ledger::WorkerExit {
+        cause,
+        code: None,
+        signal: Some(15),
+        checkpointed: false,
+        message: String::new(),
+        not_saved: String::new(),
+    };
     stage.ledger.report(node, owner(&grant, 0), Observation::Stopped(exit));
     assert_eq!(stage.ledger.state.job(id).expect("it is known").state, JobState::Timeout);
 }

@@ -47,6 +47,12 @@ impl Scraped {
             *jobs.entry((self.queues.of(queue), state.name())).or_default() += count;
         }
         scrape.gauges(&table::JOBS, jobs.iter().map(|((queue, state), jobs)| ([*queue, *state], count(*jobs))))?;
+        let mut idle: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for job in state.idle_jobs() {
+            let Some(step) = job.idle_step() else { continue };
+            *idle.entry((self.queues.of(&job.spec.queue), step.name())).or_default() += 1;
+        }
+        scrape.gauges(&table::JOBS_IDLE, idle.iter().map(|((queue, step), jobs)| ([*queue, *step], count(*jobs))))?;
         let mut pending: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         let placed = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waits) = &*placed {

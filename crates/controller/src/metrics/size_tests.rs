@@ -25,6 +25,8 @@ fn fleet(nodes: u32, queues: usize) -> State {
             maximum: None,
             weight: 1,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         },
     });
     let submitting = (0..queues).map(|number| {

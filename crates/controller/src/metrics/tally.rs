@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tessera_ledger::{AllocationId, Event, Job, JobId, JobState, Revision, State, WorkerState};
+use tessera_ledger::{AllocationId, Event, IdleStep, Job, JobId, JobState, Revision, State, WorkerState};
 use tessera_placement::WaitCode;
 
 /// What is counted of one job.
@@ -73,6 +73,7 @@ impl Tally {
         let waits = matches!(job.state, JobState::Pending | JobState::Suspended);
         let kept_back = match (waits, job.held, job.parked) {
             (true, true, _) => Some(WaitCode::Held),
+            (true, false, true) if job.idle_step() == Some(IdleStep::Suspended) => Some(WaitCode::IdleSuspended),
             (true, false, true) => Some(WaitCode::SuspendedByUser),
             _ => None,
         };

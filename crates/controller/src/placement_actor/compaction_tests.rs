@@ -85,6 +85,7 @@ impl Stage {
                 signal: None,
                 checkpointed: true,
                 message: String::new(),
+                not_saved: String::new(),
             };
             self.ledger.report(source.workers[0].node, owner(&source, 0), Observation::Stopped(exit));
             self.ledger.apply(Command::AdvanceMove { id, from: MovePhase::Transferring, proceed: true });

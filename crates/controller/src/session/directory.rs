@@ -137,7 +137,7 @@ fn concerned(known: &State, state: &State, event: &Event, concerns: &mut Concern
         }
         // Its nodes keep no order of it, also those whose workers were over before.
         Event::AllocationReleased { allocation, .. } => add_grant(known, *allocation, concerns),
-        Event::Job { .. } | Event::JobRemoved { .. } => {}
+        Event::Job { .. } | Event::JobRemoved { .. } | Event::CheckpointSkipped { .. } => {}
         Event::Queue { .. } | Event::Config => {}
     }
 }

@@ -78,6 +78,7 @@ fn what_can_never_be_used_is_removed_and_nothing_else() {
         signal: Some(15),
         checkpointed: false,
         message: String::new(),
+        not_saved: String::new(),
     };
     ledger.report(home, worker, Observation::Stopped(stop));
     assert_eq!(needless(&ledger), [1, 2, LAST], "the job is over");

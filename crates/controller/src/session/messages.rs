@@ -52,6 +52,13 @@ pub(crate) struct Heartbeat {
     pub sent_at_boottime_ms: u64,
 }
 
+/// What an agent has measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    pub cards: Vec<v1::CardSample>,
+    pub workers: Vec<v1::WorkerSample>,
+}
+
 /// Changes that must reach the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -67,8 +74,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Heard {
     Hello(Box<Greeting>),
-    /// Besides the sign of life: readings of cards, and the checkpoints on the node's disk when they changed.
-    Heartbeat(Heartbeat, Vec<v1::CardSample>, Option<BTreeSet<PartKey>>),
+    /// Besides the sign of life: what was measured, and the checkpoints on the node's disk when they changed.
+    Heartbeat(Heartbeat, Measured, Option<BTreeSet<PartKey>>),
     Report(Report),
 }
 
@@ -82,7 +89,7 @@ pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
         Some(Message::Heartbeat(beat)) => {
             let heartbeat = Heartbeat { sequence: beat.sequence, sent_at_boottime_ms: beat.sent_at_boottime_ms };
             let kept = beat.kept.map(|kept| kept.names.iter().map(agent::part_of).collect());
-            Ok(Heard::Heartbeat(heartbeat, beat.samples, kept))
+            Ok(Heard::Heartbeat(heartbeat, Measured { cards: beat.samples, workers: beat.workers }, kept))
         }
         Some(Message::Report(report)) => Ok(Heard::Report(Report {
             id: Some(report.report_id),

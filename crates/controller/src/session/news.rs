@@ -22,6 +22,7 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
         .flat_map(|report| &report.workers)
         .flat_map(Sighting::reports)
         .filter(|report| is_news(node, report, state))
+        .map(|report| readable(report, state.level()))
         .collect();
     let cards: Vec<CardDescription> = reports
         .iter()
@@ -46,6 +47,16 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
         commands.push(Command::UpdateCached { node, cached: cached.clone() });
     }
     commands
+}
+
+/// A report as members of the level in force can read it.
+fn readable(mut report: WorkerReport, level: Level) -> WorkerReport {
+    if let Observation::Stopped(exit) = &mut report.observation
+        && level < Level::Two
+    {
+        exit.not_saved.clear();
+    }
+    report
 }
 
 /// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not

@@ -8,8 +8,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use planted::Bug;
 use tessera_api::Refusal;
-use tessera_api::v1::{CardSample, ErrorReason, SessionRequest, SessionResponse};
-use tessera_ledger::{CardId, LeaseTimings, NodeId, Request};
+use tessera_api::v1::{ErrorReason, SessionRequest, SessionResponse, SliceSample, WorkerSample};
+use tessera_ledger::{AllocationId, CardId, LeaseTimings, NodeId, Rank, Request, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{Status, Streaming};
@@ -17,13 +17,13 @@ use tracing::Instrument as _;
 
 use super::concern::Concern;
 use super::directory::Registration;
-use super::messages::{self, Heard, Heartbeat};
+use super::messages::{self, Heard, Heartbeat, Measured};
 use super::not_leader;
 use super::state::{Effect, Event, Session, Step};
 use crate::leader::Reign;
 use crate::lifecycle::leases::Withheld;
 use crate::pool::PoolHandle;
-use crate::telemetry::{CardReading, SessionInfo};
+use crate::telemetry::{CardReading, SessionInfo, SliceReading, WorkerReading};
 
 /// How long an agent may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
@@ -138,7 +138,7 @@ impl Shell {
             }
             Effect::Meet(node) => return self.meet(node),
             Effect::Confirm(node, heartbeat) => self.confirm(node, heartbeat),
-            Effect::Note(node, samples) => self.note(node, &samples),
+            Effect::Note(node, measured) => self.note(node, measured),
             Effect::Pause(pause) => self.pending.push(sleep(pause).map(|()| Event::Resumed).boxed()),
             Effect::Close(refusal) => return Some(self.refuse(refusal, "refused")),
         }
@@ -227,18 +227,55 @@ impl Shell {
         self.pending.push(confirmed.boxed());
     }
 
-    fn note(&self, node: NodeId, samples: &[CardSample]) {
+    fn note(&self, node: NodeId, measured: Measured) {
         let at = Instant::now();
-        let cards = self.pool.view().current().node(node).map_or(0, |node| node.cards);
-        for sample in samples.iter().filter(|sample| sample.card_index < cards) {
+        let state = self.pool.view().current();
+        let cards = state.node(node).map_or(0, |node| node.cards);
+        for sample in measured.cards.into_iter().filter(|sample| sample.card_index < cards) {
             let reading = CardReading {
                 at,
                 utilization_ratio: sample.utilization_ratio.clamp(0.0, 1.0),
                 memory_used_bytes: sample.memory_used_bytes,
                 temperature_celsius: sample.temperature_celsius,
                 power_watts: sample.power_watts,
+                time_slicing: sample.time_slicing,
             };
             self.pool.telemetry().note(CardId { node, index: sample.card_index }, reading);
         }
+        let workers = measured.workers.into_iter().filter_map(|sample| worker_reading(&state, node, at, sample));
+        self.pool.telemetry().note_workers(node, workers.collect());
     }
+}
+
+/// A reading of a worker that the ledger knows to be on the node.
+fn worker_reading(
+    state: &State,
+    node: NodeId,
+    at: Instant,
+    sample: WorkerSample,
+) -> Option<((AllocationId, Rank), WorkerReading)> {
+    let owner = tessera_api::agent::owner(sample.worker.as_ref()?);
+    let grant = state.allocation(owner.allocation).filter(|grant| grant.epoch == owner.epoch)?;
+    let worker = grant.workers.iter().find(|worker| worker.rank == owner.rank && worker.node == node)?;
+    let reading = |told: &SliceSample| {
+        let slice = worker.slices.iter().find(|slice| slice.card.index == told.card_index)?;
+        let blocks = state.card(slice.card).map_or(0, |card| card.blocks.0);
+        // A program may write what its slice server tells. No slice computes more than its whole card.
+        let most = f64::from(blocks) / f64::from(slice.length.0.max(1));
+        let utilization_ratio = sensible(told.utilization_ratio).min(most.max(1.0));
+        Some((told.card_index, SliceReading { utilization_ratio, memory_used_bytes: told.memory_used_bytes }))
+    };
+    let reading = WorkerReading {
+        at,
+        epoch: owner.epoch,
+        processors: sensible(sample.processors),
+        host_memory_bytes: sample.host_memory_bytes,
+        slices: sample.slices.iter().filter_map(reading).collect(),
+    };
+    Some(((owner.allocation, owner.rank), reading))
+}
+
+/// Nothing in the place of what is no share of time.
+const fn sensible(share: f64) -> f64 {
+    if share.is_finite() && share > 0.0 { share } else { 0.0 }
 }

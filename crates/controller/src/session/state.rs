@@ -14,7 +14,7 @@ use tessera_ledger::{Command, LeaseTimings, NodeId, NodeState, Outcome, Rejectio
 use super::book::OrderBook;
 use super::concern::Concern;
 use super::kept::KeptHere;
-use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
+use super::messages::{Greeting, Heard, Heartbeat, Measured, Report, phase_name, violation};
 use super::news::{known_as, news};
 use crate::lifecycle::leases::Withheld;
 use crate::pool::{Committed, ProposeError};
@@ -74,7 +74,7 @@ pub(crate) enum Effect {
     /// Have a quorum confirm this leader, and grant a lease to the node if it may have one.
     Confirm(NodeId, Heartbeat),
     /// Keep what the agent measured.
-    Note(NodeId, Vec<v1::CardSample>),
+    Note(NodeId, Measured),
     /// Come back after a pause.
     Pause(Duration),
     /// End the session.
@@ -157,15 +157,13 @@ impl Session {
         match event {
             Event::Heard(Heard::Hello(greeting)) => self.greeted(greeting, state, effects),
             Event::Heard(_) if self.phase == Phase::Opening => Err(violation("a session begins with a hello")),
-            Event::Heard(Heard::Heartbeat(heartbeat, samples, kept)) => {
+            Event::Heard(Heard::Heartbeat(heartbeat, measured, kept)) => {
                 self.waiting = Some(heartbeat);
                 if let Some(kept) = kept {
                     self.kept.said(kept);
                 }
-                if let Phase::Serving { node, .. } = self.phase
-                    && !samples.is_empty()
-                {
-                    effects.push(Effect::Note(node, samples));
+                if let Phase::Serving { node, .. } = self.phase {
+                    effects.push(Effect::Note(node, measured));
                 }
                 Ok(())
             }

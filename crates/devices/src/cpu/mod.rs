@@ -15,7 +15,7 @@ use tessera_ledger::{
     CardDescription, CardHealth, CardKind, Isolation, Mebibytes, MilliTflops, Owner, Precision, Ratings,
 };
 
-use crate::backend::{Backend, HealthReport, Probe, Sample};
+use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
 use crate::grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
@@ -33,6 +33,8 @@ pub struct CpuBackend {
     host: HostRoot,
     readings: Readings,
     cores: u64,
+    /// What workers hold of all processors.
+    held: BTreeMap<Owner, Share>,
 }
 
 impl CpuBackend {
@@ -40,7 +42,7 @@ impl CpuBackend {
     #[must_use]
     pub fn new(host: HostRoot) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        Self { readings: Readings::new(host.clone()), host, cores }
+        Self { readings: Readings::new(host.clone()), host, cores, held: BTreeMap::new() }
     }
 }
 
@@ -79,7 +81,7 @@ impl Backend for CpuBackend {
 
     fn caps(&self, _card: &CardDescription) -> Caps {
         Caps {
-            share: ShareControl::TimeGate { step_thousandths: 10 },
+            share: ShareControl::ControlGroup,
             memory: MemoryControl::Hard,
             suspension: vec![Suspension::Freeze, Suspension::Application],
             migration: Migration::Any,
@@ -100,37 +102,59 @@ impl Backend for CpuBackend {
         self.readings.take().into_iter().collect()
     }
 
+    fn hardware(&self, _card: &CardDescription) -> Hardware {
+        let word = |path| self.host.read(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+        // The kernel is what drives processors.
+        Hardware { serial: word("/sys/class/dmi/id/product_serial"), driver: word("/proc/sys/kernel/osrelease") }
+    }
+
+    /// What its processes do on the host is what they do on this card.
+    fn slices(&mut self, owner: Owner, host: HostUse, _since_start: Duration) -> Vec<SliceSample> {
+        let Some(share) = self.held.get(&owner) else { return Vec::new() };
+        let processors = f64::from(share.0) / 1000.0 * self.cores as f64;
+        let utilization = if processors > 0.0 { host.processors / processors } else { 0.0 };
+        vec![SliceSample { card_index: 0, utilization, memory_used_bytes: host.memory_bytes }]
+    }
+
     fn health(&mut self) -> Vec<HealthReport> {
         // A host whose processors do not work has no agent that could say so.
         vec![HealthReport { card_index: 0, health: CardHealth::Healthy, reason: String::new() }]
     }
 
     fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
-        let share: u64 = grant.slices.iter().map(|slice| u64::from(slice.share.0)).sum();
-        let millicores = share.min(u64::from(Share::WHOLE.0)) * self.cores;
+        let share = grant.slices.iter().fold(0_u32, |sum, slice| sum.saturating_add(slice.share.0)).min(Share::WHOLE.0);
+        let millicores = u64::from(share) * self.cores;
         let memory: Mebibytes = grant.slices.iter().map(|slice| slice.memory).sum();
+        self.held.insert(grant.owner, Share(share));
         // Libraries start a thread per core of the machine otherwise, and are throttled most of the time.
-        let threads = millicores.div_ceil(1000).max(1).to_string();
+        let threads = |share: Share| {
+            let used = if grant.elastic { Share::WHOLE } else { share };
+            (u64::from(used.0) * self.cores).div_ceil(1000).max(1)
+        };
         // The control group holds the share; a second gate would take off once more what it has taken already.
         let torch = |slice: &GrantedSlice| TorchDevice {
             name: "cpu".to_owned(),
             environment: BTreeMap::new(),
             share: Share::WHOLE,
-            threads: u32::try_from((u64::from(slice.share.0) * self.cores).div_ceil(1000).max(1)).unwrap_or(u32::MAX),
+            part: slice.share,
+            threads: u32::try_from(threads(slice.share)).unwrap_or(u32::MAX),
             memory: slice.memory,
         };
         Ok(Attach {
             torch: grant.slices.iter().map(torch).collect(),
-            environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads)]),
+            environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads(Share(share)).to_string())]),
             device_nodes: Vec::new(),
             limits: HostLimits {
                 cpu_millicores: Some(millicores),
+                cpu_elastic: grant.elastic,
                 memory: (memory > Mebibytes::ZERO).then_some(memory),
             },
         })
     }
 
-    fn release(&mut self, _owner: Owner) {}
+    fn release(&mut self, owner: Owner) {
+        self.held.remove(&owner);
+    }
 }
 
 /// Maker and model of the processors.

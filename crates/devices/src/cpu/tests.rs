@@ -8,6 +8,7 @@ use tessera_ledger::{AllocationId, Epoch, Rank};
 use super::*;
 use crate::grant::GrantedSlice;
 use crate::node::NodeDevices;
+use crate::reading::ErrorKind;
 
 const OWNER: Owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
 
@@ -57,7 +58,7 @@ fn readings_cover_the_time_between_them() {
         ("sys/class/thermal/thermal_zone1/temp", "45500\n"),
     ]);
     let mut backend = CpuBackend::new(host);
-    let first = backend.sample(Duration::ZERO)[0];
+    let first = backend.sample(Duration::ZERO).remove(0);
     assert!((first.utilization - 0.2).abs() < 1e-9);
     assert_eq!(first.memory_used_bytes, 12 << 30);
     assert_eq!(first.temperature_celsius, Some(45.5));
@@ -68,13 +69,59 @@ fn readings_cover_the_time_between_them() {
 }
 
 #[test]
+fn energy_goes_on_where_its_counter_begins_anew_and_errors_are_summed_over_controllers() {
+    let package = "sys/class/powercap/intel-rapl:0";
+    let (root, host) = fixture(&[
+        ("proc/stat", "cpu  1 0 1 7 1 0 0 0 0 0\n"),
+        ("proc/cpuinfo", CPUINFO),
+        ("proc/meminfo", MEMINFO),
+        ("sys/class/powercap/intel-rapl:0/energy_uj", "9000000\n"),
+        ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "10000000\n"),
+        ("sys/class/powercap/intel-rapl:0:0/energy_uj", "77\n"),
+        ("sys/devices/system/edac/mc/mc0/ce_count", "3\n"),
+        ("sys/devices/system/edac/mc/mc0/ue_count", "0\n"),
+        ("sys/devices/system/edac/mc/mc1/ce_count", "4\n"),
+        ("proc/sys/kernel/osrelease", "6.1.0-21\n"),
+        ("sys/class/dmi/id/product_serial", "CZ1234\n"),
+    ]);
+    let mut backend = CpuBackend::new(host);
+    let first = backend.sample(Duration::ZERO).remove(0);
+    assert_eq!(first.energy_joules, Some(0.0));
+    assert_eq!(first.errors, BTreeMap::from([(ErrorKind::EccCorrected, 7), (ErrorKind::EccUncorrected, 0)]));
+    fs::write(root.path().join(package).join("energy_uj"), "500000").expect("writable");
+    assert_eq!(backend.sample(Duration::ZERO)[0].energy_joules, Some(1.5));
+    fs::remove_file(root.path().join(package).join("energy_uj")).expect("there");
+    assert_eq!(backend.sample(Duration::ZERO)[0].energy_joules, None, "what is not told is absent");
+    let card = backend.discover().expect("readable").remove(0);
+    assert_eq!(backend.hardware(&card), Hardware { serial: "CZ1234".to_owned(), driver: "6.1.0-21".to_owned() });
+}
+
+#[test]
+fn what_a_worker_does_on_the_host_is_what_it_does_on_its_share() {
+    let (_root, host) = fixture(&[]);
+    let mut backend = CpuBackend::new(host);
+    backend.cores = 4;
+    let used = HostUse { processors: 0.75, memory_bytes: 5 << 20 };
+    assert_eq!(backend.slices(OWNER, used, Duration::ZERO), [], "it holds nothing");
+    let slices = vec![GrantedSlice { card_index: 0, share: Share(375), memory: Mebibytes(100) }];
+    backend.prepare(&Grant { owner: OWNER, slices, elastic: false }).expect("preparable");
+    let read = backend.slices(OWNER, used, Duration::ZERO);
+    assert_eq!(read, [SliceSample { card_index: 0, utilization: 0.5, memory_used_bytes: 5 << 20 }]);
+    backend.release(OWNER);
+    assert_eq!(backend.slices(OWNER, used, Duration::ZERO), []);
+}
+
+#[test]
 fn a_share_becomes_a_quota_and_a_limit() {
     let (_root, host) = fixture(&[]);
     let mut backend = CpuBackend::new(host);
     backend.cores = 4;
     let slices = vec![GrantedSlice { card_index: 0, share: Share(375), memory: Mebibytes(100) }];
-    let attach = backend.prepare(&Grant { owner: OWNER, slices }).expect("preparable");
-    assert_eq!(attach.limits, HostLimits { cpu_millicores: Some(1500), memory: Some(Mebibytes(100)) });
+    let attach = backend.prepare(&Grant { owner: OWNER, slices, elastic: false }).expect("preparable");
+    assert_eq!(
+        attach.limits,
+        HostLimits { cpu_millicores: Some(1500), cpu_elastic: false, memory: Some(Mebibytes(100)) }
+    );
     assert_eq!(attach.environment["OMP_NUM_THREADS"], "2");
 }
 

@@ -12,6 +12,7 @@
 //! memory_gib = 80
 //! tflops = { fp16 = 9, fp32 = 4.5 }  # per card; fp32, tf32, fp16, bf16, fp8, int8
 //! isolation = "soft"               # shared, soft or hard; soft when not said
+//! time_slicing = "freeze"          # device or freeze; device when not said
 //! max_slices = 7                   # 0 when not said: as many as there are blocks
 //! link = { kind = "fabric", megabytes_per_second = 450000 }  # between the cards of this entry
 //! ```
@@ -66,10 +67,23 @@ pub struct DeclaredCard {
     pub rated: Ratings,
     /// Strongest isolation between tenants.
     pub isolation: Isolation,
+    /// Who divides their time among workers.
+    pub time_slicing: TimeSlicing,
     /// Most slices at once; 0: no bound.
     pub max_slices: u32,
     /// How they are linked among themselves.
     pub link: Option<DeclaredLink>,
+}
+
+/// Who divides the time of a card among the workers on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeSlicing {
+    /// The card, or whoever drives it.
+    #[default]
+    Device,
+    /// The agent, which lets all workers but one stand still, in rounds.
+    Freeze,
 }
 
 /// A link between cards of one entry.
@@ -185,6 +199,7 @@ struct FileCard {
     tflops: Spanned<Rates>,
     #[serde(default)]
     isolation: Strength,
+    time_slicing: Option<Spanned<TimeSlicing>>,
     #[serde(default)]
     max_slices: u32,
     link: Option<FileLink>,
@@ -279,6 +294,15 @@ fn check_card(card: Spanned<FileCard>) -> Result<DeclaredCard, Fault> {
         Some(count) => return fault(count.span(), format!("`count` must be from 1 to {MAX_CARDS}")),
         None => 1,
     };
+    let time_slicing = card.time_slicing.as_ref().map_or_else(TimeSlicing::default, |slicing| *slicing.get_ref());
+    if let Some(slicing) = card.time_slicing.filter(|_| time_slicing == TimeSlicing::Freeze)
+        && matches!(card.isolation, Strength::Hard)
+    {
+        return fault(
+            slicing.span(),
+            "`time_slicing` must be `device` where `isolation` is `hard`: the hardware divides it",
+        );
+    }
     Ok(DeclaredCard {
         kind: kind(card.kind),
         vendor: check_word("vendor", &card.vendor)?,
@@ -291,6 +315,7 @@ fn check_card(card: Spanned<FileCard>) -> Result<DeclaredCard, Fault> {
             Strength::Soft => Isolation::Soft,
             Strength::Hard => Isolation::Hard,
         },
+        time_slicing,
         max_slices: card.max_slices,
         link: card
             .link

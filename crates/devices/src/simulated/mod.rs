@@ -1,8 +1,8 @@
 //! Simulated cards: declared by an inventory file, computing nothing, otherwise like real ones.
 //!
-//! Readings follow from what is granted and from the time given, so that two runs show the same. Cards are
-//! made unhealthy by writing their indexes, in the order declared, into [`FAULTS_FILE`] in the node's data
-//! folder: `unhealthy = [0, 2]`.
+//! Readings follow from what is granted and from the time given, so that two runs show the same. Cards are made
+//! unhealthy by writing their indexes, in the order declared, into [`FAULTS_FILE`] in the node's data folder:
+//! `unhealthy = [0, 2]`. The same file gives them errors: `errors = [{ card = 0, kind = "driver", count = 3 }]`.
 
 pub mod inventory;
 
@@ -14,18 +14,21 @@ use std::time::Duration;
 use serde::Deserialize;
 use tessera_ledger::{CardDescription, CardHealth, Isolation, Mebibytes, MilliTflops, Owner, Precision, Ratings};
 
-use crate::backend::{Backend, HealthReport, Probe, Sample};
+use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
 use crate::grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 use crate::host::HostRoot;
-use inventory::DeclaredNode;
+use crate::reading::ErrorKind;
+use inventory::{DeclaredNode, TimeSlicing};
 
 /// Name of the faults file in the node's data folder.
 pub const FAULTS_FILE: &str = "faults.toml";
 /// Variables by which frameworks find cards. A node whose cards are simulated must not let work slip onto real ones.
 const HIDDEN: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+/// What is told of the driver.
+const DRIVER: &str = "simulated";
 /// What a driver takes of a card's memory before anyone uses it.
 const DRIVER_MEMORY: Mebibytes = Mebibytes(300);
 
@@ -34,6 +37,17 @@ const DRIVER_MEMORY: Mebibytes = Mebibytes(300);
 struct Faults {
     #[serde(default)]
     unhealthy: BTreeSet<u32>,
+    #[serde(default)]
+    errors: Vec<Errors>,
+}
+
+/// Errors that a card is to have had.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Errors {
+    card: u32,
+    kind: ErrorKind,
+    count: u64,
 }
 
 /// The declared cards of one node.
@@ -42,8 +56,10 @@ pub struct SimulatedBackend {
     node: DeclaredNode,
     cards: Vec<CardDescription>,
     faults: PathBuf,
-    unhealthy: BTreeSet<u32>,
+    told: Faults,
     grants: BTreeMap<Owner, Grant>,
+    /// When readings were taken last, and what each card has drawn until then, in joules.
+    drawn: (Duration, Vec<f64>),
 }
 
 impl SimulatedBackend {
@@ -51,7 +67,15 @@ impl SimulatedBackend {
     #[must_use]
     pub fn new(node: DeclaredNode, host: &HostRoot) -> Self {
         let faults = host.data_file(FAULTS_FILE);
-        Self { cards: describe(&node), node, faults, unhealthy: BTreeSet::new(), grants: BTreeMap::new() }
+        let cards = describe(&node);
+        let drawn = (Duration::ZERO, vec![0.0; cards.len()]);
+        Self { cards, node, faults, told: Faults::default(), grants: BTreeMap::new(), drawn }
+    }
+
+    /// Whether the agent divides the time of a card.
+    fn is_sliced(&self, index: u32) -> bool {
+        let mut entries = self.node.cards.iter().flat_map(|card| (0..card.count).map(|_| card.time_slicing));
+        entries.nth(index as usize) == Some(TimeSlicing::Freeze)
     }
 
     /// Share and memory granted on a card.
@@ -114,6 +138,7 @@ impl Backend for SimulatedBackend {
 
     fn caps(&self, card: &CardDescription) -> Caps {
         let share = match card.isolation {
+            _ if self.is_sliced(card.index) => ShareControl::Freeze,
             Isolation::Shared => ShareControl::None,
             Isolation::Soft => ShareControl::TimeGate { step_thousandths: 10 },
             Isolation::Hard => ShareControl::Spatial { step_thousandths: 125 },
@@ -136,33 +161,63 @@ impl Backend for SimulatedBackend {
     }
 
     fn sample(&mut self, since_start: Duration) -> Vec<Sample> {
-        let readings = self.cards.iter().map(|card| {
+        let since_last = since_start.saturating_sub(self.drawn.0).as_secs_f64();
+        let readings = self.cards.iter().zip(&self.drawn.1).map(|(card, drawn)| {
             let (share, memory) = self.granted(card.index);
             let used = memory.saturating_add(DRIVER_MEMORY).min(card.memory);
             let utilization = f64::from(share.0) / 1000.0 * intensity(since_start, card.index);
+            let watts = 60.0 + 340.0 * utilization;
+            let own = self.told.errors.iter().filter(|errors| errors.card == card.index);
             Sample {
                 card_index: card.index,
                 utilization,
                 memory_used_bytes: used.0 << 20,
                 temperature_celsius: Some(30.0 + 45.0 * utilization),
-                power_watts: Some(60.0 + 340.0 * utilization),
+                power_watts: Some(watts),
+                energy_joules: Some(drawn + watts * since_last),
+                errors: [(ErrorKind::EccCorrected, 0), (ErrorKind::EccUncorrected, 0), (ErrorKind::Driver, 0)]
+                    .into_iter()
+                    .chain(own.map(|errors| (errors.kind, errors.count)))
+                    .collect(),
             }
         });
-        readings.collect()
+        let readings: Vec<Sample> = readings.collect();
+        self.drawn = (since_start, readings.iter().filter_map(|sample| sample.energy_joules).collect());
+        readings
+    }
+
+    fn hardware(&self, card: &CardDescription) -> Hardware {
+        Hardware { serial: format!("{}-{:04}", self.node.name, card.index), driver: DRIVER.to_owned() }
+    }
+
+    /// Work computes as hard on what it holds as the card's readings say, and keeps all of its memory in use.
+    fn slices(&mut self, owner: Owner, _host: HostUse, since_start: Duration) -> Vec<SliceSample> {
+        let Some(grant) = self.grants.get(&owner) else { return Vec::new() };
+        let mut cards: BTreeMap<u32, Mebibytes> = BTreeMap::new();
+        for slice in &grant.slices {
+            let memory = cards.entry(slice.card_index).or_insert(Mebibytes::ZERO);
+            *memory = memory.saturating_add(slice.memory);
+        }
+        let sample = |(card_index, memory): (u32, Mebibytes)| SliceSample {
+            card_index,
+            utilization: intensity(since_start, card_index),
+            memory_used_bytes: memory.0 << 20,
+        };
+        cards.into_iter().map(sample).collect()
     }
 
     fn health(&mut self) -> Vec<HealthReport> {
         match fs::read_to_string(&self.faults) {
             Ok(text) => match toml::from_str::<Faults>(&text) {
-                Ok(faults) => self.unhealthy = faults.unhealthy,
+                Ok(faults) => self.told = faults,
                 Err(error) => {
                     tracing::warn!(path = %self.faults.display(), %error, "the faults file is not understood; it should read `unhealthy = [0, 2]`")
                 }
             },
-            Err(_) => self.unhealthy.clear(),
+            Err(_) => self.told = Faults::default(),
         }
         let report = |card: &CardDescription| {
-            let faulty = self.unhealthy.contains(&card.index);
+            let faulty = self.told.unhealthy.contains(&card.index);
             let reason =
                 if faulty { format!("declared unhealthy in {}", self.faults.display()) } else { String::new() };
             let health = if faulty { CardHealth::Unhealthy } else { CardHealth::Healthy };
@@ -182,7 +237,9 @@ impl Backend for SimulatedBackend {
         let torch = |slice: &GrantedSlice| TorchDevice {
             name: "cpu".to_owned(),
             environment: BTreeMap::new(),
-            share: slice.share,
+            // What the rounds of the agent hold, the server need not hold a second time.
+            share: if self.is_sliced(slice.card_index) { Share::WHOLE } else { slice.share },
+            part: slice.share,
             threads: 1,
             memory: slice.memory,
         };

@@ -35,7 +35,7 @@ fn grant(slices: &[(u32, Share, Mebibytes)]) -> Grant {
         share: *share,
         memory: *memory,
     };
-    Grant { owner: OWNER, slices: slices.iter().map(slice).collect() }
+    Grant { owner: OWNER, slices: slices.iter().map(slice).collect(), elastic: false }
 }
 
 #[test]
@@ -68,6 +68,41 @@ fn readings_follow_the_grants_and_nothing_else() {
     assert_eq!(samples[1].memory_used_bytes, 1300 << 20);
     devices.release(OWNER);
     assert!(devices.sample(time).iter().all(|sample| sample.utilization == 0.0));
+}
+
+#[test]
+fn work_uses_what_it_holds_and_the_card_draws_what_that_costs() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut devices = devices(data.path());
+    let (begin, host) = (Duration::from_secs(7), HostUse::default());
+    devices.sample(begin);
+    assert_eq!(devices.slices(OWNER, host, begin), [], "it holds nothing");
+    let half = Share(500);
+    devices.prepare(&grant(&[(3, half, Mebibytes(2000)), (1, half, Mebibytes(1000))])).expect("cards exist");
+    let used = devices.slices(OWNER, host, begin);
+    let cards: Vec<(u32, u64)> = used.iter().map(|slice| (slice.card_index, slice.memory_used_bytes >> 20)).collect();
+    assert_eq!(cards, [(3, 2000), (1, 1000)], "by this node's own numbers");
+    assert!(used.iter().all(|slice| (0.84..1.0).contains(&slice.utilization)), "of what it holds: {used:?}");
+    let drawn =
+        |samples: &[Sample]| samples.iter().map(|sample| sample.energy_joules.expect("told")).collect::<Vec<_>>();
+    let (before, after) = (drawn(&devices.sample(begin)), drawn(&devices.sample(begin + Duration::from_secs(10))));
+    assert!((after[0] - before[0] - 600.0).abs() < 1e-6, "a card at rest draws 60 W");
+    assert!(after[3] - before[3] > 1_800.0, "one that computes draws more");
+}
+
+#[test]
+fn errors_are_those_of_the_file_and_a_card_says_who_made_it() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut devices = devices(data.path());
+    fs::write(data.path().join(FAULTS_FILE), "errors = [{ card = 0, kind = \"driver\", count = 3 }]\n")
+        .expect("writable");
+    assert_eq!(devices.changed_health(), [], "errors alone make no card unhealthy");
+    let errors: Vec<u64> =
+        devices.sample(Duration::ZERO).iter().map(|sample| sample.errors[&ErrorKind::Driver]).collect();
+    assert_eq!(errors, [0, 0, 0, 3], "card 0 of the file is card 3 of the node");
+    let hardware = devices.hardware(3).expect("a card");
+    assert_eq!((hardware.serial.as_str(), hardware.driver.as_str()), ("node-3-0000", "simulated"));
+    assert_eq!(devices.hardware(9), None);
 }
 
 #[test]

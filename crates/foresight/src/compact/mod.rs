@@ -167,7 +167,10 @@ impl<'a> Planner<'a> {
     /// Makes moves that let waiting jobs start, first in line first.
     fn make_room(&mut self) {
         let state = &self.rehearsal.state;
-        let eligible = state.waiting().filter(|job| job.is_eligible(state.time())).take(WAITING * 8);
+        let eligible = state
+            .waiting()
+            .filter(|job| job.is_eligible(state.time()) && state.queue_closed_until(&job.spec.queue) <= state.time())
+            .take(WAITING * 8);
         let waiting: Vec<Arc<Job>> = eligible.map(Arc::clone).collect();
         let mut short = 0;
         for job in waiting {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 /// Columns of cards that are numbers, and what each says.
-const COLUMNS: [(&str, &str); 12] = [
+const COLUMNS: [(&str, &str); 13] = [
     ("index", "Number of the card on its node, from 0."),
     ("model", "Its model, by its place in `models`."),
     ("offered", "Blocks that it offers."),
@@ -18,6 +18,10 @@ const COLUMNS: [(&str, &str); 12] = [
     ("job", "The job that holds most of it; 0: none."),
     ("queue", "The queue of that job, by its place in `queues`; means nothing without a job."),
     ("jobs", "Jobs that hold some of it."),
+    (
+        "busy",
+        "Share of what is granted of it that computes, in percent, by steps of 5; 255: nothing is granted, or nobody told.",
+    ),
 ];
 
 /// Adds the two paths and the schema.

@@ -9,6 +9,7 @@ use super::Applied;
 use crate::allocation::{Allocation, StopCause, WorkerExit};
 use crate::checkpoint::{COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, PartKey, SavedPart};
 use crate::command::Outcome;
+use crate::event::Event;
 use crate::ids::{JobId, NodeId, Rank};
 use crate::job::{Ending, Job};
 use crate::node::NodeState;
@@ -84,12 +85,49 @@ impl State {
     /// A worker could not be started because its part of the checkpoint cannot be had. The attempt ends, all of it: a
     /// gang never goes on from different places. What is lost for ever is given up for the checkpoint before.
     pub(super) fn checkpoint_unusable(&mut self, allocation: &Arc<Allocation>, rank: Rank, lost: bool, message: &str) {
-        if let Some(from) = allocation.from.filter(|_| lost) {
-            self.with_job(allocation.job, |job| job.checkpoints.remove(from));
-        }
-        let exit = WorkerExit::without_word(StopCause::StartFailed, message);
-        let reason = Reason::StartFailed { message: message.to_owned() };
+        let message = message.to_owned();
+        let exit = WorkerExit::without_word(StopCause::StartFailed, &message);
+        let reason = match allocation.from.filter(|_| lost) {
+            Some(checkpoint) => {
+                self.give_up_checkpoint(allocation.job, checkpoint, message.clone());
+                Reason::CheckpointDamaged { checkpoint, message }
+            }
+            None => Reason::StartFailed { message },
+        };
         self.end_worker(allocation.id, rank, exit, |_| (Ending::Requeue, reason));
+    }
+
+    /// Forgets a checkpoint that cannot be used; whichever worker of a gang finds that first says so.
+    pub(super) fn give_up_checkpoint(&mut self, job: JobId, checkpoint: CheckpointKey, message: String) {
+        let knows = |job: &Arc<Job>| job.checkpoints.get(checkpoint).is_some();
+        if self.jobs.get(&job).is_some_and(knows) {
+            self.with_job(job, |job| job.checkpoints.remove(checkpoint));
+            self.say_skipped(job, checkpoint, message);
+        }
+    }
+
+    /// Nobody is told of a job that does not go on.
+    fn say_skipped(&mut self, id: JobId, checkpoint: CheckpointKey, message: String) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if matches!(job.ending, None | Some(Ending::Retry | Ending::Requeue)) {
+            let newest_left = job.checkpoints.that_count().next().map(|newest| newest.key);
+            self.pending_events.push(Event::CheckpointSkipped { job: id, checkpoint, newest_left, message });
+        }
+    }
+
+    /// An attempt is over: the newest of what its workers did not all save, or not at the same place, is skipped.
+    pub(super) fn skip_partial_checkpoint(&mut self, job: JobId) {
+        let partial = self.jobs.get(&job).and_then(|job| job.checkpoints.newest_partial().cloned());
+        let Some(partial) = partial else { return };
+        let (told, workers) = (partial.parts.len(), partial.workers);
+        let message = if told != workers as usize {
+            format!("{told} of {workers} workers saved their part")
+        } else if partial.bytes() == 0 {
+            "nothing is in it".to_owned()
+        } else {
+            "its workers saved at different places of their work".to_owned()
+        };
+        self.say_skipped(job, partial.key, message);
     }
 
     /// What a node's disk keeps differs from what was known.

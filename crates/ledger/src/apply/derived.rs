@@ -29,6 +29,9 @@ impl State {
             .filter(|job| !job.checkpoints.is_empty())
             .map(|job| (job.id, ()))
             .collect();
+        self.windowed =
+            self.jobs_from(Default::default()).filter(|job| job.has_windows()).map(|job| (job.id, ())).collect();
+        self.idlers = self.jobs_from(Default::default()).filter(|job| job.is_idler()).map(|job| (job.id, ())).collect();
         self.ended = self
             .jobs_from(Default::default())
             .filter(|job| job.state.is_terminal())
@@ -70,7 +73,11 @@ impl State {
 
     /// What queues hold, from the allocations of their jobs. What they have held is not derived from anything.
     fn rebuild_queues(&mut self) {
-        let empty = |queue: &Queue| Queue { past: queue.past, ..Queue::new(queue.settings.clone()) };
+        let empty = |queue: &Queue| Queue {
+            past: queue.past,
+            closed_until: queue.closed_until,
+            ..Queue::new(queue.settings.clone())
+        };
         let mut queues: BTreeMap<String, Queue> =
             self.queues.into_iter().map(|(name, queue)| (name.clone(), empty(queue))).collect();
         for allocation in self.allocations() {
@@ -81,7 +88,7 @@ impl State {
                 queue.used = queue.used.plus(amount);
                 if self.is_leaving(allocation) {
                     queue.leaving = queue.leaving.plus(amount);
-                } else if !job.spec.preemptible {
+                } else if !job.is_preemptible() {
                     queue.firm = queue.firm.plus(amount);
                 }
             }

@@ -30,6 +30,7 @@ impl State {
         if !job.is_eligible(self.time) {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "granted blocks now" });
         }
+        self.validate_windows(&job)?;
         if !planted::is(Bug::PlanNotValidated) {
             self.validate_workers(&job, workers, victims)?;
             self.validate_victims(&job, workers, victims)?;
@@ -39,6 +40,8 @@ impl State {
         for victim in victims {
             self.preempt(*victim, id);
         }
+        // What an attempt before used says nothing of this one.
+        self.set_idle(id, None);
         let number = job.attempts + 1;
         let phase = if victims.is_empty() { AllocationPhase::Active } else { AllocationPhase::Waiting };
         let allocation = self.make_allocation(id, number, workers, phase, port);

@@ -6,17 +6,19 @@ use std::time::Duration;
 use planted::Bug;
 
 use super::Applied;
+use super::windows::closed_at_first;
 use crate::allocation::{Allocation, MovePhase};
 use crate::checkpoint::Checkpoints;
 use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
 use crate::ids::{AllocationId, JobId};
-use crate::job::{Ending, Job, JobState};
+use crate::job::{Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
 use crate::state::{State, WaitingKey};
 use crate::units::LogTime;
+use crate::window::opening;
 use crate::wire::hash_of_spec;
 
 /// Most attempts kept in a job's history; older ones go.
@@ -26,10 +28,13 @@ impl State {
     /// Changes a job and keeps every index over jobs right.
     pub(super) fn with_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> Option<R> {
         let (revision, now) = (self.revision, self.time);
+        // Who waits while windows are closed waits for nobody: it counts from their opening.
+        let closed = self.jobs.get(&id).filter(|job| job.is_waiting()).map(|job| self.job_closed_until(job));
         let job = Arc::make_mut(self.jobs.get_mut_cow(&id)?);
         let (state, waiting, old_key) = (job.state, job.is_waiting(), WaitingKey::of(job));
         let had_checkpoints = !job.checkpoints.is_empty();
-        let began = job.waiting_since();
+        let (had_windows, was_idler) = (job.has_windows(), job.is_idler());
+        let began = job.waiting_since().max(closed.unwrap_or_default());
         let result = change(job);
         if job.state.is_terminal() {
             job.checkpoints = Checkpoints::default();
@@ -41,7 +46,11 @@ impl State {
                 self.waiting.remove_cow(&old_key);
             }
             (false, true) => {
-                job.queued_at = now;
+                job.queued_at = now.max(opening(job.closed_until));
+                self.waiting.insert_cow(WaitingKey::of(job), ());
+            }
+            (true, true) if WaitingKey::of(job) != old_key => {
+                self.waiting.remove_cow(&old_key);
                 self.waiting.insert_cow(WaitingKey::of(job), ());
             }
             (true, true) | (false, false) => {}
@@ -52,6 +61,18 @@ impl State {
             }
             (false, true) => {
                 self.checkpointed.insert_cow(id, ());
+            }
+            (true, true) | (false, false) => {}
+        }
+        if had_windows && !job.has_windows() {
+            self.windowed.remove_cow(&id);
+        }
+        match (was_idler, job.is_idler()) {
+            (true, false) => {
+                self.idlers.remove_cow(&id);
+            }
+            (false, true) => {
+                self.idlers.insert_cow(id, ());
             }
             (true, true) | (false, false) => {}
         }
@@ -135,10 +156,15 @@ impl State {
             preempted_at: Vec::new(),
             queued_at: self.time,
             waited: Duration::ZERO,
+            closed_until: closed_at_first(&spec.windows),
+            idle: None,
             spec_hash: hash_of_spec(spec),
         };
         if job.is_waiting() {
             self.waiting.insert_cow(WaitingKey::of(&job), ());
+        }
+        if job.has_windows() {
+            self.windowed.insert_cow(id, ());
         }
         self.jobs.insert_cow(id, Arc::new(job));
         self.count_job(JobState::Pending, true);
@@ -195,7 +221,7 @@ impl State {
         }
         if job.held {
             self.with_job(id, |job| job.held = false);
-            self.move_job(id, job.state, if job.parked { Reason::SuspendedByUser } else { Reason::Queued });
+            self.move_job(id, job.state, if job.parked { job.parked_for() } else { Reason::Queued });
         }
         Ok(Outcome::Done)
     }
@@ -208,6 +234,7 @@ impl State {
                 self.begin_suspension(id, Reason::SuspendedByUser);
             }
             JobState::Suspending | JobState::Suspended => {
+                self.set_idle(id, None);
                 self.with_job(id, |job| job.parked = true);
                 self.move_job(id, job.state, Reason::SuspendedByUser);
             }
@@ -222,6 +249,7 @@ impl State {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "resumed" });
         }
         if job.parked {
+            self.set_idle(id, None);
             self.with_job(id, |job| job.parked = false);
             self.move_job(id, job.state, if job.held { Reason::Held } else { Reason::Queued });
         }
@@ -232,10 +260,27 @@ impl State {
     /// given up and the job waits as before.
     pub(super) fn begin_suspension(&mut self, id: JobId, reason: Reason) {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
-        let Some(allocation) = job.allocation else { return };
+        self.leave_move(&job);
+        let Some(allocation) = job.allocation else {
+            // The source of a move has stopped, and its target is given up: nothing of it runs any more.
+            if job.state == JobState::Moving {
+                self.move_job(id, JobState::Suspended, reason);
+            }
+            return;
+        };
         self.move_job(id, JobState::Suspending, reason.clone());
         self.begin_stop(allocation);
         self.settle_if_over(id, allocation, reason);
+    }
+
+    /// Gives up a move that a job is in: what becomes of it is said of the grant that it computes under.
+    fn leave_move(&mut self, job: &Job) {
+        if let Some(movement) = job.moving.and_then(|id| self.moves.get(&id)).cloned() {
+            if movement.phase != MovePhase::Resuming {
+                self.begin_stop(movement.target);
+            }
+            self.end_move(movement.id);
+        }
     }
 
     /// Ends the present attempt: workers are told to stop, and the job ends as `ending` says when all have.
@@ -243,12 +288,7 @@ impl State {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         self.with_job(id, |job| job.ending = Some(ending));
         self.move_job(id, JobState::Completing, reason.clone());
-        if let Some(movement) = job.moving.and_then(|id| self.moves.get(&id)).cloned() {
-            if movement.phase != MovePhase::Resuming {
-                self.begin_stop(movement.target);
-            }
-            self.end_move(movement.id);
-        }
+        self.leave_move(&job);
         match job.allocation {
             Some(allocation) => {
                 self.begin_stop(allocation);
@@ -264,6 +304,7 @@ impl State {
         let decisive =
             allocation.workers.iter().find(|worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded()));
         let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
+        self.skip_partial_checkpoint(allocation.job);
         self.with_job(allocation.job, |job| {
             job.allocation = None;
             job.checkpoints.close();
@@ -292,8 +333,15 @@ impl State {
                 (JobState::Pending, self.time.after(wait), Reason::Backoff)
             }
             // A node that keeps losing work must not be asked again at once, and for ever.
-            Some(Ending::Requeue) => (JobState::Pending, self.time.after(job.spec.retry.wait_before(1)), reason),
+            Some(Ending::Requeue) => {
+                let wait = job.spec.retry.wait_before(job.restores_failed().max(1));
+                (JobState::Pending, self.time.after(wait), reason)
+            }
         };
+        if let Some(checkpoint) = self.jobs.get(&id).and_then(|job| job.cannot_be_restored()) {
+            let tried = format!("{RESTORES_UNTIL_GIVEN_UP} attempts in a row could not restore it");
+            self.give_up_checkpoint(id, checkpoint, tried);
+        }
         self.with_job(id, |job| {
             job.ending = None;
             job.not_before = not_before;

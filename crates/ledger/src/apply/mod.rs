@@ -8,7 +8,9 @@ mod blocks;
 mod checkpoints;
 mod derived;
 mod grant;
+mod growth;
 mod host;
+mod idle;
 mod jobs;
 mod leases;
 mod moves;
@@ -19,6 +21,7 @@ mod recall;
 mod reports;
 mod retention;
 mod validate;
+mod windows;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -155,6 +158,9 @@ impl State {
             Command::SubmitJob { spec, traceparent } => self.submit_job(request, spec, traceparent),
             Command::CancelJob { job } => self.cancel_job(*job, &request.actor),
             Command::ExpireJob { job, allocation } => self.expire_job(*job, *allocation),
+            Command::CloseUntil { whose, windows, time } => self.close_until(whose, windows, *time),
+            Command::GrowJob { job, allocation } => self.grow_job(*job, *allocation),
+            Command::NoteIdle { job, attempt, since, step } => self.note_idle(*job, *attempt, *since, *step),
             Command::HoldJob { job } => self.hold_job(*job),
             Command::ReleaseJob { job } => self.release_job(*job),
             Command::SuspendJob { job } => self.suspend_job(*job),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Applied;
+use super::windows::{closed_after, closed_at_first};
 use crate::allocation::{Allocation, AllocationPhase, MovePhase};
-use crate::checks::{check_config, check_name};
+use crate::checks::{check_config, check_name, check_windows};
 use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
@@ -20,7 +21,7 @@ const DEPTH_LIMIT: usize = 16;
 
 impl State {
     /// The queue and those above it, lowest first.
-    pub(super) fn queue_line(&self, name: &str) -> Vec<String> {
+    pub(crate) fn queue_line(&self, name: &str) -> Vec<String> {
         let mut line = Vec::new();
         let mut next = name.to_owned();
         while line.len() < DEPTH_LIMIT
@@ -41,12 +42,12 @@ impl State {
 
     /// Changes what the queue of a job and the queues above it hold. `firm` is given for a job that is not preemptible.
     fn charge(&mut self, job: JobId, change: impl Fn(&mut Queue, bool)) {
-        let Some(spec) = self.jobs.get(&job).map(|job| job.spec.clone()) else { return };
+        let Some(job) = self.jobs.get(&job).cloned() else { return };
         let (now, half_life) = (self.time, half_life(&self.config));
-        for name in self.queue_line(&spec.queue) {
+        for name in self.queue_line(&job.spec.queue) {
             self.with_queue(&name, |queue| {
                 queue.past.advance(queue.used, now, half_life);
-                change(queue, !spec.preemptible);
+                change(queue, !job.is_preemptible());
             });
         }
     }
@@ -109,6 +110,10 @@ impl State {
         if self.follows(Rule::DrillQueueRefused) && settings.name == DRILL_QUEUE {
             return Err(Rejection::invalid("queue.name", "is kept for drills of upgrades; choose another name"));
         }
+        check_windows("queue.windows", &settings.windows)?;
+        if let Some(idle) = &settings.idle {
+            idle.check("queue.idle")?;
+        }
         if settings.weight == 0 {
             return Err(Rejection::invalid("queue.weight", "must be at least 1"));
         }
@@ -125,12 +130,19 @@ impl State {
             Some(known) if known.settings.parent != settings.parent && known.used != QueueAmount::default() => {
                 return Err(Rejection::invalid("queue.parent", "cannot change while jobs of the queue hold blocks"));
             }
-            Some(_) => self.with_queue(&settings.name, |queue| queue.settings = settings.clone()),
+            Some(known) => {
+                let closed_until = closed_after(&known.settings, known.closed_until, settings);
+                self.with_queue(&settings.name, |queue| {
+                    (queue.settings, queue.closed_until) = (settings.clone(), closed_until)
+                });
+            }
             None if self.queues.len() as u64 >= self.config.limits.queues => {
                 return Err(Rejection::TooManyQueues { limit: self.config.limits.queues });
             }
             None => {
-                self.queues.insert_cow(settings.name.clone(), Arc::new(Queue::new(settings.clone())));
+                let closed_until = closed_at_first(&settings.windows);
+                let queue = Queue { closed_until, ..Queue::new(settings.clone()) };
+                self.queues.insert_cow(settings.name.clone(), Arc::new(queue));
                 self.touched.push(Touched::Queues);
             }
         }

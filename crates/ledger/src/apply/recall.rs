@@ -97,7 +97,7 @@ impl State {
 
     fn give_back(&self, returned: &mut Returned, victim: &Job, allocation: &Allocation) {
         let all = self.held_by(allocation);
-        let amount = Amount { all, firm: if victim.spec.preemptible { QueueAmount::default() } else { all } };
+        let amount = Amount { all, firm: if victim.is_preemptible() { QueueAmount::default() } else { all } };
         let own = returned.own.entry(victim.spec.queue.clone()).or_default();
         *own = own.plus(amount);
         for name in self.queue_line(&victim.spec.queue) {
@@ -128,7 +128,7 @@ impl State {
         let recall = victim.spec.queue != job.spec.queue;
         if recall {
             self.validate_recall(job, victim, asked, plan, before)?;
-        } else if !victim.spec.preemptible {
+        } else if !victim.is_preemptible() {
             return Err("it is not preemptible");
         } else if victim.effective_priority() >= job.spec.priority {
             return Err("its priority is not lower");
@@ -162,7 +162,7 @@ impl State {
         let whole = theirs.iter().filter_map(|name| self.queues.get(name));
         let whole = whole.map(|queue| without(held_of(queue), Returned::in_queue(&before.whole, &queue.settings.name)));
         let gives = victim.allocation.and_then(|id| self.allocations.get(&id)).map(|grant| self.held_by(grant));
-        may_recall(asked, branch, own.into_iter().chain(whole), gives.unwrap_or_default(), victim.spec.preemptible)
+        may_recall(asked, branch, own.into_iter().chain(whole), gives.unwrap_or_default(), victim.is_preemptible())
     }
 }
 

@@ -149,6 +149,14 @@ impl State {
             JobState::Moving => self.move_phase(&job) != Some(MovePhase::Suspending),
             _ => false,
         };
+        if !exit.not_saved.is_empty() {
+            self.with_job(job.id, |job| {
+                let attempt = job.history.iter_mut().rev().find(|attempt| attempt.number == allocation.attempt);
+                if let Some(attempt) = attempt {
+                    attempt.not_saved.clone_from(&exit.not_saved);
+                }
+            });
+        }
         if runs && exit.cause == StopCause::NodeFault {
             self.count_fault(node, job.id, &exit.message);
         }
@@ -226,6 +234,8 @@ fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes
             let blamed = job.is_blamed_for(node, blame_takes_several_nodes);
             (if blamed { failed } else { Ending::Requeue }, Reason::NodeFault { node, message: exit.message.clone() })
         }
+        // Whose fault that is cannot be told: it is tried again, and what cannot be restored is given up some day.
+        StopCause::NotRestored => (Ending::Requeue, Reason::NotRestored { message: exit.message.clone() }),
         StopCause::OutOfMemory => (failed, Reason::OutOfMemory),
         StopCause::TimeLimit => (Ending::Timeout, Reason::TimeLimit),
         // Nobody is there for whom another attempt could compute.

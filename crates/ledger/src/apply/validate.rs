@@ -10,9 +10,9 @@ use crate::ids::{AllocationId, CardId, JobId};
 use crate::job::Job;
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
-use crate::spec::Span;
 use crate::state::State;
 use crate::units::{Mebibytes, MilliTflops};
+use crate::virtual_card::Span;
 
 impl State {
     /// Checks that the workers give the job what it asked for, on blocks that are free or that victims give back.

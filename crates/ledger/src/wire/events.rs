@@ -1,5 +1,6 @@
 //! The remembered events as snapshots keep them.
 
+use super::checkpoint::{key_from_wire, key_to_wire};
 use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum};
 use super::reason::{reason_from_wire, reason_to_wire};
 use super::stored::{self, event::Event as Stored};
@@ -58,6 +59,14 @@ fn event_to_wire(event: &Event) -> Stored {
             rank: rank.0,
             message: message.clone(),
         }),
+        Event::CheckpointSkipped { job, checkpoint, newest_left, message } => {
+            Stored::CheckpointSkipped(stored::CheckpointSkipped {
+                job_id: job.0,
+                checkpoint: Some(key_to_wire(*checkpoint)),
+                newest_left: newest_left.map(key_to_wire),
+                message: message.clone(),
+            })
+        }
     }
 }
 
@@ -98,6 +107,12 @@ fn event_from_wire(event: Stored) -> Result<Event, FieldError> {
             allocation: AllocationId(quarantined.allocation_id),
             rank: Rank(quarantined.rank),
             message: quarantined.message,
+        },
+        Stored::CheckpointSkipped(skipped) => Event::CheckpointSkipped {
+            job: JobId(skipped.job_id),
+            checkpoint: key_from_wire(required("checkpoint", skipped.checkpoint)?),
+            newest_left: skipped.newest_left.map(key_from_wire),
+            message: skipped.message,
         },
     })
 }

@@ -13,6 +13,7 @@ use super::recorded::hash_of_spec;
 use super::spec::{slices_from_wire, spec_from_wire, spec_to_wire};
 use super::stored;
 use crate::allocation::{Allocation, Move, Worker};
+use crate::idle::Idle;
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank, RequestId};
 use crate::job::{Attempt, Job};
 use crate::standing::millis;
@@ -51,6 +52,8 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         preempted_at,
         queued_at,
         waited,
+        closed_until,
+        idle,
     } = job;
     stored::Job {
         id: id.0,
@@ -77,6 +80,8 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         checkpoints: checkpoints.iter().map(|checkpoint| checkpoint_to_wire(checkpoint)).collect(),
         queued_at_ms: queued_at.0,
         waited_ms: millis(*waited),
+        closed_until_ms: closed_until.0,
+        idle: idle.map(|Idle { since, step }| stored::Idle { since_ms: since.0, step: step.to_wire() }),
     }
 }
 
@@ -110,7 +115,13 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
         preempted_at: job.preempted_at_ms.into_iter().map(LogTime).collect(),
         queued_at: LogTime(job.queued_at_ms),
         waited: Duration::from_millis(job.waited_ms),
+        closed_until: LogTime(job.closed_until_ms),
+        idle: job.idle.map(idle_from_wire).transpose()?,
     })
+}
+
+fn idle_from_wire(idle: stored::Idle) -> Result<Idle, FieldError> {
+    Ok(Idle { since: LogTime(idle.since_ms), step: required_enum("idle.step", idle.step)? })
 }
 
 fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
@@ -127,6 +138,7 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         reason,
         from,
         saved_at,
+        not_saved,
     } = attempt;
     stored::Attempt {
         number: *number,
@@ -141,6 +153,7 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         node_ids: nodes.iter().map(|node| node.0).collect(),
         from: from.map(key_to_wire),
         saved_at_ms: saved_at.map(|time| time.0),
+        not_saved: not_saved.clone(),
     }
 }
 
@@ -159,6 +172,7 @@ fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
         reason: reason.map_err(|error| error.under("reason"))?,
         from: attempt.from.map(key_from_wire),
         saved_at: attempt.saved_at_ms.map(LogTime),
+        not_saved: attempt.not_saved,
     })
 }
 

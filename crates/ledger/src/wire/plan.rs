@@ -118,16 +118,18 @@ pub(super) fn exit_from_wire(exit: stored::WorkerExit) -> Result<WorkerExit, Fie
         signal: exit.signal,
         checkpointed: exit.checkpointed,
         message: exit.message,
+        not_saved: exit.not_saved,
     })
 }
 
 pub(super) fn exit_to_wire(exit: &WorkerExit) -> stored::WorkerExit {
-    let WorkerExit { cause, code, signal, checkpointed, message } = exit;
+    let WorkerExit { cause, code, signal, checkpointed, message, not_saved } = exit;
     stored::WorkerExit {
         cause: cause.to_wire(),
         code: *code,
         signal: *signal,
         checkpointed: *checkpointed,
         message: message.clone(),
+        not_saved: not_saved.clone(),
     }
 }

@@ -11,6 +11,7 @@ use crate::affinity::Packing;
 use crate::card::CardKind;
 use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
 use crate::host::HostCapacity;
+use crate::idle::IdlePolicy;
 use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::{QueueAmount, QueueSettings};
@@ -104,11 +105,43 @@ pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSetti
         maximum: queue.maximum.map(amount_from_wire),
         weight: queue.weight,
         packing: enum_from_wire("packing", queue.packing)?,
+        windows: queue.windows,
+        idle: queue.idle.as_ref().map(idle_policy_from_wire).transpose().map_err(|error| error.under("idle"))?,
     })
 }
 
+/// What a queue calls idle, and what follows.
+///
+/// # Errors
+/// When a time of it is none.
+pub fn idle_policy_from_wire(policy: &v1::IdlePolicy) -> Result<IdlePolicy, FieldError> {
+    let after = |field: &str, time: &Option<prost_types::Duration>| {
+        time.as_ref().map(|time| duration_from_wire(field, time)).transpose()
+    };
+    Ok(IdlePolicy {
+        below: Percent(policy.below_percent),
+        notify_after: after("notify_after", &policy.notify_after)?,
+        preemptible_after: after("preemptible_after", &policy.preemptible_after)?,
+        suspend_after: after("suspend_after", &policy.suspend_after)?,
+        release_after: after("release_after", &policy.release_after)?,
+    })
+}
+
+/// The same as a message.
+#[must_use]
+pub fn idle_policy_to_wire(policy: &IdlePolicy) -> v1::IdlePolicy {
+    let IdlePolicy { below, notify_after, preemptible_after, suspend_after, release_after } = policy;
+    v1::IdlePolicy {
+        below_percent: below.0,
+        notify_after: notify_after.map(duration_to_wire),
+        preemptible_after: preemptible_after.map(duration_to_wire),
+        suspend_after: suspend_after.map(duration_to_wire),
+        release_after: release_after.map(duration_to_wire),
+    }
+}
+
 pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
-    let QueueSettings { name, parent, guaranteed, maximum, weight, packing } = queue;
+    let QueueSettings { name, parent, guaranteed, maximum, weight, packing, windows, idle } = queue;
     stored::QueueSettings {
         name: name.clone(),
         parent: parent.clone(),
@@ -116,6 +149,8 @@ pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
         maximum: maximum.map(amount_to_wire),
         weight: *weight,
         packing: packing.map_or(0, WireEnum::to_wire),
+        windows: windows.clone(),
+        idle: idle.as_ref().map(idle_policy_to_wire),
     }
 }
 

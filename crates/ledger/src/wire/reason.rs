@@ -1,6 +1,7 @@
 //! Reasons of jobs' states as snapshots keep them.
 
-use super::field::{FieldError, FieldProblem};
+use super::checkpoint::{key_from_wire, key_to_wire};
+use super::field::{FieldError, FieldProblem, required};
 use super::stored::{self, ReasonKind};
 use crate::ids::{JobId, NodeId};
 use crate::reason::Reason;
@@ -31,6 +32,14 @@ pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
         Reason::TimeLimit => ReasonKind::TimeLimit,
         Reason::Cancelled { .. } => ReasonKind::Cancelled,
         Reason::HostLost => ReasonKind::HostLost,
+        Reason::OutsideWindow => ReasonKind::OutsideWindow,
+        Reason::Growing => ReasonKind::Growing,
+        Reason::NotRestored { .. } => ReasonKind::NotRestored,
+        Reason::IdleNoticed => ReasonKind::IdleNoticed,
+        Reason::IdlePreemptible => ReasonKind::IdlePreemptible,
+        Reason::IdleSuspended => ReasonKind::IdleSuspended,
+        Reason::IdleReleased => ReasonKind::IdleReleased,
+        Reason::CheckpointDamaged { .. } => ReasonKind::CheckpointDamaged,
     };
     let mut message = stored::Reason { kind: kind.into(), ..stored::Reason::default() };
     match reason {
@@ -43,7 +52,13 @@ pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
             message.node_id = node.0;
             message.text.clone_from(text);
         }
-        Reason::StartFailed { message: text } | Reason::Cancelled { by: text } => message.text.clone_from(text),
+        Reason::StartFailed { message: text }
+        | Reason::NotRestored { message: text }
+        | Reason::Cancelled { by: text } => message.text.clone_from(text),
+        Reason::CheckpointDamaged { checkpoint, message: text } => {
+            message.checkpoint = Some(key_to_wire(*checkpoint));
+            message.text.clone_from(text);
+        }
         _ => {}
     }
     message
@@ -81,5 +96,16 @@ pub(super) fn reason_from_wire(reason: stored::Reason) -> Result<Reason, FieldEr
         ReasonKind::TimeLimit => Reason::TimeLimit,
         ReasonKind::Cancelled => Reason::Cancelled { by: reason.text },
         ReasonKind::HostLost => Reason::HostLost,
+        ReasonKind::OutsideWindow => Reason::OutsideWindow,
+        ReasonKind::Growing => Reason::Growing,
+        ReasonKind::NotRestored => Reason::NotRestored { message: reason.text },
+        ReasonKind::IdleNoticed => Reason::IdleNoticed,
+        ReasonKind::IdlePreemptible => Reason::IdlePreemptible,
+        ReasonKind::IdleSuspended => Reason::IdleSuspended,
+        ReasonKind::IdleReleased => Reason::IdleReleased,
+        ReasonKind::CheckpointDamaged => Reason::CheckpointDamaged {
+            checkpoint: key_from_wire(required("checkpoint", reason.checkpoint)?),
+            message: reason.text,
+        },
     })
 }

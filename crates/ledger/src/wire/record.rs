@@ -158,22 +158,24 @@ pub(super) fn answer_of_record(answer: &stored::AnsweredRequest) -> Result<(Requ
     Ok((id, answer))
 }
 
-/// What a queue has held in the past; `None` when it never held anything.
+/// What a queue has held in the past, and until when it is closed; `None` when it never held anything and never was.
 pub(super) fn past_record(queue: &Queue) -> Option<stored::QueuePast> {
     let PastUse { compute, memory, counted_to } = queue.past;
-    (queue.past != PastUse::default()).then(|| stored::QueuePast {
+    let says_something = queue.past != PastUse::default() || queue.closed_until != LogTime::default();
+    says_something.then(|| stored::QueuePast {
         name: queue.settings.name.clone(),
         compute: compute.to_be_bytes().to_vec(),
         memory: memory.to_be_bytes().to_vec(),
         counted_to_ms: counted_to.0,
+        closed_until_ms: queue.closed_until.0,
     })
 }
 
-pub(super) fn past_of_record(past: stored::QueuePast) -> Result<(String, PastUse), FieldError> {
+pub(super) fn past_of_record(past: stored::QueuePast) -> Result<(String, PastUse, LogTime), FieldError> {
     let read = PastUse {
         compute: wide_from_wire("compute", &past.compute)?,
         memory: wide_from_wire("memory", &past.memory)?,
         counted_to: LogTime(past.counted_to_ms),
     };
-    Ok((past.name, read))
+    Ok((past.name, read, LogTime(past.closed_until_ms)))
 }

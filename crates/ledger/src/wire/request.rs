@@ -6,17 +6,18 @@ use prost::Message;
 
 use super::card::{card_from_wire, card_to_wire};
 use super::checkpoint::{part_key_from_wire, part_key_to_wire};
-use super::field::{FieldError, WireEnum, each, required, required_enum, wide_from_wire};
+use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire};
 use super::plan::{plan_from_wire, plan_to_wire, report_from_wire, report_to_wire};
 use super::pool::{config_from_wire, config_to_wire, node_from_wire, node_to_wire, queue_from_wire, queue_to_wire};
 use super::spec::{spec_from_wire, spec_to_wire};
-use super::stored::{self, request::Command as Stored};
+use super::stored::{self, close_until::Whose, request::Command as Stored};
 use super::{FORMAT, WireError};
 use crate::command::{Command, Request};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId, RequestKey};
 use crate::level::{self, Level};
 use crate::rejection::Rejection;
-use crate::units::{Epoch, Revision};
+use crate::units::{Epoch, LogTime, Revision};
+use crate::window::WindowOf;
 
 /// What errors call a command.
 const WHAT: &str = "a command of the log";
@@ -101,6 +102,23 @@ fn command_to_wire(command: &Command) -> Stored {
         Command::ExpireJob { job, allocation } => {
             Stored::ExpireJob(stored::ExpireJob { job_id: job.0, allocation_id: allocation.0 })
         }
+        Command::CloseUntil { whose, windows, time } => Stored::CloseUntil(stored::CloseUntil {
+            windows: windows.clone(),
+            whose: Some(match whose {
+                WindowOf::Queue(name) => Whose::Queue(name.clone()),
+                WindowOf::Job(job) => Whose::JobId(job.0),
+            }),
+            time_ms: time.0,
+        }),
+        Command::GrowJob { job, allocation } => {
+            Stored::GrowJob(stored::GrowJob { job_id: job.0, allocation_id: allocation.0 })
+        }
+        Command::NoteIdle { job, attempt, since, step } => Stored::NoteIdle(stored::NoteIdle {
+            job_id: job.0,
+            attempt: *attempt,
+            since_ms: since.0,
+            step: step.map_or(0, WireEnum::to_wire),
+        }),
         Command::HoldJob { job } => Stored::HoldJob(stored::HoldJob { job_id: job.0 }),
         Command::ReleaseJob { job } => Stored::ReleaseJob(stored::ReleaseJob { job_id: job.0 }),
         Command::SuspendJob { job } => Stored::SuspendJob(stored::SuspendJob { job_id: job.0 }),
@@ -161,6 +179,23 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         Stored::ExpireJob(expire) => {
             Command::ExpireJob { job: JobId(expire.job_id), allocation: AllocationId(expire.allocation_id) }
         }
+        Stored::CloseUntil(close) => Command::CloseUntil {
+            whose: match required("whose", close.whose)? {
+                Whose::Queue(name) => WindowOf::Queue(name),
+                Whose::JobId(job) => WindowOf::Job(JobId(job)),
+            },
+            windows: close.windows,
+            time: LogTime(close.time_ms),
+        },
+        Stored::GrowJob(grow) => {
+            Command::GrowJob { job: JobId(grow.job_id), allocation: AllocationId(grow.allocation_id) }
+        }
+        Stored::NoteIdle(note) => Command::NoteIdle {
+            job: JobId(note.job_id),
+            attempt: note.attempt,
+            since: LogTime(note.since_ms),
+            step: enum_from_wire("step", note.step)?,
+        },
         Stored::HoldJob(hold) => Command::HoldJob { job: JobId(hold.job_id) },
         Stored::ReleaseJob(release) => Command::ReleaseJob { job: JobId(release.job_id) },
         Stored::SuspendJob(suspend) => Command::SuspendJob { job: JobId(suspend.job_id) },

@@ -131,10 +131,11 @@ impl Restore {
                 self.queues.push((settings.name.clone(), Arc::new(Queue::new(settings))));
             }
             Record::QueuePast(past) => {
-                let (name, past) = past_of_record(past).map_err(under("queue_past"))?;
+                let (name, past, closed_until) = past_of_record(past).map_err(under("queue_past"))?;
                 let place = self.queues.binary_search_by(|(known, _)| known.cmp(&name));
                 let place = place.map_err(|_| FieldError::invalid("name", "is of no queue").under("queue_past"))?;
-                Arc::make_mut(&mut self.queues[place].1).past = past;
+                let queue = Arc::make_mut(&mut self.queues[place].1);
+                (queue.past, queue.closed_until) = (past, closed_until);
             }
             Record::Job(job) => {
                 let job = job_from_wire(job).map_err(under("job"))?;

@@ -200,6 +200,8 @@ fn header(state: &State) -> stored::SnapshotHeader {
         node_names: _,
         waiting: _,
         checkpointed: _,
+        windowed: _,
+        idlers: _,
         ended: _,
         request_times: _,
         node_workers: _,

@@ -9,8 +9,9 @@ use super::field::{
 use super::v1;
 use crate::affinity::{Affinity, PreferredLabel};
 use crate::host::HostRequest;
-use crate::spec::{Access, CheckpointPolicy, JobSpec, RetryPolicy, VirtualCardRequest};
+use crate::spec::{CheckpointPolicy, JobSpec, RetryPolicy};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops};
+use crate::virtual_card::{Access, VirtualCardRequest};
 
 /// A job as it was submitted, with the defaults of `types.proto` filled in, and what follows from others. Limits are not checked here.
 ///
@@ -42,9 +43,11 @@ pub fn spec_from_wire(spec: v1::JobSpec) -> Result<JobSpec, FieldError> {
         held: spec.held,
         host: spec.host.map_or(default.host, host_from_wire),
         gang_min: spec.gang_min,
+        grow_after: optional_duration("grow_after", spec.grow_after)?,
         min_runtime: optional_duration("min_runtime", spec.min_runtime)?.unwrap_or(default.min_runtime),
         affinity: spec.affinity.map_or(default.affinity, affinity_from_wire),
         packing: enum_from_wire("packing", spec.packing)?,
+        windows: spec.windows,
     };
     Ok(spec.with_needs_of_its_access())
 }
@@ -73,9 +76,11 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
         held,
         host,
         gang_min,
+        grow_after,
         min_runtime,
         affinity,
         packing,
+        windows,
     } = spec;
     v1::JobSpec {
         name: name.clone(),
@@ -107,9 +112,11 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
         held: *held,
         host: (!host.is_zero()).then(|| host_to_wire(*host)),
         gang_min: *gang_min,
+        grow_after: grow_after.map(duration_to_wire),
         min_runtime: (!min_runtime.is_zero()).then(|| duration_to_wire(*min_runtime)),
         affinity: (*affinity != Affinity::default()).then(|| affinity_to_wire(&*affinity)),
         packing: packing.map_or(0, WireEnum::to_wire),
+        windows: windows.clone(),
     }
 }
 
@@ -131,6 +138,7 @@ fn request_from_wire(request: v1::VirtualCardRequest) -> Result<VirtualCardReque
         whole_cards: request.whole_cards,
         slice_memory: Mebibytes(request.slice_memory_mib),
         access: enum_from_wire("access", request.access)?.unwrap_or_default(),
+        elastic: request.elastic,
     })
 }
 
@@ -148,6 +156,7 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
         whole_cards,
         slice_memory,
         access,
+        elastic,
     } = request;
     v1::VirtualCardRequest {
         milli_tflops: compute.0,
@@ -163,6 +172,7 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
         slice_memory_mib: slice_memory.0,
         // Only where it says something, so that what was written before there was another reads the same.
         access: if *access == Access::Worker { 0 } else { access.to_wire() },
+        elastic: *elastic,
     }
 }
 

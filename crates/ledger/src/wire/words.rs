@@ -5,9 +5,11 @@ use super::{stored, v1};
 use crate::affinity::Packing;
 use crate::allocation::{AllocationPhase, MovePhase, StopCause, WorkerState};
 use crate::card::{CardHealth, CardKind, Isolation, LinkKind, Precision};
+use crate::idle::IdleStep;
 use crate::job::{Ending, JobState};
 use crate::node::{Eligibility, NodeState};
-use crate::spec::{Access, CheckpointMode, OnDisconnect, Span};
+use crate::spec::{CheckpointMode, OnDisconnect};
+use crate::virtual_card::{Access, Span};
 
 macro_rules! words {
     ($domain:ident = $wire:path { $($word:ident),* $(,)? }) => {
@@ -51,6 +53,7 @@ words!(WorkerState = v1::WorkerState { Held, Running, Draining, Lost, Stopped })
 words!(AllocationPhase = v1::AllocationPhase { Waiting, Active, Reserved, Ending });
 words!(MovePhase = v1::MovePhase { Reserved, Suspending, Transferring, Resuming });
 words!(NodeState = v1::NodeState { Ready, Lost, Forgotten });
+words!(IdleStep = v1::IdleStep { Noticed, Preemptible, Suspended, Released });
 words!(Eligibility = v1::Eligibility { Eligible, Cordoned, Draining });
 words!(Ending = stored::Ending { Completed, Failed, Cancelled, Timeout, Retry, Requeue });
 words!(
@@ -64,7 +67,8 @@ words!(
         NotGranted,
         OutOfMemory,
         Vanished,
-        HostLost
+        HostLost,
+        NotRestored
     }
 );
 words!(

@@ -12,11 +12,11 @@ use proptest::sample::select;
 use tessera_ledger::{
     Access, Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
     CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch,
-    HostCapacity, HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus,
-    MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey,
-    Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel, QueueAmount,
-    QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span,
-    StopCause, VirtualCardRequest, WorkerExit, WorkerReport,
+    HostCapacity, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind,
+    LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect,
+    Owner, Packing, PartKey, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel,
+    QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice,
+    Span, StopCause, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
 };
 
 pub fn text() -> impl Strategy<Value = String> {
@@ -71,7 +71,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
         any::<bool>(),
         isolation(),
         (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
-        select(vec![Access::Worker, Access::Device, Access::Remote]),
+        (select(vec![Access::Worker, Access::Device, Access::Remote]), any::<bool>()),
     )
         .prop_map(
             |(
@@ -81,7 +81,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
                 mixed,
                 isolation,
                 (vendors, models, whole_cards),
-                access,
+                (access, elastic),
             )| {
                 VirtualCardRequest {
                     compute: MilliTflops(compute),
@@ -96,6 +96,7 @@ fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
                     whole_cards,
                     slice_memory: Mebibytes(slice_memory),
                     access,
+                    elastic,
                 }
             },
         )
@@ -134,10 +135,17 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
         (1u32.., virtual_card(), any::<u32>(), any::<bool>(), checkpoint),
         (select(vec![OnDisconnect::Stop, OnDisconnect::Keep]), option::of(time()), retry, words(), words()),
         (option::of(time()), any::<bool>()),
-        (host(), option::of(any::<u32>()), time(), affinity(), option::of(packing())),
+        (
+            host(),
+            option::of(any::<u32>()),
+            (time(), option::of(time())),
+            affinity(),
+            option::of(packing()),
+            vec(text(), 0..3),
+        ),
     )
         .prop_map(|(texts, card, after, (output_retention, held), rest)| {
-            let (host, gang_min, min_runtime, affinity, packing) = rest;
+            let (host, gang_min, (min_runtime, grow_after), affinity, packing, windows) = rest;
             let (name, queue, command, environment, working_directory, script) = texts;
             let (gang, virtual_card, priority, preemptible, checkpoint) = card;
             let (on_disconnect, time_limit, retry, labels, node_labels) = after;
@@ -162,9 +170,11 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 held,
                 host,
                 gang_min,
+                grow_after,
                 min_runtime,
                 affinity,
                 packing,
+                windows,
             }
             .with_needs_of_its_access()
         })
@@ -278,10 +288,18 @@ fn report() -> impl Strategy<Value = WorkerReport> {
         StopCause::NotGranted,
         StopCause::OutOfMemory,
         StopCause::HostLost,
+        StopCause::NotRestored,
         StopCause::Vanished,
     ];
     let exit = (select(causes), option::of(any::<i32>()), option::of(any::<i32>()), any::<bool>(), text()).prop_map(
-        |(cause, code, signal, checkpointed, message)| WorkerExit { cause, code, signal, checkpointed, message },
+        |(cause, code, signal, checkpointed, message)| WorkerExit {
+            cause,
+            code,
+            signal,
+            checkpointed,
+            not_saved: message.clone(),
+            message,
+        },
     );
     let observation = prop_oneof![
         Just(Observation::Running),
@@ -347,21 +365,36 @@ fn leases() -> impl Strategy<Value = LeaseTimings> {
     prop_oneof![Just(LeaseTimings::default()), any]
 }
 
+fn idle() -> impl Strategy<Value = IdlePolicy> {
+    let after = || option::of(time());
+    (any::<u32>(), after(), after(), after(), after()).prop_map(
+        |(below, notify_after, preemptible_after, suspend_after, release_after)| IdlePolicy {
+            below: Percent(below),
+            notify_after,
+            preemptible_after,
+            suspend_after,
+            release_after,
+        },
+    )
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let node_id = || any::<u32>().prop_map(NodeId);
     let job = || any::<u64>().prop_map(JobId);
     let eligibilities = vec![Eligibility::Eligible, Eligibility::Cordoned, Eligibility::Draining];
     let phases = vec![MovePhase::Reserved, MovePhase::Suspending, MovePhase::Transferring, MovePhase::Resuming];
-    let queue = (text(), text(), amount(), option::of(amount()), any::<u32>(), option::of(packing())).prop_map(
-        |(name, parent, guaranteed, maximum, weight, packing)| QueueSettings {
+    let amounts = (amount(), option::of(amount()));
+    let queue = (text(), text(), amounts, any::<u32>(), option::of(packing()), (vec(text(), 0..3), option::of(idle())))
+        .prop_map(|(name, parent, (guaranteed, maximum), weight, packing, (windows, idle))| QueueSettings {
             name,
             parent,
             guaranteed,
             maximum,
             weight,
             packing,
-        },
-    );
+            windows,
+            idle,
+        });
     prop_oneof![
         (node(), vec(card(), 0..3)).prop_map(|(node, cards)| Command::RegisterNode { node, cards }),
         (node_id(), vec(card(), 0..3)).prop_map(|(node, cards)| Command::UpdateCards { node, cards }),
@@ -378,6 +411,11 @@ fn command() -> impl Strategy<Value = Command> {
         (spec(), text()).prop_map(|(spec, traceparent)| Command::SubmitJob { spec: Arc::new(spec), traceparent }),
         job().prop_map(|job| Command::CancelJob { job }),
         (job(), any::<u64>()).prop_map(|(job, id)| Command::ExpireJob { job, allocation: AllocationId(id) }),
+        (prop_oneof![job().prop_map(WindowOf::Job), text().prop_map(WindowOf::Queue)], vec(text(), 0..3), any::<u64>())
+            .prop_map(|(whose, windows, time)| Command::CloseUntil { whose, windows, time: LogTime(time) }),
+        (job(), any::<u64>()).prop_map(|(job, id)| Command::GrowJob { job, allocation: AllocationId(id) }),
+        (job(), any::<u32>(), any::<u64>(), option::of(select(IdleStep::ALL.to_vec())))
+            .prop_map(|(job, attempt, since, step)| Command::NoteIdle { job, attempt, since: LogTime(since), step }),
         job().prop_map(|job| Command::HoldJob { job }),
         job().prop_map(|job| Command::ReleaseJob { job }),
         job().prop_map(|job| Command::SuspendJob { job }),

@@ -49,7 +49,14 @@ pub fn exited(code: i32) -> Observation {
 }
 
 pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
-    Observation::Stopped(WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new() })
+    Observation::Stopped(WorkerExit {
+        cause,
+        code,
+        signal: None,
+        checkpointed: false,
+        message: String::new(),
+        not_saved: String::new(),
+    })
 }
 
 /// A worker's part of a checkpoint is saved.

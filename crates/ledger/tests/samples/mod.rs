@@ -8,11 +8,11 @@ use std::time::Duration;
 use tessera_ledger::{
     Access, Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
     CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity,
-    HostRequest, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, Mebibytes, MilliCpus, MilliTflops,
-    MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner, Packing, PartKey, Percent, Plan,
-    PlanPart, PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount, QueueSettings, Rank, Request,
-    RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause, VirtualCardRequest, WorkerExit,
-    WorkerReport,
+    HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, LogTime,
+    Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner,
+    Packing, PartKey, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount,
+    QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause,
+    UNKNOWN, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
 };
 
 /// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
@@ -29,6 +29,9 @@ pub fn name(command: &Command) -> &'static str {
         Command::SubmitJob { .. } => "submit_job",
         Command::CancelJob { .. } => "cancel_job",
         Command::ExpireJob { .. } => "expire_job",
+        Command::CloseUntil { .. } => "close_until",
+        Command::GrowJob { .. } => "grow_job",
+        Command::NoteIdle { .. } => "note_idle",
         Command::HoldJob { .. } => "hold_job",
         Command::ReleaseJob { .. } => "release_job",
         Command::SuspendJob { .. } => "suspend_job",
@@ -47,7 +50,7 @@ pub fn name(command: &Command) -> &'static str {
 }
 
 /// Number of kinds of commands.
-pub const KINDS: usize = 25;
+pub const KINDS: usize = 28;
 
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
@@ -63,6 +66,9 @@ pub fn commands() -> Vec<Command> {
         Command::SubmitJob { spec: Arc::new(spec()), traceparent: "00-4bf92f-00f067-01".to_owned() },
         Command::CancelJob { job },
         Command::ExpireJob { job, allocation: AllocationId(9) },
+        close(WindowOf::Queue("vision".to_owned()), LogTime(1_700_000_000_000)),
+        Command::GrowJob { job, allocation: AllocationId(9) },
+        Command::NoteIdle { job, attempt: 3, since: LogTime(1_700_000_000_000), step: Some(IdleStep::Suspended) },
         Command::HoldJob { job },
         Command::ReleaseJob { job },
         Command::SuspendJob { job },
@@ -91,13 +97,45 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("submit_job.every", Command::SubmitJob { spec: Arc::new(saving_spec()), traceparent: String::new() }),
         ("submit_job.access", Command::SubmitJob { spec: Arc::new(device_spec()), traceparent: String::new() }),
         ("submit_job.remote", Command::SubmitJob { spec: Arc::new(remote_spec()), traceparent: String::new() }),
+        ("submit_job.elastic", Command::SubmitJob { spec: Arc::new(elastic_spec()), traceparent: String::new() }),
         ("report_workers.checkpoints", Command::ReportWorkers { node: NodeId(3), reports: checkpoint_reports() }),
+        ("submit_job.windows", Command::SubmitJob { spec: Arc::new(nightly_spec()), traceparent: String::new() }),
+        ("close_until.job", close(WindowOf::Job(JobId(41)), UNKNOWN)),
         ("set_queue.packing", Command::SetQueue { queue }),
+        ("set_queue.windows", Command::SetQueue { queue: QueueSettings { windows: nights(), ..self::queue() } }),
+        ("set_queue.idle", Command::SetQueue { queue: QueueSettings { idle: Some(idle()), ..self::queue() } }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
         ("set_config.leases", Command::SetConfig { config: patient_config(), expected: None }),
         ("set_config.hold", Command::SetConfig { config: held_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
+}
+
+/// A queue or job is closed by its windows.
+fn close(whose: WindowOf, time: LogTime) -> Command {
+    Command::CloseUntil { whose, windows: nights(), time }
+}
+
+/// What follows for jobs that are idle: every step after a time of its own.
+pub fn idle() -> IdlePolicy {
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    IdlePolicy {
+        below: Percent(5),
+        notify_after: minutes(10),
+        preemptible_after: minutes(20),
+        suspend_after: minutes(60),
+        release_after: minutes(600),
+    }
+}
+
+/// Windows in which a job runs at night.
+fn nights() -> Vec<String> {
+    vec!["0 20 * * mon-fri for 10h in Europe/Berlin".to_owned(), "0 0 * * sat,sun for 24h".to_owned()]
+}
+
+/// A job that runs at night only.
+fn nightly_spec() -> JobSpec {
+    JobSpec { windows: nights(), grow_after: Some(Duration::from_secs(1800)), ..spec() }
 }
 
 /// A job that is asked to save while it runs.
@@ -119,6 +157,11 @@ fn remote_spec() -> JobSpec {
     JobSpec { virtual_card, command: Vec::new(), script: String::new(), gang: 1, gang_min: None, ..device }
 }
 
+/// A job that takes time of its cards that nobody else uses.
+fn elastic_spec() -> JobSpec {
+    JobSpec { virtual_card: VirtualCardRequest { elastic: true, ..spec().virtual_card }, ..spec() }
+}
+
 fn part(sequence: u64) -> PartKey {
     PartKey { job: JobId(41), checkpoint: CheckpointKey { attempt: 2, sequence }, epoch: Epoch(880), rank: Rank(1) }
 }
@@ -128,7 +171,11 @@ fn checkpoint_reports() -> Vec<WorkerReport> {
     let unusable = |lost| Observation::Unusable { lost, message: "chunk 3 is not what was stored".to_owned() };
     let saved =
         SavedPart { sequence: 4, progress: 1200, bytes: 1 << 20, hash: [7; 32], ticket: 0xabcd_ef01, shared: true };
-    let observations = [Observation::Saved(saved), unusable(true), unusable(false)];
+    let cause = StopCause::NotRestored;
+    let message = "the image of its processes cannot be restored here: no such file".to_owned();
+    let (code, signal, checkpointed, not_saved) = (None, None, false, String::new());
+    let not_restored = Observation::Stopped(WorkerExit { cause, code, signal, checkpointed, message, not_saved });
+    let observations = [Observation::Saved(saved), unusable(true), unusable(false), not_restored];
     (0..).zip(observations).map(|(rank, observation)| WorkerReport { worker: worker(rank), observation }).collect()
 }
 
@@ -279,6 +326,8 @@ pub fn queue() -> QueueSettings {
         maximum: Some(QueueAmount { compute: MilliTflops(90_000), memory: Mebibytes(65_536) }),
         weight: 3,
         packing: None,
+        windows: Vec::new(),
+        idle: None,
     }
 }
 
@@ -331,6 +380,7 @@ fn reports() -> Vec<WorkerReport> {
         signal: Some(9),
         checkpointed: true,
         message: "killed".to_owned(),
+        not_saved: String::new(),
     };
     let observations = [
         Observation::Running,

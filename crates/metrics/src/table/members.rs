@@ -39,6 +39,8 @@ metrics! { Member;
     JOBS: GaugeKind "tessera_jobs" ["queue", "state"] "Jobs by queue and state";
     JOBS_PENDING: GaugeKind "tessera_jobs_pending" ["queue", "reason"]
         "Jobs that wait, by queue and by what they wait for (docs/reasons.md); the leader tells";
+    JOBS_IDLE: GaugeKind "tessera_jobs_idle" ["queue", "step"]
+        "Jobs that compute next to nothing with what they hold, or were suspended for that, by what followed from it";
     JOBS_SUBMITTED: CounterKind "tessera_jobs_submitted_total" ["queue"] "Jobs submitted";
     JOBS_FINISHED: CounterKind "tessera_jobs_finished_total" ["queue", "outcome"] "Jobs that came to an end";
     JOB_WAIT: HistogramKind "tessera_job_wait_seconds" ["queue"] in WAITS "From submission to the first grant";

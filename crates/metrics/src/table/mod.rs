@@ -9,17 +9,19 @@
 
 mod agents;
 mod every;
+mod jobs;
 mod members;
 
 pub use agents::*;
 pub use every::*;
+pub use jobs::*;
 pub use members::*;
 
 use crate::declare::{CounterKind, Declaration, GaugeKind, HistogramKind, Kind, Metric, Process};
 
 /// Every metric.
 pub fn all() -> impl Iterator<Item = &'static Declaration> {
-    members::ALL.iter().chain(agents::ALL).chain(every::ALL).copied()
+    members::ALL.iter().chain(agents::ALL).chain(every::ALL).chain(jobs::ALL).copied()
 }
 
 /// What a marker stands for.

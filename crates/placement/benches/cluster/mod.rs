@@ -130,6 +130,7 @@ impl Cluster {
                     signal: None,
                     checkpointed: false,
                     message: String::new(),
+                    not_saved: String::new(),
                 };
                 for observation in [Observation::Running, Observation::Stopped(exit)] {
                     let reports = vec![WorkerReport { worker: allocation.owner(worker.rank), observation }];
@@ -144,7 +145,16 @@ impl Cluster {
 /// A queue to which nothing is guaranteed.
 pub fn queue(name: &str) -> QueueSettings {
     let (name, guaranteed) = (name.to_owned(), QueueAmount::default());
-    QueueSettings { name, parent: String::new(), guaranteed, maximum: None, weight: 1, packing: None }
+    QueueSettings {
+        name,
+        parent: String::new(),
+        guaranteed,
+        maximum: None,
+        weight: 1,
+        packing: None,
+        windows: Vec::new(),
+        idle: None,
+    }
 }
 
 /// A job of one virtual card on one card.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, JobId, LogTime, PoolConfig};
+use tessera_ledger::{Job, JobId, LogTime, PoolConfig, UNKNOWN};
 
 use crate::index::class::Classes;
 use shape::ShapeId;
@@ -60,7 +60,8 @@ impl Line {
         let Some(job) = job.filter(|job| job.is_waiting()) else { return };
         let shape = self.shapes.intern(job, classes, config);
         let key = WaitingKey::of(job);
-        let place = if job.not_before > now { Place::Later(job.not_before) } else { Place::Line };
+        let until = job.waits_until();
+        let place = if until > now { Place::Later(until) } else { Place::Line };
         self.jobs.insert(id, Waiting { key, shape, place });
         match place {
             Place::Later(at) => {
@@ -101,10 +102,9 @@ impl Line {
         self.shapes.get(waiting.shape)
     }
 
-    /// What the jobs ask for whose backoff is not over.
-    pub(crate) fn later(&self) -> impl Iterator<Item = &tessera_ledger::JobSpec> {
-        let known = self.later.iter().filter_map(|(_, id)| self.jobs.get(id));
-        known.filter_map(|waiting| self.shapes.get(waiting.shape)).map(|shape| &*shape.one.spec)
+    /// The jobs whose backoff is not over, or whose windows are closed.
+    pub(crate) fn later(&self) -> impl Iterator<Item = JobId> {
+        self.later.iter().map(|(_, id)| *id)
     }
 
     /// The jobs of plans that the ledger has not answered.
@@ -112,7 +112,7 @@ impl Line {
         self.planned.iter().copied().collect()
     }
 
-    /// Lets jobs in whose backoff is over, and tries shapes again whose time has come.
+    /// Lets jobs in whose backoff is over or whose windows open, and tries shapes again whose time has come.
     pub(crate) fn advance(&mut self, now: LogTime) {
         self.shapes.advance(now);
         while let Some((at, id)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
@@ -126,6 +126,7 @@ impl Line {
 
     /// When something will change by the passing of time alone.
     pub(crate) fn next_wakeup(&self) -> Option<LogTime> {
-        self.later.first().map(|(at, _)| *at).into_iter().chain(self.shapes.next_retry()).min()
+        let later = self.later.first().map(|(at, _)| *at).filter(|at| *at != UNKNOWN);
+        later.into_iter().chain(self.shapes.next_retry()).min()
     }
 }

@@ -10,7 +10,7 @@ mod ways;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tessera_ledger::{CardId, CheckpointMode, Job, JobId, LogTime, PlanPart, PlannedWorker, Reason, Slice};
+use tessera_ledger::{CardId, Job, JobId, LogTime, PlanPart, PlannedWorker, Reason, Slice};
 
 use crate::loss::Loss;
 
@@ -88,13 +88,13 @@ impl Rules<'_> {
         !stay.contains(&job.id)
             && !moved_lately
             && (order.losing_work || !loses_work(job))
-            && (order.not_preemptible || job.spec.preemptible)
+            && (order.not_preemptible || job.is_preemptible())
     }
 }
 
 /// Whether a job loses work when it is moved.
 fn loses_work(job: &Job) -> bool {
-    job.spec.checkpoint.mode != CheckpointMode::Cooperative
+    !job.spec.is_saved()
 }
 
 /// Whether its places depend on its other workers or on other jobs.

@@ -49,7 +49,7 @@ impl Mover {
 
     /// Number of its virtual cards.
     pub(super) fn members(&self) -> u32 {
-        self.allocation.workers.last().map_or(0, |worker| worker.member.saturating_add(1))
+        self.allocation.members()
     }
 
     fn cost(&self) -> (u64, u64, JobId) {

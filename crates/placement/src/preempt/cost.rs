@@ -1,9 +1,10 @@
-//! What it costs that a job gives way: the work it loses, times its TFLOPS, and what it takes to start again.
+//! What it costs that a job gives way: the work it did since its newest checkpoint, times its TFLOPS, and what it takes
+//! to start again.
 
 use std::iter::Sum;
 use std::time::Duration;
 
-use tessera_ledger::{Allocation, Job, LogTime};
+use tessera_ledger::{Job, LogTime};
 
 use crate::loss::work_lost;
 
@@ -24,10 +25,9 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// The cost of a whole gang. Whoever gave way lately costs more, so that it does not always hit the same.
-    pub(crate) fn of(job: &Job, allocation: &Allocation, blocks: u64, now: LogTime, lowest: u32) -> Self {
-        let checkpoint = &job.spec.checkpoint;
-        let lost = work_lost(checkpoint.mode, allocation.started_at, now);
-        let seconds = lost.saturating_add(START_AGAIN).saturating_add(checkpoint.grace).as_secs();
+    pub(crate) fn of(job: &Job, blocks: u64, now: LogTime, lowest: u32) -> Self {
+        let lost = work_lost(job, now);
+        let seconds = lost.saturating_add(START_AGAIN).saturating_add(job.spec.checkpoint.grace).as_secs();
         let times = job.preempted_at.len() as u128 + 1;
         let work = u128::from(seconds).saturating_mul(u128::from(blocks)).saturating_mul(times);
         Self { level: job.effective_priority().saturating_sub(lowest), work }

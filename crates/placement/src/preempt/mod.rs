@@ -199,8 +199,8 @@ impl<'a> Hunt<'a> {
             blocks,
             host: job.spec.host,
             amount: Giver::of(job, allocation, config.block_size).amount,
-            preemptible: job.spec.preemptible,
-            cost: Cost::of(job, allocation, blocks, now, self.victims.lowest(&standing.queue)),
+            preemptible: job.is_preemptible(),
+            cost: Cost::of(job, blocks, now, self.victims.lowest(&standing.queue)),
         };
         if recall && !self.queues.recall(self.job.queue(), self.job.amount).allows(victim.giver()) {
             return None;

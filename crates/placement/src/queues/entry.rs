@@ -1,7 +1,7 @@
 //! One queue of the tree: what it holds, what is for the jobs that name it, and what of that is on loan.
 
 use tessera_ledger::standing::Held;
-use tessera_ledger::{Queue, QueueAmount};
+use tessera_ledger::{LogTime, Queue, QueueAmount};
 
 /// A queue as placement sees it. What is left of its sums without those of the queues below it is for the jobs that name
 /// it.
@@ -10,6 +10,10 @@ pub(super) struct Entry {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
     pub(super) maximum: Option<QueueAmount>,
+    /// It gets nothing before this time, by its windows.
+    pub(super) closed_until: LogTime,
+    /// Whether that is yet to come.
+    pub(super) closed: bool,
     pub(super) weight: u32,
     /// Whether there are queues below it.
     pub(super) has_below: bool,
@@ -61,7 +65,7 @@ impl Sums {
 }
 
 impl Entry {
-    pub(super) fn of(queue: &Queue) -> Self {
+    pub(super) fn of(queue: &Queue, now: LogTime) -> Self {
         let settings = &queue.settings;
         let whole = Sums {
             guaranteed: settings.guaranteed,
@@ -71,7 +75,14 @@ impl Entry {
             ..Sums::default()
         };
         let (name, maximum, weight) = (settings.name.clone(), settings.maximum, settings.weight.max(1));
-        Self { name, parent: None, maximum, weight, has_below: false, whole, below: Sums::default() }
+        let (closed_until, closed) = (queue.closed_until, queue.closed_until > now);
+        let below = Sums::default();
+        Self { name, parent: None, maximum, closed_until, closed, weight, has_below: false, whole, below }
+    }
+
+    /// What its jobs may hold at most now; `None`: the pool.
+    pub(super) fn maximum(&self) -> Option<QueueAmount> {
+        if self.closed { Some(QueueAmount::default()) } else { self.maximum }
     }
 
     /// What is for the jobs that name it, beside the queues below it.

@@ -12,7 +12,7 @@ mod recall;
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, Slice, State};
+use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, Slice, State, UNKNOWN};
 
 use entry::{Entry, Sums};
 pub(crate) use raised::Exceeded;
@@ -58,6 +58,8 @@ pub(crate) struct Queues {
     /// Whether a plan that the ledger has not answered is counted in.
     stale: bool,
     limited: bool,
+    /// Up to when windows have been looked at.
+    now: LogTime,
     /// Whether any queue is guaranteed anything.
     lends: bool,
 }
@@ -65,7 +67,8 @@ pub(crate) struct Queues {
 impl Queues {
     /// Reads all queues.
     pub(crate) fn read(&mut self, state: &State) -> Changed {
-        let mut fresh: Vec<Entry> = state.queues().map(|queue| Entry::of(queue)).collect();
+        self.now = self.now.max(state.time());
+        let mut fresh: Vec<Entry> = state.queues().map(|queue| Entry::of(queue, self.now)).collect();
         let names = fresh.iter().map(|queue| queue.name.as_str());
         if !self.ids.keys().map(String::as_str).eq(names) {
             self.ids = fresh.iter().map(|queue| queue.name.clone()).zip(0..).collect();
@@ -82,7 +85,9 @@ impl Queues {
         }
         let same = self.entries.iter().map(|queue| &queue.name).eq(fresh.iter().map(|queue| &queue.name));
         let more = |(known, queue): (&Entry, &Entry)| {
-            known.maximum != queue.maximum || known.parent != queue.parent || !known.whole.used.within(queue.whole.used)
+            known.maximum() != queue.maximum()
+                || known.parent != queue.parent
+                || !known.whole.used.within(queue.whole.used)
         };
         let pairs = || self.entries.iter().zip(&fresh);
         let other_tree = !same || pairs().any(|(known, queue)| known.parent != queue.parent);
@@ -102,7 +107,7 @@ impl Queues {
                 (queue.whole.mean, queue.below.mean) = (known.whole.mean, known.below.mean);
             }
         }
-        self.limited = fresh.iter().any(|queue| queue.maximum.is_some());
+        self.limited = fresh.iter().any(|queue| queue.maximum().is_some());
         self.entries = fresh;
         self.capacity = state.capacity().amount(state.config().reference_precision);
         self.stale = false;
@@ -114,8 +119,13 @@ impl Queues {
         if self.stale { self.read(state) } else { Changed::default() }
     }
 
-    /// Takes over what the queues have held up to `now`.
-    pub(crate) fn settle(&mut self, state: &State, now: LogTime) {
+    /// Takes over what the queues have held up to `now`, and opens those whose windows do. Says whether any did.
+    pub(crate) fn settle(&mut self, state: &State, now: LogTime) -> bool {
+        self.now = self.now.max(now);
+        let mut opened = false;
+        for queue in self.entries.iter_mut().filter(|queue| queue.closed && queue.closed_until <= now) {
+            (queue.closed, opened) = (false, true);
+        }
         let config: &PoolConfig = state.config();
         for ((entry, followed), queue) in self.entries.iter_mut().zip(&mut self.uses).zip(state.queues()) {
             entry.whole.mean = followed.mean(queue, now, config);
@@ -127,6 +137,18 @@ impl Queues {
                 self.entries[parent].below.mean = self.entries[parent].below.mean.plus(mean);
             }
         }
+        opened
+    }
+
+    /// Whether a queue gets nothing now, by its windows or those of a queue above it.
+    pub(crate) fn is_closed(&self, name: &str) -> bool {
+        self.line(name).any(|id| self.entries[id].closed)
+    }
+
+    /// When the next queue opens that is closed.
+    pub(crate) fn next_opening(&self) -> Option<LogTime> {
+        let closed = self.entries.iter().filter(|queue| queue.closed && queue.closed_until != UNKNOWN);
+        closed.map(|queue| queue.closed_until).min()
     }
 
     /// How often the past use of a queue was counted anew from what the ledger had counted.
@@ -157,7 +179,7 @@ impl Queues {
         }
         for id in self.line(name) {
             let queue = &self.entries[id];
-            let Some(maximum) = queue.maximum else { continue };
+            let Some(maximum) = queue.maximum() else { continue };
             let returned = back.iter().filter(|(giver, _)| self.line(giver).any(|above| above == id));
             let used = returned.fold(queue.whole.used, |used, (_, amount)| used.minus(*amount));
             if !used.plus(amount).within(maximum) {

@@ -49,6 +49,11 @@ pub fn cards(list: &[(CardKind, u64, u64)]) -> Vec<CardDescription> {
 }
 
 impl World {
+    /// A pool in which everything of this release is in force.
+    pub fn of_this_release() -> Self {
+        Self { state: State::at(Level::NEWEST), ..Self::default() }
+    }
+
     /// Applies one command in its own entry.
     pub fn apply(&mut self, command: Command) -> Outcome {
         self.revision += 1;
@@ -120,7 +125,8 @@ impl World {
             |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
         let (name, parent) = (name.to_owned(), parent.to_owned());
         let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
-        let queue = QueueSettings { name, parent, guaranteed, maximum, weight, packing: None };
+        let queue =
+            QueueSettings { name, parent, guaranteed, maximum, weight, packing: None, windows: Vec::new(), idle: None };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
@@ -203,6 +209,18 @@ impl World {
     }
 
     /// All workers of a job end well.
+    /// All workers of a job save the same, so that it can go on from there.
+    pub fn save(&mut self, job: JobId, sequence: u64) {
+        let grant = self.state.job(job).and_then(|job| self.state.allocation(job.allocation?)).cloned();
+        for worker in grant.iter().flat_map(|grant| grant.workers.iter()) {
+            let hash = [u8::try_from(self.revision % 251).unwrap_or(0); 32];
+            let saved = SavedPart { sequence, progress: 0, bytes: 10, hash, ticket: 1, shared: false };
+            let owner = grant.as_ref().expect("it has workers").owner(worker.rank);
+            let report = WorkerReport { worker: owner, observation: Observation::Saved(saved) };
+            self.apply(Command::ReportWorkers { node: worker.node, reports: vec![report] });
+        }
+    }
+
     pub fn finish(&mut self, job: JobId) {
         self.all_of(job, &Observation::Stopped(exit(StopCause::Exited, Some(0))));
     }
@@ -233,7 +251,7 @@ impl World {
 
 /// How a worker ended.
 pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
-    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new() }
+    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }
 }
 
 /// The reference pool (P8): 200 blocks on four nodes.

@@ -14,10 +14,11 @@ const PACKAGE: &str = "tessera.v1";
 /// The field under which every mutation carries its request id.
 const REQUEST_ID: (&str, i32) = ("request_id", 1);
 
-/// Questions that only the leader's actors can answer.
-const ASKED_OF_LEADER: [&str; 6] = [
+/// Questions that only the leader can answer: its actors, or what agents tell it.
+const ASKED_OF_LEADER: [&str; 7] = [
     "/tessera.v1.JobService/Why",
     "/tessera.v1.JobService/ListWaits",
+    "/tessera.v1.JobService/ListUse",
     "/tessera.v1.JobService/PlanJob",
     "/tessera.v1.PoolService/StartCompaction",
     "/tessera.v1.PoolService/GetCompaction",

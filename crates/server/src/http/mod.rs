@@ -41,6 +41,8 @@ struct Pages {
     json: JsonFace,
     feed: map::Feed,
     streams: Arc<Semaphore>,
+    /// Held while the page that tells job by job is made.
+    detail: Arc<Semaphore>,
     /// Ends the streams.
     end: CancellationToken,
 }
@@ -59,15 +61,15 @@ impl Pages {
     }
 }
 
-/// The pages: `/metrics`, `/livez`, `/readyz`, `/console/` and `/v1/...`. `member` is empty while the process has no
-/// identity: it is alive then, and not ready. Streams end when `end` is cancelled.
+/// The pages: `/metrics`, `/metrics/detail/jobs`, `/livez`, `/readyz`, `/console/` and `/v1/...`. `member` is empty
+/// while the process has no identity: it is alive then, and not ready. Streams end when `end` is cancelled.
 pub fn router(
     member: watch::Receiver<Option<PoolHandle>>,
     metrics: Arc<Metrics>,
     json: JsonFace,
     end: CancellationToken,
 ) -> Router {
-    let streams = Arc::new(Semaphore::new(STREAMS));
+    let [streams, detail] = [STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
     let pool = Router::new()
         .route("/v1/map", get(map::whole))
         .route("/v1/map:watch", get(map::watch))
@@ -76,10 +78,11 @@ pub fn router(
         .layer(from_fn_with_state(json.clone(), JsonFace::guard));
     Router::new()
         .route("/metrics", get(metrics::page))
+        .route("/metrics/detail/jobs", get(metrics::jobs))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .merge(pool)
-        .with_state(Pages { member, metrics, json, feed: map::Feed::default(), streams, end })
+        .with_state(Pages { member, metrics, json, feed: map::Feed::default(), streams, detail, end })
 }
 
 /// The questions of the API.

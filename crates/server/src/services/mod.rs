@@ -56,6 +56,8 @@ const REHEARSALS_WAITING: usize = 32;
 
 /// Backups that are read from a member at once; each keeps a state of the ledger as long as its reader takes.
 const SAVES: usize = 2;
+/// Questions about this process that are answered at the same time; further ones wait.
+const DIAGNOSES: usize = 2;
 
 /// Leave to keep a stream, free again when it is dropped.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ pub struct Desk {
     rehearsals: Arc<Semaphore>,
     rehearsals_waiting: Arc<Semaphore>,
     saves: Arc<Semaphore>,
+    diagnoses: Arc<Semaphore>,
     end: CancellationToken,
 }
 
@@ -97,9 +100,21 @@ impl Desk {
         let verifier = Verifier::new(most, limits.clone());
         let pace = Pace::new(most, &limits);
         let watch = Watch { settings: settings.watch, meters, pace, states: pool.view().changes(), end: end.clone() };
-        let [rehearsals, rehearsals_waiting, saves] =
-            [REHEARSALS, REHEARSALS_WAITING, SAVES].map(|most| Arc::new(Semaphore::new(most)));
-        Self { pool, watch, limits, watches, log_streams, verifier, rehearsals, rehearsals_waiting, saves, end }
+        let [rehearsals, rehearsals_waiting, saves, diagnoses] =
+            [REHEARSALS, REHEARSALS_WAITING, SAVES, DIAGNOSES].map(|most| Arc::new(Semaphore::new(most)));
+        Self {
+            pool,
+            watch,
+            limits,
+            watches,
+            log_streams,
+            verifier,
+            rehearsals,
+            rehearsals_waiting,
+            saves,
+            diagnoses,
+            end,
+        }
     }
 
     /// Plays something through on a state, away from the threads that serve calls; a few at a time, the others wait.

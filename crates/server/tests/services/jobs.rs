@@ -61,6 +61,7 @@ async fn a_running_job_is_suspended_and_resumed() {
         signal: Some(15),
         checkpointed: false,
         message: String::new(),
+        not_saved: String::new(),
     };
     report(&cluster, place, allocation, Observation::Stopped(exit)).await;
     let seen = jobs.get_job(get(job.0)).await.expect("it exists").into_inner().job.expect("a job");

@@ -55,6 +55,7 @@ async fn output_is_read_from_any_offset_also_after_the_end() {
         signal: None,
         checkpointed: false,
         message: String::new(),
+        not_saved: String::new(),
     };
     report(&cluster, place, allocation, Observation::Stopped(exit)).await;
     assert!(cluster.members[0].pool.view().current().allocation(allocation).is_none(), "the grant is gone");

@@ -57,8 +57,9 @@ async fn a_watcher_sees_rows_change_and_nodes_come() {
     grant(&cluster, job, first, 4).await;
     let changed = watch.next().await.expect("a change");
     assert_eq!(changed.name, "changed");
-    // Its place and model; blocks offered, free, held, running, draining, lost, offline; job, queue, number of jobs.
-    assert_eq!(changed.data["cards"], json!([[0, 0, 10, 6, 4, 0, 0, 0, 0, job.0, 0, 1]]));
+    // Its place and model; blocks offered, free, held, running, draining, lost, offline; job, queue, number of jobs;
+    // use, which nobody told.
+    assert_eq!(changed.data["cards"], json!([[0, 0, 10, 6, 4, 0, 0, 0, 0, job.0, 0, 1, 255]]));
     assert_eq!(changed.data["queues"], json!(["default"]), "a name that is new is sent with the row that uses it");
     let drain = v1::DrainNodeRequest {
         request_id: crate::support::id(),

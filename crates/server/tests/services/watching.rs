@@ -68,7 +68,7 @@ impl Read {
 }
 
 async fn watch(clients: &Clients, start: Option<Start>) -> Streaming<v1::WatchJobsResponse> {
-    let request = v1::WatchJobsRequest { filter: None, start };
+    let request = v1::WatchJobsRequest { start, ..Default::default() };
     clients.jobs.clone().watch_jobs(request).await.expect("it begins").into_inner()
 }
 
@@ -102,7 +102,7 @@ async fn a_watch_lists_what_there_is_and_then_tells_what_happens() {
     assert_eq!(read.events, expected);
 
     let filter = Some(v1::JobFilter { job_ids: vec![third.0], ..Default::default() });
-    let request = v1::WatchJobsRequest { filter, start: Some(Start::Oldest(true)) };
+    let request = v1::WatchJobsRequest { filter, start: Some(Start::Oldest(true)), ..Default::default() };
     let mut stream = clients.jobs.clone().watch_jobs(request).await.expect("it begins").into_inner();
     let only = within("it is remembered", stream.message()).await.expect("no error").expect("a message");
     assert!(matches!(only.message, Some(Message::Event(event)) if event.job_id == third.0));
@@ -164,6 +164,44 @@ async fn an_idle_watch_says_where_it_is_and_its_token_can_be_used() {
     let mut read = Read::default();
     read.until(&mut again, |read| !read.events.is_empty()).await;
     assert!(read.listed.is_empty() && read.last() > progress.0);
+}
+
+#[tokio::test]
+async fn whoever_asks_for_progress_only_hears_how_far_it_is_and_of_no_event() {
+    let rest = Duration::from_millis(50);
+    let watch_settings = WatchSettings { rest, progress: Duration::from_secs(3600), ..WatchSettings::default() };
+    let cluster = Cluster::with(1, GrpcSettings { watch: watch_settings, ..GrpcSettings::default() }).await;
+    node(&cluster, "n0", &[100]).await;
+    let member = &cluster.members[0];
+    let start = Some(Start::AfterRevision(0));
+    let request = v1::WatchJobsRequest { start, progress_only: true, ..Default::default() };
+    let mut jobs = member.clients.jobs.clone().watch_jobs(request).await.expect("it begins").into_inner();
+    let start = Some(v1::watch_pool_request::Start::AfterRevision(0));
+    let request = v1::WatchPoolRequest { start, progress_only: true };
+    let mut pool = member.clients.pool.clone().watch_pool(request).await.expect("it begins").into_inner();
+    for _ in 0..20 {
+        submit(&member.clients, 1).await;
+    }
+    let now = member.pool.view().current().revision().0;
+    let (mut jobs_at, mut pool_at, mut messages) = (0, 0, 0);
+    while jobs_at < now {
+        let said = within("the jobs' watch goes on", jobs.message()).await.expect("no error").expect("no end");
+        messages += 1;
+        jobs_at = match said.message.expect("a message") {
+            Message::Synced(synced) => synced.revision,
+            Message::Progress(progress) => progress.revision,
+            other => panic!("neither a list nor an event: {other:?}"),
+        };
+    }
+    assert!(messages < 20, "what happened meanwhile is said once: {messages} messages");
+    while pool_at < now {
+        let said = within("the pool's watch goes on", pool.message()).await.expect("no error").expect("no end");
+        pool_at = match said.message.expect("a message") {
+            watch_pool_response::Message::Synced(synced) => synced.revision,
+            watch_pool_response::Message::Progress(progress) => progress.revision,
+            other => panic!("neither a list nor an event: {other:?}"),
+        };
+    }
 }
 
 #[tokio::test]
@@ -229,7 +267,7 @@ async fn a_start_that_cannot_be_is_refused() {
     node(&cluster, "n0", &[10]).await;
     let clients = &cluster.members[0].clients;
     let begin = async |filter: Option<v1::JobFilter>, start: Start| {
-        let request = v1::WatchJobsRequest { filter, start: Some(start) };
+        let request = v1::WatchJobsRequest { filter, start: Some(start), ..Default::default() };
         clients.jobs.clone().watch_jobs(request).await.map(drop)
     };
     let future = begin(None, Start::AfterRevision(1 << 60)).await;

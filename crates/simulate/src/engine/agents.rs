@@ -93,5 +93,12 @@ impl Engine {
 
 fn exit(cause: StopCause) -> WorkerExit {
     let code = (cause == StopCause::Exited).then_some(0);
-    WorkerExit { cause, code, signal: None, checkpointed: cause == StopCause::Ordered, message: String::new() }
+    WorkerExit {
+        cause,
+        code,
+        signal: None,
+        checkpointed: cause == StopCause::Ordered,
+        message: String::new(),
+        not_saved: String::new(),
+    }
 }

@@ -105,7 +105,16 @@ impl Engine {
         for name in queues {
             let (name, parent) = ((*name).to_owned(), String::new());
             let (guaranteed, maximum) = (QueueAmount::default(), None);
-            let queue = QueueSettings { name, parent, guaranteed, maximum, weight: 1, packing: None };
+            let queue = QueueSettings {
+                name,
+                parent,
+                guaranteed,
+                maximum,
+                weight: 1,
+                packing: None,
+                windows: Vec::new(),
+                idle: None,
+            };
             engine.carry_out("a queue", Command::SetQueue { queue })?;
         }
         for node in nodes {

@@ -132,6 +132,38 @@ fn a_worker_without_its_checkpoint_is_told_as_such() {
     assert!(told.unusable && told.unusable_for_good);
 }
 
+/// Its supervisor has written it down: an agent that is started meanwhile tells the same.
+#[test]
+fn a_worker_that_could_not_be_restored_is_told_as_such_by_whichever_agent() {
+    let one = worker(1, 10, 0);
+    let mut over = exited(one, 0);
+    (over.cause, over.exit) = (Some(Cause::NotRestored), None);
+    let told = WorkerRecord::found(over.clone(), None).report();
+    assert_eq!((told.cause(), told.unusable), (wire::StopCause::NotRestored, false));
+    let mut bench = Bench::leased();
+    bench.hear(orders(5, false, vec![order(one, WorkerDesire::Run)]));
+    assert_eq!(reports(&bench.told(over))[0].workers[0].cause(), wire::StopCause::NotRestored);
+}
+
+#[test]
+fn why_no_image_was_made_while_it_ran_is_told_at_its_end() {
+    let not_saved = |failed: &[&str], at_the_end: &str| {
+        let mut bench = Bench::leased();
+        let one = worker(1, 10, 0);
+        bench.hear(orders(5, false, vec![order(one, WorkerDesire::Run)]));
+        for failed in failed {
+            let failed = (*failed).to_owned();
+            bench.on(Event::Checkpoint(one, CheckpointNews::Snapshot { failed }));
+        }
+        let mut over = exited(one, 1);
+        at_the_end.clone_into(&mut over.not_saved);
+        reports(&bench.told(over))[0].workers[0].not_saved.clone()
+    };
+    assert_eq!(not_saved(&["it is full"], ""), "it was not dumped while it ran: it is full");
+    assert_eq!(not_saved(&["it is full", ""], ""), "", "the next one was");
+    assert_eq!(not_saved(&["it is full"], "it cannot be dumped"), "it cannot be dumped");
+}
+
 #[test]
 fn what_is_kept_is_said_with_a_heartbeat_when_it_has_changed() {
     let part = |sequence| PartKey {

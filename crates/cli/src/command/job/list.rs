@@ -9,8 +9,8 @@ use crate::args::{ListJobsArgs, StateChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
-use crate::view::{JobUpdateView, JobView};
-use crate::waits;
+use crate::view::{JobUpdateView, JobUseView, JobView};
+use crate::{uses, waits};
 
 pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Failure> {
     let filter = JobFilter {
@@ -44,7 +44,15 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
         }
     }
     add_waits(&desk, &mut jobs).await;
-    desk.printer.list(&jobs)?;
+    if args.r#use {
+        let ids: Vec<u64> = jobs.iter().map(|job| job.id).collect();
+        let uses = uses::of(&desk.client, &ids, false).await;
+        let mut uses = uses.map_err(|error| Failure::call("what the jobs use cannot be told", &error))?;
+        jobs.iter_mut().for_each(|job| job.used = uses.remove(&job.id));
+        desk.printer.list(&jobs.iter().map(JobUseView::from).collect::<Vec<_>>())?;
+    } else {
+        desk.printer.list(&jobs)?;
+    }
     if !page_token.is_empty() && desk.printer.for_people() {
         remark(&format!("[the newest {} jobs; --all shows every one]", jobs.len()));
     }

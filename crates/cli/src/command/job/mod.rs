@@ -16,6 +16,7 @@ use super::Desk;
 use crate::args::{EventsArgs, JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::uses;
 use crate::view::{JobUpdateView, JobView, WhyView};
 
 pub(super) use run::run;
@@ -52,7 +53,9 @@ async fn get(desk: &Desk, job: JobNumber) -> Result<JobView, Failure> {
 }
 
 async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
-    let job = get(&desk, job).await?;
+    let mut job = get(&desk, job).await?;
+    // Only the leader knows; without one, what it holds is shown all the same.
+    job.used = uses::of(&desk.client, &[job.id], true).await.ok().and_then(|mut uses| uses.remove(&job.id));
     desk.printer.one(&job)?;
     Ok(Exit::Done)
 }

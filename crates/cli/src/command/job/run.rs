@@ -176,12 +176,14 @@ pub(super) fn spec(args: RunArgs) -> JobSpec {
             whole_cards: args.whole_cards,
             slice_memory_mib: args.slice_memory,
             access: if args.device { Access::Device.into() } else { 0 },
+            elastic: args.elastic,
             ..VirtualCardRequest::default()
         }),
         priority: args.priority,
         time_limit: args.time_limit.map(wire_time),
         host: Some(HostRequest { milli_cpus: args.cpus, memory_mib: args.host_memory }),
         gang_min: args.gang_min,
+        grow_after: args.grow_after.map(wire_time),
         min_runtime: args.min_runtime.map(wire_time),
         affinity: Some(Affinity {
             preferred: args
@@ -195,6 +197,7 @@ pub(super) fn spec(args: RunArgs) -> JobSpec {
             data: args.data,
         }),
         packing: args.packing.map_or(0, Into::into),
+        windows: args.windows.clone(),
         retry: Some(RetryPolicy { max_retries: args.retries, ..RetryPolicy::default() }),
         labels: args.label.into_iter().collect(),
         node_labels: args.node_label.into_iter().collect(),

@@ -16,7 +16,7 @@ const FILES: [&str; 7] =
 pub(super) fn try_here(agent: &AgentConfig) -> Seen<ContainmentFacts> {
     let hierarchies = Hierarchies::detect(Path::new("/")).map_err(|error| error.to_string())?;
     let name = format!("{}/doctor-{}", agent.effective_cgroup_root(), std::process::id());
-    let limits = Limits { cpu_millicores: Some(1_000), memory_bytes: Some(64 << 20) };
+    let limits = Limits { cpu_millicores: Some(1_000), cpu_elastic: false, memory_bytes: Some(64 << 20) };
     let group = WorkerGroup::create(&hierarchies, &name, limits);
     let record = group.record();
     let folders: Vec<&Path> =

@@ -6,13 +6,20 @@ use std::time::Duration;
 use tessera_ledger::State;
 use tokio::sync::{Mutex, broadcast, watch};
 use tokio::task::JoinError;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::rows::{Map, Step};
 use tessera_controller::pool::PoolHandle;
+use tessera_controller::telemetry::Telemetry;
 
 /// Pause after changes were sent: what happens meanwhile is sent together.
 const PACE: Duration = Duration::from_millis(250);
+
+/// Pause after the whole map was sent: while nodes come one by one, each of them would have it sent to all.
+const WHOLE: Duration = Duration::from_secs(2);
+
+/// Pause between two looks at what is used: agents tell it every two seconds.
+const READINGS: Duration = Duration::from_secs(4);
 
 /// Changes that wait for a watcher before it is cut.
 const BEHIND: usize = 64;
@@ -38,6 +45,9 @@ impl From<String> for Text {
         Self(text.into())
     }
 }
+
+/// The name of the event that is the whole map.
+pub(super) const WHOLE_MAP: &str = "map";
 
 /// The name of an event and its data.
 pub(super) type Told = (&'static str, Text);
@@ -69,9 +79,9 @@ impl Feed {
             Some(found) => found,
             None => {
                 let states = pool.view().changes();
-                let map = Map::read(pool.view().current()).await?;
+                let map = Map::read(pool.view().current(), pool.telemetry().clone()).await?;
                 let changes = broadcast::Sender::new(BEHIND);
-                tokio::spawn(self.clone().follow(states, changes.clone()));
+                tokio::spawn(self.clone().follow(states, pool.telemetry().clone(), changes.clone()));
                 Shared { map, whole: None, changes }
             }
         };
@@ -87,12 +97,23 @@ impl Feed {
     }
 
     /// Follows the published states until nobody watches.
-    async fn follow(self, mut states: watch::Receiver<Arc<State>>, changes: broadcast::Sender<Told>) {
+    async fn follow(
+        self,
+        mut states: watch::Receiver<Arc<State>>,
+        telemetry: Telemetry,
+        changes: broadcast::Sender<Told>,
+    ) {
+        let mut measured_at = Instant::now();
         loop {
             let alive = tokio::select! {
                 changed = states.changed() => changed.is_ok(),
                 () = changes.closed() => true,
+                () = sleep_until(measured_at + READINGS) => true,
             };
+            let measure = measured_at.elapsed() >= READINGS;
+            if measure {
+                measured_at = Instant::now();
+            }
             let mut shared = self.shared.lock().await;
             if !alive || changes.receiver_count() == 0 {
                 *shared = None;
@@ -101,14 +122,17 @@ impl Feed {
             let state = Arc::clone(&states.borrow_and_update());
             let Some(now) = shared.take() else { return };
             // Away from the threads that serve: at 100,000 cards it takes milliseconds.
-            let Ok((now, told)) = tessera_consensus::try_blocking(move || advanced(now, &state)).await else { return };
+            let own = telemetry.clone();
+            let advance = move || advanced(now, &state, &own, measure);
+            let Ok((now, told)) = tessera_consensus::try_blocking(advance).await else { return };
+            let pause = if matches!(told, Some((WHOLE_MAP, _))) { WHOLE } else { PACE };
             if let Some(told) = told {
                 // Nobody may be left to hear it.
                 let _ = now.changes.send(told);
             }
             *shared = Some(now);
             drop(shared);
-            sleep(PACE).await;
+            sleep(pause).await;
         }
     }
 }
@@ -117,8 +141,8 @@ fn written(shared: Shared) -> Shared {
     Shared { whole: Some(shared.map.whole().into()), ..shared }
 }
 
-fn advanced(mut shared: Shared, state: &State) -> (Shared, Option<Told>) {
-    let told: Option<Told> = match shared.map.advance(state) {
+fn advanced(mut shared: Shared, state: &State, telemetry: &Telemetry, measure: bool) -> (Shared, Option<Told>) {
+    let told: Option<Told> = match shared.map.advance(state, telemetry, measure) {
         Step::Same => return (shared, None),
         Step::Changed(rows) => {
             shared.whole = None;
@@ -127,7 +151,7 @@ fn advanced(mut shared: Shared, state: &State) -> (Shared, Option<Told>) {
         Step::Anew => {
             let whole: Text = shared.map.whole().into();
             shared.whole = Some(whole.clone());
-            Some(("map", whole))
+            Some((WHOLE_MAP, whole))
         }
     };
     (shared, told)

@@ -45,7 +45,7 @@ pub(super) async fn watch(State(pages): State<Pages>) -> Response {
         Ok(joined) => joined,
         Err(error) => return failed(&error),
     };
-    let first = Event::default().event("map").data(whole.text());
+    let first = Event::default().event(feed::WHOLE_MAP).data(whole.text());
     // Whoever reads too slowly is cut; its browser asks again, and begins anew.
     let cut = |told: &Result<_, BroadcastStreamRecvError>| future::ready(told.is_ok());
     let changes = BroadcastStream::new(changes).take_while(cut).filter_map(|told| future::ready(told.ok()));

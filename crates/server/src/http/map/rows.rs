@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tessera_api::v1;
+use tessera_controller::telemetry::Telemetry;
 use tessera_ledger::wire::WireEnum;
 use tessera_ledger::{AllocationId, Card, CardId, JobId, Node, NodeState, State};
 use tokio::task::JoinError;
@@ -40,6 +41,31 @@ struct Shown {
     queue: usize,
     /// Jobs that hold some of it.
     jobs: usize,
+    /// What computes of what is granted of it, in percent; [`UNTOLD`]: nothing is granted, or nobody told.
+    busy: u64,
+}
+
+/// In the place of a share that is not known.
+const UNTOLD: u64 = 255;
+/// Shares are told by steps of so many percent, so that they change seldom.
+const STEP: f64 = 5.0;
+
+/// What computes of what is granted of a card, each block counted alike.
+fn busy(telemetry: &Telemetry, id: CardId, card: &Card) -> u64 {
+    let (mut computed, mut known) = (0.0, 0.0);
+    for extent in card.extents.as_slice() {
+        if let Some(reading) = extent.state.owner().and_then(|owner| telemetry.slice(id, owner)) {
+            let blocks = f64::from(extent.length.0);
+            computed += reading.utilization_ratio * blocks;
+            known += blocks;
+        }
+    }
+    if known == 0.0 {
+        return UNTOLD;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 100")]
+    let steps = ((computed / known).clamp(0.0, 1.0) * 100.0 / STEP).round() as u64;
+    steps * 5
 }
 
 #[derive(Debug)]
@@ -76,6 +102,16 @@ fn nodes_of(state: &State) -> impl Iterator<Item = &Arc<Node>> {
     state.nodes().filter(|node| node.state != NodeState::Forgotten)
 }
 
+/// The cards of those nodes.
+fn cards_of(state: &State) -> impl Iterator<Item = (CardId, &Arc<Card>)> {
+    // Nodes and cards come in the same order. Looking for the cards of each node would go through the cards before it.
+    let mut nodes = nodes_of(state).map(|node| node.id).peekable();
+    state.cards().filter(move |(id, _)| {
+        while nodes.next_if(|node| *node < id.node).is_some() {}
+        nodes.peek() == Some(&id.node)
+    })
+}
+
 /// As the API writes it.
 fn state_of(node: &Node) -> &'static str {
     v1::NodeState::try_from(node.state.to_wire()).unwrap_or_default().as_str_name()
@@ -88,11 +124,11 @@ fn eligibility_of(node: &Node) -> &'static str {
 
 impl Map {
     /// Reads the map of a state, away from the threads that serve.
-    pub(super) async fn read(state: Arc<State>) -> Result<Self, JoinError> {
-        tessera_consensus::try_blocking(move || Self::of(&state)).await
+    pub(super) async fn read(state: Arc<State>, telemetry: Telemetry) -> Result<Self, JoinError> {
+        tessera_consensus::try_blocking(move || Self::of(&state, &telemetry)).await
     }
 
-    pub(super) fn of(state: &State) -> Self {
+    pub(super) fn of(state: &State, telemetry: &Telemetry) -> Self {
         let mut map = Self {
             revision: state.revision().0,
             nodes: nodes_of(state).cloned().collect(),
@@ -100,16 +136,14 @@ impl Map {
             models: Names::default(),
             queues: Names::default(),
         };
-        for node in nodes_of(state) {
-            for (id, card) in state.cards_of(node.id) {
-                let shown = map.shown(state, card);
-                map.cards.push(CardRow { id, card: Arc::clone(card), shown });
-            }
+        for (id, card) in cards_of(state) {
+            let shown = map.shown(state, telemetry, id, card);
+            map.cards.push(CardRow { id, card: Arc::clone(card), shown });
         }
         map
     }
 
-    fn shown(&mut self, state: &State, card: &Card) -> Shown {
+    fn shown(&mut self, state: &State, telemetry: &Telemetry, id: CardId, card: &Card) -> Shown {
         let counts = card.extents.counts();
         let mut held: BTreeMap<AllocationId, u64> = BTreeMap::new();
         for extent in card.extents.as_slice() {
@@ -132,15 +166,24 @@ impl Map {
             job: most.map_or(0, |job| job.0),
             queue,
             jobs: jobs.len(),
+            busy: busy(telemetry, id, card),
         }
     }
 
-    /// Goes on to another state.
-    pub(super) fn advance(&mut self, state: &State) -> Step {
+    /// Goes on to another state, and to newer readings when they are wanted, too.
+    pub(super) fn advance(&mut self, state: &State, telemetry: &Telemetry, measure: bool) -> Step {
         let same_nodes = nodes_of(state).map(|node| node.id).eq(self.nodes.iter().map(|node| node.id));
-        let cards = || nodes_of(state).flat_map(|node| state.cards_of(node.id));
-        if !same_nodes || !cards().map(|(id, _)| id).eq(self.cards.iter().map(|row| row.id)) {
-            *self = Self::of(state);
+        let mut places = self.cards.iter().enumerate();
+        let mut changed: Vec<(usize, &Arc<Card>)> = Vec::new();
+        let same_cards = cards_of(state).all(|(id, card)| {
+            let Some((place, row)) = places.next() else { return false };
+            if !Arc::ptr_eq(&row.card, card) {
+                changed.push((place, card));
+            }
+            row.id == id
+        });
+        if !same_nodes || !same_cards || places.next().is_some() {
+            *self = Self::of(state, telemetry);
             return Step::Anew;
         }
         self.revision = state.revision().0;
@@ -156,14 +199,18 @@ impl Map {
             }
             *before = Arc::clone(node);
         }
-        let changed: Vec<(usize, &Arc<Card>)> = cards()
-            .map(|(_, card)| card)
-            .enumerate()
-            .filter(|(place, card)| !Arc::ptr_eq(&self.cards[*place].card, card))
-            .collect();
         let mut rows = Vec::new();
+        if measure {
+            for (place, row) in self.cards.iter_mut().enumerate() {
+                let busy = busy(telemetry, row.id, &row.card);
+                if row.shown.busy != busy {
+                    row.shown.busy = busy;
+                    rows.push(row.shown.row(place));
+                }
+            }
+        }
         for (place, card) in changed {
-            let shown = self.shown(state, card);
+            let shown = self.shown(state, telemetry, self.cards[place].id, card);
             let row = &mut self.cards[place];
             row.card = Arc::clone(card);
             if row.shown != shown {
@@ -216,6 +263,7 @@ impl Map {
                 "job": column(&|row| row.shown.job),
                 "queue": column(&|row| row.shown.queue as u64),
                 "jobs": column(&|row| row.shown.jobs as u64),
+                "busy": column(&|row| row.shown.busy),
             },
         });
         whole.to_string()
@@ -226,7 +274,7 @@ impl Shown {
     /// As a changed row: its place, then the columns behind `index`, in their order.
     fn row(&self, place: usize) -> Value {
         let [offered, free, held, running, draining, lost, offline] = self.blocks;
-        let (model, job, queue, jobs) = (self.model, self.job, self.queue, self.jobs);
-        json!([place, model, offered, free, held, running, draining, lost, offline, job, queue, jobs])
+        let (model, job, queue, jobs, busy) = (self.model, self.job, self.queue, self.jobs, self.busy);
+        json!([place, model, offered, free, held, running, draining, lost, offline, job, queue, jobs, busy])
     }
 }

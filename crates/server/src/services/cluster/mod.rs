@@ -3,6 +3,7 @@
 //! A change of the membership is made by the leader and is idempotent by what it asks for, so its request id is only
 //! checked. A process that is no member yet answers for itself: see [`crate::founding`].
 
+mod diagnose;
 mod save;
 mod view;
 
@@ -291,6 +292,11 @@ impl ClusterService for ClusterApi {
         let status = self.settled(deadline, |status| status.leader.as_ref().is_some_and(leads)).await;
         let leader = status.leader.as_ref().map(|leader| view::member(&status, leader));
         Ok(Response::new(v1::TransferLeadershipResponse { leader, term: status.term.0 }))
+    }
+
+    async fn diagnose(&self, request: Request<v1::DiagnoseRequest>) -> Result<Response<v1::DiagnoseResponse>, Status> {
+        let deadline = deadline_of(&request);
+        diagnose::answer(&self.desk, deadline, request.into_inner()).await.map(Response::new)
     }
 
     type SaveSnapshotStream = Answers<v1::SaveSnapshotResponse>;

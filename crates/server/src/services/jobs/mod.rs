@@ -6,6 +6,7 @@ pub(super) mod moving;
 mod plan;
 mod stream;
 mod submit;
+mod used;
 mod when;
 pub(super) mod why;
 
@@ -150,6 +151,10 @@ impl JobService for JobApi {
         request: Request<v1::ListWaitsRequest>,
     ) -> Result<Response<v1::ListWaitsResponse>, Status> {
         why::waits(&self.desk, deadline_of(&request), &request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_use(&self, request: Request<v1::ListUseRequest>) -> Result<Response<v1::ListUseResponse>, Status> {
+        used::answer(&self.desk, request.get_ref()).map(Response::new)
     }
 
     async fn plan_job(&self, request: Request<v1::PlanJobRequest>) -> Result<Response<v1::PlanJobResponse>, Status> {

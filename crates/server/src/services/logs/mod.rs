@@ -23,6 +23,7 @@ use tonic::Status;
 use super::{Answers, Desk, refusal};
 pub(super) use locate::{Location, Wanted, locate};
 use proxy::Proxy;
+pub(super) use proxy::TERMS;
 use tessera_controller::pool::Consistency;
 
 /// Pieces of output that wait for a reader; a reader that is slower slows the agent down, not this member.

@@ -17,7 +17,7 @@ use crate::services::refusal;
 
 /// How long an agent may take to accept a connection; and for how long it may be silent before it is asked whether it
 /// lives, and given up when it does not answer.
-const TERMS: Terms = {
+pub(in crate::services) const TERMS: Terms = {
     let asked_after = Duration::from_secs(5);
     Terms {
         connect_timeout: Some(Duration::from_secs(2)),

@@ -29,18 +29,19 @@ impl Desk {
         if let Some(reading) = self.pool.telemetry().newest(id) {
             let millis = u64::try_from(reading.at.elapsed().as_millis()).unwrap_or(u64::MAX);
             view.sampled_at = Some(timestamp(LogTime(self.pool.log_time().0.saturating_sub(millis))));
-            view.sample = Some(sample(id, &reading));
+            view.sample = Some(sample(id, reading));
         }
         view
     }
 }
 
-fn sample(id: CardId, reading: &CardReading) -> v1::CardSample {
+fn sample(id: CardId, reading: CardReading) -> v1::CardSample {
     v1::CardSample {
         card_index: id.index,
         utilization_ratio: reading.utilization_ratio,
         memory_used_bytes: reading.memory_used_bytes,
         temperature_celsius: reading.temperature_celsius,
         power_watts: reading.power_watts,
+        time_slicing: reading.time_slicing,
     }
 }

@@ -91,6 +91,8 @@ mod tests {
             maximum: None,
             weight: 1,
             packing: None,
+            windows: Vec::new(),
+            idle: None,
         };
         Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } }
     }

@@ -6,7 +6,7 @@ use prost::Message;
 use tessera_ledger::{EntryEvents, Event, Revision, State};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -28,6 +28,9 @@ pub(crate) trait Topic: Send + Sync + 'static {
 
     /// Its name in meters.
     const NAME: &'static str;
+
+    /// Whether the watcher wants to hear how far the pool has come, and of no event.
+    fn progress_only(&self) -> bool;
 
     /// The next few messages of the list at the beginning, or none yet; `None` when it is complete.
     fn list(&self, state: &State, listing: &mut Self::Listing) -> Option<Vec<Self::Message>>;
@@ -99,6 +102,9 @@ impl<T: Topic> Follower<T> {
         if let Some(state) = self.listed.take() {
             self.send_list(&state).await?;
         }
+        if self.topic.progress_only() {
+            return self.tell_progress().await;
+        }
         let mut synced = false;
         let period = self.settings.progress;
         let mut progress = interval_at(Instant::now() + period, period);
@@ -121,6 +127,29 @@ impl<T: Topic> Follower<T> {
                 _ = progress.tick() => self.say(Word::Progress(self.place.revision)).await?,
                 () = self.messages.closed() => return Err(End::Left),
             }
+        }
+    }
+
+    /// Follows without looking at the history: it costs the same however much happens.
+    async fn tell_progress(&mut self) -> Result<(), End> {
+        self.place = self.place.max(WatchPlace::after(self.states.borrow_and_update().revision()));
+        self.say(Word::Synced(self.place.revision)).await?;
+        let settings = self.settings;
+        loop {
+            tokio::select! {
+                () = self.messages.closed() => return Err(End::Left),
+                () = sleep(settings.rest) => {}
+            }
+            tokio::select! {
+                changed = timeout(settings.progress, self.states.changed()) => {
+                    if let Ok(Err(_)) = changed {
+                        return Err(self.cut("stopping", refusal::member_stopping()));
+                    }
+                }
+                () = self.messages.closed() => return Err(End::Left),
+            }
+            self.place = self.place.max(WatchPlace::after(self.states.borrow_and_update().revision()));
+            self.say(Word::Progress(self.place.revision)).await?;
         }
     }
 

@@ -26,6 +26,7 @@ const LOOKED_AT: usize = 4096;
 pub(crate) struct JobTopic {
     filter: JobFilter,
     tokens: ResumeTokens,
+    progress_only: bool,
 }
 
 impl JobTopic {
@@ -34,6 +35,7 @@ impl JobTopic {
         let topic = Self {
             filter: JobFilter::of_watch(request.filter.as_ref())?,
             tokens: ResumeTokens::of_jobs(request.filter.as_ref()),
+            progress_only: request.progress_only,
         };
         let start = match &request.start {
             None | Some(watch_jobs_request::Start::Oldest(false)) => Start::List,
@@ -59,6 +61,10 @@ impl Topic for JobTopic {
     type Listing = JobId;
 
     const NAME: &'static str = "jobs";
+
+    fn progress_only(&self) -> bool {
+        self.progress_only
+    }
 
     fn list(&self, state: &State, last: &mut JobId) -> Option<Vec<v1::WatchJobsResponse>> {
         let (mut listed, mut bytes) = (Vec::new(), 0);

@@ -6,7 +6,7 @@
 //! through the history, in small steps, and large messages that nobody reads take their room from one another (`Pace`).
 //!
 //! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a
-//! stream or when it goes on after a resume token; `PROGRESS` says that the watch is alive and where it is; a watcher
+//! stream or when it goes on after a resume token, unless it asked for nothing but progress; `PROGRESS` says that the watch is alive and where it is; a watcher
 //! that reads too slowly is cut with `WATCH_TOO_SLOW` and can go on; one whose place is not remembered any more gets
 //! `WATCH_COMPACTED` and lists anew.
 
@@ -35,12 +35,19 @@ pub struct WatchSettings {
     pub patience: Duration,
     /// How often a watcher is told where the watch is.
     pub progress: Duration,
+    /// The shortest time between two messages to a watcher that is told nothing but where the watch is.
+    pub rest: Duration,
     /// Messages that wait for a watcher at most.
     pub buffer: usize,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), progress: Duration::from_secs(3), buffer: 64 }
+        Self {
+            patience: Duration::from_secs(10),
+            progress: Duration::from_secs(3),
+            rest: Duration::from_secs(1),
+            buffer: 64,
+        }
     }
 }

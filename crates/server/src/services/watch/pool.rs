@@ -17,6 +17,7 @@ const LISTED: usize = 8;
 #[derive(Debug)]
 pub(crate) struct PoolTopic {
     tokens: ResumeTokens,
+    progress_only: bool,
 }
 
 /// How far the list of nodes and cards has got: the node that comes next.
@@ -26,7 +27,7 @@ pub(crate) struct NextNode(u32);
 impl PoolTopic {
     /// Reads from where a request wants to watch.
     pub(crate) fn of(request: &v1::WatchPoolRequest) -> Result<(Self, Start), Refusal> {
-        let topic = Self { tokens: ResumeTokens::of_pool() };
+        let topic = Self { tokens: ResumeTokens::of_pool(), progress_only: request.progress_only };
         let start = match &request.start {
             None | Some(watch_pool_request::Start::Oldest(false)) => Start::List,
             Some(watch_pool_request::Start::Oldest(true)) => Start::Oldest,
@@ -47,6 +48,10 @@ impl Topic for PoolTopic {
     type Listing = NextNode;
 
     const NAME: &'static str = "pool";
+
+    fn progress_only(&self) -> bool {
+        self.progress_only
+    }
 
     fn list(&self, state: &State, next: &mut NextNode) -> Option<Vec<v1::WatchPoolResponse>> {
         let mut messages = Vec::new();

@@ -23,6 +23,8 @@ use crate::failure::Failure;
 const LONGEST: u64 = 1024;
 /// How long a question may take to arrive, and its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a member may take to say which checkpoints there are.
+const SOON: Duration = Duration::from_secs(2);
 /// Copies on so many nodes outlive the loss of one.
 const SAFE_COPIES: usize = 2;
 
@@ -127,16 +129,17 @@ impl From<Whereabouts> for Answer {
     }
 }
 
-/// How far the program was with the newest checkpoint that the loss of one node does not reach; 0 when that is not known.
+/// How far the program was with the newest checkpoint that the loss of one node does not reach; 0 when that is not known, or
+/// no member says so soon: the program waits for it.
 async fn safe(client: &Client, job: JobNumber) -> u64 {
-    let asked = client.get_job(GetJobRequest { job_id: job.0, ..GetJobRequest::default() }).await;
-    let job = asked.ok().and_then(|answer| answer.job).unwrap_or_default();
-    job.checkpoints
-        .iter()
-        .filter(|checkpoint| is_safe(checkpoint))
-        .map(|checkpoint| checkpoint.progress)
-        .max()
-        .unwrap_or(0)
+    let asked = client.get_job(GetJobRequest { job_id: job.0, ..GetJobRequest::default() });
+    let answer = tokio::time::timeout(SOON, asked).await;
+    let job = answer.ok().and_then(Result::ok).and_then(|answer| answer.job).unwrap_or_default();
+    newest_safe(&job.checkpoints)
+}
+
+fn newest_safe(checkpoints: &[Checkpoint]) -> u64 {
+    checkpoints.iter().filter(|checkpoint| is_safe(checkpoint)).map(|checkpoint| checkpoint.progress).max().unwrap_or(0)
 }
 
 fn is_safe(checkpoint: &Checkpoint) -> bool {
@@ -164,6 +167,13 @@ mod tests {
             kept.map(|(there, shared, nodes)| is_safe(&checkpoint(there, shared, nodes))),
             [true, true, false, false]
         );
+    }
+
+    #[test]
+    fn the_newest_that_is_safe_counts_and_none_is_frame_0() {
+        let at = |progress, nodes: &[&str]| Checkpoint { progress, ..checkpoint(true, false, nodes) };
+        assert_eq!(newest_safe(&[at(3, &["a", "b"]), at(5, &["a", "b"]), at(9, &["a"])]), 5);
+        assert_eq!(newest_safe(&[at(9, &["a"])]), 0);
     }
 
     #[test]

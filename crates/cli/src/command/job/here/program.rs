@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -17,6 +18,10 @@ use crate::print::remark;
 
 /// Variables that name the card of another job.
 const OF_ANOTHER: [&str; 3] = ["TESSERA_TOKEN", "TESSERA_TOKEN_FILE", "TESSERA_EPOCH"];
+
+/// How soon after the first interrupt a second one kills the program. Later ones are the program's too: in one that
+/// goes on after an interrupt, such as a notebook's, each is its own.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +40,23 @@ pub(super) struct Program {
     quit: Heard,
     terminate: Heard,
     hang_up: Heard,
-    interrupts: u32,
+    interrupts: Interrupts,
+}
+
+/// Which of them is the second that kills.
+#[derive(Debug, Default)]
+struct Interrupts {
+    last: Option<Instant>,
+    killed: bool,
+}
+
+impl Interrupts {
+    /// Whether this one comes soon enough after the one before.
+    fn kills(&mut self, now: Instant) -> bool {
+        let before = self.last.replace(now);
+        self.killed |= before.is_some_and(|before| now.duration_since(before) <= AGAIN);
+        self.killed
+    }
 }
 
 impl Program {
@@ -47,10 +68,11 @@ impl Program {
         let (interrupt, quit) = (hear(SignalKind::interrupt())?, hear(SignalKind::quit())?);
         let (terminate, hang_up) = (hear(SignalKind::terminate())?, hear(SignalKind::hangup())?);
         let child = spawn(command, environment, door)?;
-        Ok(Self { child, interrupt, quit, terminate, hang_up, interrupts: 0 })
+        Ok(Self { child, interrupt, quit, terminate, hang_up, interrupts: Interrupts::default() })
     }
 
-    /// Waits until the program ends, and passes on what it is to hear. The second interrupt kills it.
+    /// Waits until the program ends, and passes on what it is to hear. A second interrupt soon after the first kills
+    /// it.
     pub(super) async fn ended(&mut self) -> Result<Ended, Failure> {
         loop {
             let heard = tokio::select! {
@@ -58,7 +80,7 @@ impl Program {
                     let ended = ended.map_err(|error| {
                         Failure::from_error(Exit::Failed, "the program cannot be waited for", &error)
                     })?;
-                    return Ok(Ended { code: code(ended), by_force: self.interrupts > 1 });
+                    return Ok(Ended { code: code(ended), by_force: self.interrupts.killed });
                 }
                 _ = self.interrupt.recv() => Signal::SIGINT,
                 _ = self.quit.recv() => Signal::SIGQUIT,
@@ -71,15 +93,16 @@ impl Program {
 
     fn pass_on(&mut self, heard: Signal) {
         let typed = matches!(heard, Signal::SIGINT | Signal::SIGQUIT) && at_terminal();
-        self.interrupts += u32::from(heard == Signal::SIGINT);
-        match self.interrupts {
-            2.. => self.send(Signal::SIGKILL),
-            // What is typed at a terminal the program has heard itself.
-            _ if typed => {}
-            _ => self.send(heard),
+        let interrupt = heard == Signal::SIGINT;
+        if interrupt && self.interrupts.kills(Instant::now()) {
+            return self.send(Signal::SIGKILL);
         }
-        if heard == Signal::SIGINT && self.interrupts == 1 {
-            remark("[interrupt again to kill the program]");
+        // What is typed at a terminal the program has heard itself.
+        if !typed {
+            self.send(heard);
+        }
+        if interrupt {
+            remark("[interrupt again within 2 s to kill the program]");
         }
     }
 
@@ -114,4 +137,20 @@ fn at_terminal() -> bool {
 fn code(ended: ExitStatus) -> u8 {
     let number = ended.signal().map_or_else(|| ended.code().unwrap_or(0), |signal| 128 + signal);
     u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_interrupt_soon_after_another_one_kills() {
+        let (mut interrupts, began) = (Interrupts::default(), Instant::now());
+        let mut at = |seconds| interrupts.kills(began + Duration::from_secs(seconds));
+        assert!(!at(0));
+        assert!(!at(60));
+        assert!(!at(120));
+        assert!(at(121));
+        assert!(at(300), "it is dead already");
+    }
 }

@@ -1,0 +1,68 @@
+//! What a slice server counts of itself, left in a file of the worker's own folder every second or two.
+//!
+//! The program could write there, too: numbers that make no sense are left out, and those that lie tell wrong things of
+//! the program's own job only.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::word::read;
+
+/// Name of the file.
+const FILE: &str = ".use";
+/// Most bytes of it.
+const LONGEST: u64 = 4096;
+/// Longer than any worker runs, in seconds.
+const MOST_SECONDS: f64 = 1e10;
+
+/// What a slice server has done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counts {
+    /// Time that its device computed.
+    pub computed: Duration,
+    /// Time that it waited for its turn on the device, which others have a share of, too.
+    pub waited: Duration,
+    /// Operations that it executed.
+    pub operations: u64,
+    /// Bytes that its program sent and read.
+    pub bytes: u64,
+    /// Memory that its program has on the device, in bytes.
+    pub memory_used_bytes: u64,
+    share: f64,
+}
+
+/// As the server writes it.
+#[derive(Deserialize)]
+struct Written {
+    share: f64,
+    device_seconds: f64,
+    gate_seconds: f64,
+    operations: u64,
+    bytes: u64,
+    memory_used: u64,
+}
+
+impl Counts {
+    /// What the server of a worker told last; `None` where there is none, or nothing that makes sense.
+    #[must_use]
+    pub fn told(work: &Path) -> Option<Self> {
+        let said: Written = serde_json::from_slice(&read(&work.join(FILE), LONGEST)?).ok()?;
+        let time = |seconds: f64| (0.0..MOST_SECONDS).contains(&seconds).then(|| Duration::from_secs_f64(seconds));
+        Some(Self {
+            computed: time(said.device_seconds)?,
+            waited: time(said.gate_seconds)?,
+            operations: said.operations,
+            bytes: said.bytes,
+            memory_used_bytes: said.memory_used,
+            share: Some(said.share).filter(|share| *share > 0.0 && *share <= 1.0)?,
+        })
+    }
+
+    /// The part of the device's time that it may have, above 0 and at most 1.
+    #[must_use]
+    pub const fn share(&self) -> f64 {
+        self.share
+    }
+}

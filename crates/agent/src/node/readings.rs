@@ -1,0 +1,144 @@
+//! What is measured on a node, and the workers as those see them who measure them or draw them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tessera_api::v1 as wire;
+use tessera_devices::{Hardware, Sample};
+use tessera_ledger::CardDescription;
+
+use super::event::PoolTerms;
+use super::record::{Stage, WorkerRecord};
+use super::state::Node;
+use crate::supervisor::status::Phase;
+use crate::turns::Slicing;
+use crate::turns::holders::{Holder, Holders};
+use crate::worker::{Measurable, WorkerId, WorkerUse, is_elastic};
+
+/// The newest readings of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Readings {
+    /// What its cards are, by index.
+    pub hardware: Arc<[Hardware]>,
+    /// Of its cards.
+    pub cards: Vec<Sample>,
+    /// Of workers that were here.
+    pub workers: BTreeMap<WorkerId, WorkerUse>,
+    /// How the time of each card is divided, by index.
+    pub slicing: BTreeMap<u32, Slicing>,
+}
+
+/// What a worker holds of one card of this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldSlice {
+    /// Blocks.
+    pub blocks: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// A worker that is here: what it is of, what it holds of this node's cards, and what it uses, which is nothing until
+/// it was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerView {
+    /// Its job.
+    pub job: u64,
+    /// Its rank.
+    pub rank: u32,
+    /// The queue of its job.
+    pub queue: String,
+    /// What it holds, by card.
+    pub held: BTreeMap<u32, HeldSlice>,
+    /// What it uses.
+    pub used: WorkerUse,
+}
+
+impl Node {
+    /// The workers that can be measured: those of which there may be a process.
+    #[must_use]
+    pub fn measurable(&self) -> Vec<Measurable> {
+        let launched = self.workers().filter(|record| record.stage == Stage::Launched);
+        let of =
+            |record: &WorkerRecord| Measurable { worker: record.status.worker, group: record.status.group.clone() };
+        launched.map(of).collect()
+    }
+
+    /// The workers that compute, with the blocks of this node that they hold.
+    #[must_use]
+    pub fn holders(&self) -> Holders {
+        let computes = |record: &&WorkerRecord| {
+            record.stage == Stage::Launched && record.status.phase == Phase::Running && record.stop.is_none()
+        };
+        let holder = |record: &WorkerRecord| {
+            let order = record.order.as_ref()?;
+            let run = |slice: &wire::Slice| (slice.card_index, slice.start, slice.blocks);
+            Some(Holder {
+                worker: record.status.worker,
+                job: order.job_id,
+                group: record.status.group.clone(),
+                blocks: self.slices_here(order).map(run).collect(),
+                elastic: is_elastic(order),
+            })
+        };
+        // As long as the pool's size of a block is not known, no card has any.
+        let pool = self.pool.and_then(PoolTerms::blocks);
+        let blocks = |card: CardDescription| {
+            let (reference, block_size) = pool?;
+            Some((card.index, card.block_count(reference, block_size).0))
+        };
+        let blocks = self.known_cards().filter_map(blocks).collect();
+        Holders { blocks, workers: self.workers().filter(computes).filter_map(holder).collect() }
+    }
+
+    /// The workers that are here, from their order on and until they are over.
+    #[must_use]
+    pub fn worker_views(&self) -> Vec<WorkerView> {
+        self.workers()
+            .filter(|record| record.stage != Stage::Over)
+            .filter_map(|record| self.worker_view(record))
+            .collect()
+    }
+
+    fn worker_view(&self, record: &WorkerRecord) -> Option<WorkerView> {
+        let (worker, order) = (record.status.worker, record.order.as_ref()?);
+        let mut held: BTreeMap<u32, HeldSlice> = BTreeMap::new();
+        for slice in self.slices_here(order) {
+            let sum = held.entry(slice.card_index).or_default();
+            sum.blocks += u64::from(slice.blocks);
+            sum.memory_mib += slice.memory_mib;
+        }
+        Some(WorkerView {
+            job: order.job_id,
+            rank: worker.rank.0,
+            queue: order.spec.as_ref().map(|spec| spec.queue.clone()).unwrap_or_default(),
+            held,
+            used: self.readings.workers.get(&worker).cloned().unwrap_or_default(),
+        })
+    }
+
+    /// The slices of an order on this node's cards: it names the whole virtual card, which may be spread over nodes.
+    pub(super) fn slices_here<'a>(&'a self, order: &'a wire::WorkerOrder) -> impl Iterator<Item = &'a wire::Slice> {
+        let here = order.slices.iter().filter(|placed| placed.node_name == self.facts.name);
+        here.filter_map(|placed| placed.slice.as_ref())
+    }
+
+    /// What the leader is told of the cards.
+    pub(super) fn card_samples(&self) -> Vec<wire::CardSample> {
+        let sample = |sample: &Sample| wire::CardSample {
+            card_index: sample.card_index,
+            utilization_ratio: sample.utilization,
+            memory_used_bytes: sample.memory_used_bytes,
+            time_slicing: self.readings.slicing.get(&sample.card_index).map(Slicing::to_wire),
+            temperature_celsius: sample.temperature_celsius,
+            power_watts: sample.power_watts,
+        };
+        self.readings.cards.iter().map(sample).collect()
+    }
+
+    /// What the leader is told of the workers that are here.
+    pub(super) fn worker_samples(&self) -> Vec<wire::WorkerSample> {
+        let here = |worker: &WorkerId| self.worker(*worker).is_some_and(|record| record.stage != Stage::Over);
+        let known = self.readings.workers.iter().filter(|(worker, _)| here(worker));
+        known.map(|(worker, used)| used.to_wire(*worker)).collect()
+    }
+}

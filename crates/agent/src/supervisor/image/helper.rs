@@ -1,0 +1,57 @@
+//! What works for the supervisor: how it is heard, how long it may take, and that it does not outlive the supervisor.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{getpid, getppid};
+
+/// How long CRIU, or a driver, may take at least.
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+/// A disk that takes or gives less is out of order.
+const SLOWEST_BYTES_PER_SECOND: u64 = 20 << 20;
+
+/// Has a command end with the supervisor: nobody else would end what is outside of the worker's namespace.
+pub(super) fn end_with_parent(command: &mut Command) {
+    let parent = getpid();
+    #[allow(unsafe_code)]
+    // SAFETY: the child makes system calls that are async-signal-safe, and nothing else.
+    unsafe {
+        command.pre_exec(move || {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // It may have ended before it was asked for.
+            if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+        });
+    }
+}
+
+/// How long CRIU may take with so many bytes: a disk that is slower than that is out of order.
+pub(super) fn patience_for(bytes: u64) -> Duration {
+    PATIENCE.max(Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND))
+}
+
+/// Where CRIU says what it has to say, to be read when it is over. A file in memory, because nobody reads meanwhile:
+/// whoever writes much into a pipe then would wait for ever.
+pub(super) fn hearing() -> io::Result<(File, OwnedFd)> {
+    let says = File::from(memfd_create(c"criu", MFdFlags::MFD_CLOEXEC)?);
+    let end = says.try_clone()?.into();
+    Ok((says, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_image_may_take_long() {
+        assert_eq!(patience_for(1 << 20), PATIENCE);
+        assert_eq!(patience_for(100 << 30), Duration::from_secs((100 << 30) / SLOWEST_BYTES_PER_SECOND));
+    }
+}

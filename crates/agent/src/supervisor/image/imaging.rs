@@ -1,0 +1,366 @@
+//! What of a worker's images is under way: CRIU at work, and what comes of it. Nothing here waits for it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::stat::fstat;
+
+use super::files::let_open_files_change;
+use super::helper::{PATIENCE, end_with_parent, hearing, patience_for};
+use super::room::{self, remove_soon, size_of};
+use super::snapshots::Freezing;
+use super::tool::NOT_BEGUN;
+use super::{
+    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Tree, child_that_is, driver, identity, reason,
+    seen_as, stray,
+};
+use crate::boot::BootTime;
+use crate::cgroup::WorkerGroup;
+use crate::process::{ProcessId, kill_pid};
+use crate::supervisor::message::Launch;
+use crate::supervisor::pid_namespace::PidNamespace;
+use crate::supervisor::program::NoStart;
+use crate::supervisor::status::Exit;
+use crate::worker::Account;
+
+/// How often it is looked whether a tree that is being frozen stands still, in milliseconds.
+const FREEZING_LOOK_MS: u16 = 5;
+/// How often it is looked whether something takes too long.
+const LATE_LOOK_MS: u16 = 500;
+
+/// Dumping and restoring one worker.
+#[derive(Debug)]
+pub struct Imaging {
+    pub(super) plan: ImagePlan,
+    pub(super) account: Option<Account>,
+    pub(super) namespace: PidNamespace,
+    pub(super) supervisor: i32,
+    /// The pipes that take its output.
+    pub(super) outputs: [u64; 2],
+    /// How long it may take to end, and so to stand still.
+    pub(super) grace: Duration,
+    pub(super) running: Option<Running>,
+    pub(super) freezing: Option<Freezing>,
+}
+
+/// Something at work: CRIU, or a driver of graphics cards.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub pid: i32,
+    pub says: File,
+    pub step: Step,
+    pub record: Box<ImageRecord>,
+    /// Children that ended while something is restored: that is a child of the supervisor from the beginning.
+    pub ended: Vec<(i32, Exit)>,
+    /// When it is ended, where nothing else limits it.
+    pub until: Option<BootTime>,
+}
+
+/// What is being done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// What lies on cards is brought into memory.
+    Pause {
+        /// The processes.
+        processes: Vec<ProcessId>,
+        /// The first of the tree.
+        first: i32,
+    },
+    /// The tree is dumped. The processes had something on cards.
+    Dump(Vec<ProcessId>),
+    /// The tree is dumped under this number, frozen, and goes on.
+    Snapshot(u64),
+    /// Its folder is copied meanwhile.
+    Copy(u64),
+    /// It could not be, and goes on.
+    GoOn {
+        /// Why.
+        why: String,
+    },
+    /// The tree is restored.
+    Restore,
+    /// What lay on cards is brought back.
+    Return(ProcessId),
+}
+
+impl Step {
+    const fn restores(&self) -> bool {
+        matches!(self, Self::Restore | Self::Return(_))
+    }
+}
+
+/// What the end of a process meant.
+#[derive(Debug)]
+pub enum Ended {
+    /// Nothing to anybody yet.
+    Noted,
+    /// A dump is over.
+    Dumped(Result<Box<ImageRecord>, String>),
+    /// A tree was dumped that goes on, or was not.
+    Snapshotted(Snapshot),
+    /// A restore is over: the first process, and how that has ended if it has.
+    Restored(Result<(ProcessId, Option<Exit>), NoStart>),
+}
+
+impl Imaging {
+    /// For a worker that is to be dumped some day. `outputs` lead to where its output is read.
+    pub fn new(launch: &Launch, namespace: PidNamespace, outputs: [&OwnedFd; 2]) -> io::Result<Option<Self>> {
+        let Some(plan) = launch.image.clone() else { return Ok(None) };
+        let number = |pipe: &OwnedFd| fstat(pipe).map(|stat| stat.st_ino);
+        let supervisor = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+        let outputs = [number(outputs[0])?, number(outputs[1])?];
+        Ok(Some(Self {
+            plan,
+            account: launch.account.clone(),
+            namespace,
+            supervisor,
+            outputs,
+            grace: launch.stop.grace,
+            running: None,
+            freezing: None,
+        }))
+    }
+
+    /// Begins to dump the tree below `first`.
+    ///
+    /// # Errors
+    /// The sentence that tells why it cannot be.
+    pub fn begin_dump(&mut self, first: ProcessId) -> Result<(), String> {
+        let tree = Tree::of(first.pid, self.namespace.init().pid, self.supervisor)?;
+        room::check(&self.plan.into, &tree.processes, self.plan.is_packed_here)?;
+        let connections = Connections::of(first.pid, &tree.processes)?;
+        let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
+        let processes: Vec<ProcessId> = tree.on_cards().into_iter().filter_map(|(pid, _)| ProcessId::of(pid)).collect();
+        if processes.is_empty() {
+            return self.start_dump(first.pid, record, Vec::new());
+        }
+        let step = Step::Pause { processes: processes.clone(), first: first.pid };
+        self.start_driver(true, &processes, step, Box::new(record))
+    }
+
+    /// Starts CRIU on a tree whose processes `paused` have nothing on cards any more.
+    fn start_dump(&mut self, first: i32, record: ImageRecord, paused: Vec<ProcessId>) -> Result<(), String> {
+        let start = || -> io::Result<_> {
+            let seen = File::open(format!("/proc/{first}/ns/mnt"))?;
+            let (says, end) = hearing()?;
+            let pid = self.plan.dump(&self.plan.into, &record, &seen, None, end).start(&self.namespace, &[])?;
+            Ok((pid, says))
+        };
+        let (pid, says) = start().map_err(|error| format!("CRIU cannot be started: {error}"))?;
+        let record = Box::new(record);
+        self.running = Some(Running { pid, says, step: Step::Dump(paused), record, ended: Vec::new(), until: None });
+        Ok(())
+    }
+
+    /// Starts what speaks with the driver of the cards: it pauses processes, or lets them go on.
+    fn start_driver(
+        &mut self,
+        pauses: bool,
+        processes: &[ProcessId],
+        step: Step,
+        record: Box<ImageRecord>,
+    ) -> Result<(), String> {
+        let start = || -> io::Result<_> {
+            let (says, end) = hearing()?;
+            let mut command = Command::new("/proc/self/exe");
+            command.args(driver::command(pauses, processes));
+            end_with_parent(&mut command);
+            let child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn()?;
+            Ok((child.id().cast_signed(), says))
+        };
+        let (pid, says) = start().map_err(|error| format!("the driver of its cards cannot be spoken to: {error}"))?;
+        // A worker that is being stopped ends with its grace, and all that is done with it.
+        let until = matches!(step, Step::Return(_)).then(|| BootTime::now().after(PATIENCE));
+        self.running = Some(Running { pid, says, step, record, ended: Vec::new(), until });
+        Ok(())
+    }
+
+    /// Begins to restore what the plan names, if it names something, in the worker's control groups; `outputs` are
+    /// where its output goes.
+    ///
+    /// # Errors
+    /// Whose fault it is that it cannot be, and why.
+    pub fn begin_restore(&mut self, group: &WorkerGroup, outputs: [OwnedFd; 2]) -> Result<(), NoStart> {
+        let Some(from) = &self.plan.from else { return Err(NoStart::by_node("there is no image to be restored")) };
+        let record = ImageRecord::load(from);
+        let record = record.map_err(|error| NoStart::by_node(format!("its image cannot be read: {error}")))?;
+        record.check_identity(self.account.as_ref())?;
+        if let Err(error) = let_open_files_change(&from.join(IMAGE_FOLDER)) {
+            // CRIU knows better whether it can be restored.
+            eprintln!("files that changed since may stand in the way of the image: {error}");
+        }
+        let start = || -> io::Result<_> {
+            self.namespace.count_from(record.free_from)?;
+            let join = group.join_files(false).map_err(io::Error::other)?;
+            let (says, end) = hearing()?;
+            let pid = self.plan.restore(from, &record, outputs, end).start(&self.namespace, &join)?;
+            let until = Some(BootTime::now().after(patience_for(size_of(&from.join(IMAGE_FOLDER))?)));
+            Ok(Running { pid, says, step: Step::Restore, record: Box::new(record), ended: Vec::new(), until })
+        };
+        self.running = Some(start().map_err(|error| NoStart::by_node(format!("CRIU cannot be started: {error}")))?);
+        Ok(())
+    }
+
+    /// How soon [`turn`](Self::turn) has to look again, in milliseconds, for what nobody tells.
+    pub const fn looks_again_in(&self) -> Option<u16> {
+        match &self.running {
+            _ if self.freezing.is_some() => Some(FREEZING_LOOK_MS),
+            Some(Running { until: Some(_), .. }) => Some(LATE_LOOK_MS),
+            _ => None,
+        }
+    }
+
+    /// Ends what takes too long. Its end is told like any other.
+    pub(super) fn end_what_is_late(&self) {
+        if let Some(running) = self.running.as_ref().filter(|running| running.is_late()) {
+            // It is a child of this process and not waited for, so the pid is its own.
+            let _ = kill_pid(running.pid);
+        }
+    }
+
+    /// Ends what is outside of the worker's namespace: what speaks with a driver, or copies. CRIU is inside.
+    pub fn kill(&self) {
+        let speaks = |running: &&Running| !matches!(running.step, Step::Dump(_) | Step::Snapshot(_) | Step::Restore);
+        if let Some(running) = self.running.as_ref().filter(speaks) {
+            // It is a child of this process and not waited for, so the pid is its own.
+            let _ = kill_pid(running.pid);
+        }
+    }
+
+    /// A child of the supervisor has ended; `None` when that is no concern of images.
+    pub fn ended(&mut self, pid: i32, exit: Exit, group: &WorkerGroup) -> Option<Ended> {
+        let running = self.running.as_mut()?;
+        if running.pid != pid {
+            let restores = running.step.restores();
+            if restores {
+                running.ended.push((pid, exit));
+            }
+            return restores.then_some(Ended::Noted);
+        }
+        let running = self.running.take()?;
+        let failed = match exit {
+            Exit::Code(0) => None,
+            Exit::Code(NOT_BEGUN) if running.step == Step::Restore => {
+                return Some(Ended::Restored(Err(NoStart::by_node(reason(&running.said())))));
+            }
+            Exit::Code(_) => Some(reason(&running.said())),
+            Exit::Signal(_) if running.is_late() => Some("it was not done in time".to_owned()),
+            Exit::Signal(number) => Some(format!("what worked at it was ended by signal {number}")),
+        };
+        let was_killed = matches!(exit, Exit::Signal(_));
+        Some(self.went_on(running, failed, was_killed, group))
+    }
+
+    /// What follows from the end of a step.
+    fn went_on(&mut self, running: Running, failed: Option<String>, was_killed: bool, group: &WorkerGroup) -> Ended {
+        let Running { step, record, ended, .. } = running;
+        match (step, failed) {
+            // It undoes what it did when it fails, and cannot when it was killed.
+            (Step::Pause { processes, .. }, Some(why)) if was_killed => self.go_on(&processes, record, why),
+            (Step::Pause { .. }, Some(why)) => Ended::Dumped(Err(why)),
+            (Step::Pause { processes, first }, None) => {
+                // By now they hold in memory what they had on cards.
+                let paused: Vec<i32> = processes.iter().map(|process| process.pid).collect();
+                let room = room::check(&self.plan.into, &paused, self.plan.is_packed_here);
+                match room.and_then(|()| self.start_dump(first, *record.clone(), processes.clone())) {
+                    Ok(()) => Ended::Noted,
+                    Err(why) => self.go_on(&processes, record, why),
+                }
+            }
+            (Step::Dump(paused), Some(why)) => {
+                remove_soon(self.plan.into.join(IMAGE_FOLDER));
+                self.go_on(&paused, record, why)
+            }
+            (Step::Dump(_), None) => Ended::Dumped(self.whole(record)),
+            (Step::Snapshot(number), None) => self.start_copy(number, record, group),
+            (Step::Snapshot(number) | Step::Copy(number), Some(why)) => self.snapshot(number, group, Err(why)),
+            (Step::Copy(number), None) => self.snapshot(number, group, Ok(record)),
+            (Step::GoOn { why }, None) => Ended::Dumped(Err(why)),
+            (Step::GoOn { why }, Some(more)) => {
+                Ended::Dumped(Err(format!("{why}; and what lay on its cards cannot be brought back: {more}")))
+            }
+            (Step::Restore | Step::Return(_), Some(why)) => Ended::Restored(Err(record.not_restored(&why))),
+            (Step::Restore, None) => self.restored(record, ended),
+            (Step::Return(process), None) => {
+                let exit = ended.iter().find(|(pid, _)| *pid == process.pid).map(|(_, exit)| *exit);
+                Ended::Restored(Ok((process, exit)))
+            }
+        }
+    }
+
+    /// What could not be dumped goes on, also on its cards.
+    fn go_on(&mut self, paused: &[ProcessId], record: Box<ImageRecord>, why: String) -> Ended {
+        if paused.is_empty() {
+            return Ended::Dumped(Err(why));
+        }
+        match self.start_driver(false, paused, Step::GoOn { why: why.clone() }, record) {
+            Ok(()) => Ended::Noted,
+            Err(more) => Ended::Dumped(Err(format!("{why}; and {more}"))),
+        }
+    }
+
+    fn whole(&self, record: Box<ImageRecord>) -> Result<Box<ImageRecord>, String> {
+        // One whose parent ended after it was looked for.
+        match stray(self.namespace.init().pid, self.supervisor) {
+            Some(stray) => {
+                Err(format!("process {stray} outlived its parent meanwhile, and was not dumped with the rest"))
+            }
+            None => Ok(record),
+        }
+    }
+
+    fn restored(&mut self, record: Box<ImageRecord>, ended: Vec<(i32, Exit)>) -> Ended {
+        let found = child_that_is(record.root, self.supervisor).and_then(ProcessId::of);
+        // One that has ended by now was quick.
+        let quick = || ended.last().map(|(pid, exit)| (ProcessId { pid: *pid, start_ticks: 0 }, Some(*exit)));
+        let Some((process, exit)) = found.map(|process| (process, None)).or_else(quick) else {
+            return Ended::Restored(Err(record.not_restored("what CRIU has restored cannot be found")));
+        };
+        let processes: Vec<ProcessId> =
+            seen_as(&record.on_cards, process.pid).into_iter().filter_map(ProcessId::of).collect();
+        if processes.is_empty() {
+            return Ended::Restored(Ok((process, exit)));
+        }
+        let failure = record.not_restored("the driver of its cards cannot be spoken to");
+        match self.start_driver(false, &processes, Step::Return(process), record) {
+            Ok(()) => Ended::Noted,
+            Err(why) => Ended::Restored(Err(NoStart { message: why, ..failure })),
+        }
+    }
+}
+
+impl Running {
+    /// What it has said.
+    fn said(&self) -> String {
+        let mut said = vec![0; 1 << 16];
+        let length = self.says.read_at(&mut said, 0).unwrap_or(0);
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| until < BootTime::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_much_does_not_wait_for_a_listener() {
+        let (says, end) = hearing().expect("a file");
+        let mut command = Command::new("head");
+        let child = command.args(["-c", "1000000", "/dev/zero"]).stdout(end).spawn().expect("it runs");
+        let record = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
+            "user":5,"group":5}"#;
+        let record = Box::new(serde_json::from_str(record).expect("a record"));
+        let pid = child.id().cast_signed();
+        let running = Running { pid, says, step: Step::Restore, record, ended: Vec::new(), until: None };
+        assert!(child.wait_with_output().expect("it ends").status.success());
+        assert_eq!(running.said().len(), 1 << 16);
+    }
+}

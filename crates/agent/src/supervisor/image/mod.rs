@@ -1,0 +1,270 @@
+//! Images of process trees: how a worker whose program knows nothing of checkpoints is saved, and goes on elsewhere.
+//!
+//! CRIU does the work ([`crate::criu`]). It runs inside the worker's PID namespace and sees what the worker sees: so
+//! there is no namespace to be dumped, process ids are free wherever the tree is restored, and CRIU ends with the
+//! namespace when its time is over. What it restores is made a child of the supervisor like any other worker, so that
+//! leases, signals, exit codes and the end stay what they are.
+//!
+//! ```text
+//! workers/WORKER/checkpoint/image/       what CRIU has dumped
+//! workers/WORKER/checkpoint/image.json   what restoring it takes ([`ImageRecord`]); the agent writes it
+//! workers/WORKER/checkpoint/work/        the worker's own folder as it was then; the agent puts it there
+//! workers/WORKER/snapshot/NUMBER/        the same of one that was made while the worker ran, until it is kept
+//! workers/WORKER/restored/               the same, of which this worker goes on
+//! ```
+//!
+//! Paths in a process do not change when it goes on elsewhere. So such a worker finds its folder at [`PLACE`], in a
+//! mount namespace of its own, on every node.
+//!
+//! What a process has on graphics cards is brought into its memory by their driver before, and back afterwards
+//! ([`driver`]).
+//!
+//! What the kernel would lose without a word is looked for first (`tree`, `sockets`): processes whose parents are
+//! gone, and connections of which only one end would be there again.
+
+pub mod driver;
+mod files;
+mod helper;
+mod imaging;
+mod room;
+mod snapshots;
+mod sockets;
+mod tool;
+mod tree;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub(super) use imaging::{Ended, Imaging};
+use sockets::Connections;
+use tool::{At, Handed, Tool, real_user_for};
+use tree::{Tree, child_that_is, seen_as, stray};
+
+use super::program::NoStart;
+use crate::supervisor::status::Cause;
+use crate::worker::Account;
+
+/// Where a worker that may be dumped finds its folder, on every node.
+pub const PLACE: &str = "/run/tessera/worker";
+/// Below the folder of a checkpoint: what CRIU has dumped.
+pub const IMAGE_FOLDER: &str = "image";
+/// Below the folder of a checkpoint: what restoring it takes.
+pub const RECORD_FILE: &str = "image.json";
+/// Form of that file.
+const FORMAT: u32 = 1;
+/// Descriptors on which CRIU is handed what the tree's output goes to.
+const OUTPUTS: [i32; 2] = [100, 101];
+/// Open files that were removed travel within the image, up to this size each.
+const GHOST_LIMIT: &str = "1G";
+
+/// How a worker is dumped and restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImagePlan {
+    /// CRIU.
+    pub criu: PathBuf,
+    /// Its version.
+    pub version: String,
+    /// Name of this node.
+    pub node: String,
+    /// The worker's folder, as the host sees it.
+    pub folder: PathBuf,
+    /// Where its image goes when it is stopped.
+    pub into: PathBuf,
+    /// Where images go that are made while it runs, each into a folder of its number.
+    pub snapshots: PathBuf,
+    /// Whether images are packed onto the disk on which they are made.
+    #[serde(default)]
+    pub is_packed_here: bool,
+    /// The checkpoint that it goes on from.
+    pub from: Option<PathBuf>,
+}
+
+/// What restoring an image takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// Form of this record.
+    pub format: u32,
+    /// Where it was dumped.
+    pub node: String,
+    /// By which version of CRIU.
+    pub criu: String,
+    /// Process id of the first process, as it sees itself.
+    pub root: i32,
+    /// From here on no process or thread of the tree has a number.
+    pub free_from: i32,
+    /// The pipes that took its output.
+    pub outputs: [u64; 2],
+    /// What becomes of its TCP connections.
+    pub connections: Connections,
+    /// Those of its processes, as they see themselves, that have something on graphics cards.
+    #[serde(default)]
+    pub on_cards: Vec<i32>,
+    /// User and group that it runs as.
+    pub user: u32,
+    /// Group that it runs as.
+    pub group: u32,
+}
+
+/// What came of an image that was made while the processes ran.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its number.
+    pub number: u64,
+    /// What restoring it takes; `None`: there is none.
+    pub image: Option<ImageRecord>,
+    /// Why there is none.
+    pub why: String,
+}
+
+impl ImageRecord {
+    /// Reads the record of a checkpoint.
+    pub(super) fn load(checkpoint: &Path) -> io::Result<Self> {
+        let record: Self = serde_json::from_slice(&fs::read(checkpoint.join(RECORD_FILE))?)?;
+        if record.format == FORMAT {
+            return Ok(record);
+        }
+        Err(io::Error::other(format!("it is of form {}, and this release reads form {FORMAT}", record.format)))
+    }
+
+    /// Whom it may be restored as: whoever it was dumped as, and nobody else.
+    pub(super) fn check_identity(&self, account: Option<&Account>) -> Result<(), NoStart> {
+        let (user, group) = identity(account);
+        if (user, group) == (self.user, self.group) {
+            return Ok(());
+        }
+        Err(NoStart {
+            cause: Cause::NodeFault,
+            message: format!(
+                "the processes ran as user {} and group {}, and would run as {user} and {group} here: give all nodes the \
+                 same `user_ids`",
+                self.user, self.group
+            ),
+        })
+    }
+
+    /// Why it could not be restored. Whether that lies in the image, in this node or in this moment cannot be told.
+    pub(super) fn not_restored(&self, why: &str) -> NoStart {
+        let message = format!("the image of its processes, dumped on {}, cannot be restored here: {why}", self.node);
+        NoStart { cause: Cause::NotRestored, message }
+    }
+}
+
+/// User and group of a worker.
+pub(super) fn identity(account: Option<&Account>) -> (u32, u32) {
+    let own = || (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    account.map_or_else(own, |account| (account.uid, account.gid))
+}
+
+impl ImagePlan {
+    /// What will be known of an image of this tree.
+    pub(super) fn record(
+        &self,
+        tree: &Tree,
+        connections: Connections,
+        outputs: [u64; 2],
+        who: (u32, u32),
+    ) -> ImageRecord {
+        ImageRecord {
+            format: FORMAT,
+            node: self.node.clone(),
+            criu: self.version.clone(),
+            root: tree.root,
+            free_from: tree.free_from(),
+            outputs,
+            connections,
+            on_cards: tree.on_cards().into_iter().map(|(_, own)| own).collect(),
+            user: who.0,
+            group: who.1,
+        }
+    }
+
+    /// CRIU, about to dump a tree into a folder: and to end it then; or, in a control group that is frozen, to leave it
+    /// as it is.
+    pub(super) fn dump(
+        &self,
+        into: &Path,
+        record: &ImageRecord,
+        of: &File,
+        frozen: Option<&Path>,
+        says: OwnedFd,
+    ) -> Tool {
+        let mut words = self.words("dump", &into.join(IMAGE_FOLDER), record.connections);
+        if let Some(group) = frozen {
+            words.extend(["--leave-running", "--freeze-cgroup"].map(str::to_owned));
+            words.push(group.display().to_string());
+        }
+        words.extend(["--tree".to_owned(), record.root.to_string()]);
+        words.extend(["--ghost-limit".to_owned(), GHOST_LIMIT.to_owned()]);
+        let real = real_user_for(record.user, record.group);
+        Tool { program: self.criu.clone(), words, at: At::Of(of.as_raw_fd()), says, handed: Vec::new(), real }
+    }
+
+    /// CRIU, about to restore a tree whose output goes into these pipes.
+    pub(super) fn restore(&self, from: &Path, record: &ImageRecord, outputs: [OwnedFd; 2], says: OwnedFd) -> Tool {
+        let mut words = self.words("restore", &from.join(IMAGE_FOLDER), record.connections);
+        // The tree becomes a child of whoever started CRIU.
+        words.extend(["--restore-detached", "--restore-sibling"].map(str::to_owned));
+        let mut handed = Vec::new();
+        for ((pipe, number), before) in outputs.into_iter().zip(OUTPUTS).zip(record.outputs) {
+            words.extend(["--inherit-fd".to_owned(), format!("fd[{number}]:pipe:[{before}]")]);
+            handed.push(Handed { pipe, number });
+        }
+        Tool { program: self.criu.clone(), words, at: At::Fresh(self.folder.clone()), says, handed, real: None }
+    }
+
+    /// What both are told. Control groups are the supervisor's business. Connections need no lock: both ends are in the
+    /// tree, or are not kept.
+    fn words(&self, action: &str, image: &Path, connections: Connections) -> Vec<String> {
+        let image = image.display().to_string();
+        let program = self.criu.display().to_string();
+        let mut words: Vec<String> = [
+            program.as_str(),
+            action,
+            "--no-default-config",
+            "--images-dir",
+            image.as_str(),
+            "-v1",
+            "--manage-cgroups=ignore",
+            "--network-lock",
+            "skip",
+            "--file-locks",
+        ]
+        .map(str::to_owned)
+        .into();
+        words.extend(connections.word().map(str::to_owned));
+        words
+    }
+}
+
+/// The most telling line of what CRIU says when it fails: the first error, without its place in CRIU's source. Warnings
+/// that every run has are no reason.
+pub(crate) fn reason(said: &str) -> String {
+    let told = |line: &str| {
+        let (_, told) = line.split_once("Error (")?;
+        let (_, told) = told.split_once("): ")?;
+        (!told.starts_with("rlimit: ")).then(|| told.trim().to_owned())
+    };
+    said.lines()
+        .find_map(told)
+        .or_else(|| said.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned))
+        .unwrap_or_else(|| "CRIU did not say why".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_the_reason() {
+        let said = "(00.005406) Error (criu/util.c:1533): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n\
+                    (00.030044) Error (criu/sk-unix.c:1234): unix: External socket is used. Consider using --ext-unix-sk option.\n\
+                    (00.049807) Error (criu/cr-dump.c:2111): Dumping FAILED.\n";
+        assert_eq!(reason(said), "unix: External socket is used. Consider using --ext-unix-sk option.");
+        assert_eq!(reason("criu: cannot be run\n\n"), "criu: cannot be run");
+        assert_eq!(reason(""), "CRIU did not say why");
+    }
+}

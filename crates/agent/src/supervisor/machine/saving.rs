@@ -1,0 +1,62 @@
+//! A supervisor's part in dumping and restoring its worker: what follows when that is done, or fails.
+
+use super::{Effect, Machine, NoStart, Now};
+use crate::supervisor::image::{ImageRecord, Snapshot};
+use crate::supervisor::status::{Cause, Exit, Phase};
+
+impl Machine {
+    /// What a restore that failed has left is killed, and looked for, like anything else.
+    pub(super) fn start_failed(&mut self, now: Now, failure: NoStart) -> Vec<Effect> {
+        self.starting = false;
+        if self.killing_since.is_some() {
+            return vec![Effect::Probe];
+        }
+        let NoStart { cause, message } = failure;
+        if self.rules.dumps { self.abort(now, cause, message) } else { self.never_started(now, cause, message) }
+    }
+
+    /// Ends a start that has not come to a process.
+    pub(super) fn abort(&mut self, now: Now, cause: Cause, message: String) -> Vec<Effect> {
+        self.status.cause = Some(cause);
+        self.status.message = message;
+        self.status.phase = Phase::Stopping;
+        let mut effects = vec![Effect::Publish];
+        effects.extend(self.kill(now));
+        effects
+    }
+
+    /// A stop may have come meanwhile.
+    pub(super) fn snapshotted(&mut self, snapshot: Snapshot) -> Vec<Effect> {
+        self.snapshotting = false;
+        self.status.snapshot = Some(snapshot);
+        match self.dumping {
+            Some(_) if self.status.exit.is_none() => vec![Effect::Publish, Effect::Dump],
+            // It was over meanwhile.
+            Some(_) => {
+                self.dumping = None;
+                vec![Effect::Publish, Effect::Probe]
+            }
+            None => vec![Effect::Publish],
+        }
+    }
+
+    /// What was dumped is gone. What was not is told to stop in its own way.
+    pub(super) fn dumped(&mut self, outcome: Result<Box<ImageRecord>, String>) -> Vec<Effect> {
+        // Nothing that was killed meanwhile is whole.
+        let Some(signal) = self.dumping.take() else { return Vec::new() };
+        let gone = self.status.exit.is_some();
+        match outcome {
+            // It was over before it could be dumped: there is nothing to go on with.
+            _ if matches!(self.status.exit, Some(Exit::Code(_))) => vec![Effect::Publish, Effect::Probe],
+            Ok(image) => {
+                self.status.image = Some(*image);
+                self.status.message.push_str("; its processes were dumped");
+                vec![Effect::Publish, Effect::Probe]
+            }
+            Err(why) => {
+                self.status.not_saved = format!("its processes cannot be dumped: {why}");
+                if gone { vec![Effect::Publish, Effect::Probe] } else { vec![Effect::Signal(signal), Effect::Publish] }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Growth: a gang that runs with fewer virtual cards than it would like is started again with more, once there is room
+//! for more that nobody else would take.
+//!
+//! Whether there is, is played through: the gang is stopped in a copy of the pool, and what the next decision gives it
+//! is what it would get. It is left alone unless it comes back with more, at once, and nobody else gains or loses
+//! anything by it. What it had computed must not be lost either: the newest checkpoint of it that counts has to suit
+//! the larger gang, which was seen and is not promised.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tessera_ledger::{Allocation, AllocationId, Command, Job, JobId, JobState, LogTime, State};
+use tessera_placement::Limits;
+
+use crate::rehearsal::Rehearsal;
+
+/// Most gangs that are played through at one look.
+const LOOKED_AT: usize = 4;
+
+/// A gang that is to be started again with more virtual cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The job.
+    pub job: JobId,
+    /// Its present grant.
+    pub allocation: AllocationId,
+    /// Virtual cards that it has.
+    pub from: u32,
+    /// Virtual cards that it would get.
+    pub to: u32,
+}
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// A gang that would grow if it were started again.
+    pub growth: Option<Growth>,
+    /// The last grant that was played through; the next look begins behind it. `None`: there was none to look at.
+    pub last: Option<AllocationId>,
+    /// Whether all that might grow were played through.
+    pub whole: bool,
+}
+
+/// Looks for a gang that would grow if it were started again at `now`, beginning behind the grant `behind`. Equal
+/// states give equal answers.
+#[must_use]
+pub fn growth(state: &State, now: LogTime, behind: Option<AllocationId>) -> Look {
+    let may = |grant: &&Arc<Allocation>| state.may_grow_since(grant, now).is_some() && keeps_work(state, grant);
+    let candidates: Vec<&Arc<Allocation>> = state.allocations().filter(may).collect();
+    let first = candidates.iter().position(|grant| behind.is_none_or(|behind| grant.id > behind)).unwrap_or(0);
+    let mut look = Look { whole: candidates.len() <= LOOKED_AT, ..Look::default() };
+    if candidates.is_empty() {
+        return look;
+    }
+    // What others were told to give back is not there yet: a gang that is stopped for it would come back as small.
+    let mut before = Rehearsal::of(state, now);
+    before.settle(&Limits::default());
+    for grant in candidates[first..].iter().chain(&candidates[..first]).take(LOOKED_AT) {
+        look.last = Some(grant.id);
+        look.growth = play(before.clone(), grant);
+        if look.growth.is_some() {
+            break;
+        }
+    }
+    look
+}
+
+/// Whether any number of workers can go on from the newest checkpoint.
+fn keeps_work(state: &State, grant: &Allocation) -> bool {
+    let newest = state.job(grant.job).and_then(|job| job.checkpoints.that_count().next());
+    newest.is_some_and(|newest| newest.suits(usize::MAX))
+}
+
+/// What becomes of a gang that is stopped in this rehearsal, if it comes back with more and nobody else notices.
+fn play(mut rehearsal: Rehearsal, grant: &Allocation) -> Option<Growth> {
+    let others = holders(&rehearsal.state, grant.job);
+    rehearsal.apply(Command::GrowJob { job: grant.job, allocation: grant.id });
+    rehearsal.obey(grant.job);
+    rehearsal.settle(&Limits::default());
+    let job = rehearsal.state.job(grant.job).filter(|job| job.state == JobState::Running)?;
+    let grown = rehearsal.state.allocation(job.allocation?)?;
+    let (from, to) = (grant.members(), grown.members());
+    let alone = holders(&rehearsal.state, grant.job) == others;
+    (to > from && alone).then_some(Growth { job: grant.job, allocation: grant.id, from, to })
+}
+
+/// What everybody else holds.
+fn holders(state: &State, but: JobId) -> BTreeMap<JobId, AllocationId> {
+    let holds = |job: &Job| Some((job.id, job.allocation?));
+    let jobs = state.allocations().filter_map(|grant| state.job(grant.job));
+    jobs.filter(|job| job.id != but).filter_map(|job| holds(job)).collect()
+}

@@ -1,0 +1,76 @@
+//! What this member tells of itself to whoever looks for a fault, and what the agents of nodes tell, which it asks for
+//! them: whoever reaches a member need not reach the nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_api::agent::diagnostic_part;
+use tessera_api::error::{Refusal, reason_of};
+use tessera_api::pool_view::node_of_ref;
+use tessera_api::v1::worker_service_client::WorkerServiceClient;
+use tessera_api::v1::{self, ErrorReason};
+use tessera_diagnostics::{LONGEST, Part};
+use tessera_ledger::wire::FieldError;
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+use crate::services::{Desk, logs, refusal};
+
+/// Says it.
+pub(super) async fn answer(
+    desk: &Desk,
+    deadline: Instant,
+    request: v1::DiagnoseRequest,
+) -> Result<v1::DiagnoseResponse, Status> {
+    let profile = request.profile.map(profile_time).transpose()?;
+    let Some(node) = request.node else {
+        let own = timeout_at(deadline, own(desk, profile)).await;
+        return own.unwrap_or_else(|_| Err(refusal::too_late()));
+    };
+    let state = desk.pool.view().current();
+    let id = node_of_ref(&state, Some(&node))?;
+    let address = state.node(id).map(|node| node.description.address.clone()).unwrap_or_default();
+    let asked = async {
+        let channel = desk.pool.outbound().connect(&address, &logs::TERMS).await;
+        let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
+        WorkerServiceClient::new(channel)
+            .read_diagnostics(v1::ReadDiagnosticsRequest { profile: request.profile })
+            .await
+    };
+    match timeout_at(deadline, asked).await {
+        Ok(Ok(answer)) => Ok(v1::DiagnoseResponse { parts: answer.into_inner().parts }),
+        Ok(Err(status)) if reason_of(&status).is_some() => Err(status),
+        Ok(Err(status)) => Err(unreachable(&address, status.message())),
+        Err(_) => Err(unreachable(&address, "it took too long")),
+    }
+}
+
+fn profile_time(time: prost_types::Duration) -> Result<Duration, Refusal> {
+    let sensible = Duration::try_from(time).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
+    let problem = || FieldError::invalid("profile", format!("must be from 0 to {} s", LONGEST.as_secs()));
+    sensible.ok_or_else(|| problem().into())
+}
+
+async fn own(desk: &Desk, profile: Option<Duration>) -> Result<v1::DiagnoseResponse, Status> {
+    // Nobody closes the semaphore.
+    let place = Arc::clone(&desk.diagnoses).acquire_owned().await;
+    let pool = desk.pool.clone();
+    // Away from the threads that serve: the kernel is asked about every thread.
+    let told = tessera_consensus::try_blocking(move || {
+        let _place = place;
+        let metrics = pool.metrics().encode();
+        let metrics = Part::new("metrics.txt", metrics.map(String::into_bytes).map_err(|error| error.to_string()));
+        let parts = tessera_diagnostics::own(profile).into_iter().chain([metrics]);
+        parts.map(|part| diagnostic_part(part.name, part.content)).collect()
+    });
+    let parts = told.await.map_err(|error| {
+        let sentence = format!("what this member tells of itself could not be put together: {error}; report it");
+        refusal::because(ErrorReason::Internal, sentence)
+    })?;
+    Ok(v1::DiagnoseResponse { parts })
+}
+
+fn unreachable(address: &str, why: &str) -> Status {
+    let sentence = format!("the agent at {address} does not answer: {why}; look at the node");
+    Refusal::new(ErrorReason::NodeUnreachable, sentence).into()
+}

@@ -1,0 +1,224 @@
+//! Workers that take turns on a card that nothing else divides, through real processes: what they get of it, what
+//! becomes of them when their agent dies while they stand still, and what compaction spares.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tessera_api::v1::{CheckpointMode, CheckpointPolicy, JobSpec, JobState, Span};
+use tessera_client::Client;
+use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
+use tessera_tests::page;
+use tessera_tests::pool::{Options, Pool};
+use tessera_tests::wait::until;
+
+const TENANT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tenant.py");
+const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer.py");
+const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
+/// Processor time in seconds over which shares are judged.
+const JUDGED: f64 = 2.0;
+
+/// A pool of one card of so many blocks, on which turns are taken.
+async fn card(blocks: u32, round: &str) -> Result<Pool> {
+    Pool::start(Options {
+        members: 1,
+        nodes: vec![vec![("gpu", blocks)]],
+        card_lines: "time_slicing = \"freeze\"\n",
+        agent_config: format!("[time_slicing]\nround = \"{round}\"\nquantum = \"10ms\"\n"),
+        ..Options::default()
+    })
+    .await
+}
+
+/// Programs that compute, and how long they have.
+struct Tenants<'a> {
+    client: &'a Client,
+    out: PathBuf,
+}
+
+impl Tenants<'_> {
+    fn spec(&self, name: &str, blocks: u64, elastic: bool, more: &str) -> JobSpec {
+        let mut spec =
+            on(shell(&format!("exec python3 {TENANT} {} {name} {more}", self.out.display())), blocks, Span::Card);
+        spec.virtual_card.get_or_insert_default().elastic = elastic;
+        spec
+    }
+
+    async fn start(&self, name: &str, blocks: u64, elastic: bool, more: &str) -> Result<u64> {
+        let job = submit(self.client, self.spec(name, blocks, elastic, more)).await?;
+        wait_for(self.client, job, JobState::Running).await?;
+        Ok(job)
+    }
+
+    /// Processor time that each of them has had, in seconds.
+    fn had(&self, names: &[&'static str]) -> Option<BTreeMap<&'static str, f64>> {
+        let had = |name: &&'static str| Some((*name, std::fs::read_to_string(self.out.join(name)).ok()?.parse().ok()?));
+        names.iter().map(had).collect()
+    }
+
+    /// What each of them gets from now on, until that is enough to be judged.
+    async fn gets(&self, names: &[&'static str]) -> Result<BTreeMap<&'static str, f64>> {
+        let before = until("all programs to compute", async || self.had(names)).await?;
+        until("the programs to compute for a while", async || {
+            let mut had = self.had(names)?;
+            had.iter_mut().for_each(|(name, seconds)| *seconds -= before[name]);
+            (had.values().sum::<f64>() >= JUDGED).then_some(had)
+        })
+        .await
+    }
+
+    /// Lets them come to their end, and checks what they came to.
+    async fn finish(&self, jobs: &[u64]) -> Result<()> {
+        std::fs::write(self.out.join("finish"), "")?;
+        for job in jobs {
+            wait_for(self.client, *job, JobState::Completed).await?;
+            let said = output(self.client, *job, 0).await?;
+            let (steps, state) = said.trim().split_once(' ').context("two words")?;
+            let right = Command::new("python3").args([TENANT, steps]).output()?;
+            assert_eq!(state, String::from_utf8(right.stdout)?.trim(), "standing still changes nothing");
+        }
+        Ok(())
+    }
+}
+
+/// What the card's newest reading says of turns.
+async fn slicing(pool: &Pool) -> Option<Value> {
+    let card = format!("{}/0", pool.nodes[0].name);
+    let text = pool.cli_ok(&["card", "show", &card, "-o", "json"]).await.ok()?;
+    let shown: Value = serde_json::from_str(&text).ok()?;
+    Some(shown["sample"]["time_slicing"].clone()).filter(|slicing| !slicing.is_null())
+}
+
+/// Without turns both would have the same: there are more processors than one, or they are divided evenly.
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_get_time_by_their_blocks_and_come_to_what_they_should() -> Result<()> {
+    let pool = card(8, "200ms").await?;
+    let client = pool.client();
+    let tenants = Tenants { client: &client, out: pool.shared_folder("out")? };
+    let jobs = [tenants.start("large", 6, false, "").await?, tenants.start("small", 2, false, "").await?];
+    let had = tenants.gets(&["large", "small"]).await?;
+    let ratio = had["large"] / had["small"];
+    assert!((1.7..6.0).contains(&ratio), "three to one: {had:?}");
+
+    let told = until("the card to tell of turns", async || {
+        slicing(&pool).await.filter(|told| told["workers"] == 2 && told["switches_per_round"].as_f64() > Some(1.0))
+    })
+    .await?;
+    assert_eq!((&told["slicer"], &told["round_seconds"]), (&"freeze".into(), &0.2.into()), "{told}");
+    let shown = pool.cli_ok(&["card", "show", &format!("{}/0", pool.nodes[0].name)]).await?;
+    assert!(shown.contains("rounds of 0.2 s; 2 of them, 2.0 switches a round"), "{shown}");
+    let metrics = page::get(&pool.nodes[0].http, "/metrics", "text/plain")?;
+    let value = |name: &str, label: &str| -> Option<f64> {
+        let of_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
+        metrics.lines().find(of_it)?.rsplit(' ').next()?.parse().ok()
+    };
+    let of = |name, job: u64| value(name, &format!("job_id=\"{job}\"")).unwrap_or_default();
+    let (turn, rest) = ("tessera_slice_turn_seconds_total", "tessera_slice_rest_seconds_total");
+    assert!(of(turn, jobs[0]) > 1.5 * of(turn, jobs[1]) && of(rest, jobs[1]) > of(rest, jobs[0]), "{metrics}");
+    assert!(value("tessera_card_switches_total", "card=\"0\"") > value("tessera_card_rounds_total", "card=\"0\""));
+    tenants.finish(&jobs).await?;
+    pool.verify().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_time_is_lent_to_elastic_programs_only_and_given_back() -> Result<()> {
+    let pool = card(8, "200ms").await?;
+    let client = pool.client();
+    let tenants = Tenants { client: &client, out: pool.shared_folder("out")? };
+    let mut jobs = vec![tenants.start("waiting", 4, false, "waits").await?];
+    jobs.push(tenants.start("elastic", 2, true, "").await?);
+    jobs.push(tenants.start("strict", 2, false, "").await?);
+    let lent = tenants.gets(&["elastic", "strict"]).await?;
+    assert!(lent["elastic"] > 1.5 * lent["strict"], "about three to one while the third does nothing: {lent:?}");
+    std::fs::write(tenants.out.join("begin"), "")?;
+    let back = tenants.gets(&["elastic", "strict", "waiting"]).await?;
+    assert!(back["waiting"] > 1.2 * back["elastic"], "about two to one, as their blocks are: {back:?}");
+    tenants.finish(&jobs).await?;
+    pool.verify().await
+}
+
+/// Renumbering brings free blocks together. What is lent of them then costs one switch less.
+#[tokio::test(flavor = "multi_thread")]
+async fn compaction_spares_switches() -> Result<()> {
+    let pool = card(8, "200ms").await?;
+    let client = pool.client();
+    let tenants = Tenants { client: &client, out: pool.shared_folder("out")? };
+    let mut jobs = Vec::new();
+    for (name, blocks, elastic) in
+        [("first", 2, false), ("left", 1, false), ("second", 2, false), ("gone", 1, false), ("third", 2, true)]
+    {
+        jobs.push(tenants.start(name, blocks, elastic, "").await?);
+    }
+    for job in [jobs.remove(3), jobs.remove(1)] {
+        pool.cli_ok(&["job", "cancel", &job.to_string(), "--yes"]).await?;
+        wait_for(&client, job, JobState::Cancelled).await?;
+    }
+    let switches = async |low: f64, high: f64| {
+        let told = slicing(&pool).await?;
+        let switches = told["switches_per_round"].as_f64()?;
+        (told["workers"] == 3 && low < switches && switches < high).then_some(switches)
+    };
+    // First, third on the free block, second, third on the free block and on its own.
+    let before = until("turns with free blocks between them", async || switches(3.7, 4.3).await).await?;
+    pool.cli_ok(&["pool", "compact", "--apply"]).await?;
+    let after = until("turns without", async || switches(2.7, 3.3).await).await?;
+    assert!(after < before);
+    tenants.finish(&jobs).await?;
+    pool.verify().await
+}
+
+/// Steps that a trainer makes, and with what it ends when nobody disturbs it.
+const STEPS: u64 = 300;
+
+fn undisturbed(folder: &Path) -> Result<String> {
+    let run = Command::new("python3")
+        .args([TRAINER, &folder.display().to_string(), &STEPS.to_string()])
+        .env("PYTHONPATH", HELPER)
+        .env("TESSERA_CHECKPOINT_DIR", folder)
+        .env_remove("TESSERA_CONTROL")
+        .output()?;
+    Ok(String::from_utf8(run.stdout)?)
+}
+
+/// Of two programs on a full card one stands still at any time. Their agent is killed: nothing of them is left when the
+/// lease is over, both have saved themselves, and both come to what they should.
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_that_stand_still_when_their_agent_dies_end_with_their_lease_and_go_on_later() -> Result<()> {
+    let mut pool = card(8, "4s").await?;
+    let client = pool.client();
+    let mut jobs = Vec::new();
+    for name in ["left", "right"] {
+        let out = pool.shared_folder(name)?;
+        std::fs::write(out.join("limit"), "100")?;
+        let mut spec = on(shell(&format!("exec python3 {TRAINER} {} {STEPS}", out.display())), 4, Span::Card);
+        spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
+        spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+        let (mode, grace) = (CheckpointMode::Cooperative.into(), prost_types::Duration { seconds: 50, nanos: 0 });
+        spec.checkpoint = Some(CheckpointPolicy { mode, grace: Some(grace), ..CheckpointPolicy::default() });
+        jobs.push((submit(&client, spec).await?, out));
+    }
+    for (job, out) in &jobs {
+        wait_for(&client, *job, JobState::Running).await?;
+        until("a program to be half way", async || {
+            std::fs::read_to_string(out.join("at-0")).is_ok_and(|at| at == "100").then_some(())
+        })
+        .await?;
+    }
+    until("turns to be taken", async || slicing(&pool).await.filter(|told| told["workers"] == 2)).await?;
+    pool.kill_agent(0);
+    until("nothing of them to be left", async || pool.processes_on(0).is_empty().then_some(())).await?;
+    pool.start_agent(0)?;
+    for (job, out) in &jobs {
+        std::fs::write(out.join("limit"), STEPS.to_string())?;
+        wait_for(&client, *job, JobState::Completed).await?;
+        let runs = std::fs::read_to_string(out.join("runs-0"))?;
+        let began: Vec<&str> = runs.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+        assert_eq!(began, ["0", "100"], "it saved itself before it was ended");
+        let folder = tempfile::tempdir()?;
+        assert_eq!(output(&client, *job, 0).await?, undisturbed(folder.path())?);
+        assert_eq!(get(&client, *job).await?.attempts, 2);
+    }
+    pool.verify().await
+}
