@@ -1,5 +1,6 @@
 //! How a command ends, as a number that scripts can rely on.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use tessera_api::v1::ErrorReason;
@@ -50,6 +51,16 @@ impl Exit {
             Self::Interrupted => 130,
             Self::Job(code) => code,
         }
+    }
+
+    /// Ends this process at once. To return from `main` would let the libraries written in C++ destroy what threads of
+    /// theirs may still use: a member whose store was being closed died of that. What must last is on the disk by now.
+    #[allow(unsafe_code)]
+    pub fn end(self) -> ! {
+        // Whoever read it may be gone.
+        let _ = std::io::stdout().flush();
+        // SAFETY: nothing of this process is used afterwards.
+        unsafe { libc::_exit(i32::from(self.code())) }
     }
 
     /// How a call that ended in `error` ends the command.

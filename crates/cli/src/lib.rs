@@ -61,13 +61,11 @@ pub fn main() -> ExitCode {
             return exit.into();
         }
     };
-    match run(cli) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            eprintln!("{failure}");
-            failure.exit.into()
-        }
-    }
+    let exit = run(cli).unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        failure.exit
+    });
+    exit.end()
 }
 
 /// Members and agents get a runtime with threads; a command of the client needs none.

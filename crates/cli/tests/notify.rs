@@ -83,6 +83,21 @@ fn a_member_is_ready_when_it_can_be_reached_and_feeds_the_watchdog_until_it_ends
 }
 
 #[test]
+fn a_member_that_is_ended_as_soon_as_it_leads_ends_well() {
+    // What threads of its store still do then is another thing each time.
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listen = format!("127.0.0.1:{}", closed_port());
+        let mut member = Service::start(folder.path(), &["server", "--listen", &listen]);
+        assert_eq!(member.says(), "READY=1");
+        let mut init = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        let made = init.args(["cluster", "init", "--server", &listen]).output().expect("the program starts");
+        assert!(made.status.success(), "{made:?}");
+        member.end();
+    }
+}
+
+#[test]
 fn an_agent_is_ready_before_any_member_is_and_silent_while_it_is_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
     let nobody = format!("127.0.0.1:{}", closed_port());
