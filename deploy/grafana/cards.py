@@ -48,6 +48,14 @@ NODES = [
         runbook="TesseraNodesSilent",
     ),
     Panel(
+        "Age of readings",
+        "Time since an agent last read its cards and workers. It reads them every other second; older than 10 s, what it "
+        "read is told to nobody.",
+        "s",
+        (Query(f"tessera_agent_readings_age_seconds{{{AGENTS}}}", "{{node}}"),),
+        runbook="TesseraCardsUnread",
+    ),
+    Panel(
         "Workers",
         "Workers on the nodes chosen, by where they stand.",
         "short",

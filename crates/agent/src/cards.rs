@@ -86,6 +86,7 @@ impl Looker {
             Some((card.index, self.turns.of_card(card.index, share)))
         });
         let slicing = slicing.collect();
-        (Readings { hardware: Arc::clone(&self.hardware), cards, workers, slicing }, devices.changed_health())
+        let readings = Readings { at: Some(now), hardware: Arc::clone(&self.hardware), cards, workers, slicing };
+        (readings, devices.changed_health())
     }
 }

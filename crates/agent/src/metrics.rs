@@ -1,6 +1,7 @@
 //! What Prometheus sees of an agent. Values are read from the node when somebody asks, so they are never old.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -24,6 +25,7 @@ pub struct View {
     sessions: u64,
     cards: Vec<wire::CardDescription>,
     readings: Readings,
+    readings_age: Option<Duration>,
     /// What workers hold of each card.
     held: BTreeMap<u32, CardUse>,
     workers: Vec<WorkerView>,
@@ -33,6 +35,7 @@ impl View {
     /// The node as it is now.
     #[must_use]
     pub fn of(node: &Node, sessions: u64, now: BootTime) -> Self {
+        let readings = node.readings(now);
         Self {
             welcome: node.is_welcome(),
             phases: node.phase_counts(),
@@ -40,9 +43,10 @@ impl View {
             term: node.highest_term().0,
             sessions,
             cards: node.cards().to_vec(),
-            readings: node.readings().clone(),
             held: node.card_use(),
-            workers: node.worker_views(),
+            workers: node.worker_views(&readings),
+            readings_age: readings.age(now),
+            readings: readings.into_owned(),
         }
     }
 
@@ -90,6 +94,9 @@ fn register_agent(registry: &mut Registry, view: &View) {
     table::AGENT_SESSIONS.register_value(registry, view.sessions);
     table::AGENT_TERM.register_value(registry, count(view.term));
     table::AGENT_LEASE_REMAINING.register_value(registry, view.lease_remaining_seconds);
+    if let Some(age) = view.readings_age {
+        table::AGENT_READINGS_AGE.register_value(registry, age.as_secs_f64());
+    }
     let fence = table::AGENT_FENCE_STATE.by_label(registry);
     for state in ["clear", "stopping", "unconfirmed"] {
         fence.of([state]).set(i64::from(view.fence_state() == state));

@@ -1,7 +1,9 @@
 //! What is measured on a node, and the workers as those see them who measure them or draw them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_api::v1 as wire;
 use tessera_devices::{Hardware, Sample};
@@ -10,14 +12,21 @@ use tessera_ledger::CardDescription;
 use super::event::PoolTerms;
 use super::record::{Stage, WorkerRecord};
 use super::state::Node;
+use crate::boot::BootTime;
 use crate::supervisor::status::Phase;
 use crate::turns::Slicing;
 use crate::turns::holders::{Holder, Holders};
 use crate::worker::{Measurable, WorkerId, WorkerUse, is_elastic};
 
+/// Readings that are older say nothing of now: whoever looks at the cards does not come back, because a driver or a
+/// library of theirs hangs.
+const STALE: Duration = Duration::from_secs(10);
+
 /// The newest readings of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
+    /// When they were begun; `None`: nothing was read yet.
+    pub at: Option<BootTime>,
     /// What its cards are, by index.
     pub hardware: Arc<[Hardware]>,
     /// Of its cards.
@@ -26,6 +35,14 @@ pub struct Readings {
     pub workers: BTreeMap<WorkerId, WorkerUse>,
     /// How the time of each card is divided, by index.
     pub slicing: BTreeMap<u32, Slicing>,
+}
+
+impl Readings {
+    /// How old they are; `None`: nothing was read yet.
+    #[must_use]
+    pub fn age(&self, now: BootTime) -> Option<Duration> {
+        self.at.map(|at| at.until(now))
+    }
 }
 
 /// What a worker holds of one card of this node.
@@ -54,6 +71,16 @@ pub struct WorkerView {
 }
 
 impl Node {
+    /// The newest readings, or what is left of them when they are too old to say anything of now.
+    #[must_use]
+    pub fn readings(&self, now: BootTime) -> Cow<'_, Readings> {
+        let Readings { at, hardware, .. } = &self.readings;
+        if self.readings.age(now).is_some_and(|age| age > STALE) {
+            return Cow::Owned(Readings { at: *at, hardware: Arc::clone(hardware), ..Readings::default() });
+        }
+        Cow::Borrowed(&self.readings)
+    }
+
     /// The workers that can be measured: those of which there may be a process.
     #[must_use]
     pub fn measurable(&self) -> Vec<Measurable> {
@@ -92,14 +119,14 @@ impl Node {
 
     /// The workers that are here, from their order on and until they are over.
     #[must_use]
-    pub fn worker_views(&self) -> Vec<WorkerView> {
+    pub fn worker_views(&self, readings: &Readings) -> Vec<WorkerView> {
         self.workers()
             .filter(|record| record.stage != Stage::Over)
-            .filter_map(|record| self.worker_view(record))
+            .filter_map(|record| self.worker_view(record, readings))
             .collect()
     }
 
-    fn worker_view(&self, record: &WorkerRecord) -> Option<WorkerView> {
+    fn worker_view(&self, record: &WorkerRecord, readings: &Readings) -> Option<WorkerView> {
         let (worker, order) = (record.status.worker, record.order.as_ref()?);
         let mut held: BTreeMap<u32, HeldSlice> = BTreeMap::new();
         for slice in self.slices_here(order) {
@@ -112,7 +139,7 @@ impl Node {
             rank: worker.rank.0,
             queue: order.spec.as_ref().map(|spec| spec.queue.clone()).unwrap_or_default(),
             held,
-            used: self.readings.workers.get(&worker).cloned().unwrap_or_default(),
+            used: readings.workers.get(&worker).cloned().unwrap_or_default(),
         })
     }
 
@@ -123,22 +150,22 @@ impl Node {
     }
 
     /// What the leader is told of the cards.
-    pub(super) fn card_samples(&self) -> Vec<wire::CardSample> {
+    pub(super) fn card_samples(&self, readings: &Readings) -> Vec<wire::CardSample> {
         let sample = |sample: &Sample| wire::CardSample {
             card_index: sample.card_index,
             utilization_ratio: sample.utilization,
             memory_used_bytes: sample.memory_used_bytes,
-            time_slicing: self.readings.slicing.get(&sample.card_index).map(Slicing::to_wire),
+            time_slicing: readings.slicing.get(&sample.card_index).map(Slicing::to_wire),
             temperature_celsius: sample.temperature_celsius,
             power_watts: sample.power_watts,
         };
-        self.readings.cards.iter().map(sample).collect()
+        readings.cards.iter().map(sample).collect()
     }
 
     /// What the leader is told of the workers that are here.
-    pub(super) fn worker_samples(&self) -> Vec<wire::WorkerSample> {
+    pub(super) fn worker_samples(&self, readings: &Readings) -> Vec<wire::WorkerSample> {
         let here = |worker: &WorkerId| self.worker(*worker).is_some_and(|record| record.stage != Stage::Over);
-        let known = self.readings.workers.iter().filter(|(worker, _)| here(worker));
+        let known = readings.workers.iter().filter(|(worker, _)| here(worker));
         known.map(|(worker, used)| used.to_wire(*worker)).collect()
     }
 }

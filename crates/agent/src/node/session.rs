@@ -241,7 +241,8 @@ impl Node {
     }
 
     pub(super) fn heartbeat(&mut self, now: Now) -> Vec<Effect> {
-        let (samples, workers) = (self.card_samples(), self.worker_samples());
+        let readings = self.readings(now);
+        let (samples, workers) = (self.card_samples(&readings), self.worker_samples(&readings));
         let Session::Open(open) = &mut self.session else { return Vec::new() };
         open.sequence += 1;
         open.sent.insert(open.sequence, now);

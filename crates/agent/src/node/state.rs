@@ -155,12 +155,6 @@ impl Node {
         &self.cards
     }
 
-    /// Newest readings.
-    #[must_use]
-    pub const fn readings(&self) -> &Readings {
-        &self.readings
-    }
-
     /// Until when work may run, if a leader ever said.
     #[must_use]
     pub const fn lease(&self) -> Option<Lease> {

@@ -13,6 +13,8 @@ metrics! { Agent;
     AGENT_TERM: GaugeKind "tessera_agent_term" [] "Highest term of a leader that this node has seen";
     AGENT_LEASE_REMAINING: GaugeKind "tessera_agent_lease_remaining_seconds" []
         "Time until workers are told to stop if the lease is not renewed";
+    AGENT_READINGS_AGE: GaugeKind "tessera_agent_readings_age_seconds" []
+        "Time since cards and workers were last read; readings that are older than 10 s are told to nobody";
     AGENT_FENCE_STATE: GaugeKind "tessera_agent_fence_state" ["state"]
         "1 for the state that fencing on this node is in";
     AGENT_WORKERS: GaugeKind "tessera_agent_workers" ["state"] "Workers on this node by where they stand";

@@ -232,6 +232,32 @@ async fn a_watch_whose_place_is_forgotten_is_told_from_where_it_may_start() {
 }
 
 #[tokio::test]
+async fn those_who_watch_together_are_told_together_what_happened_meanwhile() {
+    let (gather, gather_at_most) = (Duration::from_secs(3600), Duration::from_millis(500));
+    let watch_settings = WatchSettings { gather, gather_at_most, ..WatchSettings::default() };
+    let cluster = Cluster::with(1, GrpcSettings { watch: watch_settings, ..GrpcSettings::default() }).await;
+    node(&cluster, "n0", &[100]).await;
+    let member = &cluster.members[0];
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        streams.push(watch(&member.clients, Some(Start::AfterRevision(0))).await);
+    }
+    for _ in 0..40 {
+        submit(&member.clients, 1).await;
+    }
+    let all = remembered(&member.pool.view().current(), 0);
+    for stream in &mut streams {
+        let mut read = Read::default();
+        read.until(stream, |read| read.events.len() >= all.len()).await;
+        assert_eq!(read.events, all, "everything, once, in order");
+    }
+    let page = member.pool.metrics().encode().expect("text");
+    let looks = page.lines().find_map(|line| line.strip_prefix("tessera_watch_lag_entries_count{watch=\"jobs\"} "));
+    let looks: usize = looks.and_then(|looks| looks.parse().ok()).expect("they are counted");
+    assert!(looks < 40, "each of the three looked at {} entries at least", looks / 3);
+}
+
+#[tokio::test]
 async fn a_watcher_that_does_not_read_is_cut_and_can_go_on() {
     let watch_settings = WatchSettings { patience: Duration::from_millis(100), buffer: 4, ..WatchSettings::default() };
     let cluster = Cluster::with(1, GrpcSettings { watch: watch_settings, ..GrpcSettings::default() }).await;

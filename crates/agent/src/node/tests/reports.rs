@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use tessera_devices::Sample;
 use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
 use wire::session_request::Message as ToLeader;
 use wire::{StopCause, WorkerDesire, WorkerPhase};
 
 use super::super::super::event::CheckpointNews;
+use super::super::super::readings::Readings;
 use super::*;
+use crate::worker::WorkerUse;
 
 /// A worker that has exited, with the effects that reported it.
 fn with_report() -> (Bench, WorkerId, Vec<Effect>) {
@@ -246,4 +249,30 @@ fn data_that_changes_between_hello_and_welcome_is_not_forgotten() {
     assert!(told_data(&bench.on(data(&["late"]))).is_empty(), "there is no session yet");
     let effects = bench.hear(welcome(5));
     assert_eq!(told_data(&effects), [["late"]]);
+}
+
+#[test]
+fn readings_that_are_too_old_are_told_to_nobody() {
+    let mut bench = Bench::leased();
+    let one = worker(1, 10, 0);
+    bench.order(one, WorkerDesire::Run);
+    let card = Sample { utilization: 0.5, ..Sample::default() };
+    let read = |at| Readings {
+        at: Some(at),
+        cards: vec![card.clone()],
+        workers: [(one, WorkerUse::default())].into(),
+        ..Readings::default()
+    };
+    let told = |bench: &mut Bench| {
+        let wire::Heartbeat { samples, workers, .. } = bench.heartbeat();
+        (samples.len(), workers.len())
+    };
+    bench.on(Event::Measured(Box::new(read(bench.now))));
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(told(&mut bench), (1, 1));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(told(&mut bench), (0, 0), "whoever reads the cards has not come back");
+    assert_eq!(bench.node.readings(bench.now).age(bench.now), Some(Duration::from_secs(11)));
+    bench.on(Event::Measured(Box::new(read(bench.now))));
+    assert_eq!(told(&mut bench), (1, 1));
 }

@@ -118,6 +118,7 @@ impl<T: Topic> Follower<T> {
                 synced = true;
                 self.say(Word::Synced(self.place.revision)).await?;
             }
+            self.gather().await?;
             tokio::select! {
                 changed = self.states.changed() => {
                     if changed.is_err() {
@@ -127,6 +128,19 @@ impl<T: Topic> Follower<T> {
                 _ = progress.tick() => self.say(Word::Progress(self.place.revision)).await?,
                 () = self.messages.closed() => return Err(End::Left),
             }
+        }
+    }
+
+    /// Rests while more happens, the longer the more watch.
+    async fn gather(&self) -> Result<(), End> {
+        let WatchSettings { gather, gather_at_most, .. } = self.settings;
+        let rest = gather.saturating_mul(self.open.others()).min(gather_at_most);
+        if rest.is_zero() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = self.messages.closed() => Err(End::Left),
+            () = sleep(rest) => Ok(()),
         }
     }
 

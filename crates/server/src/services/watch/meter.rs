@@ -49,6 +49,11 @@ pub(super) struct OpenWatch {
 }
 
 impl OpenWatch {
+    /// How many others of this kind are open.
+    pub(super) fn others(&self) -> u32 {
+        u32::try_from(self.streams.get() - 1).unwrap_or(0)
+    }
+
     /// Counts the watch as cut.
     pub(super) fn cut(&self, reason: &'static str) {
         self.cut.of([self.watch, reason]).inc();
