@@ -85,9 +85,14 @@ pub(crate) fn advertised(listener: SocketAddr, worker_host: &str) -> String {
     if !listener.ip().is_unspecified() {
         return listener.to_string();
     }
-    match worker_host.parse::<IpAddr>() {
-        Ok(address) => at(address, listener.port()),
-        Err(_) => format!("{worker_host}:{}", listener.port()),
+    of_host(worker_host, listener.port())
+}
+
+/// A port of a host that is named by a name or an address.
+pub(crate) fn of_host(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(address) => at(address, port),
+        Err(_) => format!("{host}:{port}"),
     }
 }
 

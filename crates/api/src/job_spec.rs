@@ -71,6 +71,9 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     });
     check_virtual_card(&mut check, virtual_card);
     check_access(&mut check, virtual_card, node_labels);
+    check.that(*gang == 1 || !virtual_card.serves_across_nodes(), "gang", || {
+        format!("must be 1 for a device of span pool: its slices meet where a gang would, is {gang}")
+    });
     check_growth(&mut check, *grow_after, *gang_min, checkpoint.mode);
     check_host(&mut check, *host);
     check_affinity(&mut check, affinity);
@@ -224,9 +227,6 @@ fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTre
     if !card.access.is_device() {
         return;
     }
-    check.that(card.span != Span::Pool, "virtual_card.span", || {
-        "must be card or node when access is device: one device over several nodes is not there yet".to_owned()
-    });
     check.that(card.span == Span::Card || card.access == Access::Device, "virtual_card.span", || {
         "must be card when access is remote: the program has one slice server to reach".to_owned()
     });

@@ -22,7 +22,7 @@ impl Pool {
 
     fn submit(&mut self, time: LogTime, window: &str) -> JobId {
         let spec = JobSpec { windows: vec![window.to_owned()], ..tessera_testkit::job(1, 0) };
-        match self.apply(time, Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }) {
+        match self.apply(time, Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }) {
             Outcome::Submitted(job) => job,
             other => panic!("{other:?}"),
         }

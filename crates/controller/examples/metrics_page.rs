@@ -22,8 +22,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         node: node(&format!("node-{number:05}")),
         cards: numbered((0..8).map(|_| card(CardKind::Gpu, 989, 81_920))),
     });
-    let submitting =
-        (0..jobs).map(|_| Command::SubmitJob { spec: Arc::new(job(4, 1_024)), traceparent: String::new() });
+    let submitting = (0..jobs).map(|_| Command::SubmitJob {
+        spec: Arc::new(job(4, 1_024)),
+        traceparent: String::new(),
+        secret: None,
+    });
     let commands =
         registering.chain(submitting).map(|command| Request { key: None, actor: "test".to_owned(), command });
     let commands: Vec<Request> = commands.collect();

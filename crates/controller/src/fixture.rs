@@ -49,7 +49,7 @@ impl Ledger {
     }
 
     pub fn submit(&mut self, spec: JobSpec) -> JobId {
-        let command = Command::SubmitJob { spec: Arc::new(spec), traceparent: "00-trace".to_owned() };
+        let command = Command::SubmitJob { spec: Arc::new(spec), traceparent: "00-trace".to_owned(), secret: None };
         match self.apply(command) {
             Outcome::Submitted(job) => job,
             other => panic!("the job is not submitted: {other:?}"),

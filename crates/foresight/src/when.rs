@@ -86,7 +86,7 @@ pub fn when(state: &State, now: LogTime, whom: &Whom, assumed_limit: Option<Dura
         Whom::Job(id) => *id,
         Whom::Submitted(spec) => {
             let spec = Arc::new(JobSpec { held: false, ..(**spec).clone() });
-            match rehearsal.apply(Command::SubmitJob { spec, traceparent: String::new() }) {
+            match rehearsal.apply(Command::SubmitJob { spec, traceparent: String::new(), secret: None }) {
                 Outcome::Submitted(id) => id,
                 Outcome::Rejected(rejection) => return unknown(Unknown::Refused(rejection), rests_on),
                 _ => return unknown(Unknown::TooFar, rests_on),

@@ -94,7 +94,7 @@ fn card(index: u32) -> CardDescription {
 
 fn submission() -> Command {
     let spec = JobSpec { name: "bench".to_owned(), ..tessera_testkit::job(10, 1024) };
-    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }
+    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
 }
 
 /// Submissions per second into a full pool.

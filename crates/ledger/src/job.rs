@@ -243,6 +243,8 @@ pub struct Job {
     pub request: Option<RequestId>,
     /// W3C trace context of the submission; empty when there was none.
     pub traceparent: String,
+    /// What slice servers of its cards on several nodes know one another by is derived from this; no answer has it.
+    pub secret: Option<u128>,
     /// Where it stands.
     pub state: JobState,
     /// Why it stands there.

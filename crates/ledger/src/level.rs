@@ -160,7 +160,7 @@ impl Needs for Command {
         match self {
             Self::RegisterNode { node, cards } => node.needs().max(all(cards)),
             Self::UpdateCards { node: _, cards } => all(cards),
-            Self::SubmitJob { spec, traceparent: _ } => spec.needs(),
+            Self::SubmitJob { spec, traceparent: _, secret } => spec.needs().max(when(secret.is_some(), Level::Two)),
             Self::SetQueue { queue } => queue.needs(),
             Self::SetConfig { config, expected } => config.needs().max(all(expected.as_deref())),
             Self::CommitPlan { plan } => plan.needs(),

@@ -338,6 +338,10 @@ impl JobSpec {
         if virtual_card.access == Access::Remote && *gang != 1 {
             return Err(Rejection::invalid("spec.gang", "must be 1 when access is remote"));
         }
+        if virtual_card.serves_across_nodes() && *gang != 1 {
+            // They meet where the programs of a gang do.
+            return Err(Rejection::invalid("spec.gang", "must be 1 for a device of span pool"));
+        }
         if *gang == 0 || *gang > GANG_LIMIT {
             return Err(Rejection::invalid("spec.gang", format!("must be 1 to {GANG_LIMIT}")));
         }
@@ -396,12 +400,15 @@ mod tests {
             let wrong = JobSpec { virtual_card, command, gang, ..spec.clone() };
             assert!(wrong.check().is_err(), "{access:?} {gang}");
         }
-        let several = VirtualCardRequest { span: Span::Node, ..card.clone() };
-        assert_eq!(with(several).check(), Ok(()));
+        for span in [Span::Node, Span::Pool] {
+            let several = VirtualCardRequest { span, ..card.clone() };
+            assert_eq!(with(several.clone()).check(), Ok(()));
+            assert_eq!(JobSpec { gang: 2, ..with(several) }.check().is_ok(), span == Span::Node);
+        }
         let remote = VirtualCardRequest { access: Access::Remote, ..card.clone() };
         assert_eq!(JobSpec { command: Vec::new(), ..with(remote) }.check(), Ok(()));
         for wrong in [
-            VirtualCardRequest { span: Span::Pool, ..card.clone() },
+            VirtualCardRequest { span: Span::Pool, access: Access::Remote, ..card.clone() },
             VirtualCardRequest { span: Span::Node, access: Access::Remote, ..card.clone() },
             VirtualCardRequest { memory: Mebibytes::ZERO, ..card.clone() },
             VirtualCardRequest { kinds: [CardKind::Gpu, CardKind::Fpga].into(), ..card },

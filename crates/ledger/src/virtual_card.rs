@@ -108,10 +108,7 @@ impl VirtualCardRequest {
         if !self.access.is_device() {
             return Ok(());
         }
-        // Slices of one node are computed for by the worker of that node. A program elsewhere has one server to reach.
-        if self.span == Span::Pool {
-            return refused("virtual_card.span", "must be card or node for a device");
-        }
+        // A program elsewhere has one server to reach.
         if self.access == Access::Remote && self.span != Span::Card {
             return refused("virtual_card.span", "must be card when access is remote");
         }
@@ -125,6 +122,19 @@ impl VirtualCardRequest {
             return refused("node_labels", "must name nodes that serve devices");
         }
         Ok(())
+    }
+
+    /// Whether one program computes on all of it, over however many nodes it spreads: the workers of its other nodes
+    /// only serve slices.
+    #[must_use]
+    pub const fn has_one_program(&self) -> bool {
+        self.access.is_device()
+    }
+
+    /// Whether its slice servers are of several workers, which know one another by a secret.
+    #[must_use]
+    pub fn serves_across_nodes(&self) -> bool {
+        self.access.is_device() && self.span == Span::Pool
     }
 
     /// The memory that it needs of a card that backs it alone.

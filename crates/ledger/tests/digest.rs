@@ -30,7 +30,8 @@ fn eventful_pool() -> Pool {
     pool.grant(early, vec![slice(0, 1, 15, 1)]);
     pool.run(Command::RaiseLevel { to: Level::One });
     pool.run(Command::RaiseLevel { to: Level::Two });
-    let submit = Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
+    let submit =
+        Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned(), secret: None };
     pool.apply(&[dated(submit)]);
     let eventful::Jobs { running, moving, held } = eventful::happen(&mut pool);
     let moved = pool.submit(|spec| spec.name = "moved".to_owned());

@@ -156,7 +156,10 @@ fn nobody_starts_beside_a_whole_card_job_that_still_stops() {
     let submit = |state: &mut tessera_ledger::State,
                   run: &mut dyn FnMut(&mut tessera_ledger::State, Command) -> Option<Outcome>,
                   spec| {
-        match run(state, Command::SubmitJob { spec: std::sync::Arc::new(spec), traceparent: String::new() }) {
+        match run(
+            state,
+            Command::SubmitJob { spec: std::sync::Arc::new(spec), traceparent: String::new(), secret: None },
+        ) {
             Some(Outcome::Submitted(id)) => id,
             other => panic!("{other:?}"),
         }

@@ -28,7 +28,7 @@ fn script(bytes: usize) -> JobSpec {
 }
 
 fn submit(pool: &mut Pool, spec: &JobSpec) -> Outcome {
-    pool.run(Command::SubmitJob { spec: Arc::new(spec.clone()), traceparent: String::new() })
+    pool.run(Command::SubmitJob { spec: Arc::new(spec.clone()), traceparent: String::new(), secret: None })
 }
 
 fn jobs(state: &State) -> Vec<u64> {
@@ -119,7 +119,7 @@ fn the_oldest_events_go_when_there_are_too_many() {
     let compacted = pool.state.compacted();
     assert!(compacted > Revision(0), "watches that are further back are told");
     assert_eq!(pool.state.events_after(compacted).expect("the rest is there").count(), 5);
-    let command = Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new() };
+    let command = Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new(), secret: None };
     pool.apply(&vec![Request { key: None, actor: "tester".to_owned(), command }; 9]);
     assert_eq!(pool.state.events_held(), 9, "those of the newest entry stay, however many they are");
 }

@@ -212,7 +212,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 spec.windows = vec!["0 20 * * * for 10h".to_owned()];
                 spec.grow_after = spec.gang_min.map(|_| std::time::Duration::ZERO);
             }
-            Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }
+            Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
         }
         Step::Place { job, preempt } => {
             let waiting: Vec<JobId> = state.waiting().map(|job| job.id).collect();

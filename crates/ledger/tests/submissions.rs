@@ -16,7 +16,7 @@ fn a_request_id_gives_the_same_answer_once() {
     let request = |fingerprint| Request {
         key: Some(RequestKey { id: RequestId(7), fingerprint }),
         actor: "ann".to_owned(),
-        command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new() },
+        command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new(), secret: None },
     };
     let first = pool.apply(&[request(1), request(1)]);
     assert_eq!(first[0], first[1]);
@@ -32,7 +32,7 @@ fn a_demand_above_the_total_is_refused_at_once() {
     let mut too_much = spec();
     too_much.virtual_card.compute = tflops(201);
     too_much.virtual_card.span = tessera_ledger::Span::Pool;
-    let command = |spec| Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() };
+    let command = |spec| Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None };
     let refusal = rejected(pool.run(command(too_much.clone())));
     assert_eq!(refusal, Rejection::ExceedsPool { demand: tflops(201), total: tflops(200) });
     assert!(refusal.to_string().contains("200 TFLOPS"));
@@ -62,7 +62,7 @@ fn a_gang_that_empty_cards_do_not_hold_is_refused_at_once() {
         let mut spec = spec();
         (spec.gang, spec.gang_min) = (workers, least);
         (spec.virtual_card.compute, spec.virtual_card.whole_cards) = (tflops(compute), whole_cards);
-        pool.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() })
+        pool.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None })
     };
     let refused = |outcome| rejected(outcome);
     assert_eq!(refused(gang(4, None, 6, false)), Rejection::ExceedsGang { gang: 4, most: 3 });
@@ -105,7 +105,7 @@ fn a_forgotten_request_leaves_a_floor() {
         let request = Request {
             key: Some(RequestKey { id, fingerprint: 1 }),
             actor: "ann".to_owned(),
-            command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new() },
+            command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new(), secret: None },
         };
         pool.apply(&[request]);
         (pool.state.request_floor().0, pool.state.requests_remembered())

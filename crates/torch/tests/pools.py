@@ -12,11 +12,14 @@ sys.path.insert(0, str(ROOT / "deploy" / "demo"))
 
 from demo import Pool, free_port, job_file, wait
 
-# Two nodes, each with one simulated card for which a thread of this machine computes.
-INVENTORY = "".join(
-    f'[[node]]\nname = "{node}"\n[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G8"\nmemory_gib = 16\ntflops = {{ fp16 = 8 }}\n'
-    for node in ("node-0", "node-1")
-)
+
+def inventory(nodes):
+    """Nodes with one simulated card each, for which a thread of this machine computes."""
+    card = '[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G8"\nmemory_gib = 16\ntflops = { fp16 = 8 }\n'
+    return "".join(f'[[node]]\nname = "node-{number}"\n{card}' for number in range(nodes))
+
+
+INVENTORY = inventory(2)
 HELPER = str(ROOT / "crates" / "agent" / "python")
 
 
@@ -46,11 +49,14 @@ class Served(Pool):
         self.start_member(0)
         wait("the cluster to be made", lambda: self.tessera("cluster", "init", check=False).returncode == 0)
         for node in self.nodes:
-            self.start(
-                node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server", self.members[0],
-                "--inventory", str(self.folder / "cards.toml"), "--config", str(self.folder / f"{node}.toml"),
-            )  # fmt: skip
+            self.start_node(node)
         wait("all nodes to be ready", lambda: len(self.ask("node", "list")) == len(self.nodes))
+
+    def start_node(self, node):
+        self.start(
+            node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server", self.members[0],
+            "--inventory", str(self.folder / "cards.toml"), "--config", str(self.folder / f"{node}.toml"),
+        )  # fmt: skip
 
     def submit(self, *command, tflops=8, memory="1GiB", span="card", **more):
         environment = {"LD_LIBRARY_PATH": self.libraries, "PYTHONPATH": HELPER, "PYTHONDONTWRITEBYTECODE": "1"}

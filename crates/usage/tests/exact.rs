@@ -134,7 +134,10 @@ impl World {
         match step {
             Step::Submit { tflops, gang, priority } => {
                 let spec = tessera_ledger::JobSpec { gang: *gang, priority: *priority, ..job(*tflops, 16) };
-                self.apply(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }, after_ms);
+                self.apply(
+                    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None },
+                    after_ms,
+                );
             }
             Step::Decide => {
                 let plan = Pool::new(&self.state).decide(&self.state, self.state.time(), &Limits::default()).plan;

@@ -5,6 +5,9 @@
 //! ends as the program ends. Server and program lie in one control group and one PID namespace, so that a lease, a stop
 //! and a kill mean both (law L2), and nothing of a server outlives its worker.
 //!
+//! Where a card lies on several nodes, each has a worker with the servers of its slices, and the first one the program
+//! ([`Across`]).
+//!
 //! Where the program is on a host of its own, the server is the worker: it listens for that host, and the process that
 //! started it waits for it alone. Whoever submitted the job is told where it is.
 //!
@@ -12,6 +15,7 @@
 //! ([`DeviceConfig`]), and that Python could load both when the agent started ([`served`]). It carries labels that say
 //! so; jobs with such cards go to nodes with them.
 
+mod across;
 mod counts;
 mod plan;
 mod reached;
@@ -23,6 +27,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use across::{Across, runs_program, spreads};
 pub use counts::Counts;
 pub use plan::{Place, Plan};
 pub(crate) use reached::Reached;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tessera_devices::{Share, TorchDevice};
 
-use super::WORD;
 use super::served::Served;
+use super::{Across, WORD};
 use crate::config::SupervisorCommand;
 
 /// Where the program of a slice server is.
@@ -29,6 +29,8 @@ pub enum Place {
         /// Whether the server saves what its program has on the card.
         saves: bool,
     },
+    /// Beside the first server of the card, with another worker.
+    WithFirst,
 }
 
 /// How the slice servers of a worker are started.
@@ -46,8 +48,11 @@ pub struct Plan {
     pub start_within: Duration,
     /// Where their program is.
     pub place: Place,
-    /// The slices of the card, with a server for each. The first one serves the program.
+    /// The slices of the worker, with a server for each. The first one of the card serves the program.
     pub slices: Vec<PlannedSlice>,
+    /// Where the rest of the card is; `None`: there is none.
+    #[serde(default)]
+    pub across: Option<Across>,
 }
 
 /// One slice of the card.
@@ -84,6 +89,7 @@ impl Place {
                 words.extend(saves.then(|| "--checkpoints".to_owned()));
                 words
             }
+            Self::WithFirst => Vec::new(),
         }
     }
 }
@@ -100,7 +106,14 @@ impl Plan {
             start_within: served.start_within,
             place,
             slices: slices.iter().map(PlannedSlice::new).collect(),
+            across: None,
         }
+    }
+
+    /// The same for a part of a card over several nodes.
+    #[must_use]
+    pub fn across(self, across: Option<Across>) -> Self {
+        Self { across, ..self }
     }
 
     /// The command of a worker whose program is `program`: this program, which starts the server first.
@@ -113,13 +126,18 @@ impl Plan {
         Ok([own, WORD.to_owned(), plan].into_iter().chain(program).collect())
     }
 
-    /// The arguments of the server of a slice. Servers of several find each other at `group`.
+    /// The arguments of the server of one of the worker's slices. Servers of one worker find each other at `group`.
     #[must_use]
-    pub fn arguments(&self, rank: usize, group: &Path) -> Vec<String> {
-        let mut words = self.slices.get(rank).map(PlannedSlice::arguments).unwrap_or_default();
-        if self.slices.len() > 1 {
-            words.extend(["--rank".to_owned(), rank.to_string(), "--of".to_owned(), self.slices.len().to_string()]);
-            words.extend(["--group".to_owned(), format!("unix:{}", group.display())]);
+    pub fn arguments(&self, slice: usize, group: &Path) -> Vec<String> {
+        let mut words = self.slices.get(slice).map(PlannedSlice::arguments).unwrap_or_default();
+        let (before, of, address) = match &self.across {
+            Some(Across { address, before, of }) => (*before, *of, address.clone()),
+            None => (0, self.slices.len(), format!("unix:{}", group.display())),
+        };
+        let rank = before + slice;
+        if of > 1 {
+            words.extend(["--rank".to_owned(), rank.to_string(), "--of".to_owned(), of.to_string()]);
+            words.extend(["--group".to_owned(), address]);
         }
         if rank == 0 {
             words.extend(self.place.arguments());

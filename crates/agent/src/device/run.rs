@@ -41,6 +41,8 @@ const FAULT: i32 = 123;
 const HOST_LOST: i32 = 124;
 /// Signals that ask a program to save itself; a server knows one of them.
 const STOPS: [i32; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+/// The variable with the token of the servers.
+pub(crate) const TOKEN: &str = "TESSERA_TOKEN";
 /// Name of the socket at which the servers of several slices find each other, in the worker's own folder.
 const GROUP: &str = ".group.sock";
 /// Most bytes that a server may say before it says where it listens.
@@ -147,13 +149,15 @@ impl Drop for Server {
 
 impl Worker {
     fn prepare(plan: &OsStr) -> Result<Self, Problem> {
-        let plan = serde_json::from_slice(plan.as_encoded_bytes())?;
+        let plan: Plan = serde_json::from_slice(plan.as_encoded_bytes())?;
         // Children get an empty mask again.
         let all = SigSet::all();
         all.thread_block().map_err(io::Error::from)?;
         let signals =
             SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(io::Error::from)?;
-        Ok(Self { plan, token: token()?, signals })
+        // Nobody but the workers of this card has it: who is on the same host reads no environment of others.
+        let given = std::env::var(TOKEN).ok().filter(|_| plan.across.is_some());
+        Ok(Self { token: given.map_or_else(token, Ok)?, plan, signals })
     }
 
     fn run(&mut self, program: &[OsString]) -> Result<ExitStatus, Problem> {
@@ -162,8 +166,14 @@ impl Worker {
         let mut servers =
             (1..self.plan.slices.len()).map(|rank| self.start_server(rank)).collect::<Result<Vec<_>, _>>()?;
         let stdout = first.child.stdout.take();
-        let address = self.listening(stdout)?;
-        match self.plan.place.clone() {
+        let place = self.plan.place.clone();
+        let awaited = if place == Place::WithFirst { "following" } else { "listening " };
+        let address = self.said(stdout, awaited)?;
+        match place {
+            Place::WithFirst => {
+                servers.insert(0, first);
+                self.wait_for_card(&mut servers)
+            }
             Place::Here(_) => {
                 servers.insert(0, first);
                 let program = self.start_program(program, &address)?;
@@ -185,11 +195,12 @@ impl Worker {
         reached.tell(&own_folder()).map_err(|error| Problem::Reach(error.to_string()))
     }
 
-    fn start_server(&self, rank: usize) -> Result<Server, Problem> {
+    /// Starts the server of one of the worker's slices.
+    fn start_server(&self, slice: usize) -> Result<Server, Problem> {
         let (name, first) =
             self.plan.command.split_first().map_or(("", &[][..]), |(name, first)| (name.as_str(), first));
-        let arguments = self.plan.arguments(rank, &own_folder().join(GROUP));
-        let of_slice = self.plan.slices.get(rank).map(|slice| slice.environment.clone()).unwrap_or_default();
+        let arguments = self.plan.arguments(slice, &own_folder().join(GROUP));
+        let of_slice = self.plan.slices.get(slice).map(|slice| slice.environment.clone()).unwrap_or_default();
         let saving = if self.plan.place.saves() { &OF_SAVING[..] } else { &[] };
         let names = OF_WORKER.iter().chain(saving);
         let own = names.filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -200,16 +211,16 @@ impl Worker {
             .envs(of_slice)
             .env("TESSERA_BUILD", &self.plan.build)
             .env(NO_USER_SITE, "1");
-        command.env("TESSERA_TOKEN", &self.token);
+        command.env(TOKEN, &self.token);
         // Python looks for its libraries where it starts: nothing of the job is to be found there.
-        let heard = if rank == 0 { Stdio::piped() } else { Stdio::null() };
+        let heard = if slice == 0 { Stdio::piped() } else { Stdio::null() };
         command.current_dir("/").stdin(Stdio::null()).stdout(heard);
         let child = as_leader(&mut command).spawn().map_err(|error| Problem::NoServer(name.to_owned(), error))?;
         Ok(Server { child, over: false })
     }
 
-    /// The address at which the server listens, once it says so.
-    fn listening(&mut self, stdout: Option<ChildStdout>) -> Result<String, Problem> {
+    /// What a server says after the word that is awaited: where it listens, or nothing more than that it is one of the card's.
+    fn said(&mut self, stdout: Option<ChildStdout>, awaited: &str) -> Result<String, Problem> {
         let name = self.plan.devices();
         let device = || name.clone();
         let until = Instant::now() + self.plan.start_within;
@@ -240,7 +251,7 @@ impl Worker {
             }
             let text = String::from_utf8_lossy(&said);
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            if let Some(address) = whole.lines().find_map(|line| line.strip_prefix("listening ")) {
+            if let Some(address) = whole.lines().find_map(|line| line.strip_prefix(awaited)) {
                 return Ok(address.trim().to_owned());
             }
             if said.len() > CHATTER {
@@ -258,7 +269,7 @@ impl Worker {
         let (name, arguments) = words.split_first().ok_or_else(|| io::Error::other("there is no program"))?;
         let mut command = Command::new(name);
         command.args(arguments).envs(&self.plan.of_program);
-        command.env("TESSERA_SLICES", address).env("TESSERA_TOKEN", &self.token);
+        command.env("TESSERA_SLICES", address).env(TOKEN, &self.token);
         command.env("TESSERA_BUILD", &self.plan.build);
         let failed = |error| Problem::Program(name.to_string_lossy().into_owned(), error);
         as_leader(&mut command).spawn().map_err(failed)
@@ -280,6 +291,19 @@ impl Worker {
                 say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
             }
         }
+    }
+
+    /// Waits until the card is over, whose program is with its first server: that server is gone then, and these end. To be
+    /// told to stop means nothing to them: the program may save what is on the card, and ends by itself or is killed with
+    /// all of its worker, as these are.
+    fn wait_for_card(&mut self, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
+        while servers.iter().any(|server| !server.over) {
+            let (ended, _) = self.next_end(|_| {})?;
+            for server in servers.iter_mut().filter(|server| server.child.id() == ended) {
+                server.over = true;
+            }
+        }
+        Ok(ExitStatus::default())
     }
 
     /// Waits until the server ends whose program is on another host: by the word of that host, which hands on the code of

@@ -8,6 +8,7 @@ use tessera_api::v1 as wire;
 use super::account::Account;
 use super::folder::WorkerFolder;
 use crate::checkpoints::CONTROL_FILE;
+use crate::device::{runs_program, spreads};
 use crate::trace::context_of_program;
 
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the
@@ -52,9 +53,9 @@ fn person(account: &Account, folder: &WorkerFolder) -> [(&'static str, String); 
     [("HOME", home), ("USER", name.clone()), ("LOGNAME", name)]
 }
 
-/// Whether the job's program saves itself.
+/// Whether the worker has a program of the job, which saves itself.
 pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
-    mode(order) == Some(wire::CheckpointMode::Cooperative)
+    mode(order) == Some(wire::CheckpointMode::Cooperative) && runs_program(order)
 }
 
 /// Whether the job's program is dumped, knowing nothing of it.
@@ -78,33 +79,59 @@ pub(super) fn access(order: &wire::WorkerOrder) -> wire::Access {
     card.map_or(wire::Access::Worker, wire::VirtualCardRequest::access)
 }
 
+/// Where a program stands among those of its job.
+struct Place {
+    rank: u32,
+    of: u32,
+    local_rank: u32,
+    local_of: u32,
+    /// Whether they have a port to meet at.
+    meets: bool,
+}
+
+impl Place {
+    fn of(order: &wire::WorkerOrder) -> Self {
+        if access(order) == wire::Access::Device && spreads(order) {
+            // The program is alone: the other workers serve slices of its card, and meet at that port.
+            return Self { rank: 0, of: 1, local_rank: 0, local_of: 1, meets: false };
+        }
+        Self {
+            rank: order.worker.unwrap_or_default().rank,
+            of: order.world_size.max(1),
+            local_rank: order.local_rank,
+            local_of: order.local_world_size.max(1),
+            meets: true,
+        }
+    }
+}
+
 fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'static str, String)> {
     let worker = order.worker.unwrap_or_default();
-    let rank = worker.rank.to_string();
+    let place = Place::of(order);
     let mut own = vec![
         ("TESSERA_JOB_ID", order.job_id.to_string()),
         ("TESSERA_JOB_NAME", order.spec.as_ref().map_or_else(String::new, |spec| spec.name.clone())),
         ("TESSERA_ATTEMPT", order.attempt.to_string()),
         ("TESSERA_ALLOCATION_ID", worker.allocation_id.to_string()),
         ("TESSERA_EPOCH", worker.epoch.to_string()),
-        ("TESSERA_RANK", rank.clone()),
+        ("TESSERA_RANK", worker.rank.to_string()),
         ("TESSERA_MEMBER", order.member.to_string()),
         ("TESSERA_NODE_NAME", node.to_owned()),
         (WORKER_DIR, folder.work().display().to_string()),
         ("TESSERA_VCARD_FILE", folder.file(VCARD_FILE).display().to_string()),
-        ("RANK", rank),
-        ("WORLD_SIZE", order.world_size.max(1).to_string()),
-        ("LOCAL_RANK", order.local_rank.to_string()),
-        ("LOCAL_WORLD_SIZE", order.local_world_size.max(1).to_string()),
+        ("RANK", place.rank.to_string()),
+        ("WORLD_SIZE", place.of.to_string()),
+        ("LOCAL_RANK", place.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", place.local_of.to_string()),
     ];
     if is_cooperative(order) {
         own.push(("TESSERA_CHECKPOINT_DIR", folder.checkpoint().display().to_string()));
         own.push(("TESSERA_CONTROL", folder.file(CONTROL_FILE).display().to_string()));
     }
-    if !order.master_address.is_empty() {
+    if !order.master_address.is_empty() && place.meets {
         own.push(("MASTER_ADDR", order.master_address.clone()));
     }
-    if order.master_port > 0 {
+    if order.master_port > 0 && place.meets {
         own.push(("MASTER_PORT", order.master_port.to_string()));
     }
     if !order.traceparent.is_empty() {
@@ -185,6 +212,23 @@ mod tests {
             !all.contains_key("MASTER_ADDR") && !all.contains_key("MASTER_PORT") && !all.contains_key("TRACEPARENT")
         );
         assert_eq!(all["WORLD_SIZE"], "1");
+    }
+
+    #[test]
+    fn a_program_whose_card_lies_on_several_nodes_is_alone() {
+        let slice = |rank| wire::PlacedSlice { rank, ..Default::default() };
+        let card = wire::VirtualCardRequest { access: wire::Access::Device.into(), ..Default::default() };
+        let order = wire::WorkerOrder {
+            spec: Some(wire::JobSpec { virtual_card: Some(card), ..Default::default() }),
+            world_size: 2,
+            master_address: "host-a".to_owned(),
+            master_port: 20_000,
+            slices: vec![slice(0), slice(1)],
+            ..Default::default()
+        };
+        let all = of(&order, "n", &folder(), BTreeMap::new(), None, BTreeMap::new());
+        assert_eq!((&*all["RANK"], &*all["WORLD_SIZE"]), ("0", "1"));
+        assert!(!all.contains_key("MASTER_PORT"), "its slice servers meet there");
     }
 
     /// The names in the first cells of the table under a heading of docs/worker.md.

@@ -10,8 +10,9 @@ use tessera_ledger::Mebibytes;
 use super::environment::{access, is_cooperative};
 use super::launch::LaunchError;
 use crate::config::SupervisorCommand;
+use crate::device::run::TOKEN;
 use crate::device::served::Served;
-use crate::device::{Place, Plan};
+use crate::device::{Across, Place, Plan, runs_program};
 
 /// Name of the script in the worker's own folder.
 pub(super) const SCRIPT_FILE: &str = "script";
@@ -53,18 +54,24 @@ pub(super) fn of(
     means: &Means<'_>,
     environment: &mut BTreeMap<String, String>,
 ) -> Result<Program, LaunchError> {
+    let served = || means.served.ok_or(LaunchError::NoDevice);
     let (place, command) = match access(order) {
         wire::Access::Worker | wire::Access::Unspecified => {
             return Ok(Program { command: own_command(order, means)?, limits: attach.limits, has_device: false });
         }
+        wire::Access::Device if !runs_program(order) => (Place::WithFirst, Vec::new()),
         wire::Access::Device => (beside(means.work)?, own_command(order, means)?),
-        wire::Access::Remote => (elsewhere(means.served.ok_or(LaunchError::NoDevice)?, order), Vec::new()),
+        wire::Access::Remote => (elsewhere(served()?, order), Vec::new()),
     };
-    let served = means.served.ok_or(LaunchError::NoDevice)?;
+    let served = served()?;
     if attach.torch.is_empty() {
         return Err(LaunchError::NoDevice);
     }
-    let plan = Plan::new(served, &attach.torch, place, take_loaders(environment));
+    let across = Across::of(order, served);
+    if across.is_some() {
+        environment.insert(TOKEN.to_owned(), order.device_token.clone());
+    }
+    let plan = Plan::new(served, &attach.torch, place, take_loaders(environment)).across(across);
     let limits = limits_with_server(attach.limits, order);
     Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
 }

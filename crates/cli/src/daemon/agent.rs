@@ -12,7 +12,8 @@ use tessera_client::reach::source_towards;
 use tessera_client::{Address, BadAddress};
 
 use super::config_file::{AgentFile, CardsWord, load, tell_configuration};
-use super::{logging, notify, shutdown};
+use super::notify::ServiceManager;
+use super::{logging, shutdown};
 use crate::args::{AgentArgs, RunAsWord};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -32,8 +33,9 @@ pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
     }
     tracing::info!(node = config.node_name, data_dir = %config.data_dir.display(), "an agent starts");
     let pulse = Pulse::default();
-    let _told = notify::service_manager(&pulse, &token);
+    let manager = ServiceManager::told(&pulse, &token);
     let ended = tessera_agent::run(config, pulse, token).await;
+    manager.finish().await;
     told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)

@@ -10,12 +10,27 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Passes the signs of life of `pulse` on until the process ends, and says so when `shutdown` is cancelled. What it
-/// returns is kept for as long as the manager is to be told.
-pub fn service_manager(pulse: &Pulse, shutdown: &CancellationToken) -> AbortOnDropHandle<()> {
-    let watched = sd_notify::watchdog_enabled().is_some();
-    let telling = tell(pulse.follow(), shutdown.clone(), watched, |state| sd_notify::notify(&[state]));
-    AbortOnDropHandle::new(tokio::spawn(telling))
+/// The service manager, which is told for as long as this is kept.
+pub struct ServiceManager {
+    telling: AbortOnDropHandle<()>,
+    shutdown: CancellationToken,
+}
+
+impl ServiceManager {
+    /// Passes the signs of life of `pulse` on until the process ends, and says so when `shutdown` is cancelled.
+    pub fn told(pulse: &Pulse, shutdown: &CancellationToken) -> Self {
+        let watched = sd_notify::watchdog_enabled().is_some();
+        let telling = tell(pulse.follow(), shutdown.clone(), watched, |state| sd_notify::notify(&[state]));
+        Self { telling: AbortOnDropHandle::new(tokio::spawn(telling)), shutdown: shutdown.clone() }
+    }
+
+    /// Waits until the manager knows that the process ends, when somebody wanted that.
+    pub async fn finish(self) {
+        if self.shutdown.is_cancelled() {
+            // A panic there has been printed.
+            let _ = self.telling.await;
+        }
+    }
 }
 
 async fn tell(

@@ -11,7 +11,8 @@ use tessera_ledger::Level;
 use tessera_server::{RunError, ServerConfig};
 
 use super::config_file::{ServerFile, load, tell_configuration};
-use super::{logging, notify, shutdown};
+use super::notify::ServiceManager;
+use super::{logging, shutdown};
 use crate::args::ServerArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -36,11 +37,12 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     }
     tracing::info!(data_dir = %config.data_dir.display(), listen = %config.listen, advertise = config.advertise, "a member starts");
     let pulse = Pulse::default();
-    let _told = notify::service_manager(&pulse, &token);
+    let manager = ServiceManager::told(&pulse, &token);
     let ended = tessera_server::run(config, pulse, token).await;
     if let Err(error) = &ended {
         tracing::error!(error = crate::failure::chain(error), "the member ended");
     }
+    manager.finish().await;
     told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)

@@ -25,7 +25,7 @@ pub fn on_signals() -> Result<CancellationToken, Failure> {
         }
         told.cancel();
         interrupt.recv().await;
-        std::process::exit(i32::from(Exit::Interrupted.code()));
+        Exit::Interrupted.end();
     });
     Ok(token)
 }

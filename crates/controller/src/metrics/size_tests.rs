@@ -31,7 +31,7 @@ fn fleet(nodes: u32, queues: usize) -> State {
     });
     let submitting = (0..queues).map(|number| {
         let spec = tessera_ledger::JobSpec { queue: named(number), ..job(4) };
-        Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }
+        Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
     });
     let requests: Vec<Request> = registering
         .chain(queueing)

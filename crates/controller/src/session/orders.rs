@@ -5,6 +5,7 @@ use std::hash::{Hash as _, Hasher as _};
 
 use planted::Bug;
 use prost::Message as _;
+use sha2::{Digest as _, Sha256};
 use tessera_api::agent::{checkpoint_source, part_name, placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
 use tessera_ledger::wire::spec_to_wire;
@@ -122,6 +123,7 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
     order.stop = Some(how_to_stop(job));
     if matches!(desire, Desire::Run(_)) {
         describe(&mut order, state, allocation, worker);
+        order.device_token = device_token(job, allocation, worker).unwrap_or_default();
         order.spec = Some(spec_to_wire(&job.spec));
         order.traceparent.clone_from(&job.traceparent);
         order.submitter.clone_from(&job.submitter);
@@ -170,6 +172,17 @@ fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation,
     }
 }
 
+/// What the slice servers of a worker's virtual card know one another by: another thing for each grant, and the same
+/// whoever leads.
+fn device_token(job: &Job, allocation: &Allocation, worker: &Worker) -> Option<String> {
+    let secret = job.secret.filter(|_| job.spec.virtual_card.serves_across_nodes())?;
+    let mut digest = Sha256::new_with_prefix(secret.to_be_bytes());
+    digest.update(allocation.epoch.0.to_be_bytes());
+    digest.update(allocation.id.0.to_be_bytes());
+    digest.update(worker.member.to_be_bytes());
+    Some(format!("{:x}", digest.finalize()))
+}
+
 /// Where rank 0 is reached by the other workers.
 fn master_address(state: &State, allocation: &Allocation) -> String {
     let first = allocation.worker(Rank(0)).and_then(|worker| state.node(worker.node));
@@ -178,7 +191,7 @@ fn master_address(state: &State, allocation: &Allocation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tessera_ledger::{Command, JobSpec, Observation, Outcome, PlanPart, Span, VirtualCardRequest};
+    use tessera_ledger::{Access, Command, JobSpec, Observation, Outcome, PlanPart, Span, VirtualCardRequest};
 
     use super::*;
     use crate::fixture::{Ledger, job, owner};
@@ -214,6 +227,30 @@ mod tests {
         assert_eq!(numbers, [3, 11], "node a has blocks 1 to 10, node b 11 to 30");
         let weights: Vec<f64> = order.slices.iter().map(|slice| slice.weight).collect();
         assert_eq!(weights, [0.25, 0.75]);
+    }
+
+    #[test]
+    fn slice_servers_on_several_nodes_are_told_the_same_secret_of_their_grant_alone() {
+        let mut ledger = Ledger::default();
+        let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[20]));
+        let request = VirtualCardRequest { span: Span::Pool, ..job(12).virtual_card };
+        let spec = JobSpec { virtual_card: request, ..job(12) };
+        let [first, second] = [(2, 3, 0), (5, 3, 9)].map(|(start, length, other)| {
+            let id = ledger.submit(spec.clone());
+            ledger.grant(id, &[(a, start, length), (b, other, 9)])
+        });
+        let plain = ledger.state.job(first.job).expect("it is in the ledger");
+        let mut known = Job::clone(plain);
+        known.secret = Some(7);
+        let token = |job: &Job, grant: &Allocation, rank| device_token(job, grant, &grant.workers[rank]);
+        assert_eq!(token(&known, &first, 0), None, "it has no slice servers");
+        let card = VirtualCardRequest { access: Access::Device, ..spec.virtual_card.clone() };
+        known.spec = JobSpec { virtual_card: card, ..spec.clone() }.into();
+        assert!(token(&known, &first, 0).is_some_and(|token| token.len() >= 32));
+        assert_eq!(token(&known, &first, 0), token(&known, &first, 1));
+        assert_ne!(token(&known, &first, 0), token(&known, &second, 0), "another grant has another");
+        known.secret = Some(8);
+        assert_ne!(token(&known, &first, 0), token(plain, &first, 0));
     }
 
     #[test]

@@ -62,6 +62,16 @@ impl State {
         self.jobs.get(&job)?.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
     }
 
+    /// How many programs an allocation has, each of which saves: one for each worker, or one for each virtual card where
+    /// the workers of its other nodes only serve slices.
+    fn programs_of(&self, allocation: &Allocation) -> u32 {
+        let one_each = |job: &Arc<Job>| job.spec.virtual_card.has_one_program();
+        if self.jobs.get(&allocation.job).is_some_and(one_each) {
+            return allocation.members();
+        }
+        u32::try_from(allocation.workers.len()).unwrap_or(u32::MAX)
+    }
+
     /// A worker of the present attempt, or its agent, has saved its part of a checkpoint.
     pub(super) fn worker_saved(&mut self, allocation: &Allocation, rank: Rank, saved: &SavedPart) {
         let present = self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id));
@@ -69,7 +79,7 @@ impl State {
         let nodes = if saved.shared { BTreeSet::new() } else { BTreeSet::from([worker.node]) };
         let part = CheckpointPart { rank, saved: saved.clone(), nodes };
         let key = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
-        let workers = u32::try_from(allocation.workers.len()).unwrap_or(u32::MAX);
+        let workers = self.programs_of(allocation);
         let now = self.time;
         self.with_job(allocation.job, |job| {
             let known = job.checkpoints.get(key).is_some_and(|checkpoint| checkpoint.counts());

@@ -111,7 +111,13 @@ impl State {
         self.pending_events.push(Event::Job { job: id, from: Some(from), to, reason, allocation });
     }
 
-    pub(super) fn submit_job(&mut self, request: &Request, spec: &Arc<JobSpec>, traceparent: &str) -> Applied {
+    pub(super) fn submit_job(
+        &mut self,
+        request: &Request,
+        spec: &Arc<JobSpec>,
+        traceparent: &str,
+        secret: Option<u128>,
+    ) -> Applied {
         spec.check()?;
         if self.queues.get(&spec.queue).is_none() {
             if planted::is(Bug::RefusedTakesNumber) {
@@ -137,6 +143,7 @@ impl State {
             submitter: request.actor.clone(),
             request: request.key.map(|key| key.id),
             traceparent: traceparent.to_owned(),
+            secret,
             state: JobState::Pending,
             reason: reason.clone(),
             held: spec.held,

@@ -155,7 +155,7 @@ impl State {
             Command::ForgetNode { node } => self.forget_node(*node),
             Command::ConfirmStopped { node } => self.confirm_stopped(*node),
             Command::UpdateCached { node, cached } => self.update_cached(*node, cached),
-            Command::SubmitJob { spec, traceparent } => self.submit_job(request, spec, traceparent),
+            Command::SubmitJob { spec, traceparent, secret } => self.submit_job(request, spec, traceparent, *secret),
             Command::CancelJob { job } => self.cancel_job(*job, &request.actor),
             Command::ExpireJob { job, allocation } => self.expire_job(*job, *allocation),
             Command::CloseUntil { whose, windows, time } => self.close_until(whose, windows, *time),

@@ -144,6 +144,16 @@ pub fn duration_to_wire(duration: Duration) -> prost_types::Duration {
     }
 }
 
+/// 16 bytes, big-endian, or none.
+pub(super) fn wide_to_wire(number: Option<u128>) -> Vec<u8> {
+    number.map_or_else(Vec::new, |number| number.to_be_bytes().to_vec())
+}
+
+/// Reads 16 bytes, if there are any.
+pub(super) fn wide_if_any(field: &str, bytes: &[u8]) -> Result<Option<u128>, FieldError> {
+    (!bytes.is_empty()).then(|| wide_from_wire(field, bytes)).transpose()
+}
+
 /// Reads 16 bytes, big-endian.
 pub(super) fn wide_from_wire(field: &str, bytes: &[u8]) -> Result<u128, FieldError> {
     let bytes: [u8; 16] =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::card::slice_to_wire;
 use super::checkpoint::{checkpoint_to_wire, checkpoints_from_wire, key_from_wire, key_to_wire};
-use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire};
+use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_if_any, wide_to_wire};
 use super::plan::{exit_from_wire, exit_to_wire};
 use super::pool::port_from_wire;
 use super::reason::{reason_from_wire, reason_to_wire};
@@ -33,6 +33,7 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         submitter,
         request,
         traceparent,
+        secret,
         state,
         reason,
         held,
@@ -59,8 +60,9 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         id: id.0,
         spec: None,
         submitter: submitter.clone(),
-        request_id: request.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec()),
+        request_id: wide_to_wire(request.map(|id| id.0)),
         traceparent: traceparent.clone(),
+        secret: wide_to_wire(*secret),
         state: state.to_wire(),
         reason: Some(reason_to_wire(reason)),
         held: *held,
@@ -86,7 +88,6 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
 }
 
 pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
-    let request = (!job.request_id.is_empty()).then(|| wide_from_wire("request_id", &job.request_id)).transpose()?;
     let reason = required("reason", job.reason)?;
     let spec = spec_from_wire(required("spec", job.spec)?).map_err(|error| error.under("spec"))?;
     Ok(Job {
@@ -94,8 +95,9 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
         spec_hash: hash_of_spec(&spec),
         spec: Arc::new(spec),
         submitter: job.submitter,
-        request: request.map(RequestId),
+        request: wide_if_any("request_id", &job.request_id)?.map(RequestId),
         traceparent: job.traceparent,
+        secret: wide_if_any("secret", &job.secret)?,
         state: required_enum("state", job.state)?,
         reason: reason_from_wire(reason).map_err(|error| error.under("reason"))?,
         held: job.held,

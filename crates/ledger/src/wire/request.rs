@@ -6,7 +6,9 @@ use prost::Message;
 
 use super::card::{card_from_wire, card_to_wire};
 use super::checkpoint::{part_key_from_wire, part_key_to_wire};
-use super::field::{FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire};
+use super::field::{
+    FieldError, WireEnum, each, enum_from_wire, required, required_enum, wide_from_wire, wide_if_any, wide_to_wire,
+};
 use super::plan::{plan_from_wire, plan_to_wire, report_from_wire, report_to_wire};
 use super::pool::{config_from_wire, config_to_wire, node_from_wire, node_to_wire, queue_from_wire, queue_to_wire};
 use super::spec::{spec_from_wire, spec_to_wire};
@@ -95,9 +97,11 @@ fn command_to_wire(command: &Command) -> Stored {
         Command::UpdateCached { node, cached } => {
             Stored::UpdateCached(stored::UpdateCached { node_id: node.0, cached: cached.iter().cloned().collect() })
         }
-        Command::SubmitJob { spec, traceparent } => {
-            Stored::SubmitJob(stored::SubmitJob { spec: Some(spec_to_wire(spec)), traceparent: traceparent.clone() })
-        }
+        Command::SubmitJob { spec, traceparent, secret } => Stored::SubmitJob(stored::SubmitJob {
+            spec: Some(spec_to_wire(spec)),
+            traceparent: traceparent.clone(),
+            secret: wide_to_wire(*secret),
+        }),
         Command::CancelJob { job } => Stored::CancelJob(stored::CancelJob { job_id: job.0 }),
         Command::ExpireJob { job, allocation } => {
             Stored::ExpireJob(stored::ExpireJob { job_id: job.0, allocation_id: allocation.0 })
@@ -174,6 +178,7 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         Stored::SubmitJob(submit) => Command::SubmitJob {
             spec: Arc::new(spec_from_wire(required("spec", submit.spec)?).map_err(|error| error.under("spec"))?),
             traceparent: submit.traceparent,
+            secret: wide_if_any("secret", &submit.secret)?,
         },
         Stored::CancelJob(cancel) => Command::CancelJob { job: JobId(cancel.job_id) },
         Stored::ExpireJob(expire) => {

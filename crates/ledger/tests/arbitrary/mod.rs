@@ -408,7 +408,8 @@ fn command() -> impl Strategy<Value = Command> {
         node_id().prop_map(|node| Command::ForgetNode { node }),
         node_id().prop_map(|node| Command::ConfirmStopped { node }),
         (node_id(), btree_set(text(), 0..3)).prop_map(|(node, cached)| Command::UpdateCached { node, cached }),
-        (spec(), text()).prop_map(|(spec, traceparent)| Command::SubmitJob { spec: Arc::new(spec), traceparent }),
+        (spec(), text(), proptest::option::of(any::<u128>()))
+            .prop_map(|(spec, traceparent, secret)| Command::SubmitJob { spec: Arc::new(spec), traceparent, secret }),
         job().prop_map(|job| Command::CancelJob { job }),
         (job(), any::<u64>()).prop_map(|(job, id)| Command::ExpireJob { job, allocation: AllocationId(id) }),
         (prop_oneof![job().prop_map(WindowOf::Job), text().prop_map(WindowOf::Queue)], vec(text(), 0..3), any::<u64>())

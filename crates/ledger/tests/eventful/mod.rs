@@ -45,7 +45,8 @@ pub fn happen(pool: &mut Pool) -> Jobs {
     pool.accept(PlanPart::Move { job: moving, workers: vec![worker] });
     let held = pool.submit(|spec| *spec = held_spec());
     let key = Some(RequestKey { id: RequestId(0xfeed), fingerprint: 7 });
-    let command = Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned() };
+    let command =
+        Command::SubmitJob { spec: Arc::new(pool::spec()), traceparent: "00-aa-bb-01".to_owned(), secret: None };
     let outcomes = pool.apply(&[Request { key, actor: "ada".to_owned(), command }]);
     let Outcome::Submitted(cancelled) = outcomes[0] else { panic!("{outcomes:?}") };
     pool.run(Command::CancelJob { job: cancelled });

@@ -288,7 +288,7 @@ impl Protocol {
         spec.gang = submission.gang;
         spec.retry.backoff = Duration::ZERO;
         world.submitted += 1;
-        world.commit(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() });
+        world.commit(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None });
     }
 
     fn elect(&self, world: &mut World) {

@@ -63,7 +63,7 @@ pub fn commands() -> Vec<Command> {
         Command::ForgetNode { node },
         Command::ConfirmStopped { node },
         Command::UpdateCached { node, cached: cached() },
-        Command::SubmitJob { spec: Arc::new(spec()), traceparent: "00-4bf92f-00f067-01".to_owned() },
+        Command::SubmitJob { spec: Arc::new(spec()), traceparent: "00-4bf92f-00f067-01".to_owned(), secret: None },
         Command::CancelJob { job },
         Command::ExpireJob { job, allocation: AllocationId(9) },
         close(WindowOf::Queue("vision".to_owned()), LogTime(1_700_000_000_000)),
@@ -92,14 +92,15 @@ pub fn additions() -> Vec<(&'static str, Command)> {
     let queue = QueueSettings { packing: Some(Packing::Stack), ..queue() };
     vec![
         ("register_node.host", Command::RegisterNode { node, cards: vec![] }),
-        ("submit_job.host", Command::SubmitJob { spec: Arc::new(full_spec()), traceparent: String::new() }),
-        ("submit_job.slice_memory", Command::SubmitJob { spec: Arc::new(thick_spec()), traceparent: String::new() }),
-        ("submit_job.every", Command::SubmitJob { spec: Arc::new(saving_spec()), traceparent: String::new() }),
-        ("submit_job.access", Command::SubmitJob { spec: Arc::new(device_spec()), traceparent: String::new() }),
-        ("submit_job.remote", Command::SubmitJob { spec: Arc::new(remote_spec()), traceparent: String::new() }),
-        ("submit_job.elastic", Command::SubmitJob { spec: Arc::new(elastic_spec()), traceparent: String::new() }),
+        ("submit_job.host", submit(full_spec())),
+        ("submit_job.slice_memory", submit(thick_spec())),
+        ("submit_job.every", submit(saving_spec())),
+        ("submit_job.access", submit(device_spec())),
+        ("submit_job.remote", submit(remote_spec())),
+        ("submit_job.elastic", submit(elastic_spec())),
+        ("submit_job.secret", secret_submission()),
         ("report_workers.checkpoints", Command::ReportWorkers { node: NodeId(3), reports: checkpoint_reports() }),
-        ("submit_job.windows", Command::SubmitJob { spec: Arc::new(nightly_spec()), traceparent: String::new() }),
+        ("submit_job.windows", submit(nightly_spec())),
         ("close_until.job", close(WindowOf::Job(JobId(41)), UNKNOWN)),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_queue.windows", Command::SetQueue { queue: QueueSettings { windows: nights(), ..self::queue() } }),
@@ -109,6 +110,18 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("set_config.hold", Command::SetConfig { config: held_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
+}
+
+fn submit(spec: JobSpec) -> Command {
+    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
+}
+
+/// A job whose device lies on several nodes.
+fn secret_submission() -> Command {
+    let device = device_spec();
+    let virtual_card = VirtualCardRequest { span: Span::Pool, ..device.virtual_card.clone() };
+    let spec = JobSpec { virtual_card, gang: 1, gang_min: None, ..device };
+    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: Some(0xf00d << 96) }
 }
 
 /// A queue or job is closed by its windows.

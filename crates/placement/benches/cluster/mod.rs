@@ -100,7 +100,11 @@ impl Cluster {
                     numbers.choose(&[1, 2, 4, 5, 8, 10, 16, 20, 24, 30, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256]);
                 let memory = tflops * numbers.choose(&[16, 64, 128, 200]);
                 let kinds = numbers.choose(&[&[CardKind::Gpu][..], &[CardKind::Npu], &[]]);
-                Command::SubmitJob { spec: Arc::new(job(tflops, memory, kinds)), traceparent: String::new() }
+                Command::SubmitJob {
+                    spec: Arc::new(job(tflops, memory, kinds)),
+                    traceparent: String::new(),
+                    secret: None,
+                }
             })
             .collect();
         self.apply(commands);

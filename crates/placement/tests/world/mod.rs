@@ -98,7 +98,7 @@ impl World {
     }
 
     pub fn try_submit(&mut self, spec: JobSpec) -> Option<JobId> {
-        match self.apply(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new() }) {
+        match self.apply(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }) {
             Outcome::Submitted(id) => Some(id),
             _ => None,
         }

@@ -181,7 +181,7 @@ impl Engine {
     /// The ledger's refusal, such as that the pool could never hold it.
     pub fn submit(&mut self, job: &TraceJob) -> Result<JobId, Rejection> {
         let spec = Arc::new(spec(job, self.counted));
-        match self.apply(Command::SubmitJob { spec, traceparent: String::new() }) {
+        match self.apply(Command::SubmitJob { spec, traceparent: String::new(), secret: None }) {
             Outcome::Submitted(id) => Ok(id),
             Outcome::Rejected(why) => Err(why),
             _ => Err(Rejection::UnknownQueue(job.queue.clone())),

@@ -52,7 +52,8 @@ pub(super) async fn many(
 fn wanted(request: v1::SubmitJobRequest, traceparent: &str) -> Result<(RequestKey, Command), Status> {
     let key = mutation::key_of(&request)?;
     let spec = job_of_request(request.spec)?;
-    Ok((key, Command::SubmitJob { spec: spec.into(), traceparent: traceparent.to_owned() }))
+    let secret = spec.virtual_card.serves_across_nodes().then(rand::random);
+    Ok((key, Command::SubmitJob { spec: spec.into(), traceparent: traceparent.to_owned(), secret }))
 }
 
 fn answer(made: Made) -> Result<v1::SubmitJobResponse, Status> {

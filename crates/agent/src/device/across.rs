@@ -1,0 +1,125 @@
+//! The part of a virtual card over several nodes that one worker has.
+//!
+//! The worker of the first node runs the program, and the first slice server, which serves it. Those of the other nodes serve
+//! their slices and nothing else: they come to the first server where the workers of an allocation meet, prove the token
+//! that the leader derived for this grant, and end when the card does.
+
+use serde::{Deserialize, Serialize};
+use tessera_api::v1 as wire;
+
+use super::served::Served;
+use crate::reach::of_host;
+
+/// Where the slice servers of a card over several nodes find each other, and which of them are this worker's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Across {
+    /// Where the first one listens for the others, or they reach it.
+    pub address: String,
+    /// Slices of the card that workers before this one have.
+    pub before: usize,
+    /// Slices of the card.
+    pub of: usize,
+}
+
+impl Across {
+    /// The part of the worker of this order; `None` where its card lies on one node.
+    #[must_use]
+    pub fn of(order: &wire::WorkerOrder, served: &Served) -> Option<Self> {
+        if !spreads(order) {
+            return None;
+        }
+        let own = order.worker.unwrap_or_default().rank;
+        let before = order.slices.iter().filter(|slice| slice.rank < own).count();
+        let port = u16::try_from(order.master_port).unwrap_or_default();
+        let host = if before == 0 { served.listen.to_string() } else { order.master_address.clone() };
+        Some(Self { address: format!("tcp:{}", of_host(&host, port)), before, of: order.slices.len() })
+    }
+}
+
+/// Whether the virtual card of a worker has slices of several.
+#[must_use]
+pub fn spreads(order: &wire::WorkerOrder) -> bool {
+    order.slices.iter().any(|slice| Some(slice.rank) != order.slices.first().map(|first| first.rank))
+}
+
+/// Whether a worker of this order runs its job's program: where one program has a card over several nodes, the workers
+/// but the first serve slices.
+#[must_use]
+pub fn runs_program(order: &wire::WorkerOrder) -> bool {
+    let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
+    let first = order.slices.iter().map(|slice| slice.rank).min();
+    card.is_none_or(|card| card.access() != wire::Access::Device)
+        || first.is_none_or(|first| first == order.worker.unwrap_or_default().rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::IpAddr;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use tessera_devices::{Share, TorchDevice};
+    use tessera_ledger::Mebibytes;
+
+    use super::*;
+    use crate::device::{Place, Plan};
+
+    fn served() -> Served {
+        Served {
+            python: "/opt/python".into(),
+            build: "/opt/build".into(),
+            environment: BTreeMap::new(),
+            start_within: Duration::from_secs(60),
+            listen: IpAddr::from([0, 0, 0, 0]),
+            host: "node-a".to_owned(),
+            host_lease: Duration::from_secs(60),
+            version: String::new(),
+        }
+    }
+
+    /// The order to a worker of a card with two slices on its first node and one on its second.
+    fn order(rank: u32, access: wire::Access) -> wire::WorkerOrder {
+        let slice = |rank| wire::PlacedSlice { rank, ..Default::default() };
+        let virtual_card = Some(wire::VirtualCardRequest { access: access.into(), ..Default::default() });
+        wire::WorkerOrder {
+            worker: Some(wire::WorkerRef { rank, ..Default::default() }),
+            spec: Some(wire::JobSpec { virtual_card, ..Default::default() }),
+            slices: vec![slice(0), slice(0), slice(1)],
+            master_address: "fd00::7".to_owned(),
+            master_port: 20_001,
+            ..Default::default()
+        }
+    }
+
+    fn arguments(order: &wire::WorkerOrder, slice: usize, place: Place) -> String {
+        let part = Share(500);
+        let device = TorchDevice {
+            name: "cpu".to_owned(),
+            environment: BTreeMap::new(),
+            share: part,
+            part,
+            threads: 0,
+            memory: Mebibytes(64),
+        };
+        let plan = Plan::new(&served(), &[device.clone(), device], place, BTreeMap::new());
+        plan.across(Across::of(order, &served())).arguments(slice, Path::new("/w/group")).join(" ")
+    }
+
+    #[test]
+    fn servers_of_several_nodes_meet_at_the_first_of_them() {
+        let slice = "--device cpu --memory 64MiB --share 0.500 --part 0.500";
+        let listens = Place::Here("/w/slice".into());
+        let first = order(0, wire::Access::Device);
+        let group = "--of 3 --group tcp:0.0.0.0:20001";
+        assert_eq!(arguments(&first, 0, listens.clone()), format!("{slice} --rank 0 {group} --listen unix:/w/slice"));
+        assert_eq!(arguments(&first, 1, listens.clone()), format!("{slice} --rank 1 {group}"));
+        let second = order(1, wire::Access::Device);
+        let group = "--of 3 --group tcp:[fd00::7]:20001";
+        assert_eq!(arguments(&second, 0, Place::WithFirst), format!("{slice} --rank 2 {group}"));
+        assert_eq!((runs_program(&first), runs_program(&second)), (true, false));
+        assert!(runs_program(&order(1, wire::Access::Worker)), "each of its workers has a program");
+        let alone = wire::WorkerOrder { slices: first.slices[..2].to_vec(), ..first };
+        assert_eq!(arguments(&alone, 1, listens), format!("{slice} --rank 1 --of 2 --group unix:/w/group"));
+    }
+}

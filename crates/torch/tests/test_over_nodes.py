@@ -1,0 +1,131 @@
+"""Jobs whose one device lies on several nodes of a pool: what they come to, how they end, and what becomes of them when their parts
+are suspended, moved and lost."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from pools import inventory, served, wait
+from test_jobs import SPREAD, TESTS, alone, loss
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with served(inventory=inventory(3)) as pool:
+        yield pool
+
+
+def all_servers(pool):
+    return [server for node in pool.nodes for server in servers_on(pool, node)]
+
+
+def nodes_of(pool, job):
+    return sorted(worker["node"] for worker in pool.ask("job", "show", job)["allocation"]["workers"])
+
+
+def processes_on(pool, node):
+    """Process ids of all workers on a node, each with its command line."""
+    mark = f"TESSERA_WORKER_DIR={pool.folder / node}/".encode()
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as words, open(f"/proc/{pid}/environ", "rb") as variables:
+                if mark in variables.read():
+                    found[int(pid)] = words.read()
+        except OSError:
+            continue
+    return found
+
+
+def supervisors_on(pool, node):
+    statuses = [json.loads(file.read_text()) for file in (pool.folder / node / "workers").glob("*/status.json")]
+    pids = [status["supervisor"]["pid"] for status in statuses if status.get("supervisor")]
+    return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+
+def servers_on(pool, node):
+    return [pid for pid, words in processes_on(pool, node).items() if b"-m\0tessera.slice\0" in words]
+
+
+def all_servers(pool):
+    return [server for node in pool.nodes for server in servers_on(pool, node)]
+
+
+def test_a_card_over_three_nodes_is_one_device_and_its_end_is_the_programs(pool):
+    job = pool.submit("-c", SPREAD, tflops=24, memory="1GiB", span="pool")
+    state, printed, errors = pool.ends(job)
+    assert printed.split()[:2] == ["same", "3"] and int(printed.split()[2]) >= 1024, errors
+    assert state == "failed" and pool.ask("job", "show", job)["exit_code"] == 7
+    wait("the servers of the other nodes to be gone", lambda: not all_servers(pool))
+
+
+def test_the_program_is_alone_and_its_servers_know_one_another(pool):
+    program = (
+        "import os, torch\nprint(torch.ones(3, device='tessera').sum().item())\n"
+        "print(*(os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'MASTER_PORT')))"
+    )
+    job = pool.submit("-c", program, tflops=12, span="pool")
+    state, printed, errors = pool.ends(job)
+    assert (state, printed) == ("completed", "3.0\n0 1 0 1 None\n"), errors
+    assert all(worker["exit"]["code"] == 0 for worker in pool.ask("job", "show", job).get("workers", []))
+
+
+def test_a_node_is_drained_and_another_one_dies_and_the_job_goes_on_on_what_there_is(pool, tmp_path):
+    held = tmp_path / "held"
+    held.touch()
+    job = pool.submit(
+        TESTS / "train.py", "tessera", 60, held, tflops=14, span="pool", preemptible=True,
+        checkpoint={"mode": "cooperative", "grace": "50s"},
+    )  # fmt: skip
+    printed = lambda: pool.tessera("job", "logs", job).stdout
+    wait("the job to be half done", lambda: "half" in printed(), 120)
+    drained = nodes_of(pool, job)[1]
+    # In order: what the program has there is saved first.
+    pool.tessera("node", "drain", drained, "--yes")
+    wait("it to go on", lambda: "attempt 2 begins at 30" in printed(), 120)
+    assert len(nodes_of(pool, job)) == 2 and drained not in nodes_of(pool, job)
+    wait("nothing of it to be left there", lambda: not processes_on(pool, drained))
+    pool.tessera("node", "uncordon", drained)
+    # Without a word, as by a loss of power: the agent, and all that ran there.
+    dead = nodes_of(pool, job)[1]
+    wait("its part to serve", lambda: servers_on(pool, dead))
+    pool.processes[dead].kill()
+    pool.processes[dead].wait()
+    for supervisor in supervisors_on(pool, dead):
+        os.kill(supervisor, signal.SIGKILL)
+    wait("nothing to run there", lambda: not processes_on(pool, dead))
+    pool.start_node(dead)
+    wait("it to go on again", lambda: "attempt 3 begins at 30" in printed(), 120)
+    held.unlink()
+    state, printed, errors = pool.ends(job)
+    assert state == "completed", errors
+    assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(60)), abs=1e-4)
+
+
+def test_a_server_of_another_node_that_is_killed_is_one_error_in_the_program(pool):
+    program = (
+        "import pathlib, sys, time, torch\na = torch.ones(8, device='tessera')\nprint(a.sum().item(), flush=True)\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+        "try:\n    print((torch.ones(1 << 20, device='tessera') + 1).sum().item(), a.sum().item())\nexcept RuntimeError as error:\n    print('told')"
+    )
+    go = pool.folder / "go"
+    job = pool.submit("-c", program, go, tflops=14, span="pool")
+    wait("it to compute", lambda: "8.0" in pool.tessera("job", "logs", job).stdout, 120)
+    # Whichever has no program.
+    both = [(node, found) for node in pool.nodes if (found := servers_on(pool, node))]
+    first = pool.ask("job", "show", job)["allocation"]["workers"][0]["node"]
+    (victim,) = next(servers for node, servers in both if node != first)
+    os.kill(victim, signal.SIGKILL)
+    wait("it to be gone", lambda: victim not in all_servers(pool))
+    go.touch()
+    state, printed, errors = pool.ends(job)
+    assert (state, printed) == ("completed", "8.0\ntold\n"), errors
+
+
+def test_a_gang_of_such_devices_is_refused_with_the_reason(pool):
+    refused = pool.tessera(
+        "job", "run", "--device", "--tflops", "10", "--memory", "1GiB", "--span", "pool", "--gang", "2", "--", "true", check=False
+    )  # fmt: skip
+    assert refused.returncode == 4 and "spec.gang" in refused.stderr, refused
