@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use tessera_chaos::bench::{backup, exhaust, failover, motion, place, restart, slicing, start, submit, watched};
+use tessera_chaos::bench::{
+    backup, exhaust, failover, motion, place, preempt, restart, slicing, start, submit, watched,
+};
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
 use tokio::time::timeout;
@@ -31,6 +33,7 @@ enum Bench {
     Submit(submit::Options),
     Place(place::Options),
     Start(start::Options),
+    Preempt(preempt::Options),
     Motion(motion::Options),
     Slicing(slicing::Options),
     Restart(restart::Options),
@@ -96,6 +99,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Submit(options) => options.common.limit,
         Bench::Place(options) => options.common.limit,
         Bench::Start(options) => options.common.limit,
+        Bench::Preempt(options) => options.common.limit,
         Bench::Motion(options) => options.common.limit,
         Bench::Slicing(options) => options.common.limit,
         Bench::Restart(options) => options.common.limit,
@@ -121,6 +125,7 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Submit(options) => submit::run(options).await,
         Bench::Place(options) => place::run(options).await,
         Bench::Start(options) => start::run(options).await,
+        Bench::Preempt(options) => preempt::run(options).await,
         Bench::Motion(options) => motion::run(options).await,
         Bench::Slicing(options) => slicing::run(options).await,
         Bench::Restart(options) => restart::run(options).await,

@@ -69,14 +69,12 @@ NODES = [
         (Query(f'tessera_agent_fence_state{{{AGENTS}, state!="clear"}} == 1', "{{node}}: {{state}}"),),
         empty_while="nothing is being stopped",
         runbook="TesseraWorkersUnconfirmed",
-        width=12,
     ),
     Panel(
         "Sessions opened",
         "How often agents had to find a leader again; a leader's change makes one each.",
         "ops",
         (Query(f"sum by (node) (rate(tessera_agent_sessions_total{{{AGENTS}}}[$__rate_interval]))", "{{node}}"),),
-        width=12,
     ),
 ]
 CHECKPOINTS = [

@@ -3,7 +3,7 @@
 # this file: one JSON object a line, a file for each benchmark. Takes half an hour and more on a machine that does
 # nothing else.
 #
-#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start motion
+#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start preempt motion
 #                                                # slicing restart backup place exhaust watched
 #
 # Cutting hosts off (failover) takes root. Afterwards, `python3 docs/benchmarks/tables.py` writes the tables into the page.
@@ -34,6 +34,7 @@ measure failover-etcd failover --loss killed --etcd "$etcd" --times 20
 measure submit submit --etcd "$etcd" --rounds 3 --duration 5s --clients 1,16,64,256
 measure stream submit --stream --rounds 3 --duration 5s --clients 1,4
 measure start start
+measure preempt preempt
 measure motion motion
 measure slicing slicing
 measure restart restart

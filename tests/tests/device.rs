@@ -13,7 +13,7 @@ const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slice_server.py
 /// A pool of one node that serves devices.
 async fn pool(start_within: &str) -> Result<Pool> {
     let agent_config = format!("[device]\npython = {SERVER:?}\nstart_within = \"{start_within}\"\n");
-    Pool::start(Options { nodes: vec![vec![("gpu", 8)]], agent_config, ..Options::default() }).await
+    Pool::start(Options { nodes: vec![vec![("gpu", 8), ("gpu", 8)]], agent_config, ..Options::default() }).await
 }
 
 /// A job whose program is a few lines of Python with `ask(text)`, which talks to the slice server.
@@ -139,8 +139,12 @@ async fn the_end_of_the_program_is_the_end_of_the_job() -> Result<()> {
 async fn what_keeps_a_program_from_its_device_is_said() -> Result<()> {
     let pool = pool("2s").await?;
     let client = pool.client();
-    for (lang, why) in [("dies-at-start", "ended before it listened"), ("never-listens", "did not listen in time")] {
-        let mut spec = program("print('never')");
+    for (lang, slices, why) in [
+        ("dies-at-start", 1, "ended before it listened"),
+        ("never-listens", 1, "did not listen in time"),
+        ("other-dies", 2, "ended before it listened"),
+    ] {
+        let mut spec = on(program("print('never')"), 8 * slices, Span::Node);
         spec.environment.insert("LANG".to_owned(), lang.to_owned());
         let job = submit(&client, spec).await?;
         let tried =

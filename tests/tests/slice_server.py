@@ -6,6 +6,7 @@ It is started as an interpreter is, with `-m tessera.slice` and the words of a s
 job decides what else it does, by what it has put into its environment's LANG:
 
     dies-at-start   ends before it listens
+    other-dies      waits for the second server of its card, which ends at once
     never-listens   says nothing
     chatters        says a great deal once it listens
 """
@@ -21,9 +22,11 @@ if "--check" in sys.argv:
     sys.exit(0)
 if os.environ.get("LANG") == "dies-at-start":
     sys.exit("no such device")
-while os.environ.get("LANG") == "never-listens":
-    time.sleep(1)
 options = dict(zip(sys.argv[3::2], sys.argv[4::2], strict=True))
+if os.environ.get("LANG") == "other-dies" and options["--rank"] == "1":
+    sys.exit("no such device")
+while os.environ.get("LANG") in ("never-listens", "other-dies"):
+    time.sleep(1)
 path = options["--listen"].removeprefix("unix:")
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(path)

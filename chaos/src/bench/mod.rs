@@ -5,6 +5,7 @@ pub mod exhaust;
 pub mod failover;
 pub mod motion;
 pub mod place;
+pub mod preempt;
 pub mod restart;
 pub mod slicing;
 pub mod start;

@@ -99,6 +99,13 @@ impl Job {
         self
     }
 
+    /// The same with a priority.
+    #[must_use]
+    pub fn urgent(mut self, priority: u32) -> Self {
+        self.0.priority = Some(priority);
+        self
+    }
+
     /// The same on hold, or not.
     #[must_use]
     pub fn held(mut self, held: bool) -> Self {

@@ -22,7 +22,7 @@ use tessera_ledger::wire::{capacity_to_wire, card_to_wire};
 use tessera_ledger::{CardKind, HostCapacity};
 use tokio_util::sync::CancellationToken;
 
-use crate::boot::boot_id;
+use crate::boot::{BootTime, boot_id};
 use crate::cards::watch_cards;
 use crate::checkpoints::{Shelf, is_due_at_the_end};
 use crate::conduct::{Conduct, post};
@@ -225,7 +225,8 @@ impl Agent {
         let folders_of_data = self.config.data_dirs.clone();
         let data = tokio::task::spawn_blocking(move || names_in(&folders_of_data)).await.unwrap_or_default();
         let Identity { highest_term, cluster_id, .. } = self.identity.clone();
-        let node = Node::new(facts, cards, highest_term, cluster_id, workers.iter().cloned()).with_data(data.clone());
+        let node = Node::new(facts, cards, highest_term, cluster_id, workers.iter().cloned());
+        let node = node.with_data(data.clone()).read_since(BootTime::now());
         let launcher = Launcher {
             node: self.config.node_name.clone(),
             folders: self.folders.clone(),

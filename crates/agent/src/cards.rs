@@ -86,7 +86,8 @@ impl Looker {
             Some((card.index, self.turns.of_card(card.index, share)))
         });
         let slicing = slicing.collect();
-        let readings = Readings { at: Some(now), hardware: Arc::clone(&self.hardware), cards, workers, slicing };
+        let at = Some(BootTime::now());
+        let readings = Readings { at, hardware: Arc::clone(&self.hardware), cards, workers, slicing };
         (readings, devices.changed_health())
     }
 }

@@ -10,17 +10,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
-use tessera_ledger::{DEVICE_LABEL, TRANSPARENT_LABEL};
+use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL};
 
 use crate::criu;
 use crate::device::DeviceConfig;
-use crate::device::served::VERSION_LABEL;
 use crate::offer::HostOffer;
 use crate::turns::rounds::Terms;
 use crate::worker::RunAs;
 
 /// Labels that agents set by themselves.
-const OWN_LABELS: [&str; 4] = [DEVICE_LABEL.0, VERSION_LABEL, TRANSPARENT_LABEL.0, criu::VERSION_LABEL];
+const OWN_LABELS: [&str; 4] = [DEVICE_LABEL.0, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL.0, criu::VERSION_LABEL];
 /// Longest name of a node, as for a host name.
 const MAX_NAME_LENGTH: usize = 253;
 

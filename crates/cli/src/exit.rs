@@ -55,10 +55,15 @@ impl Exit {
 
     /// Ends this process at once. To return from `main` would let the libraries written in C++ destroy what threads of
     /// theirs may still use: a member whose store was being closed died of that. What must last is on the disk by now.
-    #[allow(unsafe_code)]
     pub fn end(self) -> ! {
         // Whoever read it may be gone.
         let _ = std::io::stdout().flush();
+        self.end_on_the_spot()
+    }
+
+    /// The same without what was not printed yet, which may be waiting for somebody to read.
+    #[allow(unsafe_code)]
+    pub fn end_on_the_spot(self) -> ! {
         // SAFETY: nothing of this process is used afterwards.
         unsafe { libc::_exit(i32::from(self.code())) }
     }

@@ -142,7 +142,9 @@ impl Job {
             })
             .chain([node])
             .collect();
-        let several = !takes_several_nodes || nodes.len() >= FAULTY_NODES_UNTIL_BLAMED;
+        // Where the parts of a card over several nodes do not find each other none of them is cordoned.
+        let spread = self.spec.virtual_card.serves_across_nodes();
+        let several = !takes_several_nodes || spread || nodes.len() >= FAULTY_NODES_UNTIL_BLAMED;
         several && self.node_faults + 1 >= NODE_FAULTS_UNTIL_BLAMED
     }
 }

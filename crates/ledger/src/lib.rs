@@ -88,5 +88,5 @@ pub use state::{AnsweredRequest, State};
 pub use units::{
     BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, MilliCpus, MilliTflops, Percent, Revision,
 };
-pub use virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, Span, VirtualCardRequest};
+pub use virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, DEVICE_VERSION_LABEL, Span, VirtualCardRequest};
 pub use window::{UNKNOWN, WindowOf};

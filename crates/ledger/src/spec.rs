@@ -12,10 +12,11 @@ use std::time::Duration;
 use crate::affinity::{Affinity, Packing};
 use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name, check_windows};
 use crate::host::HostRequest;
+use crate::ids::Rank;
 use crate::queue::DEFAULT_QUEUE;
 use crate::rejection::Rejection;
-use crate::units::MilliTflops;
-use crate::virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, VirtualCardRequest};
+use crate::units::{Mebibytes, MilliTflops};
+use crate::virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, DEVICE_VERSION_LABEL, VirtualCardRequest};
 
 /// Priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 50;
@@ -191,7 +192,8 @@ impl JobSpec {
     }
 
     /// Fills in what follows from how its program uses its virtual card: a device of PyTorch needs nodes that serve
-    /// devices, and cards of kinds that PyTorch has.
+    /// devices, and cards of kinds that PyTorch has; one over several nodes the same PyTorch on each, and some memory of
+    /// each card.
     #[must_use]
     pub fn with_needs_of_its_access(mut self) -> Self {
         if self.virtual_card.access.is_device() {
@@ -199,6 +201,13 @@ impl JobSpec {
             self.node_labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
             if self.virtual_card.kinds.is_empty() {
                 self.virtual_card.kinds = DEVICE_KINDS.into();
+            }
+        }
+        if self.virtual_card.serves_across_nodes() {
+            let memory = &mut self.virtual_card.slice_memory;
+            *memory = (*memory).max(Mebibytes(1));
+            if self.affinity.together.is_empty() {
+                DEVICE_VERSION_LABEL.clone_into(&mut self.affinity.together);
             }
         }
         self
@@ -224,6 +233,13 @@ impl JobSpec {
             CheckpointMode::Transparent => self.node_labels.get(key).is_some_and(|has| has == value),
             CheckpointMode::Requeue => false,
         }
+    }
+
+    /// Whether its attempt is over when the worker of this rank has ended well, whatever the others do: they only serve
+    /// its program.
+    #[must_use]
+    pub fn is_over_with(&self, rank: Rank) -> bool {
+        rank == Rank(0) && self.virtual_card.serves_across_nodes()
     }
 
     /// Numbers of virtual cards with which it may start: `gang_min..=gang`.
@@ -380,7 +396,6 @@ impl JobSpec {
 mod tests {
     use super::*;
     use crate::card::CardKind;
-    use crate::units::Mebibytes;
     use crate::virtual_card::Span;
 
     #[test]

@@ -43,6 +43,8 @@ impl Access {
 
 /// The label of nodes whose agents start slice servers, and its value: which library the device is one of.
 pub const DEVICE_LABEL: (&str, &str) = ("tessera.device", "pytorch");
+/// The label that says which version of that library; slice servers of one card need the same.
+pub const DEVICE_VERSION_LABEL: &str = "tessera.pytorch";
 /// Kinds of cards that can back a device of PyTorch: it has none of FPGAs.
 pub const DEVICE_KINDS: [CardKind; 3] = [CardKind::Gpu, CardKind::Npu, CardKind::Cpu];
 
@@ -124,17 +126,11 @@ impl VirtualCardRequest {
         Ok(())
     }
 
-    /// Whether one program computes on all of it, over however many nodes it spreads: the workers of its other nodes
-    /// only serve slices.
-    #[must_use]
-    pub const fn has_one_program(&self) -> bool {
-        self.access.is_device()
-    }
-
-    /// Whether its slice servers are of several workers, which know one another by a secret.
+    /// Whether it may lie on several nodes and has one program all the same, in its first worker: the others only serve
+    /// slices, and know one another by a secret.
     #[must_use]
     pub fn serves_across_nodes(&self) -> bool {
-        self.access.is_device() && self.span == Span::Pool
+        self.access == Access::Device && self.span == Span::Pool
     }
 
     /// The memory that it needs of a card that backs it alone.

@@ -5,9 +5,8 @@ mod pool;
 
 use pool::{Pool, card, exited, saved, slice, stopped};
 use tessera_ledger::{
-    Access, CardKind, CheckpointKey, Command, DEVICE_LABEL, Eligibility, Event, JobId, JobState, MovePhase,
-    NodeDescription, NodeId, Observation, Outcome, PartKey, PlanPart, PlannedWorker, RESTORES_UNTIL_GIVEN_UP, Rank,
-    Reason, Revision, Span, StopCause, WorkerReport,
+    CardKind, CheckpointKey, Command, Eligibility, Event, JobId, JobState, MovePhase, NodeId, Observation, Outcome,
+    PartKey, PlanPart, PlannedWorker, RESTORES_UNTIL_GIVEN_UP, Rank, Reason, Revision, StopCause, WorkerReport,
 };
 
 const LAST: u64 = CheckpointKey::LAST;
@@ -134,38 +133,6 @@ fn another_number_of_workers_goes_on_when_only_the_first_wrote() {
         pool.grant(job, vec![slice(0, 0, 0, 1)]);
         assert_eq!(from(&pool, job).is_some(), goes_on, "the second wrote: {second_wrote}");
     }
-}
-
-/// The workers of its other nodes only serve slices: nothing of them is to be saved.
-#[test]
-fn one_program_with_a_card_over_nodes_saves_for_all_its_workers() {
-    let mut pool = nodes(0);
-    for name in ["a", "b"] {
-        let labels = [(DEVICE_LABEL.0.to_owned(), DEVICE_LABEL.1.to_owned())].into();
-        let node = NodeDescription { labels, ..tessera_testkit::node(name) };
-        pool.run(Command::RegisterNode { node, cards: pool::numbered(&[card(CardKind::Gpu, 10)]) });
-    }
-    let job = pool.submit(|spec| {
-        spec.virtual_card.access = Access::Device;
-        spec.virtual_card.span = Span::Pool;
-        *spec = spec.clone().with_needs_of_its_access();
-    });
-    let grant = |pool: &mut Pool| {
-        let worker = |node: u32| PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 1)] };
-        pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
-    };
-    grant(&mut pool);
-    pool.report_all(job, &Observation::Running);
-    report(&mut pool, job, 0, saved(1, 10));
-    pool.run(Command::SuspendJob { job });
-    report(&mut pool, job, 0, saved(LAST, 20));
-    pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
-    let kept = &pool.state.job(job).unwrap().checkpoints;
-    assert_eq!(kept.that_count().map(|one| (one.progress(), one.workers)).collect::<Vec<_>>(), [(20, 1), (10, 1)]);
-    assert!(skipped(&pool).is_empty());
-    pool.run(Command::ResumeJob { job });
-    grant(&mut pool);
-    assert_eq!(from(&pool, job), Some((1, LAST)));
 }
 
 #[test]

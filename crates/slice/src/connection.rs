@@ -215,6 +215,11 @@ impl Connection {
 
     /// Whether the other side still holds its end, as far as is known.
     pub fn is_open(&self) -> bool {
+        if let Socket::Tcp(stream) = self.stream.get_ref()
+            && silence::is_silent(stream)
+        {
+            return false;
+        }
         let peeked = recv(self.descriptor().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         matches!(peeked, Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR))
     }

@@ -41,6 +41,11 @@ pub(crate) fn wait<T>(stream: &TcpStream, mut once: impl FnMut() -> io::Result<T
     }
 }
 
+/// Whether the other host has acknowledged nothing for so long that it is gone.
+pub(crate) fn is_silent(stream: &TcpStream) -> bool {
+    seen(stream).is_ok_and(|seen| is_gone(&seen))
+}
+
 fn is_gone(seen: &libc::tcp_info) -> bool {
     let unanswered = seen.tcpi_retransmits > 0 || seen.tcpi_probes >= UNANSWERED;
     unanswered && u128::from(seen.tcpi_last_ack_recv) >= SILENCE.as_millis()

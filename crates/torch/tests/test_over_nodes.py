@@ -17,10 +17,6 @@ def pool():
         yield pool
 
 
-def all_servers(pool):
-    return [server for node in pool.nodes for server in servers_on(pool, node)]
-
-
 def nodes_of(pool, job):
     return sorted(worker["node"] for worker in pool.ask("job", "show", job)["allocation"]["workers"])
 
@@ -69,7 +65,8 @@ def test_the_program_is_alone_and_its_servers_know_one_another(pool):
     job = pool.submit("-c", program, tflops=12, span="pool")
     state, printed, errors = pool.ends(job)
     assert (state, printed) == ("completed", "3.0\n0 1 0 1 None\n"), errors
-    assert all(worker["exit"]["code"] == 0 for worker in pool.ask("job", "show", job).get("workers", []))
+    attempt = pool.ask("job", "show", job)["history"][0]
+    assert attempt["exit_code"] == 0
 
 
 def test_a_node_is_drained_and_another_one_dies_and_the_job_goes_on_on_what_there_is(pool, tmp_path):
@@ -129,3 +126,20 @@ def test_a_gang_of_such_devices_is_refused_with_the_reason(pool):
         "job", "run", "--device", "--tflops", "10", "--memory", "1GiB", "--span", "pool", "--gang", "2", "--", "true", check=False
     )  # fmt: skip
     assert refused.returncode == 4 and "spec.gang" in refused.stderr, refused
+
+
+def test_a_program_that_computes_while_a_part_of_its_card_dies_goes_on_from_its_checkpoint(pool):
+    # It ends with the error, as most programs do that do not expect one.
+    job = pool.submit(
+        TESTS / "train.py", "tessera", 4000, tflops=14, span="pool", checkpoint={"mode": "cooperative", "grace": "50s", "every": "1s"}
+    )  # fmt: skip
+    wait("it to be saved", lambda: pool.ask("job", "show", job).get("checkpoints"), 120)
+    dead = nodes_of(pool, job)[1]
+    for supervisor in supervisors_on(pool, dead):
+        os.kill(supervisor, signal.SIGKILL)
+    state, printed, errors = pool.ends(job)
+    shown = pool.ask("job", "show", job)
+    assert state == "completed", (shown["history"], errors)
+    first = printed.splitlines()[0].split()
+    assert first[:4] == ["attempt", "2", "begins", "at"] and int(first[4]) > 0, printed
+    assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(4000)), abs=1e-3)

@@ -4,35 +4,54 @@
 //! their slices and nothing else: they come to the first server where the workers of an allocation meet, prove the token
 //! that the leader derived for this grant, and end when the card does.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use serde::{Deserialize, Serialize};
 use tessera_api::v1 as wire;
 
-use super::served::Served;
 use crate::reach::of_host;
 
 /// Where the slice servers of a card over several nodes find each other, and which of them are this worker's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Across {
-    /// Where the first one listens for the others, or they reach it.
+    /// Where the first one listens: everywhere, because others may reach its host at any of its addresses.
+    pub listen: String,
+    /// Where the others reach it.
     pub address: String,
     /// Slices of the card that workers before this one have.
     pub before: usize,
     /// Slices of the card.
     pub of: usize,
+    /// The nodes with the others.
+    pub others: Vec<String>,
 }
 
 impl Across {
     /// The part of the worker of this order; `None` where its card lies on one node.
     #[must_use]
-    pub fn of(order: &wire::WorkerOrder, served: &Served) -> Option<Self> {
+    pub fn of(order: &wire::WorkerOrder) -> Option<Self> {
         if !spreads(order) {
             return None;
         }
         let own = order.worker.unwrap_or_default().rank;
         let before = order.slices.iter().filter(|slice| slice.rank < own).count();
-        let port = u16::try_from(order.master_port).unwrap_or_default();
-        let host = if before == 0 { served.listen.to_string() } else { order.master_address.clone() };
-        Some(Self { address: format!("tcp:{}", of_host(&host, port)), before, of: order.slices.len() })
+        let (host, port) = (&order.master_address, u16::try_from(order.master_port).unwrap_or_default());
+        let everywhere = match host.parse() {
+            Ok(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            Ok(IpAddr::V4(_)) | Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        let listen = format!("tcp:{}", SocketAddr::new(everywhere, port));
+        let mut others: Vec<String> =
+            order.slices.iter().filter(|slice| slice.rank != own).map(|slice| slice.node_name.clone()).collect();
+        others.dedup();
+        let address = format!("tcp:{}", of_host(host, port));
+        Some(Self { listen, address, before, of: order.slices.len(), others })
+    }
+
+    /// Where the server of this number of the card finds the others.
+    #[must_use]
+    pub fn group(&self, rank: usize) -> &str {
+        if rank == 0 { &self.listen } else { &self.address }
     }
 }
 
@@ -55,7 +74,6 @@ pub fn runs_program(order: &wire::WorkerOrder) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::net::IpAddr;
     use std::path::Path;
     use std::time::Duration;
 
@@ -63,6 +81,7 @@ mod tests {
     use tessera_ledger::Mebibytes;
 
     use super::*;
+    use crate::device::served::Served;
     use crate::device::{Place, Plan};
 
     fn served() -> Served {
@@ -103,7 +122,7 @@ mod tests {
             memory: Mebibytes(64),
         };
         let plan = Plan::new(&served(), &[device.clone(), device], place, BTreeMap::new());
-        plan.across(Across::of(order, &served())).arguments(slice, Path::new("/w/group")).join(" ")
+        plan.across(Across::of(order)).arguments(slice, Path::new("/w/group")).join(" ")
     }
 
     #[test]
@@ -111,11 +130,11 @@ mod tests {
         let slice = "--device cpu --memory 64MiB --share 0.500 --part 0.500";
         let listens = Place::Here("/w/slice".into());
         let first = order(0, wire::Access::Device);
-        let group = "--of 3 --group tcp:0.0.0.0:20001";
+        let group = "--of 3 --group tcp:[::]:20001 --patience 120";
         assert_eq!(arguments(&first, 0, listens.clone()), format!("{slice} --rank 0 {group} --listen unix:/w/slice"));
+        let group = "--of 3 --group tcp:[fd00::7]:20001 --patience inf";
         assert_eq!(arguments(&first, 1, listens.clone()), format!("{slice} --rank 1 {group}"));
         let second = order(1, wire::Access::Device);
-        let group = "--of 3 --group tcp:[fd00::7]:20001";
         assert_eq!(arguments(&second, 0, Place::WithFirst), format!("{slice} --rank 2 {group}"));
         assert_eq!((runs_program(&first), runs_program(&second)), (true, false));
         assert!(runs_program(&order(1, wire::Access::Worker)), "each of its workers has a program");

@@ -37,6 +37,8 @@ use crate::config::ConfigError;
 
 /// The word with which this program starts a worker that has a device.
 pub const WORD: &str = "with-device";
+/// Slices that a device has at most, as its servers do (`MOST` in crates/torch/python/tessera/group.py).
+pub const MOST_SLICES: usize = 64;
 /// The shortest lease of a program's host: some words get through in it over a network that loses a few.
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 

@@ -12,6 +12,9 @@ use super::served::Served;
 use super::{Across, WORD};
 use crate::config::SupervisorCommand;
 
+/// How long the servers of other nodes may take at least.
+const OTHER_NODES: Duration = Duration::from_secs(120);
+
 /// Where the program of a slice server is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -130,19 +133,42 @@ impl Plan {
     #[must_use]
     pub fn arguments(&self, slice: usize, group: &Path) -> Vec<String> {
         let mut words = self.slices.get(slice).map(PlannedSlice::arguments).unwrap_or_default();
-        let (before, of, address) = match &self.across {
-            Some(Across { address, before, of }) => (*before, *of, address.clone()),
-            None => (0, self.slices.len(), format!("unix:{}", group.display())),
-        };
+        let (before, of) = self.across.as_ref().map_or((0, self.slices.len()), |across| (across.before, across.of));
         let rank = before + slice;
+        let address = match &self.across {
+            Some(across) => across.group(rank).to_owned(),
+            None => format!("unix:{}", group.display()),
+        };
         if of > 1 {
             words.extend(["--rank".to_owned(), rank.to_string(), "--of".to_owned(), of.to_string()]);
             words.extend(["--group".to_owned(), address]);
+        }
+        if self.across.is_some() {
+            // The first one may not have been started for long, because its worker's checkpoint is fetched before: whoever
+            // comes before it waits until it is told to stop.
+            let patience = if rank == 0 { self.patience().as_secs_f64() } else { f64::INFINITY };
+            words.extend(["--patience".to_owned(), patience.to_string()]);
         }
         if rank == 0 {
             words.extend(self.place.arguments());
         }
         words
+    }
+
+    /// How long the first server of a card waits for those of other nodes, whose disks may have to read PyTorch first.
+    fn patience(&self) -> Duration {
+        self.start_within.max(OTHER_NODES)
+    }
+
+    /// How long the first server of this worker may take until it says that it is ready; `None`: until it ends.
+    #[must_use]
+    pub fn ready_within(&self) -> Option<Duration> {
+        match (&self.place, &self.across) {
+            (Place::WithFirst, _) => None,
+            // To start itself, and to wait for those of the other nodes.
+            (_, Some(_)) => Some(self.start_within + self.patience()),
+            (_, None) => Some(self.start_within),
+        }
     }
 
     /// What people are told of the card.

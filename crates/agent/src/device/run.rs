@@ -45,6 +45,8 @@ const STOPS: [i32; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUI
 pub(crate) const TOKEN: &str = "TESSERA_TOKEN";
 /// Name of the socket at which the servers of several slices find each other, in the worker's own folder.
 const GROUP: &str = ".group.sock";
+/// Within which time a server fails whose program has gone after a part of its card was lost.
+const FAILS_WITHIN: Duration = Duration::from_secs(2);
 /// Most bytes that a server may say before it says where it listens.
 const CHATTER: usize = 64 << 10;
 
@@ -90,6 +92,13 @@ enum Problem {
         "the slice server for {0} did not listen in time; see `[device] start_within` of the agent's configuration"
     )]
     Late(String),
+    #[error(
+        "the slice servers of this card did not find each other in time: those of {others} were to come to {address}; what they \
+         said is in the error output of the job"
+    )]
+    Apart { others: String, address: String },
+    #[error("a part of the card on another node was lost, and with it what the program kept there")]
+    PartLost,
     #[error("the worker was stopped by signal {0} before its program began")]
     Stopped(i32),
     #[error("`{0}` cannot be run: {1}")]
@@ -135,13 +144,13 @@ struct Worker {
 /// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
 struct Server {
     child: Child,
-    /// It ended by itself, and was waited for: its number may be another's.
-    over: bool,
+    /// How it ended by itself, once it was waited for: its number may be another's then.
+    ended: Option<ExitStatus>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if !self.over {
+        if self.ended.is_none() {
             signal_group(&self.child, libc::SIGKILL);
         }
     }
@@ -155,33 +164,27 @@ impl Worker {
         all.thread_block().map_err(io::Error::from)?;
         let signals =
             SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(io::Error::from)?;
-        // Nobody but the workers of this card has it: who is on the same host reads no environment of others.
+        // The servers of the other nodes have the same.
         let given = std::env::var(TOKEN).ok().filter(|_| plan.across.is_some());
         Ok(Self { token: given.map_or_else(token, Ok)?, plan, signals })
     }
 
     fn run(&mut self, program: &[OsString]) -> Result<ExitStatus, Problem> {
-        let mut first = self.start_server(0)?;
-        // They come to the first one, which listens for the program once all are there.
-        let mut servers =
-            (1..self.plan.slices.len()).map(|rank| self.start_server(rank)).collect::<Result<Vec<_>, _>>()?;
-        let stdout = first.child.stdout.take();
+        // They come to the first one of the card, which listens for the program once all are there.
+        let slices = 0..self.plan.slices.len();
+        let mut servers = slices.map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
         let place = self.plan.place.clone();
         let awaited = if place == Place::WithFirst { "following" } else { "listening " };
-        let address = self.said(stdout, awaited)?;
+        let address = self.said(&mut servers, awaited)?;
         match place {
-            Place::WithFirst => {
-                servers.insert(0, first);
-                self.wait_for_card(&mut servers)
-            }
+            Place::WithFirst => self.wait_for_card(&mut servers),
             Place::Here(_) => {
-                servers.insert(0, first);
                 let program = self.start_program(program, &address)?;
                 self.wait_for(&program, &mut servers)
             }
             Place::Elsewhere { host, lease, .. } => {
                 self.tell_reach(&address, &host, lease)?;
-                self.wait_for_server(&mut first, lease)
+                self.wait_for_server(&mut servers[0], lease)
             }
         }
     }
@@ -216,31 +219,36 @@ impl Worker {
         let heard = if slice == 0 { Stdio::piped() } else { Stdio::null() };
         command.current_dir("/").stdin(Stdio::null()).stdout(heard);
         let child = as_leader(&mut command).spawn().map_err(|error| Problem::NoServer(name.to_owned(), error))?;
-        Ok(Server { child, over: false })
+        Ok(Server { child, ended: None })
     }
 
-    /// What a server says after the word that is awaited: where it listens, or nothing more than that it is one of the card's.
-    fn said(&mut self, stdout: Option<ChildStdout>, awaited: &str) -> Result<String, Problem> {
-        let name = self.plan.devices();
-        let device = || name.clone();
-        let until = Instant::now() + self.plan.start_within;
+    /// What the first of the servers says after the word that is awaited: where it listens, or nothing more than that it is
+    /// one of the card's. It would wait in vain for another one that has ended.
+    fn said(&mut self, servers: &mut [Server], awaited: &str) -> Result<String, Problem> {
+        let device = || self.plan.devices();
+        let until = self.plan.ready_within().map(|within| Instant::now() + within);
+        let stdout = servers.first_mut().and_then(|first| first.child.stdout.take());
         let Some(mut stdout) = stdout else { return Err(Problem::Ended(device())) };
         let mut said = Vec::new();
+        let mut one_ended = false;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let mut ready =
-                [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            let patience = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            poll(&mut ready, patience).map_err(io::Error::from)?;
-            let has_said = ready[0].any().unwrap_or(false);
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            // What it said before it ended counts: that is read first.
+            let patience = if one_ended { Some(Duration::ZERO) } else { left };
+            let has_said = self.wait_for_word(&stdout, patience)?;
             while let Some(signal) = self.next_signal()? {
+                one_ended |= signal == libc::SIGCHLD;
                 if !matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGWINCH | libc::SIGURG) {
                     return Err(Problem::Stopped(signal));
                 }
             }
             if !has_said {
-                if left.is_zero() {
-                    return Err(Problem::Late(device()));
+                if one_ended && patience == Some(Duration::ZERO) {
+                    self.miss_none(servers)?;
+                    one_ended = false;
+                }
+                if left == Some(Duration::ZERO) {
+                    return Err(self.late());
                 }
                 continue;
             }
@@ -260,7 +268,37 @@ impl Worker {
         }
     }
 
-    fn next_signal(&mut self) -> Result<Option<i32>, Problem> {
+    /// Why nothing was heard of the first server in time.
+    fn late(&self) -> Problem {
+        match &self.plan.across {
+            Some(across) => Problem::Apart { others: across.others.join(", "), address: across.address.clone() },
+            None => Problem::Late(self.plan.devices()),
+        }
+    }
+
+    /// Waits for something to be read from a server, or for a signal; says whether there is something to be read.
+    fn wait_for_word(&self, stdout: &ChildStdout, patience: Option<Duration>) -> Result<bool, Problem> {
+        let mut ready =
+            [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let patience =
+            patience.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        poll(&mut ready, patience).map_err(io::Error::from)?;
+        Ok(ready[0].any().unwrap_or(false))
+    }
+
+    /// Fails when one of the servers has ended.
+    fn miss_none(&self, servers: &mut [Server]) -> Result<(), Problem> {
+        while let Some((ended, status)) = reap(libc::WNOHANG)? {
+            let of_ended = |(server, _): &(&mut Server, _)| server.child.id() == ended.cast_unsigned();
+            if let Some((server, slice)) = servers.iter_mut().zip(&self.plan.slices).find(of_ended) {
+                server.ended = Some(status);
+                return Err(Problem::Ended(slice.device.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn next_signal(&self) -> Result<Option<i32>, Problem> {
         let info = self.signals.read_signal().map_err(io::Error::from)?;
         Ok(info.map(|info| info.ssi_signo.cast_signed()))
     }
@@ -281,26 +319,47 @@ impl Worker {
         loop {
             let (ended, status) = self.next_end(|signal| signal_group(program, signal))?;
             if ended == program.id() {
-                return Ok(status);
+                let lost = !status.success() && self.plan.across.is_some() && self.has_lost_a_part(servers)?;
+                return if lost { Err(Problem::PartLost) } else { Ok(status) };
             }
             for (server, slice) in
                 servers.iter_mut().zip(&self.plan.slices).filter(|(server, _)| server.child.id() == ended)
             {
-                server.over = true;
+                server.ended = Some(status);
                 let device = &slice.device;
                 say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
             }
         }
     }
 
+    /// Whether a part of the card on another node was lost: then the first server fails as soon as the program is gone. A
+    /// program that ended with an error for that is not at fault, and is tried again as after the loss of a node.
+    fn has_lost_a_part(&self, servers: &mut [Server]) -> Result<bool, Problem> {
+        let Some(first) = servers.first_mut() else { return Ok(false) };
+        let until = Instant::now() + FAILS_WITHIN;
+        while first.ended.is_none() && Instant::now() < until {
+            match reap(libc::WNOHANG)? {
+                Some((ended, status)) if ended.cast_unsigned() == first.child.id() => first.ended = Some(status),
+                Some(_) => {}
+                None => {
+                    let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now()));
+                    let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+                    poll(&mut ready, left.unwrap_or(PollTimeout::ZERO)).map_err(io::Error::from)?;
+                    while self.next_signal()?.is_some() {}
+                }
+            }
+        }
+        Ok(first.ended.is_some_and(|ended| ended.code() == Some(FAULT)))
+    }
+
     /// Waits until the card is over, whose program is with its first server: that server is gone then, and these end. To be
     /// told to stop means nothing to them: the program may save what is on the card, and ends by itself or is killed with
     /// all of its worker, as these are.
     fn wait_for_card(&mut self, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
-        while servers.iter().any(|server| !server.over) {
-            let (ended, _) = self.next_end(|_| {})?;
+        while servers.iter().any(|server| server.ended.is_none()) {
+            let (ended, status) = self.next_end(|_| {})?;
             for server in servers.iter_mut().filter(|server| server.child.id() == ended) {
-                server.over = true;
+                server.ended = Some(status);
             }
         }
         Ok(ExitStatus::default())
@@ -319,7 +378,7 @@ impl Worker {
             if ended != server.child.id() {
                 continue;
             }
-            server.over = true;
+            server.ended = Some(status);
             return match status.code() {
                 Some(HOST_LOST) => Err(Problem::HostLost(lease)),
                 Some(FAULT) => Err(Problem::Died(self.plan.devices(), status)),

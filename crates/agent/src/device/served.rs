@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tessera_actor::Address;
-use tessera_ledger::DEVICE_LABEL;
+use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL};
 use tokio::process::Command;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -20,8 +20,6 @@ use crate::node::Event;
 use crate::shell::Input;
 use crate::worker::INHERITED;
 
-/// The label that says which PyTorch serves; a program needs the same.
-pub const VERSION_LABEL: &str = "tessera.pytorch";
 /// How long Python may take to load PyTorch, from a disk that has not read it yet.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -96,7 +94,9 @@ impl Served {
     /// The labels by which jobs find the node.
     fn labels(&self) -> [(String, String); 2] {
         let (key, value) = DEVICE_LABEL;
-        [(key.to_owned(), value.to_owned()), (VERSION_LABEL.to_owned(), self.version.clone())]
+        // Builds of one version, such as for processors and for cards, go together.
+        let version = self.version.split('+').next().unwrap_or_default().to_owned();
+        [(key.to_owned(), value.to_owned()), (DEVICE_VERSION_LABEL.to_owned(), version)]
     }
 
     /// Asks the interpreter which PyTorch it has, as servers will be started; says what is missing.

@@ -25,7 +25,7 @@ const STALE: Duration = Duration::from_secs(10);
 /// The newest readings of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
-    /// When they were begun; `None`: nothing was read yet.
+    /// When they were there, or, when nothing was read yet, when the agent began; `None`: nobody says.
     pub at: Option<BootTime>,
     /// What its cards are, by index.
     pub hardware: Arc<[Hardware]>,
@@ -38,7 +38,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// How old they are; `None`: nothing was read yet.
+    /// How old they are, if somebody says.
     #[must_use]
     pub fn age(&self, now: BootTime) -> Option<Duration> {
         self.at.map(|at| at.until(now))
@@ -71,6 +71,13 @@ pub struct WorkerView {
 }
 
 impl Node {
+    /// The same node, whose agent has begun to read its cards.
+    #[must_use]
+    pub fn read_since(mut self, at: BootTime) -> Self {
+        self.readings.at = Some(at);
+        self
+    }
+
     /// The newest readings, or what is left of them when they are too old to say anything of now.
     #[must_use]
     pub fn readings(&self, now: BootTime) -> Cow<'_, Readings> {

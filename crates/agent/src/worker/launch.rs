@@ -32,6 +32,7 @@ use crate::checkpoints::Shelf;
 use crate::config::{Limits as Bounds, SupervisorCommand};
 use crate::criu::Criu;
 use crate::device::served::Served;
+use crate::device::{MOST_SLICES, runs_program};
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
 use crate::supervisor::image::{ImagePlan, PLACE};
@@ -99,6 +100,11 @@ pub enum LaunchError {
          agent anew when CRIU was changed"
     )]
     NoCriu,
+    /// A device has too many slices.
+    #[error(
+        "its virtual card has {0} slices, and a device has {MOST_SLICES} at most: ask for less, or for larger cards (`models`)"
+    )]
+    TooManySlices(usize),
     /// The socket of the slice server would lie too deep.
     #[error("{} has too long a name, and no socket can lie there; give the agent a shorter data folder", .0.display())]
     LongPath(PathBuf),
@@ -133,7 +139,9 @@ impl LaunchError {
     #[must_use]
     pub const fn cause(&self) -> Cause {
         match self {
-            Self::NothingToRun | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
+            Self::NothingToRun
+            | Self::TooManySlices(_)
+            | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
             Self::NoDevice
             | Self::NoCriu
             | Self::LongPath(_)
@@ -304,6 +312,7 @@ impl Launcher {
         let seen = if image.is_some() { WorkerFolder::at(PLACE) } else { folder.clone() };
         let work = seen.work();
         let spec = order.spec.clone().unwrap_or_default();
+        let has_program = runs_program(order);
         let mut variables = environment::of(
             order,
             &self.node,
@@ -314,7 +323,8 @@ impl Launcher {
         );
         let means = Means { own: &self.supervisor, served: self.served.get(), work: &work };
         let Program { command, limits, has_device } = program::of(order, &attach, &means, &mut variables)?;
-        let folder_of_program = PathBuf::from(&spec.working_directory);
+        let folder_of_program =
+            Some(PathBuf::from(&spec.working_directory)).filter(|folder| has_program && !folder.as_os_str().is_empty());
         Ok(Launch {
             worker: launch.worker,
             job: order.job_id,
@@ -327,13 +337,15 @@ impl Launcher {
             contained: self.contained,
             has_device,
             image,
-            working_directory: if spec.working_directory.is_empty() { work } else { folder_of_program },
+            working_directory: folder_of_program.unwrap_or(work),
             limits: limits_of(limits, spec.host.map(host_from_wire).unwrap_or_default()),
             cgroup: group_name(&self.cgroup_root, launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
+            // Where there is no program to be told of it, the worker that has it holds the limit.
             time_limit: spec
                 .time_limit
+                .filter(|_| has_program)
                 .and_then(|limit| Duration::try_from(limit).ok())
                 .filter(|limit| !limit.is_zero()),
             output_file_bytes: self.bounds.output_file_bytes,

@@ -12,7 +12,7 @@ use super::launch::LaunchError;
 use crate::config::SupervisorCommand;
 use crate::device::run::TOKEN;
 use crate::device::served::Served;
-use crate::device::{Across, Place, Plan, runs_program};
+use crate::device::{Across, MOST_SLICES, Place, Plan, runs_program};
 
 /// Name of the script in the worker's own folder.
 pub(super) const SCRIPT_FILE: &str = "script";
@@ -67,7 +67,10 @@ pub(super) fn of(
     if attach.torch.is_empty() {
         return Err(LaunchError::NoDevice);
     }
-    let across = Across::of(order, served);
+    if order.slices.len() > MOST_SLICES {
+        return Err(LaunchError::TooManySlices(order.slices.len()));
+    }
+    let across = Across::of(order);
     if across.is_some() {
         environment.insert(TOKEN.to_owned(), order.device_token.clone());
     }

@@ -25,7 +25,7 @@ pub fn on_signals() -> Result<CancellationToken, Failure> {
         }
         told.cancel();
         interrupt.recv().await;
-        Exit::Interrupted.end();
+        Exit::Interrupted.end_on_the_spot();
     });
     Ok(token)
 }

@@ -8,7 +8,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use tessera_api::agent::{checkpoint_source, part_name, placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
-use tessera_ledger::wire::spec_to_wire;
+use tessera_ledger::wire::{duration_to_wire, spec_to_wire};
 use tessera_ledger::{
     Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, PartKey, REVISIONS_AHEAD, Rank, State,
     Worker, WorkerState,
@@ -120,10 +120,10 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
     };
     order.job_id = job.id.0;
     order.attempt = allocation.attempt;
-    order.stop = Some(how_to_stop(job));
+    order.stop = Some(how_to_stop(state, job, worker.rank));
     if matches!(desire, Desire::Run(_)) {
         describe(&mut order, state, allocation, worker);
-        order.device_token = device_token(job, allocation, worker).unwrap_or_default();
+        order.device_token = device_token(job, allocation).unwrap_or_default();
         order.spec = Some(spec_to_wire(&job.spec));
         order.traceparent.clone_from(&job.traceparent);
         order.submitter.clone_from(&job.submitter);
@@ -133,9 +133,14 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
     order
 }
 
-/// A job that is to go on later is asked to write its checkpoint in its own way; one that is over is told to end.
-fn how_to_stop(job: &Job) -> v1::StopPolicy {
-    let policy = stop_policy(&job.spec);
+/// A job that is to go on later is asked to write its checkpoint in its own way; one that is over is told to end. Workers
+/// that only serve its program end as that does: they have longer, because its node may hear of it later than theirs.
+fn how_to_stop(state: &State, job: &Job, rank: Rank) -> v1::StopPolicy {
+    let mut policy = stop_policy(&job.spec);
+    if job.spec.virtual_card.serves_across_nodes() && rank != Rank(0) {
+        let longer = job.spec.checkpoint.grace.saturating_add(state.config().leases.regrant_after);
+        policy.grace = Some(duration_to_wire(longer));
+    }
     match job.state {
         JobState::Suspending | JobState::Moving => v1::StopPolicy { save: true, ..policy },
         _ => v1::StopPolicy { signal: "SIGTERM".to_owned(), ..policy },
@@ -174,12 +179,11 @@ fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation,
 
 /// What the slice servers of a worker's virtual card know one another by: another thing for each grant, and the same
 /// whoever leads.
-fn device_token(job: &Job, allocation: &Allocation, worker: &Worker) -> Option<String> {
+fn device_token(job: &Job, allocation: &Allocation) -> Option<String> {
     let secret = job.secret.filter(|_| job.spec.virtual_card.serves_across_nodes())?;
     let mut digest = Sha256::new_with_prefix(secret.to_be_bytes());
     digest.update(allocation.epoch.0.to_be_bytes());
     digest.update(allocation.id.0.to_be_bytes());
-    digest.update(worker.member.to_be_bytes());
     Some(format!("{:x}", digest.finalize()))
 }
 
@@ -191,7 +195,9 @@ fn master_address(state: &State, allocation: &Allocation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tessera_ledger::{Access, Command, JobSpec, Observation, Outcome, PlanPart, Span, VirtualCardRequest};
+    use tessera_ledger::{
+        Access, AllocationId, Command, Epoch, JobSpec, Observation, Outcome, PlanPart, Span, VirtualCardRequest,
+    };
 
     use super::*;
     use crate::fixture::{Ledger, job, owner};
@@ -242,15 +248,20 @@ mod tests {
         let plain = ledger.state.job(first.job).expect("it is in the ledger");
         let mut known = Job::clone(plain);
         known.secret = Some(7);
-        let token = |job: &Job, grant: &Allocation, rank| device_token(job, grant, &grant.workers[rank]);
-        assert_eq!(token(&known, &first, 0), None, "it has no slice servers");
+        let token = device_token;
+        assert_eq!(token(&known, &first), None, "it has no slice servers");
         let card = VirtualCardRequest { access: Access::Device, ..spec.virtual_card.clone() };
         known.spec = JobSpec { virtual_card: card, ..spec.clone() }.into();
-        assert!(token(&known, &first, 0).is_some_and(|token| token.len() >= 32));
-        assert_eq!(token(&known, &first, 0), token(&known, &first, 1));
-        assert_ne!(token(&known, &first, 0), token(&known, &second, 0), "another grant has another");
+        assert!(token(&known, &first).is_some_and(|token| token.len() >= 32));
+        let told = token(&known, &first);
+        assert_ne!(told, token(&known, &second), "another grant has another");
+        let (again, other) = (Epoch(first.epoch.0 + 1), AllocationId(first.id.0 + 1));
+        assert_ne!(told, token(&known, &Allocation { epoch: again, ..Allocation::clone(&first) }));
+        assert_ne!(told, token(&known, &Allocation { id: other, ..Allocation::clone(&first) }));
         known.secret = Some(8);
-        assert_ne!(token(&known, &first, 0), token(plain, &first, 0));
+        assert_ne!(told, token(&known, &first), "and so has another job");
+        known.secret = None;
+        assert_eq!(token(&known, &first), None);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl State {
     /// How many programs an allocation has, each of which saves: one for each worker, or one for each virtual card where
     /// the workers of its other nodes only serve slices.
     fn programs_of(&self, allocation: &Allocation) -> u32 {
-        let one_each = |job: &Arc<Job>| job.spec.virtual_card.has_one_program();
+        let one_each = |job: &Arc<Job>| job.spec.virtual_card.serves_across_nodes();
         if self.jobs.get(&allocation.job).is_some_and(one_each) {
             return allocation.members();
         }
@@ -90,6 +90,7 @@ impl State {
                 attempt.saved_at = Some(now);
             }
         });
+        self.device_worked(worker.node, allocation.job);
     }
 
     /// A worker could not be started because its part of the checkpoint cannot be had. The attempt ends, all of it: a

@@ -7,11 +7,11 @@ use planted::Bug;
 
 use super::Applied;
 use super::windows::closed_at_first;
-use crate::allocation::{Allocation, MovePhase};
+use crate::allocation::{Allocation, MovePhase, Worker};
 use crate::checkpoint::Checkpoints;
 use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
-use crate::ids::{AllocationId, JobId};
+use crate::ids::{AllocationId, JobId, Rank};
 use crate::job::{Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
@@ -308,8 +308,9 @@ impl State {
     /// Writes the end of an attempt into the job's history.
     pub(super) fn close_attempt(&mut self, allocation: &Allocation, reason: &Reason) {
         let now = self.time;
-        let decisive =
-            allocation.workers.iter().find(|worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded()));
+        let failed = |worker: &&Worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded());
+        let serve_only = self.jobs.get(&allocation.job).is_some_and(|job| job.spec.is_over_with(Rank(0)));
+        let decisive = allocation.workers.iter().take(if serve_only { 1 } else { usize::MAX }).find(failed);
         let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
         self.skip_partial_checkpoint(allocation.job);
         self.with_job(allocation.job, |job| {

@@ -330,6 +330,10 @@ impl State {
     /// would otherwise draw job after job, since it is always free.
     pub(super) fn count_fault(&mut self, node: NodeId, job: JobId, message: &str) {
         self.with_job(job, |job| job.node_faults = job.node_faults.saturating_add(1));
+        // That the parts of a card over several nodes do not find each other may be the fault of any of them.
+        if self.jobs.get(&job).is_some_and(|job| job.spec.virtual_card.serves_across_nodes()) {
+            return;
+        }
         let Some(known) = self.nodes.get(&node).cloned() else { return };
         let faults = known.faults.saturating_add(1);
         self.with_node(node, |node| node.faults = faults);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planted::Bug;
 
 use super::Applied;
-use crate::allocation::{Allocation, AllocationPhase, MovePhase, StopCause, WorkerExit, WorkerState};
+use crate::allocation::{Allocation, AllocationPhase, MovePhase, StopCause, Worker, WorkerExit, WorkerState};
 use crate::command::{Observation, Outcome, WorkerReport};
 use crate::event::Event;
 use crate::extent::BlockState;
@@ -75,7 +75,9 @@ impl State {
         };
         self.set_worker(allocation, rank, state);
         self.change_blocks(owner, &worker.slices, |_| blocks);
-        self.forget_faults(worker.node, allocation.job);
+        if !self.has_device(allocation.job) {
+            self.forget_faults(worker.node, allocation.job);
+        }
         self.start_if_all_run(allocation.id);
     }
 
@@ -109,6 +111,18 @@ impl State {
                 self.move_job(job.id, JobState::Running, Reason::Started);
             }
             _ => {}
+        }
+    }
+
+    fn has_device(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.spec.virtual_card.access.is_device())
+    }
+
+    /// A worker has ended by itself, or has saved: if it has a device it really had it. What it begins as runs before, so
+    /// that to run says nothing of its node.
+    pub(super) fn device_worked(&mut self, node: NodeId, job: JobId) {
+        if self.has_device(job) {
+            self.forget_faults(node, job);
         }
     }
 
@@ -159,13 +173,16 @@ impl State {
         }
         if runs && exit.cause == StopCause::NodeFault {
             self.count_fault(node, job.id, &exit.message);
+        } else if runs && exit.cause == StopCause::Exited {
+            self.device_worked(node, job.id);
         }
+        let is_end = exit.succeeded() && job.spec.is_over_with(rank);
         self.release_worker(id, rank, exit);
         if !runs {
             self.settle_if_over(job.id, id, job.reason.clone());
         } else if ending != Ending::Completed {
             self.wind_up(job.id, ending, reason);
-        } else if self.allocations.get(&id).is_some_and(|allocation| allocation.is_over()) {
+        } else if is_end || self.allocations.get(&id).is_some_and(|allocation| allocation.is_over()) {
             self.wind_up(job.id, Ending::Completed, reason);
         } else {
             self.start_if_all_run(id);
@@ -183,8 +200,9 @@ impl State {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         match job.state {
             JobState::Suspending => {
-                let ended_well =
-                    grant.workers.iter().all(|worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded));
+                let succeeded = |worker: &Worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded);
+                let ends = |worker: &&Worker| succeeded(worker) && job.spec.is_over_with(worker.rank);
+                let ended_well = grant.workers.iter().all(succeeded) || grant.workers.iter().find(ends).is_some();
                 if ended_well {
                     // It ended by itself before it could be asked to stop.
                     self.with_job(id, |job| job.ending = Some(Ending::Completed));

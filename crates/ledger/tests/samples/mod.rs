@@ -120,7 +120,7 @@ fn submit(spec: JobSpec) -> Command {
 fn secret_submission() -> Command {
     let device = device_spec();
     let virtual_card = VirtualCardRequest { span: Span::Pool, ..device.virtual_card.clone() };
-    let spec = JobSpec { virtual_card, gang: 1, gang_min: None, ..device };
+    let spec = JobSpec { virtual_card, gang: 1, gang_min: None, ..device }.with_needs_of_its_access();
     Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: Some(0xf00d << 96) }
 }
 

@@ -30,7 +30,8 @@ from tessera import _native, pulse
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "xpu": "xccl"}
 #: Most slices of a card.
 MOST = 64
-_PATIENCE = 120.0  # seconds until all servers are there
+#: Seconds until all servers are there, when nothing else is said.
+PATIENCE = 120.0
 _PAUSE = 0.1
 _GREETING = 5.0  # seconds within which one that comes says what it is
 #: How long an exchange may take, with all that another server computes before it: who is alive is waited for (pulse.py). In milliseconds it is
@@ -203,8 +204,8 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 class Group:
     """The servers of a card, as one of them knows them."""
 
-    def __init__(self, own: Member, of: int, address: str, token: str, epoch: int):
-        self.own, self.count = own, of
+    def __init__(self, own: Member, of: int, address: str, token: str, epoch: int, patience: float = PATIENCE):
+        self.own, self.count, self._patience = own, of, patience
         self._address, self._token, self._epoch = address, token, epoch
         self._connections: dict[int, _native.Connection] = {}
         self._pulses: dict[int, _native.Connection] = {}
@@ -216,7 +217,7 @@ class Group:
         store = self._gather_followers(told) if self.own.rank == 0 else self._come()
         self.exchange = Exchange(self.own.rank, self.members, self._connections)
         # torch.distributed has one limit for this and for all that follows.
-        late = threading.Timer(_PATIENCE, pulse.end, (f"the {self.count} slices did not reach each other within {_PATIENCE:.0f} s",))
+        late = threading.Timer(PATIENCE, pulse.end, (f"the {self.count} slices did not reach each other within {PATIENCE:.0f} s",))
         late.daemon = True
         late.start()
         distributed.init_process_group(
@@ -253,7 +254,7 @@ class Group:
             memory_bytes=self.own.memory_bytes, share=1.0, sequence=0, followers=2 * (self.count - 1),
         )  # fmt: skip
         print(f"waiting for {self.count - 1} more at {listener.address}", file=sys.stderr, flush=True)
-        found, until = {0: self.own}, time.monotonic() + _PATIENCE
+        found, until = {0: self.own}, time.monotonic() + self._patience
         while len(found) < self.count or len(self._pulses) < self.count - 1:
             connection = listener.accept(1.0)
             if connection is None:
@@ -261,13 +262,14 @@ class Group:
                     raise ConnectionError(f"slice {ended[0]} of {self.count} has ended before all were there")
                 if time.monotonic() > until:
                     missing = [str(rank) for rank in range(1, self.count) if rank not in found or rank not in self._pulses]
-                    raise TimeoutError(f"slice {', '.join(missing)} of {self.count} did not come within {_PATIENCE:.0f} s")
+                    raise TimeoutError(f"slice {', '.join(missing)} of {self.count} did not come within {self._patience:.0f} s")
                 continue
             if not self._admit(connection, found):
                 listener.free(0)
         self.members = [found[rank] for rank in range(self.count)]
-        hosts = next((connection.hosts for connection in self._connections.values() if connection.hosts), None)
-        own_host = hosts[0] if hosts else "127.0.0.1"
+        # Servers of this host reach it at an address at which those of other hosts may not.
+        hosts = [connection.hosts[0] for connection in self._connections.values() if connection.hosts]
+        own_host = min(hosts, key=_leads_here_only, default="127.0.0.1")
         _use_interface_of(own_host)
         if self._file is not None:
             # What is left of an earlier card must not be read.
@@ -286,8 +288,9 @@ class Group:
 
     def _listen_at(self, host: str):
         """The same by a port, at the address where the servers reach each other and no other."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, 0), family=family)
+        address = _address(host)
+        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+        listening = socket.create_server((str(address), 0), family=family)
         port = listening.getsockname()[1]
         return distributed.TCPStore(host, port, self.count, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
@@ -329,7 +332,7 @@ class Group:
             silent.cancel()
 
     def _come(self):
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + self._patience
 
         def connect():
             while True:
@@ -352,22 +355,30 @@ class Group:
         self._connections[0] = connection
         self.members = [Member(**member) for member in answer["members"]]
         self._told = answer["told"]
-        host = answer["host"]
+        # One that is on the host of the first server is reached by the others where that is.
         hosts = connection.hosts
-        _use_interface_of(hosts[0] if hosts else host)
-        host = hosts[1] if hosts else host
+        own_host, host = hosts if hosts and not _leads_here_only(hosts[0]) else (answer["host"], answer["host"])
+        _use_interface_of(own_host)
         if self._file is not None:
             return distributed.FileStore(str(self._file), self.count)
         return distributed.TCPStore(host, answer["port"], self.count, is_master=False)
+
+
+def _address(host: str):
+    """The address of a host, the same whichever version of the protocol a socket says it by."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _leads_here_only(host: str) -> bool:
+    return _address(host).is_loopback
 
 
 def _use_interface_of(host: str) -> None:
     """Has gloo listen where the servers reach each other, unless it was told where."""
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return
-    wanted = ipaddress.ip_address(host.partition("%")[0])
-    # The same address, as a socket for both versions of the protocol says it.
-    wanted = getattr(wanted, "ipv4_mapped", None) or wanted
+    wanted = _address(host)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             try:

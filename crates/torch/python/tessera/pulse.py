@@ -23,6 +23,9 @@ def beat(connection, lease: float) -> None:
             while True:
                 connection.send(b"")
                 time.sleep(lease / _BEATS)
+                # What is sent to a host that has vanished is kept for a quarter of an hour before that is an error.
+                if not connection.is_open:
+                    raise ConnectionError
         except ConnectionError:
             # A first server that has ended is noticed by whoever reads its stream, unless that waits for what will never come.
             time.sleep(lease)

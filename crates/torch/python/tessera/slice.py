@@ -86,6 +86,9 @@ def arguments() -> argparse.Namespace:
     several.add_argument("--rank", type=int, default=0, help="which of them this is; 0 serves the program")
     several.add_argument("--group", metavar="ADDRESS", help="where the first one listens for the others, and they reach it")
     several.add_argument(
+        "--patience", type=float, default=group.PATIENCE, metavar="SECONDS", help="how long the first one waits for the others, and they for it (default: 120)"
+    )
+    several.add_argument(
         "--split", choices=plan.SPLITS, default=os.environ.get("TESSERA_SPLIT", "auto"),
         help="how the slices share the work, told to the first one (default: TESSERA_SPLIT, or auto)",
     )  # fmt: skip
@@ -164,8 +167,8 @@ class Several:
     def __init__(self, options: argparse.Namespace, executor, token: str, epoch: int):
         rate = group.measure(torch.device(options.device), options.part or options.share)
         own = group.Member(options.rank, options.device, options.memory, rate)
-        self._executor = executor
-        self._group = group.Group(own, options.of, options.group, token, epoch)
+        self._executor, self._share = executor, options.share
+        self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
         self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
         self._slices = [plan.Slice(member.memory_bytes, member.rate) for member in self._group.members]
         exchange = self._group.exchange
@@ -194,6 +197,7 @@ class Several:
 
     def follow(self) -> int:
         """Does what the first server passes on, until that ends."""
+        counts.keep(self._executor, self._share)
         say("following")
         self._executor.serve(self._group.first.table)
         if self._executor.over:

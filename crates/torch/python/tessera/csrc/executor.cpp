@@ -47,7 +47,7 @@ bool Executor::serve(const Transport* transport) {
     pay(true);
     meters.bytes += length;
     meters.operations = operations;
-    meters.held = held();
+    meters.held = group_ ? group_->held_here() : held();
     // An answer that does not arrive keeps nothing of its frame from being executed.
     TORCH_CHECK(!broken_, transport->error(transport->state));
     if (snapshot_ || over_) return true;

@@ -120,6 +120,7 @@ class Group {
   void ask_all() { elsewhere_ = true; }
   void gone(const std::string& why);
   uint64_t held() const;
+  uint64_t held_here() const { return used_[members_.own]; }
   void describe(Bytes& to, const std::string& about) const;
   uint64_t memory() const;
 
