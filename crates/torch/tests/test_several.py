@@ -56,6 +56,25 @@ def test_three_unequal_slices_give_what_one_device_gives(short):
         assert all(done["by_rows"] > 50 for _, done in check_training(running, "mlp", "transformer"))
 
 
+HOSTS = """
+import subprocess, sys, tempfile, groups
+for words in ("link set lo up", "address add 10.9.0.1/32 dev lo"):
+    subprocess.run(["ip", *words.split()], check=True)
+# One that comes from the first server's own host, at an address at which others do not reach it, and one that does not.
+slices = [("256MiB", "--group", at) for at in (sys.argv[1], "tcp:127.0.0.1:4100", "tcp:10.9.0.1:4100")]
+with tempfile.TemporaryDirectory(prefix="tessera-") as folder, groups.Group(folder, slices) as running:
+    print(running.run("import torch; print(torch.ones(4, 4, device='tessera').sum().item(), len(torch.tessera.slice_status()['slices']))"))
+"""
+
+
+@pytest.mark.parametrize("everywhere", ["tcp:0.0.0.0:4100", "tcp:[::]:4100"])
+def test_servers_find_each_other_from_whichever_host_they_come(everywhere):
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", HOSTS, everywhere], cwd=serving.TESTS, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "16.0 3\n", done.stderr
+
+
 def test_operators_without_a_rule_give_what_one_device_gives(group):
     out = group.run("""
 import torch
