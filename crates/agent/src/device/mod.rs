@@ -18,6 +18,7 @@
 mod across;
 mod counts;
 mod plan;
+mod problem;
 mod reached;
 pub mod run;
 pub mod served;

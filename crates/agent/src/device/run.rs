@@ -14,23 +14,19 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::plan::Plan;
+use super::problem::Problem;
 use super::served::{NO_USER_SITE, handed_on};
-use super::{Place, Reached, Word, word};
+use super::{Place, Reached, Word};
 use crate::process::reap;
 use crate::reach::advertised;
-use crate::supervisor::NoStart;
-use crate::supervisor::status::Cause;
 use crate::worker::WORKER_DIR;
 
-/// The program cannot be run, and is not there, as shells say it.
-const NOT_RUN: (u8, u8) = (126, 127);
 /// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
 const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
 /// Those that a server has that saves itself.
@@ -75,63 +71,6 @@ fn own_folder() -> PathBuf {
 /// On the worker's own error output, which may be gone.
 fn say(what: &str) {
     let _ = writeln!(io::stderr(), "tessera: {what}");
-}
-
-/// Why a worker ended otherwise than by its program.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("the plan of this worker's device cannot be read: {0}; agent and supervisor are of different releases")]
-    Plan(#[from] serde_json::Error),
-    #[error("this worker cannot be prepared: {0}")]
-    System(#[from] io::Error),
-    #[error("the slice server {0} cannot be started: {1}; see `[device] python` of the agent's configuration")]
-    NoServer(String, #[source] io::Error),
-    #[error("the slice server for {0} ended before it listened; what it said is in the error output of the job")]
-    Ended(String),
-    #[error(
-        "the slice server for {0} did not listen in time; see `[device] start_within` of the agent's configuration"
-    )]
-    Late(String),
-    #[error(
-        "the slice servers of this card did not find each other in time: those of {others} were to come to {address}; what they \
-         said is in the error output of the job"
-    )]
-    Apart { others: String, address: String },
-    #[error("a part of the card on another node was lost, and with it what the program kept there")]
-    PartLost,
-    #[error("the worker was stopped by signal {0} before its program began")]
-    Stopped(i32),
-    #[error("`{0}` cannot be run: {1}")]
-    Program(String, #[source] io::Error),
-    #[error("how the slice server is reached cannot be told: {0}")]
-    Reach(String),
-    #[error("the slice server for {0} ended ({1}), and nobody had asked for that")]
-    Died(String, ExitStatus),
-    #[error("the host of the program was not heard of for {} s; its card is given back", .0.as_secs())]
-    HostLost(Duration),
-}
-
-impl Problem {
-    /// What ended the worker, when that was not its program. When the node could not give what the job may have, it is
-    /// tried elsewhere.
-    fn cause(&self) -> Option<Cause> {
-        match self {
-            Self::Program(name, error) => {
-                let error = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-                Some(NoStart::of_program(name.clone(), error, false).cause).filter(|cause| *cause == Cause::NodeFault)
-            }
-            Self::HostLost(_) => Some(Cause::HostLost),
-            _ => Some(Cause::NodeFault),
-        }
-    }
-
-    fn exit_code(&self) -> u8 {
-        match self {
-            _ if self.cause().is_some() => word::CODE,
-            Self::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_RUN.1,
-            _ => NOT_RUN.0,
-        }
-    }
 }
 
 /// Everything that is needed before the first process starts.
@@ -316,10 +255,15 @@ impl Worker {
     /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program is
     /// told by its connection.
     fn wait_for(&mut self, program: &Child, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
+        let mut stopped = false;
         loop {
-            let (ended, status) = self.next_end(|signal| signal_group(program, signal))?;
+            let (ended, status) = self.next_end(|signal| {
+                stopped |= STOPS.contains(&signal);
+                signal_group(program, signal);
+            })?;
             if ended == program.id() {
-                let lost = !status.success() && self.plan.across.is_some() && self.has_lost_a_part(servers)?;
+                let fails = !status.success() && !stopped && self.plan.across.is_some();
+                let lost = fails && self.has_lost_a_part(servers)?;
                 return if lost { Err(Problem::PartLost) } else { Ok(status) };
             }
             for (server, slice) in

@@ -1,0 +1,71 @@
+//! Why a worker with a device ended otherwise than by its program.
+
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::word;
+use crate::supervisor::NoStart;
+use crate::supervisor::status::Cause;
+
+/// The program cannot be run, and is not there, as shells say it.
+const NOT_RUN: (u8, u8) = (126, 127);
+
+/// Why a worker ended otherwise than by its program.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("the plan of this worker's device cannot be read: {0}; agent and supervisor are of different releases")]
+    Plan(#[from] serde_json::Error),
+    #[error("this worker cannot be prepared: {0}")]
+    System(#[from] io::Error),
+    #[error("the slice server {0} cannot be started: {1}; see `[device] python` of the agent's configuration")]
+    NoServer(String, #[source] io::Error),
+    #[error("the slice server for {0} ended before it listened; what it said is in the error output of the job")]
+    Ended(String),
+    #[error(
+        "the slice server for {0} did not listen in time; see `[device] start_within` of the agent's configuration"
+    )]
+    Late(String),
+    #[error(
+        "the slice servers of this card did not find each other in time: those of {others} were to come to {address}; what they \
+         said is in the error output of the job"
+    )]
+    Apart { others: String, address: String },
+    #[error("a part of the card on another node was lost, and with it what the program kept there")]
+    PartLost,
+    #[error("the worker was stopped by signal {0} before its program began")]
+    Stopped(i32),
+    #[error("`{0}` cannot be run: {1}")]
+    Program(String, #[source] io::Error),
+    #[error("how the slice server is reached cannot be told: {0}")]
+    Reach(String),
+    #[error("the slice server for {0} ended ({1}), and nobody had asked for that")]
+    Died(String, ExitStatus),
+    #[error("the host of the program was not heard of for {} s; its card is given back", .0.as_secs())]
+    HostLost(Duration),
+}
+
+impl Problem {
+    /// What ended the worker, when that was not its program. When the node could not give what the job may have, it is
+    /// tried elsewhere.
+    pub(super) fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::Program(name, error) => {
+                let error = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+                Some(NoStart::of_program(name.clone(), error, false).cause).filter(|cause| *cause == Cause::NodeFault)
+            }
+            Self::HostLost(_) => Some(Cause::HostLost),
+            _ => Some(Cause::NodeFault),
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            _ if self.cause().is_some() => word::CODE,
+            Self::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_RUN.1,
+            _ => NOT_RUN.0,
+        }
+    }
+}
