@@ -155,6 +155,8 @@ async fn what_keeps_a_program_from_its_device_is_said() -> Result<()> {
         assert!(reason.sentence.contains(why), "{}", reason.sentence);
         client.cancel_job(CancelJobRequest { job_id: job, ..Default::default() }).await?;
         wait_for(&client, job, JobState::Cancelled).await?;
+        // A node of which that is said a few times gets no more work.
+        pool.cli_ok(&["node", "uncordon", &pool.nodes[0].name]).await?;
     }
     let mut spec = shell("");
     spec.command = vec!["/no/such/program".to_owned()];
