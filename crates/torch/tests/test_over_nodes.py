@@ -10,6 +10,9 @@ import pytest
 from pools import inventory, served, wait
 from test_jobs import SPREAD, TESTS, alone, loss
 
+# Slice servers of several nodes meet at ports that each pool gives out from the same number on, and all pools of tests are on this host.
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def pool():
