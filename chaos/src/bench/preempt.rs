@@ -1,5 +1,5 @@
-//! How long it takes from submitting an urgent job until its process runs in the place of a less urgent one that holds the
-//! whole card, and ends as soon as it is told to: what preemption itself takes, without the grace of a victim.
+//! How long it takes from submitting an urgent job until its process runs in the place of a less urgent one that holds
+//! the whole card, and ends as soon as it is told to: what preemption itself takes, without the grace of a victim.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use crate::ids::{JobId, NodeId, Rank};
 use crate::units::{Epoch, LogTime};
 
-/// Checkpoints that count and are kept of each job: should the newest turn out to be damaged, there is the one before. Beside
-/// them the newest is kept that the loss of a node does not reach, until a newer one has its copies.
+/// Checkpoints that count and are kept of each job: should the newest turn out to be damaged, there is the one before.
+/// Beside them the newest is kept that the loss of a node does not reach, until a newer one has its copies.
 pub const CHECKPOINTS_KEPT: usize = 2;
 /// Nodes on which a part is kept that lies on nodes: the loss of one loses nothing.
 pub const COPIES_WANTED: usize = 2;

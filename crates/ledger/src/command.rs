@@ -90,8 +90,8 @@ pub enum Command {
         spec: Arc<JobSpec>,
         /// W3C trace context; may be empty.
         traceparent: String,
-        /// What nobody else knows, drawn by whoever took the job in: slice servers of one card on several nodes know one
-        /// another by what is derived from it. `None`: it has no such cards.
+        /// What nobody else knows, drawn by whoever took the job in: slice servers of one card on several nodes know
+        /// one another by what is derived from it. `None`: it has no such cards.
         secret: Option<u128>,
     },
     /// A job is cancelled.

@@ -192,8 +192,8 @@ impl JobSpec {
     }
 
     /// Fills in what follows from how its program uses its virtual card: a device of PyTorch needs nodes that serve
-    /// devices, and cards of kinds that PyTorch has; one over several nodes the same PyTorch on each, and some memory of
-    /// each card.
+    /// devices, and cards of kinds that PyTorch has; one over several nodes the same PyTorch on each, and some memory
+    /// of each card.
     #[must_use]
     pub fn with_needs_of_its_access(mut self) -> Self {
         if self.virtual_card.access.is_device() {

@@ -29,8 +29,8 @@ pub(crate) struct Victims {
 }
 
 impl Victims {
-    /// Takes over what the ledger says of a grant; answers how it stands if it could not give way before and can now, or
-    /// gives way more readily.
+    /// Takes over what the ledger says of a grant; answers how it stands if it could not give way before and can now,
+    /// or gives way more readily.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<Standing> {
         let known = self.known.remove(&id);
         let was_idle = known.as_ref().is_some_and(|known| known.idle);

@@ -16,8 +16,8 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The two cannot work together: they differ in what both must agree in, or another program has begun meanwhile. That does
-    /// not change by itself.
+    /// The two cannot work together: they differ in what both must agree in, or another program has begun meanwhile.
+    /// That does not change by itself.
     #[error("slice server at {address} refused: {reason}")]
     Unfit {
         /// Who refused.

@@ -84,8 +84,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens. Port 0 takes a free one; [`Listener::address`] tells which. `owner` is the program whose tensors the slice
-    /// holds already.
+    /// Listens. Port 0 takes a free one; [`Listener::address`] tells which. `owner` is the program whose tensors the
+    /// slice holds already.
     pub fn bind(
         address: &Address,
         torch: &str,

@@ -1,8 +1,8 @@
 //! Whose a slice is: the program whose tensors it holds, also while that is away.
 //!
-//! A program that outlives its connections comes again, to this server or to another one that has its snapshot. Meanwhile
-//! any other that knows the token would wipe its tensors, or go on with them as if they were its own. So each program
-//! has a name, and a slice is kept for one.
+//! A program that outlives its connections comes again, to this server or to another one that has its snapshot.
+//! Meanwhile any other that knows the token would wipe its tensors, or go on with them as if they were its own. So each
+//! program has a name, and a slice is kept for one.
 //!
 //! A program may follow another one only where that is gone for good. Programs that share whoever started them draw
 //! numbers under a lock that the system takes from a process as it ends (`elsewhere.py`): a higher number is the proof

@@ -144,8 +144,8 @@ impl Plan {
             words.extend(["--group".to_owned(), address]);
         }
         if self.across.is_some() {
-            // The first one may not have been started for long, because its worker's checkpoint is fetched before: whoever
-            // comes before it waits until it is told to stop.
+            // The first one may not have been started for long, because its worker's checkpoint is fetched before:
+            // whoever comes before it waits until it is told to stop.
             let patience = if rank == 0 { self.patience().as_secs_f64() } else { f64::INFINITY };
             words.extend(["--patience".to_owned(), patience.to_string()]);
         }

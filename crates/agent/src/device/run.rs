@@ -161,8 +161,8 @@ impl Worker {
         Ok(Server { child, ended: None })
     }
 
-    /// What the first of the servers says after the word that is awaited: where it listens, or nothing more than that it is
-    /// one of the card's. It would wait in vain for another one that has ended.
+    /// What the first of the servers says after the word that is awaited: where it listens, or nothing more than that
+    /// it is one of the card's. It would wait in vain for another one that has ended.
     fn said(&mut self, servers: &mut [Server], awaited: &str) -> Result<String, Problem> {
         let device = || self.plan.devices();
         let until = self.plan.ready_within().map(|within| Instant::now() + within);
@@ -276,8 +276,8 @@ impl Worker {
         }
     }
 
-    /// Whether a part of the card on another node was lost: then the first server fails as soon as the program is gone. A
-    /// program that ended with an error for that is not at fault, and is tried again as after the loss of a node.
+    /// Whether a part of the card on another node was lost: then the first server fails as soon as the program is gone.
+    /// A program that ended with an error for that is not at fault, and is tried again as after the loss of a node.
     fn has_lost_a_part(&self, servers: &mut [Server]) -> Result<bool, Problem> {
         let Some(first) = servers.first_mut() else { return Ok(false) };
         let until = Instant::now() + FAILS_WITHIN;
@@ -296,9 +296,9 @@ impl Worker {
         Ok(first.ended.is_some_and(|ended| ended.code() == Some(FAULT)))
     }
 
-    /// Waits until the card is over, whose program is with its first server: that server is gone then, and these end. To be
-    /// told to stop means nothing to them: the program may save what is on the card, and ends by itself or is killed with
-    /// all of its worker, as these are.
+    /// Waits until the card is over, whose program is with its first server: that server is gone then, and these end.
+    /// To be told to stop means nothing to them: the program may save what is on the card, and ends by itself or is
+    /// killed with all of its worker, as these are.
     fn wait_for_card(&mut self, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
         while servers.iter().any(|server| server.ended.is_none()) {
             let (ended, status) = self.next_end(|_| {})?;

@@ -1,8 +1,8 @@
 //! Usage as a Parquet file, for whoever counts it together with other tables.
 //!
 //! One row for each kind of card of each group, with the columns of the CSV under the same names; a cost that is not
-//! known is null. The key-value metadata say what the rows do not: up to when they count, how many rows are left out, and
-//! the times of which the member that answered knows nothing.
+//! known is null. The key-value metadata say what the rows do not: up to when they count, how many rows are left out,
+//! and the times of which the member that answered knows nothing.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -133,8 +133,9 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
     order
 }
 
-/// A job that is to go on later is asked to write its checkpoint in its own way; one that is over is told to end. Workers
-/// that only serve its program end as that does: they have longer, because its node may hear of it later than theirs.
+/// A job that is to go on later is asked to write its checkpoint in its own way; one that is over is told to end.
+/// Workers that only serve its program end as that does: they have longer, because its node may hear of it later than
+/// theirs.
 fn how_to_stop(state: &State, job: &Job, rank: Rank) -> v1::StopPolicy {
     let mut policy = stop_policy(&job.spec);
     if job.spec.virtual_card.serves_across_nodes() && rank != Rank(0) {

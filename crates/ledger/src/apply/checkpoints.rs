@@ -62,8 +62,8 @@ impl State {
         self.jobs.get(&job)?.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
     }
 
-    /// How many programs an allocation has, each of which saves: one for each worker, or one for each virtual card where
-    /// the workers of its other nodes only serve slices.
+    /// How many programs an allocation has, each of which saves: one for each worker, or one for each virtual card
+    /// where the workers of its other nodes only serve slices.
     fn programs_of(&self, allocation: &Allocation) -> u32 {
         let one_each = |job: &Arc<Job>| job.spec.virtual_card.serves_across_nodes();
         if self.jobs.get(&allocation.job).is_some_and(one_each) {

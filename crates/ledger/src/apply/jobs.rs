@@ -11,7 +11,7 @@ use crate::allocation::{Allocation, MovePhase, Worker};
 use crate::checkpoint::Checkpoints;
 use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
-use crate::ids::{AllocationId, JobId, Rank};
+use crate::ids::{AllocationId, JobId};
 use crate::job::{Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
@@ -309,7 +309,7 @@ impl State {
     pub(super) fn close_attempt(&mut self, allocation: &Allocation, reason: &Reason) {
         let now = self.time;
         let failed = |worker: &&Worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded());
-        let serve_only = self.jobs.get(&allocation.job).is_some_and(|job| job.spec.is_over_with(Rank(0)));
+        let serve_only = self.jobs.get(&allocation.job).is_some_and(|job| job.spec.virtual_card.serves_across_nodes());
         let decisive = allocation.workers.iter().take(if serve_only { 1 } else { usize::MAX }).find(failed);
         let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
         self.skip_partial_checkpoint(allocation.job);

@@ -118,8 +118,8 @@ impl State {
         self.jobs.get(&job).is_some_and(|job| job.spec.virtual_card.access.is_device())
     }
 
-    /// A worker has ended by itself, or has saved: if it has a device it really had it. What it begins as runs before, so
-    /// that to run says nothing of its node.
+    /// A worker has ended by itself, or has saved: if it has a device it really had it. What it begins as runs before,
+    /// so that to run says nothing of its node.
     pub(super) fn device_worked(&mut self, node: NodeId, job: JobId) {
         if self.has_device(job) {
             self.forget_faults(node, job);
@@ -201,8 +201,8 @@ impl State {
         match job.state {
             JobState::Suspending => {
                 let succeeded = |worker: &Worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded);
-                let ends = |worker: &&Worker| succeeded(worker) && job.spec.is_over_with(worker.rank);
-                let ended_well = grant.workers.iter().all(succeeded) || grant.workers.iter().find(ends).is_some();
+                let ends = |worker: &Worker| succeeded(worker) && job.spec.is_over_with(worker.rank);
+                let ended_well = grant.workers.iter().all(succeeded) || grant.workers.iter().any(ends);
                 if ended_well {
                     // It ended by itself before it could be asked to stop.
                     self.with_job(id, |job| job.ending = Some(Ending::Completed));

@@ -1,5 +1,5 @@
-//! What members tell job by job, on a page of its own: it would be far too much for everybody who only wants to know how
-//! the pool is.
+//! What members tell job by job, on a page of its own: it would be far too much for everybody who only wants to know
+//! how the pool is.
 
 use super::{Declaration, GaugeKind, Metric, Process, metrics};
 

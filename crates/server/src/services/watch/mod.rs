@@ -8,8 +8,9 @@
 //! that a busy pool does not wake all of them for every entry.
 //!
 //! What a watcher can rely on: events come in the order of the log, none is left out and none comes twice within a
-//! stream or when it goes on after a resume token, unless it asked for nothing but progress; `PROGRESS` says that the watch is alive and where it is; a watcher
-//! that reads too slowly is cut with `WATCH_TOO_SLOW` and can go on; one whose place is not remembered any more gets
+//! stream or when it goes on after a resume token, unless it asked for nothing but progress; `PROGRESS` says that the
+//! watch is alive and where it is; a watcher that reads too slowly is cut with `WATCH_TOO_SLOW` and can go on; one
+//! whose place is not remembered any more gets
 //! `WATCH_COMPACTED` and lists anew.
 
 mod cursor;

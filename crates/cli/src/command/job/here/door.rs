@@ -129,8 +129,8 @@ impl From<Whereabouts> for Answer {
     }
 }
 
-/// How far the program was with the newest checkpoint that the loss of one node does not reach; 0 when that is not known, or
-/// no member says so soon: the program waits for it.
+/// How far the program was with the newest checkpoint that the loss of one node does not reach; 0 when that is not
+/// known, or no member says so soon: the program waits for it.
 async fn safe(client: &Client, job: JobNumber) -> u64 {
     let asked = client.get_job(GetJobRequest { job_id: job.0, ..GetJobRequest::default() });
     let answer = tokio::time::timeout(SOON, asked).await;

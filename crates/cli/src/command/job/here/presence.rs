@@ -35,8 +35,8 @@ impl Presence {
 }
 
 async fn speak(mut whereabouts: watch::Receiver<Whereabouts>, mut ended: oneshot::Receiver<u8>) -> bool {
-    // A server that is being stopped still saves what it has, and listens for this host until it is over: as long as no other
-    // is known it is spoken to.
+    // A server that is being stopped still saves what it has, and listens for this host until it is over: as long as no
+    // other is known it is spoken to.
     let mut last = None;
     loop {
         match whereabouts.borrow_and_update().clone() {
@@ -67,7 +67,8 @@ async fn speak(mut whereabouts: watch::Receiver<Whereabouts>, mut ended: oneshot
     }
 }
 
-/// Speaks to one server. Answers whether its job ends because it has heard the end, or nothing when there is another server, or it is not reached any more.
+/// Speaks to one server. Answers whether its job ends because it has heard the end, or nothing when there is another
+/// server, or it is not reached any more.
 async fn attend(
     mut attendance: Attendance,
     place: &Place,
