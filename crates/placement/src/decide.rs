@@ -2,23 +2,63 @@
 //! is granted (P5).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_ledger::{JobId, JobState, LogTime, Plan, PlanPart, State};
 
-use crate::attempt::Start;
-use crate::fit::Placement;
 use crate::kept::Keeping;
-use crate::limits::{Decision, Limits};
-use crate::line::order::{First, Order};
-use crate::line::shape::{Block, LineId};
-use crate::pool::Pool;
-use crate::preempt::{self, InPlan, Victim};
+use crate::line::Order;
+use crate::line::shapes::{Block, LineId};
+use crate::pool::{Moment, Pool};
+use crate::preempt::{self, InPlan, Start};
 use crate::queues::{self, Giver};
+
+/// Bounds of one decision, so that one plan is never larger than one log entry should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most grants in one plan.
+    pub grants: usize,
+    /// Most jobs that one plan asks to leave nodes that are drained.
+    pub evictions: usize,
+    /// Most searches for jobs to preempt in one decision.
+    pub preemption_searches: usize,
+    /// How long the first job of a queue waits before cards are kept free for it.
+    pub reserve_after: Duration,
+    /// How long a job waits, for cards that the same jobs without a time limit hold, until cards are kept for others
+    /// beside it as well: those jobs may never end. In the meantime it stands for all that are behind it in its queue.
+    pub stuck_after: Duration,
+    /// Most jobs for which cards are kept free at once, of all queues together.
+    pub reservations: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            grants: 256,
+            evictions: 64,
+            preemption_searches: 32,
+            reserve_after: Duration::from_secs(30),
+            stuck_after: Duration::from_secs(7 * 24 * 60 * 60),
+            reservations: 4,
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The plan; empty when nothing can be done.
+    pub plan: Plan,
+    /// When something will change by the passing of time alone: the end of a backoff, or of a protection from
+    /// preemption, or a job has waited so long that cards are kept for it.
+    pub next_wakeup: Option<LogTime>,
+    /// Whether a limit cut the decision short: decide again once the plan is committed.
+    pub more: bool,
+}
 
 /// A plan being made.
 struct Round<'a> {
-    state: &'a State,
-    now: LogTime,
+    at: Moment<'a>,
     limits: &'a Limits,
     plan: Plan,
     grants: usize,
@@ -26,7 +66,7 @@ struct Round<'a> {
     in_plan: InPlan,
     more: bool,
     order: Order,
-    keeping: Keeping,
+    keeping: Keeping<'a>,
 }
 
 impl Pool {
@@ -34,12 +74,11 @@ impl Pool {
     /// there are grants, jobs to be tried and queues, not as much as there are cards or jobs. The plan's effect is
     /// counted in until the next decision; by then the ledger must have answered, or the plan is taken as dropped.
     pub fn decide(&mut self, state: &State, now: LogTime, limits: &Limits) -> Decision {
-        let now = now.max(state.time());
-        self.settle(state, now);
+        let at = Moment::of(state, now);
+        self.settle(state, at.now);
         self.reprice_if_due(state);
         let mut round = Round {
-            state,
-            now,
+            at,
             limits,
             plan: Plan { revision: state.revision(), parts: Vec::new() },
             grants: 0,
@@ -47,23 +86,22 @@ impl Pool {
             in_plan: InPlan::default(),
             more: false,
             order: Order::default(),
-            keeping: self.begin_keeping(state, now, limits),
+            keeping: self.begin_keeping(at, limits),
         };
         self.evict(&mut round);
         self.line.shapes.take_changed();
-        self.enter_all(&mut round);
+        self.enter(&mut round, self.line.shapes.lines());
         loop {
-            for line in self.line.shapes.take_changed() {
-                self.enter(&mut round, line);
-            }
+            let changed = self.line.shapes.take_changed();
+            self.enter(&mut round, changed);
             let turn = |line: LineId, least| self.queues.turn(&self.line.shapes.line(line).queue, least);
-            let Some(next) = round.order.first(turn) else {
+            let Some((key, line)) = round.order.first(turn) else {
                 // Nothing else is left to be tried.
                 if self.release(&mut round.keeping, |_| true) { continue } else { break }
             };
-            if self.line.shapes.line(next.line).first_ready().is_none_or(|(key, _)| key != next.key) {
-                self.pass(&mut round.keeping, next.line, state, now, limits);
-                self.enter(&mut round, next.line);
+            if self.line.shapes.line(line).first_ready().is_none_or(|(ready, _)| ready != key) {
+                self.pass(&mut round.keeping, line);
+                self.enter(&mut round, [line]);
                 continue;
             }
             if round.grants >= limits.grants {
@@ -71,35 +109,29 @@ impl Pool {
                 break;
             }
             self.reprice_if_due(state);
-            self.consider(&mut round, next.line);
+            self.consider(&mut round, line);
         }
         self.end_keeping(round.keeping);
-        let patience = self.next_out_of_patience(state, now, limits);
+        let patience = self.next_out_of_patience(at, limits);
         let opening = self.queues.next_opening();
         let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).min();
         Decision { plan: round.plan, next_wakeup, more: round.more }
     }
 
-    /// Enters the first jobs of all queues into the order.
-    fn enter_all(&self, round: &mut Round<'_>) {
-        for line in self.line.shapes.lines() {
-            self.enter(round, line);
+    /// Enters the first jobs of queues into the order.
+    fn enter(&self, round: &mut Round<'_>, lines: impl IntoIterator<Item = LineId>) {
+        for line in lines {
+            let of_line = self.line.shapes.line(line);
+            let first = of_line.first_ready().into_iter().chain(round.keeping.next_blocked(self, line)).min();
+            let first = first.and_then(|(key, id)| Some((key, self.line.shapes.get(id)?.one.amount)));
+            round.order.set(line, first, |least| self.queues.turn(&of_line.queue, least));
         }
-    }
-
-    /// Enters the first jobs of a queue into the order.
-    fn enter(&self, round: &mut Round<'_>, line: LineId) {
-        let of_line = self.line.shapes.line(line);
-        let turn = |least| self.queues.turn(&of_line.queue, least);
-        let first = |(key, id)| Some(First { key, least: self.line.shapes.get(id)?.one.amount });
-        let blocked = round.keeping.next_blocked(self, line);
-        round.order.set(line, of_line.first_ready().into_iter().chain(blocked).min().and_then(first), turn);
     }
 
     /// Asks jobs to leave nodes that are drained. What they give back counts for all that comes later in the plan, as
     /// the ledger counts: their queues have less on loan, and may recall more.
     fn evict(&mut self, round: &mut Round<'_>) {
-        let state = round.state;
+        let state = round.at.state;
         let mut givers = Vec::new();
         'nodes: for node in &self.draining {
             for allocation in state.allocations_on(*node) {
@@ -128,40 +160,41 @@ impl Pool {
     fn consider(&mut self, round: &mut Round<'_>, line: LineId) {
         let Some((key, id)) = self.line.shapes.line(line).first_ready() else { return };
         self.work.tried += 1;
-        self.show_to(&mut round.keeping, id, round.now);
+        self.show_to(&mut round.keeping, id);
         let Some(job) = self.line.shapes.get(id).map(|shape| Arc::clone(&shape.one)) else { return };
-        let found = self.attempt(round.state, round.now, &job, &round.in_plan, &mut round.searches);
-        let Start { placement, victims } = match found {
+        let found = self.attempt(round.at, &job, &round.in_plan, &mut round.searches);
+        let (placement, victims) = match found {
             Ok(start) => start,
             Err(block) => {
                 round.more |= block == Block::Round { cut_short: true };
                 return self.line.shapes.block(id, block);
             }
         };
-        let amount = queues::amount_of(placement.slices(), round.state.config().block_size);
+        let amount = queues::amount_of(placement.slices(), round.at.state.config().block_size);
         self.queues.charge(job.queue(), amount, job.spec.preemptible);
         victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
         if !victims.is_empty() {
             preempt::take(&mut self.index, &placement, job.spec.host);
         }
         self.index.keep();
-        self.grant(round, key.job, placement, &victims);
-        if !victims.is_empty() {
+        let claims = self.queues.claims_of(victims.iter().map(|victim| victim.giver().queue));
+        let makes_room = !victims.is_empty();
+        self.grant(round, key.job, (placement, victims));
+        if makes_room {
             // What the victims' queues hold less may make it their turn earlier, or let them recall something.
-            let claims = self.queues.claims_of(victims.iter().map(|victim| victim.giver().queue));
             self.line.shapes.recall_changed(&self.queues, &claims);
-            self.enter_all(round);
+            self.enter(round, self.line.shapes.lines());
         }
     }
 
     /// Writes a grant into the plan; cards that it needs renumbered come before it.
-    fn grant(&mut self, round: &mut Round<'_>, job: JobId, placement: Placement, victims: &[Arc<Victim>]) {
+    fn grant(&mut self, round: &mut Round<'_>, job: JobId, (placement, victims): Start) {
         for card in placement.renumbered {
             round.in_plan.renumbered.insert(card);
             round.plan.parts.push(PlanPart::Renumber { card });
         }
-        if let Some(job) = round.state.job(job) {
-            self.index.plan(&job.spec, &placement.workers, round.now);
+        if let Some(job) = round.at.state.job(job) {
+            self.index.plan(&job.spec, &placement.workers, round.at.now);
         }
         let victims: Vec<JobId> = victims.iter().map(|victim| victim.job).collect();
         round.in_plan.leaving.extend(&victims);

@@ -1,14 +1,17 @@
 //! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left
-//! to do.
+//! to do. Whoever is tried, in a round of decisions or outside of one, is an applicant: a job with its demand, and with
+//! what that counts for in its queue.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Affinity, BlockCount, CardKind, HostRequest, Isolation, JobSpec, Mebibytes, MilliTflops, Node, NodeId, Packing,
-    PoolConfig, QueueAmount, Span,
+    CardKind, HostRequest, JobSpec, Mebibytes, MilliTflops, Node, NodeId, PoolConfig, QueueAmount, Span,
 };
 
+use crate::index::Index;
+use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, ClassKey, Classes};
 use crate::index::columns::ColumnKey;
 use crate::index::node::NodeEntry;
@@ -18,9 +21,7 @@ use crate::request::Request;
 /// What cards of one class can do for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The class.
     pub(crate) class: ClassId,
-    /// Its kind.
     pub(crate) kind: CardKind,
     /// Blocks of one card.
     pub(crate) blocks: u32,
@@ -46,46 +47,23 @@ impl Offer {
         cards.saturating_mul(self.blocks)
     }
 
-    /// What `blocks` compute, in thousandths of a TFLOPS; as the ledger counts.
+    /// What blocks of any number of cards compute, in thousandths of a TFLOPS; as the ledger counts.
+    pub(crate) fn compute_of_many(&self, blocks: u64) -> u128 {
+        u128::from(self.rate) * u128::from(blocks) / u128::from(self.blocks.max(1))
+    }
+
     pub(crate) fn compute_of(&self, blocks: u32) -> u64 {
-        let compute = u128::from(self.rate) * u128::from(blocks) / u128::from(self.blocks.max(1));
-        u64::try_from(compute).unwrap_or(u64::MAX)
+        u64::try_from(self.compute_of_many(blocks.into())).unwrap_or(u64::MAX)
     }
 }
 
-/// What a job asks for.
+/// What a job asks for: its request, wherever it stands, and what that means for the cards of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Number of virtual cards.
-    pub(crate) gang: u32,
-    /// With how many of them it may start at least.
-    pub(crate) gang_min: u32,
-    /// Compute of each, in thousandths of a TFLOPS.
-    pub(crate) compute: u64,
-    /// Memory of each in MiB.
-    pub(crate) memory: u64,
-    /// The least memory on each card in MiB.
-    pub(crate) slice_memory: u64,
-    /// How far each may spread.
-    pub(crate) span: Span,
-    /// Whether one may be of several kinds.
-    pub(crate) mixed: bool,
-    /// The isolation that slices get.
-    pub(crate) isolation: Isolation,
-    /// Labels that nodes must carry.
-    pub(crate) labels: BTreeMap<String, String>,
-    /// What each worker needs of its host.
-    pub(crate) host: HostRequest,
-    /// Whether its slices take whole cards.
-    pub(crate) whole: bool,
+    /// With as much memory as its slices need at least.
+    request: Arc<Request>,
     /// The classes that it accepts, in the order of kinds.
     pub(crate) offers: Vec<Offer>,
-    /// Where it would rather be, and must not be.
-    pub(crate) affinity: Arc<Affinity>,
-    /// How its virtual cards are laid over the pool, if it says so; else its queue does.
-    pub(crate) packing: Option<Packing>,
-    /// That queue.
-    pub(crate) queue: Arc<str>,
     /// The only nodes that are considered; `None`: all. Such a demand is placed node by node: searches by column do not
     /// know it.
     pub(crate) within: Option<Arc<BTreeSet<NodeId>>>,
@@ -93,69 +71,41 @@ pub(crate) struct Demand {
     pub(crate) column: Arc<ColumnKey>,
 }
 
+impl Deref for Demand {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
+
+impl DerefMut for Demand {
+    fn deref_mut(&mut self) -> &mut Request {
+        Arc::make_mut(&mut self.request)
+    }
+}
+
 impl Demand {
     /// Compiles a request of a job with such a spec.
     pub(crate) fn compile(spec: &JobSpec, request: &Request, classes: &Classes, config: &PoolConfig) -> Self {
-        // What is let go of decides whose turn it is, or is in which cards are accepted, as the ledger says that.
-        let Request {
-            compute,
-            memory,
-            host,
-            gang,
-            gang_min,
-            span,
-            mixed,
-            precision,
-            isolation,
-            kinds: _,
-            vendors: _,
-            models: _,
-            node_labels,
-            whole_cards,
-            slice_memory,
-            affinity,
-            packing,
-            queue: _,
-            priority: _,
-            limit: _,
-            gave_way: _,
-        } = request;
-        let precision = precision.unwrap_or(config.reference_precision);
-        let memory = *memory.max(slice_memory);
-        let offer = |key: &ClassKey, class: ClassId| {
+        let precision = request.precision.unwrap_or(config.reference_precision);
+        let memory = request.memory.max(request.slice_memory);
+        let offer = |(key, class): (&ClassKey, ClassId)| {
             let rate = key.class.rate(precision).0;
             if rate == 0 || key.blocks == 0 || !key.class.is_accepted_by(spec) {
                 return None;
             }
             let mut offer =
                 Offer { class, kind: key.class.kind, blocks: key.blocks, rate, memory: key.class.memory.0, need: 0 };
-            offer.need = offer.blocks_for(*compute).max(1);
-            if *whole_cards {
+            offer.need = offer.blocks_for(request.compute).max(1);
+            if request.whole_cards {
                 offer.need = offer.whole_cards_for(memory);
             }
             Some(offer)
         };
-        let mut demand = Self {
-            gang: *gang,
-            gang_min: gang_min.unwrap_or(*gang),
-            compute: *compute,
-            memory,
-            slice_memory: *slice_memory,
-            span: *span,
-            mixed: *mixed,
-            isolation: *isolation,
-            labels: node_labels.clone(),
-            host: *host,
-            whole: *whole_cards,
-            offers: classes.in_order().filter_map(|(key, class)| offer(key, class)).collect(),
-            affinity: Arc::new(affinity.clone()),
-            packing: *packing,
-            queue: Arc::from(spec.queue.as_str()),
-            within: None,
-            column: Arc::default(),
-        };
-        demand.column = demand.column_of();
-        demand
+        let offers = classes.in_order().filter_map(offer).collect();
+        let request = Request { memory, priority: 0, limit: 0, gave_way: false, ..request.clone() };
+        Self { request: Arc::new(request), offers, within: None, column: Arc::default() }.changed(|_| ())
     }
 
     /// The same with something else about it. What is told apart where single virtual cards are placed follows, so that
@@ -163,39 +113,40 @@ impl Demand {
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
         let mut changed = self.clone();
         change(&mut changed);
-        changed.column = changed.column_of();
-        changed
-    }
-
-    fn column_of(&self) -> Arc<ColumnKey> {
-        // What is let go of decides over several virtual cards or several cards, or is in what the offers need.
-        let Self {
+        // What is let go of decides over several virtual cards or several cards, or whose turn it is, or is in what the
+        // offers need.
+        let Request {
+            host,
+            memory,
+            span,
+            whole_cards,
+            node_labels,
+            compute: _,
             gang: _,
             gang_min: _,
-            compute: _,
-            memory,
-            slice_memory: _,
-            span,
             mixed: _,
+            precision: _,
             isolation: _,
-            labels,
-            host,
-            whole,
-            offers,
+            kinds: _,
+            vendors: _,
+            models: _,
+            slice_memory: _,
             affinity: _,
             packing: _,
             queue: _,
-            within: _,
-            column: _,
-        } = self;
-        Arc::new(ColumnKey {
+            priority: _,
+            limit: _,
+            gave_way: _,
+        } = &*changed.request;
+        changed.column = Arc::new(ColumnKey {
             host: *host,
             memory: *memory,
-            needs: offers.iter().map(|offer| (offer.class, offer.need)).collect(),
-            whole: *whole,
+            needs: changed.offers.iter().map(|offer| (offer.class, offer.need)).collect(),
+            whole: *whole_cards,
             on_one_card: *span == Span::Card,
-            labels: labels.clone(),
-        })
+            labels: node_labels.clone(),
+        });
+        changed
     }
 
     /// The same on these nodes alone.
@@ -205,7 +156,9 @@ impl Demand {
 
     /// The same for so many virtual cards, no more and no less.
     pub(crate) fn of_gang(&self, gang: u32) -> Self {
-        Self { gang, gang_min: gang, ..self.clone() }
+        let mut changed = self.clone();
+        (changed.gang, changed.gang_min) = (gang, None);
+        changed
     }
 
     /// The least that a grant can count for in a queue.
@@ -215,23 +168,18 @@ impl Demand {
 
     /// The least that a grant of virtual cards of so many blocks each can count for.
     pub(crate) fn least_of(&self, need: u32, block_size: MilliTflops) -> QueueAmount {
-        let memory = Mebibytes(self.memory).saturating_mul(self.gang_min);
-        queues::amount(u64::from(need).saturating_mul(u64::from(self.gang_min)), memory, block_size)
+        let memory = Mebibytes(self.memory).saturating_mul(self.gang_min());
+        queues::amount(u64::from(need).saturating_mul(u64::from(self.gang_min())), memory, block_size)
     }
 
     /// Whether a node has so much of its host left that so many workers can start on it.
     pub(crate) fn fits_host(&self, node: &NodeEntry, workers: u32) -> bool {
-        node.host.is_none_or(|left| left.holds(self.host.times(workers)))
+        node.host.is_none_or(|host| self.host.times(workers).fits_in(host.left))
     }
 
     /// Whether so many workers may go to a node, and its host has room for them.
-    pub(crate) fn fits_node(&self, entry: &NodeEntry, workers: u32) -> bool {
-        self.fits_host(entry, workers) && entry.node.as_ref().is_some_and(|node| self.accepts(node))
-    }
-
-    /// How many workers a node's host is large enough for when nothing else runs there.
-    pub(crate) fn workers_on(&self, node: &Node) -> u32 {
-        node.description.host.map_or(u32::MAX, |host| self.workers_in(host.whole()))
+    pub(crate) fn fits_node(&self, node: &NodeEntry, workers: u32) -> bool {
+        self.fits_host(node, workers) && self.accepts(node)
     }
 
     /// How many workers so much of a host is enough for.
@@ -241,10 +189,18 @@ impl Demand {
         u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
     }
 
-    /// Whether a node carries the labels asked for.
-    pub(crate) fn accepts(&self, node: &Node) -> bool {
-        self.labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
-            && self.within.as_ref().is_none_or(|nodes| nodes.contains(&node.id))
+    /// Whether a node is there and carries the labels asked for.
+    pub(crate) fn accepts(&self, node: &NodeEntry) -> bool {
+        let carries = |node: &Arc<Node>| {
+            self.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
+                && self.within.as_ref().is_none_or(|nodes| nodes.contains(&node.id))
+        };
+        node.node.as_ref().is_some_and(carries)
+    }
+
+    /// The same where a node is looked up.
+    pub(crate) fn accepts_at(&self, index: &Index, id: NodeId) -> bool {
+        index.node(id).is_some_and(|node| self.accepts(node))
     }
 
     /// The offer of a class, if the job accepts it.
@@ -256,18 +212,63 @@ impl Demand {
     pub(crate) fn left_in(&self, classes: &Classes) -> (u128, u128) {
         let of_class = self.offers.iter().map(|offer| (offer, classes.get(offer.class)));
         of_class.fold((0, 0), |(compute, memory), (offer, class)| {
-            let more = u128::from(class.free) * u128::from(offer.rate) / u128::from(offer.blocks.max(1));
-            (compute + more, memory + u128::from(class.memory))
+            (compute + offer.compute_of_many(class.free), memory + u128::from(class.memory))
         })
     }
 
-    /// The offers of each kind, in the order of kinds.
-    pub(crate) fn by_kind(&self) -> impl Iterator<Item = &[Offer]> {
-        self.offers.chunk_by(|left, right| left.kind == right.kind)
+    /// The cards of a class on a node of which a virtual card may take something.
+    pub(crate) fn cards_of_class<'a>(
+        &'a self,
+        node: &'a NodeEntry,
+        offer: &'a Offer,
+    ) -> impl Iterator<Item = &'a CardEntry> {
+        node.cards.iter().filter(|card| card.class == offer.class && (!self.whole_cards || card.is_empty()))
     }
 
-    /// Blocks that a virtual card needs of a class, when one card of it is enough.
-    pub(crate) fn need_on_one_card(&self, offer: &Offer) -> Option<BlockCount> {
-        (offer.need <= offer.blocks && self.memory <= offer.memory).then_some(BlockCount(offer.need))
+    /// The offers of classes of which one card is enough for a virtual card.
+    pub(crate) fn on_one_card(&self) -> impl Iterator<Item = &Offer> + Clone {
+        self.offers.iter().filter(|offer| self.fits_one_card(offer))
+    }
+
+    /// Whether one card of a class is enough for a virtual card.
+    pub(crate) fn fits_one_card(&self, offer: &Offer) -> bool {
+        offer.need <= offer.blocks && self.memory <= offer.memory
+    }
+}
+
+/// A job that asks for room, or any of several that are alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Applicant {
+    /// Its spec; of several that are alike one.
+    pub(crate) spec: Arc<JobSpec>,
+    /// What it asks for, and where it stands.
+    pub(crate) request: Arc<Request>,
+    /// What that means for the cards of the pool.
+    pub(crate) demand: Arc<Demand>,
+    /// The same for as few virtual cards as it starts with. Nobody gives way for more, and no cards are kept for more.
+    pub(crate) least: Arc<Demand>,
+    /// What that counts for in its queue at least.
+    pub(crate) amount: QueueAmount,
+}
+
+impl Applicant {
+    /// A job with such a spec, which gave way before or never did.
+    pub(crate) fn of(spec: &Arc<JobSpec>, gave_way: bool, classes: &Classes, config: &PoolConfig) -> Self {
+        Self::with(spec, Arc::new(Request::of(spec, gave_way)), classes, config)
+    }
+
+    /// The same where its request is known.
+    pub(crate) fn with(spec: &Arc<JobSpec>, request: Arc<Request>, classes: &Classes, config: &PoolConfig) -> Self {
+        let demand = Arc::new(Demand::compile(spec, &request, classes, config));
+        let least = match demand.gang_min() == demand.gang {
+            true => Arc::clone(&demand),
+            false => Arc::new(demand.of_gang(demand.gang_min())),
+        };
+        let amount = least.least(config.block_size);
+        Self { spec: Arc::clone(spec), request, demand, least, amount }
+    }
+
+    pub(crate) fn queue(&self) -> &str {
+        &self.request.queue
     }
 }

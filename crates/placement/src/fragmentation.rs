@@ -3,9 +3,9 @@
 use tessera_ledger::{Mebibytes, State};
 
 use crate::demand::Demand;
-use crate::index::outline::Group;
+use crate::index::outlines::Group;
 use crate::pool::Pool;
-use crate::price::stock::{self, Stock};
+use crate::price::{Stock, stocks};
 
 /// Requests that are looked at: so many of those seen most often.
 const REQUESTS: usize = 64;
@@ -51,11 +51,11 @@ impl Pool {
         mix.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
         mix.truncate(REQUESTS);
         // What the labels that are asked for do not tell apart is counted together.
-        mix.iter().for_each(|(demand, _)| self.index.follow(&demand.labels));
+        mix.iter().for_each(|(demand, _)| self.index.follow(&demand.node_labels));
         self.index.settle_outlines();
         let total: u128 = mix.iter().map(|(_, weight)| u128::from(*weight)).sum();
         let (mut free, mut unusable) = (Room::default(), (0u128, 0u128));
-        for stock in stock::stocks(&self.index) {
+        for stock in stocks(&self.index) {
             let left = Room::of(stock.outline.groups.iter());
             free.blocks += left.blocks * stock.nodes;
             free.memory = free.memory.saturating_add(left.memory.saturating_mul(stock.nodes));
@@ -76,9 +76,8 @@ impl Pool {
 
     /// What is free on the cards of a node where a request would fit.
     fn usable(&self, stock: &Stock<'_>, demand: &Demand) -> Room {
-        let node = self.index.ledger_node(stock.first);
-        let holds = stock.outline.host.is_none_or(|left| left.holds(demand.host));
-        if !holds || !node.is_some_and(|node| demand.accepts(node)) {
+        let holds = stock.outline.host.is_none_or(|host| demand.host.fits_in(host.left));
+        if !holds || !demand.accepts_at(&self.index, stock.first) {
             return Room::default();
         }
         let mut sum = Room::default();
@@ -86,7 +85,7 @@ impl Pool {
             let fits = |group: &&Group| {
                 let (blocks, memory) = (offer.need.min(offer.blocks), demand.memory.min(offer.memory));
                 let holds = group.offered >= blocks && group.memory >= memory;
-                group.class == offer.class && if demand.whole { group.empty } else { holds }
+                group.class == offer.class && if demand.whole_cards { group.empty } else { holds }
             };
             let room = Room::of(stock.outline.groups.iter().filter(fits));
             if room.blocks >= u64::from(offer.need) {

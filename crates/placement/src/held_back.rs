@@ -1,10 +1,10 @@
 //! Why a job waits, as far as that has to do with queues and with other jobs: its queue's maximum and guarantee, whose
 //! turn it is, and those that would give way but are left in peace for now.
 
-use tessera_ledger::{LogTime, QueueAmount, State};
+use tessera_ledger::{LogTime, QueueAmount};
 
-use crate::applicant::Applicant;
-use crate::pool::Pool;
+use crate::demand::Applicant;
+use crate::pool::{Moment, Pool};
 use crate::preempt::InPlan;
 use crate::queues::Exceeded;
 use crate::why::{Explanation, WaitCode, outside_window};
@@ -14,17 +14,11 @@ const PROTECTIONS: usize = 16;
 
 impl Pool {
     /// What of a queue keeps it from a grant of so much: a maximum that it would exceed, or that it is closed.
-    pub(crate) fn queue_shortage(
-        &self,
-        state: &State,
-        now: LogTime,
-        queue: &str,
-        amount: QueueAmount,
-    ) -> Option<Explanation> {
-        if let Some(explanation) = outside_window(state.queue_closed_until(queue), now) {
+    pub(crate) fn queue_shortage(&self, at: Moment<'_>, queue: &str, amount: QueueAmount) -> Option<Explanation> {
+        if let Some(explanation) = outside_window(at.state.queue_closed_until(queue), at.now) {
             return Some(explanation);
         }
-        let over = self.queues.admit(queue, amount, &[]).err()?;
+        let over = self.queues.admit(queue, amount).err()?;
         let short = over.used.plus(amount).minus(over.maximum);
         let QueueAmount { compute, memory } = short;
         let text = format!(
@@ -54,19 +48,17 @@ impl Pool {
 
     /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being
     /// behind it; `None`: nothing but the lack of room.
-    pub(crate) fn held_back(&mut self, state: &State, job: &Applicant, now: LogTime) -> Option<Explanation> {
-        self.protected(state, job, now)
-            .or_else(|| self.beyond_guarantee(state, job, now))
-            .or_else(|| self.others_turn(job))
+    pub(crate) fn held_back(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Explanation> {
+        self.protected(at, job).or_else(|| self.beyond_guarantee(at, job)).or_else(|| self.others_turn(job))
     }
 
     /// Jobs that would give way, and be enough, are left in peace for now.
-    pub(crate) fn protected(&mut self, state: &State, job: &Applicant, now: LogTime) -> Option<Explanation> {
-        let mut try_at = |at| {
-            let search = self.search(state, at, job, job.least.gang, None, &InPlan::default());
+    pub(crate) fn protected(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Explanation> {
+        let mut try_at = |now| {
+            let search = self.search(Moment { now, ..at }, job, job.least.gang, None, &InPlan::default());
             (search.found, search.retry_at)
         };
-        let mut until = try_at(now).1?;
+        let mut until = try_at(at.now).1?;
         // All protections but those for ever are over then.
         try_at(LogTime(u64::MAX - 1)).0?;
         for _ in 0..PROTECTIONS {
@@ -75,16 +67,16 @@ impl Pool {
                 _ => break,
             }
         }
-        Some(explain_protected(now, until))
+        Some(explain_protected(at.now, until))
     }
 
     /// The queue, or one above it, is guaranteed something, others hold loans, and the job would start if it were not
     /// on loan itself.
-    fn beyond_guarantee(&mut self, state: &State, job: &Applicant, now: LogTime) -> Option<Explanation> {
+    fn beyond_guarantee(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Explanation> {
         let least = job.amount;
         let exceeded: Vec<Exceeded> = self.queues.exceeded(job.queue(), least).collect();
         let would_start = |one: &Exceeded| {
-            self.search(state, now, job, job.least.gang, Some(&one.raised), &InPlan::default()).found.is_some()
+            self.search(at, job, job.least.gang, Some(&one.raised), &InPlan::default()).found.is_some()
         };
         let Exceeded { queue, guaranteed, holds, .. } = exceeded.into_iter().find(would_start)?;
         let more = holds.plus(least).minus(guaranteed);

@@ -37,9 +37,7 @@
 //! Start reading at [`Pool::decide`], then `fit` (where a gang goes), `price` and `index::worth` (what a place costs),
 //! `line` (who is tried), `preempt` and `reserve`.
 
-mod applicant;
 mod attempt;
-mod binding;
 mod decide;
 mod demand;
 mod fit;
@@ -47,7 +45,6 @@ mod fragmentation;
 mod held_back;
 mod index;
 mod kept;
-mod limits;
 mod line;
 mod loss;
 mod mix;
@@ -62,18 +59,24 @@ mod reserve;
 mod shortage;
 mod tariff;
 mod terms;
-mod unmet;
 mod victims;
 mod waits;
 mod why;
-mod work;
 
+/// The last size with which something works, between one with which it does and one with which it does not.
+fn bisect(mut works: usize, mut fails: usize, mut does_work: impl FnMut(usize) -> bool) -> usize {
+    while works.abs_diff(fails) > 1 {
+        let middle = usize::midpoint(works, fails);
+        if does_work(middle) { works = middle } else { fails = middle }
+    }
+    works
+}
+
+pub use decide::{Decision, Limits};
 pub use fragmentation::Fragmentation;
-pub use limits::{Decision, Limits};
 pub use loss::Loss;
 pub use moves::{CompactionOrder, PlannedMove, Rules, has_company};
-pub use pool::Pool;
+pub use pool::{Pool, Work};
 pub use preview::{Preview, PreviewedVictim};
 pub use terms::{NodeTerms, Term, terms};
 pub use why::{Explanation, WaitCode};
-pub use work::Work;

@@ -1,5 +1,7 @@
-//! What suspending or moving a job costs it (law L5): its mode, and the work that is gone with it.
+//! What it costs that a job is stopped: what it loses itself (law L5), its mode and the work that is gone with it; and
+//! when it gives way for another, that work times its TFLOPS, and what it takes to start again.
 
+use std::iter::Sum;
 use std::time::Duration;
 
 use tessera_ledger::{CheckpointKey, CheckpointMode, Job, LogTime, MilliTflops, State};
@@ -39,11 +41,51 @@ impl Loss {
 /// The work that is gone when a job is stopped at `now`: what it computed since the newest checkpoint that counts. One
 /// that was seen to save itself when it was stopped before is taken to do so again; that it says it would is not
 /// enough.
-pub(crate) fn work_lost(job: &Job, now: LogTime) -> Duration {
+fn work_lost(job: &Job, now: LogTime) -> Duration {
     let saves_itself = job.spec.checkpoint.mode != CheckpointMode::Requeue
         && job.checkpoints.that_count().any(|checkpoint| checkpoint.key.sequence == CheckpointKey::LAST);
     match job.history.last() {
         Some(attempt) if !saves_itself => attempt.unsaved(now),
         _ => Duration::ZERO,
+    }
+}
+
+/// Time that a job needs until it is where it was, beside the work that it lost: placing it, starting it, reading
+/// its data.
+const START_AGAIN: Duration = Duration::from_secs(30);
+
+/// What it costs that jobs give way; less is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cost {
+    /// How far the highest effective priority among them is above the lowest that runs in its queue. It comes first,
+    /// because whoever gives way makes those below in its own queue give way in turn: all of that would have to be paid
+    /// as well.
+    level: u32,
+    /// Blocks times seconds.
+    work: u128,
+}
+
+impl Cost {
+    /// The cost of a whole gang. Whoever gave way lately costs more, so that it does not always hit the same.
+    pub(crate) fn of(job: &Job, blocks: u64, now: LogTime, lowest: u32) -> Self {
+        let lost = work_lost(job, now);
+        let seconds = lost.saturating_add(START_AGAIN).saturating_add(job.spec.checkpoint.grace).as_secs();
+        let times = job.preempted_at.len() as u128 + 1;
+        let work = u128::from(seconds).saturating_mul(u128::from(blocks)).saturating_mul(times);
+        Self { level: job.effective_priority().saturating_sub(lowest), work }
+    }
+
+    /// The cost of each block that is given back.
+    pub(crate) fn per_block(self, blocks: u64) -> Self {
+        Self { work: self.work / u128::from(blocks.max(1)), ..self }
+    }
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), |sum, cost| Self {
+            level: sum.level.max(cost.level),
+            work: sum.work.saturating_add(cost.work),
+        })
     }
 }

@@ -32,7 +32,6 @@ impl Seen {
 /// Most requests that are looked at: twice as many as prices are made for, because some fit no card.
 const COMPILED: usize = 1024;
 
-/// All requests seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mix {
     seen: BTreeMap<Arc<Request>, Seen>,

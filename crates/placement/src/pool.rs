@@ -4,18 +4,30 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tessera_ledger::{AllocationId, CardId, Eligibility, LogTime, NodeId, NodeState, Percent, State, Touched};
+use tessera_ledger::{AllocationId, CardId, Eligibility, JobId, LogTime, NodeId, NodeState, Percent, State, Touched};
 
-use crate::index::Index;
+use crate::index::{Index, put};
 use crate::kept::Reservation;
 use crate::line::Line;
-use crate::line::shape::LineId;
+use crate::line::shapes::LineId;
 use crate::mix::Mix;
 use crate::queues::{Changed, Queues};
 use crate::reserve::Remembered;
 use crate::tariff::Tariff;
 use crate::victims::Victims;
-use crate::work::Work;
+
+/// When something is judged: the ledger's state, and the time of the plan, which is that of the state or later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) now: LogTime,
+}
+
+impl<'a> Moment<'a> {
+    pub(crate) fn of(state: &'a State, now: LogTime) -> Self {
+        Self { state, now: now.max(state.time()) }
+    }
+}
 
 /// An incremental index of the pool and of the line of waiting jobs.
 ///
@@ -38,8 +50,23 @@ pub struct Pool {
     pub(crate) reservations: Vec<Reservation>,
     /// What was found out when cards to keep were sought.
     pub(crate) remembered: Remembered,
-    /// How much was looked at.
     pub(crate) work: Work,
+}
+
+/// How much was looked at since the pool was read or its settings changed: what tests and measurements count instead of
+/// time. It never decides anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Requests that were tried on the index by decisions.
+    pub tried: u64,
+    /// What requests would cost that were computed, each for all nodes that look the same.
+    pub costs_computed: u64,
+    /// Nodes that were looked at one by one, for jobs with wishes and for room to keep.
+    pub nodes_looked_at: u64,
+    /// Searches of the pool for cards to keep for a job.
+    pub reservations_sought: u64,
+    /// Queues whose past use was counted anew from the ledger's last count, not from where a decision left it.
+    pub uses_recounted: u64,
 }
 
 impl Pool {
@@ -57,11 +84,12 @@ impl Pool {
         for id in nodes {
             pool.read_node(state, id);
         }
-        pool.index.surroundings.read(state);
+        pool.index.surroundings.read_policies(state);
         pool.line.shapes.recompile(&pool.index, state.config());
         pool.queues.read(state);
         for allocation in state.allocations() {
             pool.victims.update(state, allocation.id);
+            pool.index.surroundings.update(state, allocation.id);
         }
         for job in state.waiting() {
             pool.line.update(job.id, Some(job), state.time(), &pool.index.classes, state.config());
@@ -72,10 +100,9 @@ impl Pool {
     /// Takes over what applied entries have touched ([`State::take_touched`]); costs as much as was touched.
     pub fn refresh(&mut self, state: &State, touched: &[Touched]) {
         if touched.contains(&Touched::Config) {
-            let load = self.index.surroundings.take_load();
+            let load = std::mem::take(&mut self.index.surroundings.load);
             *self = Self::with_past(state, std::mem::take(&mut self.mix));
-            self.index.surroundings.set_load(load);
-            return;
+            return self.set_load(load);
         }
         let mut freed = Vec::new();
         // Cards that came or have more room; not those that are only worth another try because their host has.
@@ -127,7 +154,7 @@ impl Pool {
         }
         for touched in touched {
             if let Touched::Job(id) = touched {
-                self.line.update(*id, state.job(*id), state.time(), &self.index.classes, state.config());
+                self.read_job(state, *id, state.time());
             }
         }
     }
@@ -135,7 +162,7 @@ impl Pool {
     /// How much was looked at so far.
     #[must_use]
     pub fn work(&self) -> Work {
-        let (costs_computed, nodes_looked_at) = (self.index.judged(), self.index.looked_at());
+        let (costs_computed, nodes_looked_at) = (self.index.columns.judged, self.index.looked_at);
         Work { costs_computed, nodes_looked_at, uses_recounted: self.queues.uses_recounted(), ..self.work }
     }
 
@@ -143,19 +170,19 @@ impl Pool {
     /// between equally good places and nothing else. It is not replicated: pools that were told differently may
     /// decide differently.
     pub fn set_load(&mut self, load: impl IntoIterator<Item = (NodeId, Percent)>) {
-        self.index.surroundings.set_load(load.into_iter().collect());
+        self.index.surroundings.load = load.into_iter().collect();
     }
 
     fn read_node(&mut self, state: &State, id: NodeId) -> Vec<CardId> {
         let draining = state
             .node(id)
             .is_some_and(|node| node.eligibility == Eligibility::Draining && node.state == NodeState::Ready);
-        if draining {
-            self.draining.insert(id)
-        } else {
-            self.draining.remove(&id)
-        };
+        put(&mut self.draining, id, draining);
         self.index.read_node(state, id)
+    }
+
+    fn read_job(&mut self, state: &State, id: JobId, now: LogTime) {
+        self.line.update(id, state.job(id), now, &self.index.classes, state.config());
     }
 
     /// Tries the jobs again that could use what has become free.
@@ -186,9 +213,7 @@ impl Pool {
         if self.queues.settle(state, now) {
             self.line.shapes.queues_freed();
         }
-        for job in self.line.planned() {
-            self.line.update(job, state.job(job), now, &self.index.classes, state.config());
-        }
+        self.line.planned().into_iter().for_each(|job| self.read_job(state, job, now));
         self.line.advance(now);
     }
 }

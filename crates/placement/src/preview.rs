@@ -5,10 +5,9 @@ use std::sync::Arc;
 use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{JobId, JobSpec, LogTime, PlannedWorker, Rejection, State};
 
-use crate::applicant::Applicant;
-use crate::attempt::Start;
+use crate::demand::Applicant;
 use crate::loss::Loss;
-use crate::pool::Pool;
+use crate::pool::{Moment, Pool};
 use crate::preempt::Victim;
 use crate::why::Explanation;
 
@@ -46,7 +45,7 @@ impl Pool {
     /// Tries a job as if it were submitted at `now` and nobody else were granted anything before it, at the
     /// prices of room that the next decision goes by. Leaves everything as it was.
     pub fn preview(&mut self, state: &State, spec: &JobSpec, now: LogTime) -> Preview {
-        let now = now.max(state.time());
+        let at = Moment::of(state, now);
         if let Err(refusal) = spec.check() {
             return Preview::Refused(refusal);
         }
@@ -58,13 +57,13 @@ impl Pool {
         }
         self.reprice_if_due(state);
         let job = Applicant::of(&Arc::new(spec.clone()), false, &self.index.classes, state.config());
-        match self.judge(state, &job, WaitingKey::of_next(spec.priority, now), now) {
+        match self.judge(at, &job, WaitingKey::of_next(spec.priority, at.now)) {
             Err(explanation) => Preview::Waits(explanation),
-            Ok(Start { placement, victims }) if victims.is_empty() => Preview::Starts { workers: placement.workers },
-            Ok(Start { placement, victims }) => {
+            Ok((placement, victims)) if victims.is_empty() => Preview::Starts { workers: placement.workers },
+            Ok((placement, victims)) => {
                 let told = |victim: &Arc<Victim>| {
                     let job = state.job(victim.job)?;
-                    Some(PreviewedVictim { job: victim.job, loss: Loss::of(state, job, now) })
+                    Some(PreviewedVictim { job: victim.job, loss: Loss::of(state, job, at.now) })
                 };
                 let victims = victims.iter().filter_map(told).collect();
                 Preview::Preempts { workers: placement.workers, victims }

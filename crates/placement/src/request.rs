@@ -52,6 +52,11 @@ fn limit_class(limit: Option<Duration>) -> u32 {
 }
 
 impl Request {
+    /// With how many virtual cards a job may start at least.
+    pub(crate) fn gang_min(&self) -> u32 {
+        self.gang_min.unwrap_or(self.gang)
+    }
+
     /// By when all its jobs are over that start now, if they all have a time limit.
     pub(crate) fn over_by(&self, now: LogTime) -> Option<LogTime> {
         let seconds = 1u64.checked_shl(self.limit.checked_sub(1)?).unwrap_or(u64::MAX);
@@ -78,7 +83,7 @@ impl Request {
             virtual_card,
             priority,
             preemptible: _,
-            checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every: _ },
+            checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every: _, keep: _, fallback: _ },
             on_disconnect: _,
             time_limit,
             retry: _,

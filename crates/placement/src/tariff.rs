@@ -4,7 +4,7 @@
 use tessera_ledger::{JobSpec, State};
 
 use crate::pool::Pool;
-use crate::price::solve;
+use crate::price;
 
 /// Prices are made anew when as many virtual cards were placed or freed as this part of the cards that were free when
 /// they were made: the less there is left, the sooner it is different from what the prices were made for.
@@ -19,7 +19,6 @@ const LEAST_CHANGES: usize = 16;
 /// Or when so many times as many requests were seen, or one of so many are left.
 const MIX_GROWTH: u64 = 4;
 
-/// Prices in force.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tariff {
     /// What they were made from, if there are any.
@@ -28,12 +27,10 @@ pub(crate) struct Tariff {
     changes: usize,
 }
 
-/// What prices were made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Made {
     /// Virtual cards that jobs in the ledger asked for.
     seen: u64,
-    /// Classes of cards.
     classes: usize,
     /// Cards' worth of free blocks, at least a [`LEAST_FREE`]th of all cards.
     free: usize,
@@ -67,7 +64,7 @@ impl Pool {
     fn reprice(&mut self, state: &State) {
         self.mix.compile(&self.index.classes, state.config());
         self.index.settle_outlines();
-        let prices = solve::prices(&self.index, self.mix.demands());
+        let prices = price::prices(&self.index, self.mix.demands());
         self.index.reprice(prices);
         self.line.shapes.prices_changed();
         let cards: usize = self.index.nodes().map(|(_, node)| node.cards.len()).sum();

@@ -1,4 +1,4 @@
-//! Who could be made to give way: the grants in force, by queue and effective priority.
+//! Who could be made to give way: the allocations in force, by queue and effective priority.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use tessera_ledger::{Allocation, AllocationId, AllocationPhase, Job, JobState, Slice, State, Worker, WorkerState};
 
-/// What decides who may preempt a grant (law L4).
+/// What decides who may preempt an allocation (law L4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Its queue.
     pub(crate) queue: Arc<str>,
-    /// Its effective priority.
     pub(crate) priority: u32,
     /// Whether jobs of its queue may preempt it.
     pub(crate) preemptible: bool,
@@ -19,17 +17,17 @@ pub(crate) struct Standing {
     pub(crate) idle: bool,
 }
 
-/// Every grant, and which of them could be preempted or recalled at all.
+/// Every allocation, and which of them could be preempted or recalled at all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// Grants that cannot give way now, but may be able to later.
+    /// Allocations that cannot give way now, but may be able to later.
     others: BTreeSet<AllocationId>,
     known: BTreeMap<AllocationId, Standing>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<(u32, Reverse<AllocationId>)>>,
 }
 
 impl Victims {
-    /// Takes over what the ledger says of a grant; answers how it stands if it could not give way before and can now,
+    /// Takes over what the ledger says of an allocation; answers how it stands if it could not give way before and can,
     /// or gives way more readily.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<Standing> {
         let known = self.known.remove(&id);
@@ -59,12 +57,12 @@ impl Victims {
         (was_other || idle && !was_idle).then_some(standing)
     }
 
-    /// How a grant stands that could give way.
+    /// How an allocation stands that could give way.
     pub(crate) fn standing(&self, id: AllocationId) -> Option<&Standing> {
         self.known.get(&id)
     }
 
-    /// The grants of a queue whose effective priority is below `priority`: lowest first, and among equals the
+    /// The allocations of a queue whose effective priority is below `priority`: lowest first, and among equals the
     /// youngest first.
     pub(crate) fn below<'a>(&'a self, queue: &str, priority: u32) -> impl Iterator<Item = AllocationId> + use<'a> {
         let of_queue = self.by_queue.get(queue).into_iter();
@@ -76,13 +74,12 @@ impl Victims {
         self.by_queue.get(queue).and_then(|set| set.first()).map_or(0, |(priority, _)| *priority)
     }
 
-    /// The grants of all queues but one, queue by queue.
+    /// The allocations of all queues but one, queue by queue.
     pub(crate) fn outside<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = AllocationId> + use<'a> {
         let others = self.by_queue.iter().filter(move |(other, _)| &***other != queue);
         others.flat_map(|(_, set)| set).map(|(_, id)| id.0)
     }
 
-    /// The queues that have grants which could give way.
     pub(crate) fn queues(&self) -> impl Iterator<Item = &str> {
         self.by_queue.keys().map(|queue| &**queue)
     }
@@ -98,22 +95,19 @@ fn can_give_way(job: &Job, allocation: &Allocation) -> bool {
             .all(|worker| matches!(worker.state, WorkerState::Held | WorkerState::Running | WorkerState::Stopped))
 }
 
-/// The workers of a grant that hold blocks.
 pub(crate) fn live_workers(allocation: &Allocation) -> impl Iterator<Item = &Worker> {
     allocation.workers.iter().filter(|worker| matches!(worker.state, WorkerState::Held | WorkerState::Running))
 }
 
-/// The slices of a grant that hold blocks.
 pub(crate) fn live_slices(allocation: &Allocation) -> impl Iterator<Item = &Slice> {
     live_workers(allocation).flat_map(|worker| &worker.slices)
 }
 
-/// The blocks that a grant holds.
 pub(crate) fn live_blocks(allocation: &Allocation) -> u64 {
     live_slices(allocation).map(|slice| u64::from(slice.length.0)).sum()
 }
 
-/// The slices of a grant that count in its queue: those of lost workers too.
+/// The slices of an allocation that count in its queue: those of lost workers too.
 pub(crate) fn unstopped_slices(allocation: &Allocation) -> impl Iterator<Item = &Slice> + Clone {
     let unstopped = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
     unstopped.flat_map(|worker| &worker.slices)

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 
 use tessera_ledger::{Job, LogTime, State};
 
-use crate::line::shape::{Block, Shape};
-use crate::pool::Pool;
-use crate::why::{WaitCode, standing, too_large_for, without_blocks};
+use crate::line::shapes::{Block, Shape};
+use crate::pool::{Moment, Pool};
+use crate::shortage::refused_for_size;
+use crate::why::{WaitCode, standing, without_blocks};
 
 impl Pool {
     /// What a job waited for when it was tried last. It says of a lack what the sums over all its cards tell; where
     /// these would be enough, it says [`WaitCode::NoRoom`].
     #[must_use]
     pub fn waits_for(&self, state: &State, job: &Job, now: LogTime) -> WaitCode {
-        if let Some(explanation) = standing(state, job, now.max(state.time())) {
+        if let Some(explanation) = standing(Moment::of(state, now), job) {
             return explanation.code;
         }
         // One that is not in line yet, or has its place in a plan already, is looked at next.
@@ -32,7 +33,8 @@ impl Pool {
             }
         };
         for shape in self.line.shapes.all() {
-            let code = too_large_for(state, &shape.one.spec).unwrap_or_else(|| self.shape_waits_for(state, shape));
+            let refused = refused_for_size(state, &shape.one.spec).map(|explanation| explanation.code);
+            let code = refused.unwrap_or_else(|| self.shape_waits_for(state, shape));
             add(&shape.one.spec.queue, code, shape.jobs.len());
         }
         for job in self.line.later().filter_map(|id| state.job(id)) {
@@ -58,7 +60,7 @@ impl Pool {
     /// What the cards that a request accepts have too little of, all together.
     fn lack(&self, shape: &Shape) -> WaitCode {
         let demand = &shape.one.demand;
-        let least = |each: u64| u128::from(each) * u128::from(demand.gang_min);
+        let least = |each: u64| u128::from(each) * u128::from(demand.gang_min());
         let (compute, memory) = demand.left_in(&self.index.classes);
         if compute < least(demand.compute) {
             WaitCode::ComputeShort

@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{IdleStep, Job, JobSpec, JobState, KEEP_LABEL, LogTime, MilliTflops, Rejection, State};
+use tessera_ledger::{IdleStep, Job, JobSpec, JobState, KEEP_LABEL, LogTime, MilliTflops, State};
 
-use crate::applicant::Applicant;
-use crate::attempt::Start;
-use crate::demand::Demand;
+use crate::demand::{Applicant, Demand};
 use crate::fit;
 use crate::index::class::{ClassKey, Classes};
 use crate::kept::Reservation;
-use crate::pool::Pool;
+use crate::pool::{Moment, Pool};
+use crate::preempt::{Start, Victim};
 use crate::queues;
 use crate::request::STOPPING;
 use crate::reserve;
-use crate::unmet;
+use crate::shortage::{host_shortage, is_never_together, never_together, refused_for_size, unmet_wish};
 
 /// Windows that open no sooner are as good as never open.
 const DISTANT: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
@@ -24,7 +23,7 @@ const DISTANT: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 /// The machine-readable part of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitCode {
-    /// The job does not wait for a grant.
+    /// The job does not wait for an allocation.
     NotWaiting,
     /// A person put it on hold.
     Held,
@@ -137,7 +136,7 @@ impl Explanation {
 
     /// Says that all this is about the least number of virtual cards.
     fn of_elastic(mut self, demand: &Demand) -> Self {
-        let (least, most) = (demand.gang_min, demand.gang);
+        let (least, most) = (demand.gang_min(), demand.gang);
         self.sentence.push_str(&format!(" (for {least} virtual cards, the least of {least} to {most})"));
         self.with("gang_min", u64::from(least)).with("gang_max", u64::from(most))
     }
@@ -147,13 +146,13 @@ impl Pool {
     /// Says why a job waits at `now`, as far as the last decision knows what is kept for whom. Tries on the index and
     /// leaves it as it was.
     pub fn explain(&mut self, state: &State, job: &Job, now: LogTime) -> Explanation {
-        let now = now.max(state.time());
-        if let Some(explanation) = standing(state, job, now) {
+        let at = Moment::of(state, now);
+        if let Some(explanation) = standing(at, job) {
             return explanation;
         }
         let applicant = Applicant::of(&job.spec, job.gave_way(), &self.index.classes, state.config());
-        match self.judge(state, &applicant, WaitingKey::of(job), now) {
-            Ok(start) => ready(&start),
+        match self.judge(at, &applicant, WaitingKey::of(job)) {
+            Ok((_, victims)) => ready(&victims),
             Err(explanation) => explanation,
         }
     }
@@ -162,26 +161,20 @@ impl Pool {
     ///
     /// # Errors
     /// What keeps it from that.
-    pub(crate) fn judge(
-        &mut self,
-        state: &State,
-        job: &Applicant,
-        place: WaitingKey,
-        now: LogTime,
-    ) -> Result<Start, Explanation> {
-        let (start, kept) = self.verdict(state, job, place, now);
+    pub(crate) fn judge(&mut self, at: Moment<'_>, job: &Applicant, place: WaitingKey) -> Result<Start, Explanation> {
+        let (start, kept) = self.verdict(at, job, place);
         start.ok_or_else(|| {
-            let explanation = match self.kept_for_another(state, job, now, &kept) {
+            let explanation = match self.kept_for_another(at, job, &kept) {
                 Some(explanation) => explanation,
-                None => self.shortage(state, job, now, &kept),
+                None => self.shortage(at, job, &kept),
             };
-            if job.demand.gang_min < job.demand.gang { explanation.of_elastic(&job.demand) } else { explanation }
+            if job.demand.gang_min() < job.demand.gang { explanation.of_elastic(&job.demand) } else { explanation }
         })
     }
 
     /// What a job is short of that would not start either if nothing were kept for others.
-    fn shortage(&mut self, state: &State, job: &Applicant, now: LogTime, kept: &[Reservation]) -> Explanation {
-        let demand = &job.least;
+    fn shortage(&mut self, at: Moment<'_>, job: &Applicant, kept: &[Reservation]) -> Explanation {
+        let (demand, state) = (&job.least, at.state);
         if demand.offers.is_empty() {
             if let Some(without) = without_blocks(&self.index.classes, &job.spec, state) {
                 return without;
@@ -190,21 +183,21 @@ impl Pool {
             let change = "accept other kinds, vendors or models, another precision or a weaker isolation";
             return Explanation::new(WaitCode::NoAcceptableCard, text).changed_by(change);
         }
-        if let Some(over) = self.queue_shortage(state, now, job.queue(), job.amount) {
-            return self.beside(kept, |pool| pool.protected(state, job, now)).unwrap_or(over);
+        if let Some(over) = self.queue_shortage(at, job.queue(), job.amount) {
+            return self.beside(kept, |pool| pool.protected(at, job)).unwrap_or(over);
         }
         if let Some(placement) = fit::would_take(&mut self.index, demand) {
             let amount = queues::amount_of(placement.slices(), state.config().block_size);
-            let over = self.queue_shortage(state, now, job.queue(), amount);
+            let over = self.queue_shortage(at, job.queue(), amount);
             return over.unwrap_or_else(|| self.capacity_shortage(demand));
         }
-        if unmet::is_never_together(&self.index, state, demand) {
-            return unmet::never_together(demand);
+        if is_never_together(&self.index, state, demand) {
+            return never_together(demand);
         }
-        if let Some(unmet) = unmet::explain(&mut self.index, demand) {
+        if let Some(unmet) = unmet_wish(&mut self.index, demand) {
             return unmet;
         }
-        let host = unmet::host_shortage(&mut self.index, demand);
+        let host = host_shortage(&mut self.index, demand);
         let lack = host.unwrap_or_else(|| self.capacity_shortage(demand));
         if lack.code == WaitCode::NoNodeWithLabels {
             return lack;
@@ -212,26 +205,20 @@ impl Pool {
         if !reserve::could_hold(&self.index, state, demand) {
             return never_enough(lack);
         }
-        self.beside(kept, |pool| pool.held_back(state, job, now)).unwrap_or(lack)
+        self.beside(kept, |pool| pool.held_back(at, job)).unwrap_or(lack)
     }
 
     /// Whether a job can never start in this pool because its workers must be together.
     #[must_use]
     pub fn is_never_together(&self, state: &State, spec: &Arc<JobSpec>) -> bool {
         let job = Applicant::of(spec, false, &self.index.classes, state.config());
-        unmet::is_never_together(&self.index, state, &job.least)
+        is_never_together(&self.index, state, &job.least)
     }
 
     /// Names the job for which cards are kept that would be enough: the first one without whose reservation it would
     /// start; if only all of them together matter, the first.
-    fn kept_for_another(
-        &mut self,
-        state: &State,
-        job: &Applicant,
-        now: LogTime,
-        kept: &[Reservation],
-    ) -> Option<Explanation> {
-        if kept.is_empty() || self.try_now(state, job, now).is_none() {
+    fn kept_for_another(&mut self, at: Moment<'_>, job: &Applicant, kept: &[Reservation]) -> Option<Explanation> {
+        if kept.is_empty() || self.try_now(at, job).is_none() {
             return None;
         }
         let but = |left_out: usize| -> Vec<Reservation> {
@@ -239,21 +226,21 @@ impl Pool {
         };
         let alone = (0..kept.len()).find(|place| {
             let others = but(*place);
-            self.beside(&others, |pool| pool.try_now(state, job, now).is_some())
+            self.beside(&others, |pool| pool.try_now(at, job).is_some())
         });
         let place = alone.unwrap_or(0);
         // Beside the cards that are kept there may be others, but not on a host of which as much is left.
         let mut but_hosts = kept.to_vec();
         but_hosts.get_mut(place)?.kept.hosts.clear();
-        let on_hosts = self.beside(&but_hosts, |pool| pool.try_now(state, job, now).is_some());
-        kept.get(place).map(|kept| reserved(state, kept, on_hosts, now))
+        let on_hosts = self.beside(&but_hosts, |pool| pool.try_now(at, job).is_some());
+        kept.get(place).map(|kept| reserved(at, kept, on_hosts))
     }
 }
 
 /// That a job is kept from cards, or from what is left of hosts.
-fn reserved(state: &State, kept: &Reservation, on_hosts: bool, now: LogTime) -> Explanation {
+fn reserved(at: Moment<'_>, kept: &Reservation, on_hosts: bool) -> Explanation {
     let earlier = kept.holder.job;
-    let what = if on_hosts { hosts_of(state, kept) } else { "the cards are".to_owned() };
+    let what = if on_hosts { hosts_of(at.state, kept) } else { "the cards are".to_owned() };
     let text = format!("it would fit, but {what} kept for job {earlier}, which has waited longer");
     let mut explanation = Explanation::new(WaitCode::ReservedForEarlier, text)
         .with("cards_reserved", kept.kept.cards.len() as u64)
@@ -262,12 +249,12 @@ fn reserved(state: &State, kept: &Reservation, on_hosts: bool, now: LogTime) -> 
         explanation = explanation.with("hosts_reserved", kept.kept.hosts.len() as u64);
     }
     let free_by = kept.kept.free_by;
-    if let Some(at) = free_by {
-        explanation = explanation.with("reserved_until_ms", at.max(now).0);
+    if let Some(free) = free_by {
+        explanation = explanation.with("reserved_until_ms", free.max(at.now).0);
     }
     let again = format!("it is tried again when job {earlier} has started");
     // Even the shortest time limit is over too late where the room is free already, or is about to be.
-    if free_by.is_some_and(|at| at > now.after(STOPPING)) {
+    if free_by.is_some_and(|free| free > at.now.after(STOPPING)) {
         return explanation.changed_by(format!(
             "give it a time limit with which it is over before job {earlier} can start; else {again}"
         ));
@@ -310,18 +297,18 @@ fn hosts_of(state: &State, kept: &Reservation) -> String {
     }
 }
 
-/// That a job starts.
-fn ready(start: &Start) -> Explanation {
-    if start.victims.is_empty() {
+fn ready(victims: &[Arc<Victim>]) -> Explanation {
+    if victims.is_empty() {
         return Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it");
     }
-    let victims: Vec<String> = start.victims.iter().map(|victim| victim.job.to_string()).collect();
-    let text = format!("the next decision starts it in the place of job {}", victims.join(", job "));
-    Explanation::new(WaitCode::Ready, text).with("jobs_preempted", start.victims.len() as u64)
+    let jobs: Vec<String> = victims.iter().map(|victim| victim.job.to_string()).collect();
+    let text = format!("the next decision starts it in the place of job {}", jobs.join(", job "));
+    Explanation::new(WaitCode::Ready, text).with("jobs_preempted", victims.len() as u64)
 }
 
 /// What of a job's own standing keeps it from being considered.
-pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explanation> {
+pub(crate) fn standing(at: Moment<'_>, job: &Job) -> Option<Explanation> {
+    let Moment { state, now } = at;
     if !matches!(job.state, JobState::Pending | JobState::Suspended) {
         return Some(Explanation::new(
             WaitCode::NotWaiting,
@@ -351,7 +338,6 @@ pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explana
     refused_for_size(state, &job.spec)
 }
 
-/// That nothing starts before the next time window.
 pub(crate) fn outside_window(closed_until: LogTime, now: LogTime) -> Option<Explanation> {
     if closed_until <= now {
         return None;
@@ -363,49 +349,6 @@ pub(crate) fn outside_window(closed_until: LogTime, now: LogTime) -> Option<Expl
     };
     let change = "change the windows of the queue, or submit the job without windows of its own";
     Some(Explanation::new(WaitCode::OutsideWindow, text).with("milliseconds_left", millis).changed_by(change))
-}
-
-fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanation> {
-    state.capacity().admit(spec, state.config().reference_precision).err().map(|refused| too_large(&refused))
-}
-
-/// What makes a request too large for the whole pool, if it is.
-pub(crate) fn too_large_for(state: &State, spec: &JobSpec) -> Option<WaitCode> {
-    refused_for_size(state, spec).map(|explanation| explanation.code)
-}
-
-/// What keeps a job from ever starting in this pool, with the numbers of the refusal that it would get now.
-fn too_large(refused: &Rejection) -> Explanation {
-    let explanation = |code| Explanation::new(code, refused.to_string());
-    match refused {
-        Rejection::ExceedsHost { demand, most } => explanation(WaitCode::ExceedsHost)
-            .with("needed_milli_cpus", demand.cpu.0)
-            .with("most_milli_cpus", most.cpu.0)
-            .with("needed_host_memory", demand.memory.0)
-            .with("most_host_memory", most.memory.0)
-            .changed_by("ask for less of the host, or add nodes"),
-        Rejection::ExceedsPool { demand, total } => explanation(WaitCode::ExceedsPool)
-            .with("needed_compute", demand.0)
-            .with("total_compute", total.0)
-            .changed_by("ask for less, or add cards"),
-        Rejection::ExceedsCard { demand, largest } => explanation(WaitCode::ExceedsPool)
-            .with("needed_compute", demand.0)
-            .with("largest_compute", largest.0)
-            .changed_by("ask for less, or let the virtual card spread: span: node"),
-        Rejection::ExceedsCardMemory { demand_mib, largest_mib } => explanation(WaitCode::ExceedsPool)
-            .with("needed_memory", *demand_mib)
-            .with("largest_memory", *largest_mib)
-            .changed_by("ask for less, or let the virtual card spread: span: node"),
-        Rejection::ExceedsMemory { demand_mib, total_mib } => explanation(WaitCode::ExceedsPool)
-            .with("needed_memory", *demand_mib)
-            .with("total_memory", *total_mib)
-            .changed_by("ask for less, or add cards"),
-        Rejection::ExceedsGang { gang, most } => explanation(WaitCode::ExceedsPool)
-            .with("gang", u64::from(*gang))
-            .with("most_virtual_cards", *most)
-            .changed_by("ask for fewer or smaller virtual cards, or add cards"),
-        _ => explanation(WaitCode::ExceedsPool).changed_by("ask for less, or add cards"),
-    }
 }
 
 /// Says of a lack that no end of other work helps; its numbers stay, and so does what to change unless that is to wait.

@@ -199,8 +199,8 @@ impl TesseraPlacer {
             answer.took += took;
             answer.refused += refused.len() as u64;
             self.note_moves(moved, answer);
-            let found = granted.into_iter().find(|grant| grant.job == job);
-            answer.place = found.and_then(|grant| grant.places.into_iter().next());
+            let found = granted.into_iter().find(|one| one.job == job);
+            answer.place = found.and_then(|one| one.places.into_iter().next());
             if answer.place.is_some() || !more {
                 return Ok(());
             }

@@ -89,7 +89,7 @@ proptest! {
         }
         let of_jobs: u64 = running
             .iter()
-            .filter_map(|grant| engine.state().job(grant.job))
+            .filter_map(|one| engine.state().job(one.job))
             .filter(|job| job.spec.virtual_card.kinds.contains(&CardKind::Gpu))
             .map(|job| job.spec.virtual_card.compute.0 / 1000)
             .sum();

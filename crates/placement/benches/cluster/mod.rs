@@ -63,7 +63,8 @@ impl Cluster {
     /// A ledger without nodes.
     pub fn empty() -> Self {
         let mut cluster = Self { state: State::new(), entry: 0 };
-        let config = PoolConfig { event_limit: 16, ..PoolConfig::default() };
+        // A full pool of 10,000 nodes runs more jobs than a ledger takes by itself.
+        let config = PoolConfig { event_limit: 16, limits: PoolLimits::NONE, ..PoolConfig::default() };
         cluster.apply([Command::SetConfig { config, expected: None }]);
         cluster
     }
@@ -158,6 +159,7 @@ pub fn queue(name: &str) -> QueueSettings {
         packing: None,
         windows: Vec::new(),
         idle: None,
+        checkpoints: None,
     }
 }
 

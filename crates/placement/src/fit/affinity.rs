@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{Affinity, CardId, Node, NodeId, Packing, Percent, Span};
 
-use super::{Placement, Short, Trial, card, shortlist, spread};
+use super::{Placement, Short, Trial, best_card, shortlist, spread};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::node::NodeEntry;
@@ -35,7 +35,7 @@ impl Demand {
 
     /// Whether a gang is placed by its wishes, rather than by the price of room.
     pub(crate) fn goes_by_wishes(&self, index: &Index) -> bool {
-        *self.affinity != Affinity::default() || self.spreads(index)
+        self.affinity != Affinity::default() || self.spreads(index)
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn cached(affinity: &Affinity, node: &Node) -> usize {
 }
 
 /// What a node is worth to a job: its preferred labels, and the data on its disks.
-pub(super) fn worth(affinity: &Affinity, node: &Node) -> u32 {
+fn worth(affinity: &Affinity, node: &Node) -> u32 {
     let hits = u32::try_from(cached(affinity, node)).unwrap_or(u32::MAX);
     let all = u32::try_from(affinity.data.len()).unwrap_or(u32::MAX).max(1);
     preferred(affinity, node).saturating_add(DATA.saturating_mul(hits) / all)
@@ -62,30 +62,21 @@ pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     if demand.within.is_none() {
         for region in shortlist::regions(index, demand) {
             let nodes = shortlist::nodes(index, demand, region);
-            if let Some(placement) = place_or_undo(index, demand, &nodes) {
+            if let Ok(placement) = place_among(index, demand, &nodes) {
                 return Ok(placement);
             }
         }
     }
     if demand.within.is_some() || demand.has_hard_wishes() {
         let regions = regions(index, demand);
-        index.count_looks(regions.iter().map(|nodes| nodes.len() as u64).sum());
+        index.looked_at += regions.iter().map(|nodes| nodes.len() as u64).sum::<u64>();
         for nodes in regions {
-            if let Some(placement) = place_or_undo(index, demand, &nodes) {
+            if let Ok(placement) = place_among(index, demand, &nodes) {
                 return Ok(placement);
             }
         }
     }
     Err(Short { missing: 1 })
-}
-
-fn place_or_undo(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
-    let mark = index.mark();
-    let placement = place_among(index, demand, nodes);
-    if placement.is_none() {
-        index.undo_to(mark);
-    }
-    placement
 }
 
 /// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each
@@ -101,14 +92,18 @@ fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
         .into_values()
         .filter_map(|nodes| {
             let free: u64 = nodes.iter().map(|id| compute_left(index, demand, *id)).fold(0, u64::saturating_add);
-            let worths = nodes.iter().filter_map(|id| index.ledger_node(*id));
-            let best = worths.map(|node| worth(&demand.affinity, node)).max().unwrap_or(0);
+            let best = best_worth(index, demand, &nodes);
             let enough = u128::from(free) >= u128::from(demand.compute) * u128::from(demand.gang);
             enough.then_some((Reverse(best), if stack { free } else { u64::MAX - free }, nodes))
         })
         .collect();
     ranked.sort();
     ranked.into_iter().map(|(_, _, nodes)| nodes.into_iter().collect()).collect()
+}
+
+pub(super) fn best_worth(index: &Index, demand: &Demand, nodes: &BTreeSet<NodeId>) -> u32 {
+    let nodes = nodes.iter().filter_map(|id| index.ledger_node(*id));
+    nodes.map(|node| worth(&demand.affinity, node)).max().unwrap_or(0)
 }
 
 /// Nodes by the value that they carry of a label; those without it are left out.
@@ -119,7 +114,7 @@ pub(super) fn by_value<'a>(
 ) -> BTreeMap<&'a str, BTreeSet<NodeId>> {
     let mut values: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
     for id in nodes {
-        if let Some(value) = index.ledger_node(id).and_then(|node| node.description.label(key)) {
+        if let Some(value) = index.label(id, key) {
             values.entry(value).or_default().insert(id);
         }
     }
@@ -216,9 +211,8 @@ impl Turns {
         }
     }
 
-    /// The next node, and its zone.
-    fn next(&self) -> Option<(NodeId, usize)> {
-        self.order.first().map(|(_, _, turn, number)| (turn.4, *number))
+    fn next(&self) -> Option<NodeId> {
+        self.order.first().map(|(_, _, turn, _)| turn.4)
     }
 
     /// The node whose turn it was took a worker, or has no room for one.
@@ -235,9 +229,12 @@ impl Turns {
     }
 }
 
-/// Places the whole gang on some of these nodes. What it took stays taken when it fails.
-fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
-    let mut trial = Trial::on(index);
+/// Places the whole gang on some of these nodes, or changes nothing.
+fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Result<Placement, Short> {
+    index.all_or_nothing(|index| among(Trial::on(index), demand, nodes).ok_or(Short { missing: 1 }))
+}
+
+fn among(mut trial: Trial<'_>, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
     let mut member = 0;
     let spans: &[Span] = match demand.span {
         Span::Card => &[Span::Card],
@@ -245,13 +242,14 @@ fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<P
     };
     // Room only shrinks: where one virtual card found no place on one card, none does.
     for span in spans {
-        let own = trial.workers_by_node();
+        let mut own: BTreeMap<NodeId, u32> = BTreeMap::new();
+        trial.placement.workers.iter().for_each(|worker| *own.entry(worker.node).or_default() += 1);
         let mut turns = Turns::new(trial.index, demand, nodes, &own);
         while member < demand.gang {
-            let Some((node, _)) = turns.next() else { break };
+            let Some(node) = turns.next() else { break };
             let near: Vec<CardId> = trial.cards().into_iter().filter(|card| card.node == node).collect();
             let shares = match span {
-                Span::Card => card::best(trial.index, demand, Some(node), &near).map(|share| vec![share]),
+                Span::Card => best_card(trial.index, demand, Some(node), &near).map(|share| vec![share]),
                 Span::Node | Span::Pool => spread::on_node(trial.index, demand, node),
             };
             match shares {
@@ -273,15 +271,4 @@ fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Option<P
         }
     }
     (member == demand.gang).then_some(trial.placement)
-}
-
-impl Trial<'_> {
-    /// Workers placed so far, by node.
-    fn workers_by_node(&self) -> BTreeMap<NodeId, u32> {
-        let mut count: BTreeMap<NodeId, u32> = BTreeMap::new();
-        for worker in &self.placement.workers {
-            *count.entry(worker.node).or_default() += 1;
-        }
-        count
-    }
 }

@@ -14,7 +14,7 @@ const SEEDS: usize = 16;
 /// Distance of two cards; less is closer.
 pub(crate) fn distance(index: &Index, one: CardId, other: CardId) -> u32 {
     if one.node != other.node {
-        let rack = |card: CardId| index.ledger_node(card.node)?.description.label(RACK_KEY);
+        let rack = |card: CardId| index.label(card.node, RACK_KEY);
         return if rack(one).is_some() && rack(one) == rack(other) { 4 } else { 5 };
     }
     let link = |from: CardId, to: CardId| {
@@ -29,7 +29,6 @@ pub(crate) fn distance(index: &Index, one: CardId, other: CardId) -> u32 {
     }
 }
 
-/// Distance of a card to several others together.
 pub(crate) fn distance_to_all(index: &Index, card: CardId, others: &[CardId]) -> u32 {
     others.iter().fold(0, |sum, other| sum.saturating_add(distance(index, card, *other)))
 }

@@ -2,26 +2,27 @@
 //! undone when not all of the gang fits.
 
 pub(crate) mod affinity;
-mod card;
 mod closeness;
-pub(crate) mod elastic;
-mod member;
 mod racks;
 pub(crate) mod seats;
 pub(crate) mod share;
 mod shortlist;
 mod spread;
-pub(crate) mod sums;
 
 use std::collections::BTreeSet;
 
-use tessera_ledger::{BlockCount, CardId, Mebibytes, NodeId, PlannedWorker, Slice, Span};
+use tessera_ledger::{BlockCount, CardId, CardKind, Mebibytes, NodeId, PlannedWorker, Slice, Span};
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Offer};
+use crate::index::node::{Host, NodeEntry};
 use crate::index::run::Run;
 use crate::index::{Index, Mark};
+use closeness::distance_to_all;
 
 pub(crate) use share::Share;
+
+/// How many nodes of a class with blocks enough are looked at; beyond that a gang goes to several nodes.
+const NODES_TRIED: usize = 512;
 
 /// Where a gang goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,15 +34,14 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// All slices.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &Slice> + Clone {
         self.workers.iter().flat_map(|worker| &worker.slices)
     }
 }
 
-/// A trial in progress.
-pub(crate) struct Trial<'index> {
+struct Trial<'index> {
     index: &'index mut Index,
+    /// Where it began.
     mark: Mark,
     placement: Placement,
 }
@@ -55,7 +55,11 @@ pub(crate) struct Short {
 
 /// Places a whole gang, or changes nothing. What it took is in the index's journal.
 pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
-    let possible = upper_bound(index, demand);
+    // What is left may be too little even if it could be divided at will.
+    let (compute, memory) = demand.left_in(&index.classes);
+    let by_compute = compute / u128::from(demand.compute.max(1));
+    let by_memory = memory.checked_div(u128::from(demand.memory)).unwrap_or(u128::MAX);
+    let possible = u32::try_from(by_compute.min(by_memory)).unwrap_or(u32::MAX);
     if possible < demand.gang {
         return Err(Short { missing: demand.gang - possible });
     }
@@ -68,17 +72,14 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
 }
 
+/// What a gang would take now, if it fits; changes nothing.
+pub(crate) fn would_take(index: &mut Index, demand: &Demand) -> Option<Placement> {
+    index.try_out(|index| place(index, demand)).ok()
+}
+
 /// Whether a gang fits now; changes nothing.
 pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
     would_take(index, demand).is_some()
-}
-
-/// What a gang would take now; changes nothing.
-pub(crate) fn would_take(index: &mut Index, demand: &Demand) -> Option<Placement> {
-    let mark = index.mark();
-    let placement = place(index, demand);
-    index.undo_to(mark);
-    placement.ok()
 }
 
 /// Places a whole gang where it is worth most, member by member without going back, or changes nothing.
@@ -90,28 +91,27 @@ fn place_well(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
             return placed;
         }
     }
-    let mark = index.mark();
-    if demand.gang > 1
-        && let Some(node) = member::node_for_all(index, demand)
-        && let Ok(placement) = place_within(index, demand, Some(node))
-    {
-        return Ok(placement);
+    if demand.gang > 1 {
+        if let Some(node) = node_for_all(index, demand)
+            && let Ok(placement) = place_within(index, demand, Some(node))
+        {
+            return Ok(placement);
+        }
+        if let Ok(placement) = racks::place(index, demand) {
+            return Ok(placement);
+        }
     }
-    index.undo_to(mark);
-    if demand.gang > 1
-        && let Some(placement) = racks::place(index, demand)
-    {
-        return Ok(placement);
-    }
-    place_within(index, demand, None).inspect_err(|_| index.undo_to(mark))
+    place_within(index, demand, None)
 }
 
 /// Places one virtual card on a given card.
 pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Option<Placement> {
-    let entry = index.card(card)?;
+    let (entry, node) = (index.card(card)?, index.node(card.node)?);
     let blocks = demand.offer_of(entry.class)?.need;
-    let node = index.node(card.node)?;
-    if entry.room_for(blocks, demand.memory) == 0 || (demand.whole && !entry.is_empty()) || !demand.fits_host(node, 1) {
+    if entry.room_for(blocks, demand.memory) == 0
+        || (demand.whole_cards && !entry.is_empty())
+        || !demand.fits_host(node, 1)
+    {
         return None;
     }
     let mut trial = Trial::on(index);
@@ -119,29 +119,72 @@ pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Opti
     Some(trial.placement)
 }
 
-/// How many virtual cards what is left would give if it could be divided at will.
-fn upper_bound(index: &Index, demand: &Demand) -> u32 {
-    let (compute, memory) = demand.left_in(&index.classes);
-    let by_compute = compute / u128::from(demand.compute.max(1));
-    let by_memory = memory.checked_div(u128::from(demand.memory)).unwrap_or(u128::MAX);
-    u32::try_from(by_compute.min(by_memory)).unwrap_or(u32::MAX)
+/// A node whose cards of one class can hold the whole gang; the one with the least left afterwards. Where virtual cards
+/// take several cards each, it may turn out that they cannot be divided so.
+fn node_for_all(index: &Index, demand: &Demand) -> Option<NodeId> {
+    let of_class = |offer: &Offer| {
+        let all = offer.need.saturating_mul(demand.gang);
+        let mut nodes = by_room(index, demand, offer, all).take(NODES_TRIED);
+        let holds_all = |node: &NodeEntry| demand.fits_node(node, demand.gang) && holds_gang(node, demand, offer);
+        let (free, id) = nodes.find(|(_, id)| index.node(*id).is_some_and(holds_all))?;
+        Some((offer.kind == CardKind::Cpu, free - all, id))
+    };
+    demand.offers.iter().filter(|offer| may_hold_one(demand, offer)).filter_map(of_class).min().map(|(.., node)| node)
+}
+
+/// Whether cards of a class on one node may hold one virtual card.
+fn may_hold_one(demand: &Demand, offer: &Offer) -> bool {
+    demand.span != Span::Card || demand.fits_one_card(offer)
+}
+
+/// The nodes that may carry the labels asked for and have so many free blocks of a class at least, those with the least
+/// first. Where few carry the rarest label, the many that do not are not looked at.
+fn by_room<'a>(
+    index: &'a Index,
+    demand: &Demand,
+    offer: &Offer,
+    least: u32,
+) -> impl Iterator<Item = (u32, NodeId)> + use<'a> {
+    let class = offer.class;
+    let few = index.carriers.of_rarest(&demand.node_labels).filter(|nodes| nodes.len() <= NODES_TRIED);
+    let few = few.map(|carriers| {
+        let free = |id: &NodeId| Some((index.node(*id)?.total(class)?.free, *id));
+        let enough: BTreeSet<_> = carriers.iter().filter_map(free).filter(|(free, _)| *free >= least).collect();
+        enough
+    });
+    let all = few.is_none().then(|| index.classes.get(class).nodes_with(least));
+    few.into_iter().flatten().chain(all.into_iter().flatten())
+}
+
+/// Whether the cards of a class on a node have room for the whole gang.
+fn holds_gang(node: &NodeEntry, demand: &Demand, offer: &Offer) -> bool {
+    let gang = u64::from(demand.gang);
+    let cards = demand.cards_of_class(node, offer);
+    if demand.fits_one_card(offer) {
+        return cards.map(|card| u64::from(card.room_for(offer.need, demand.memory))).sum::<u64>() >= gang;
+    }
+    let (blocks, memory) =
+        cards.fold((0, 0), |(blocks, memory), card| (blocks + u64::from(card.offered()), memory + card.memory_free));
+    blocks >= u64::from(offer.need) * gang && memory >= demand.memory.saturating_mul(gang)
 }
 
 fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Result<Placement, Short> {
-    let mut trial = Trial::on(index);
-    for member in 0..demand.gang {
-        let near = if node.is_some() { trial.cards() } else { Vec::new() };
-        let shares = shares_of_one(trial.index, demand, node, &near);
-        let placed = shares.and_then(|shares| trial.take(demand, member, &shares));
-        placed.ok_or(Short { missing: demand.gang - member })?;
-    }
-    Ok(trial.placement)
+    index.all_or_nothing(|index| {
+        let mut trial = Trial::on(index);
+        for member in 0..demand.gang {
+            let near = if node.is_some() { trial.cards() } else { Vec::new() };
+            let shares = shares_of_one(trial.index, demand, node, &near);
+            let placed = shares.and_then(|shares| trial.take(demand, member, &shares));
+            placed.ok_or(Short { missing: demand.gang - member })?;
+        }
+        Ok(trial.placement)
+    })
 }
 
 /// The shares that back one virtual card: on one card if possible, else on one node, else on as few nodes as possible,
 /// as far as the job lets it spread.
 fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Vec<Share>> {
-    if let Some(share) = card::best(index, demand, node, near) {
+    if let Some(share) = best_card(index, demand, node, near) {
         return Some(vec![share]);
     }
     if demand.span == Span::Card {
@@ -149,7 +192,7 @@ fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near:
     }
     let on_one_node = match node {
         Some(node) => spread::on_node(index, demand, node),
-        None if demand.whole => index.cheapest(demand).and_then(|card| spread::on_node(index, demand, card.node)),
+        None if demand.whole_cards => index.cheapest(demand).and_then(|card| spread::on_node(index, demand, card.node)),
         None => spread::on_best_node(index, demand),
     };
     if on_one_node.is_some() || demand.span == Span::Node || node.is_some() {
@@ -158,13 +201,47 @@ fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near:
     spread::over_nodes(index, demand)
 }
 
+/// The best card for one virtual card: on any node the one where it costs least, on a given node the fullest near cards
+/// that the gang has there.
+fn best_card(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Share> {
+    let mut offers = demand.on_one_card();
+    let (card, blocks) = if let Some(node) = node {
+        let found = offers.filter_map(|offer| Some((best_on_node(index, demand, offer, node, near)?, offer.need)));
+        found.min().map(|((.., card), blocks)| (card, blocks))?
+    } else {
+        let most = |offer: &Offer| index.classes.get(offer.class).cards.last().map_or(0, |(free, ..)| *free);
+        offers.find(|offer| most(offer) >= offer.need)?;
+        let card = index.cheapest(demand)?;
+        let offer = demand.offer_of(index.card(card)?.class).filter(|offer| demand.fits_one_card(offer))?;
+        (card, offer.need)
+    };
+    Some(Share { card, blocks, memory: demand.memory })
+}
+
+/// How good a card of a given node is; less is better. A processor of the host is the last resort, a card that need not
+/// be renumbered goes before one that must be, then the card goes first that has the least left afterwards (the most
+/// for a job that is to be spread), then the one that is closest to the gang's others.
+type Score = (bool, bool, u64, u32, CardId);
+
+fn best_on_node(index: &Index, demand: &Demand, offer: &Offer, node: NodeId, near: &[CardId]) -> Option<Score> {
+    let node = index.node(node).filter(|node| demand.fits_host(node, 1))?;
+    let spread = demand.spreads(index);
+    let with_room = demand.cards_of_class(node, offer).filter(|card| card.room_for(offer.need, demand.memory) > 0);
+    let scores = with_room.map(|card| {
+        let left = u64::from(card.offered() - offer.need) * 1_000_000 / u64::from(offer.blocks.max(1));
+        let left = if spread { u64::MAX - left } else { left };
+        let renumber = card.free.largest() < offer.need;
+        (offer.kind == CardKind::Cpu, renumber, left, distance_to_all(index, card.id, near), card.id)
+    });
+    scores.min()
+}
+
 impl<'index> Trial<'index> {
     fn on(index: &'index mut Index) -> Self {
         let mark = index.mark();
         Self { index, mark, placement: Placement::default() }
     }
 
-    /// The cards taken so far.
     fn cards(&self) -> Vec<CardId> {
         let mut cards: Vec<CardId> = self.placement.slices().map(|slice| slice.card).collect();
         cards.sort_unstable();
@@ -183,7 +260,7 @@ impl<'index> Trial<'index> {
             compute = runs.iter().fold(compute, |sum, run| sum.saturating_add(offer.compute_of(run.length.0)));
             let node = share.card.node;
             let position = workers.iter().position(|worker| worker.node == node).unwrap_or_else(|| {
-                self.index.take_host(node, demand.host);
+                self.index.change_host(node, demand.host, Host::less);
                 workers.push(PlannedWorker { member, node, slices: Vec::new() });
                 workers.len() - 1
             });

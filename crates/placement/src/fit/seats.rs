@@ -6,20 +6,52 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use tessera_ledger::{NodeId, Span};
+use tessera_ledger::{CardKind, NodeId, Span};
 
 use super::affinity::is_possible;
 use super::share::{Candidate, Share, candidates, divide};
 use super::spread::{given_nodes, left_on, teams};
-use super::sums::Sums;
 use super::{Placement, Short, Trial};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
-use crate::index::node::NodeEntry;
 use crate::index::zones::Value;
 
 /// The shares of one virtual card.
 pub(crate) type Seat = Vec<Share>;
+
+/// Compute and memory of what may back one virtual card together: of each kind, or of all if kinds may mix.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums([(u128, u128); CardKind::ALL.len()]);
+
+impl Sums {
+    /// What some cards have, as far as they have anything.
+    pub(crate) fn of(demand: &Demand, cards: impl IntoIterator<Item = Candidate>) -> Self {
+        let mut sums = Self::default();
+        for card in cards {
+            let sum = &mut sums.0[if demand.mixed { 0 } else { card.offer.kind as usize }];
+            *sum = (sum.0 + u128::from(card.compute()), sum.1 + u128::from(card.memory));
+        }
+        sums
+    }
+
+    pub(crate) fn plus(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, other)| *sum = (sum.0 + other.0, sum.1 + other.1));
+    }
+
+    pub(crate) fn minus(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, other)| *sum = (sum.0 - other.0, sum.1 - other.1));
+    }
+
+    /// How many virtual cards that gives at most.
+    pub(crate) fn members(&self, demand: &Demand) -> u32 {
+        let of_kind = |(compute, memory): &(u128, u128)| {
+            let by_compute = compute.checked_div(demand.compute.into()).unwrap_or(u128::MAX);
+            by_compute.min(memory.checked_div(demand.memory.into()).unwrap_or(u128::MAX))
+        };
+        let members = self.0.iter().map(of_kind).fold(0u128, u128::saturating_add);
+        u32::try_from(members).unwrap_or(u32::MAX)
+    }
+}
 
 /// A node, as far as a gang can use it.
 #[derive(Clone, Debug)]
@@ -99,7 +131,7 @@ fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
     let (mut left, mut sums) = (Vec::new(), Sums::default());
     sites.iter().find_map(|site| {
         left.extend(&site.cards);
-        sums.add(demand, &site.cards);
+        sums.plus(&Sums::of(demand, site.cards.iter().copied()));
         if sums.members(demand) > 0 { seat_on(index, demand, &left) } else { None }
     })
 }
@@ -107,7 +139,7 @@ fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
 /// One seat out of what is left: on one card if that is enough, else on several.
 fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
     let enough = |card: &&Candidate| {
-        demand.need_on_one_card(&card.offer).is_some() && card.free >= card.offer.need && card.memory >= demand.memory
+        demand.fits_one_card(&card.offer) && card.free >= card.offer.need && card.memory >= demand.memory
     };
     if let Some(card) = left.iter().filter(enough).min_by_key(|card| (card.offer.kind, card.free, card.card)) {
         return Some(vec![Share { card: card.card, blocks: card.offer.need, memory: demand.memory }]);
@@ -142,10 +174,7 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
     let values = demand.offers.iter().flat_map(move |offer| zones(offer).with(1).map(|(_, value)| value));
     let values: BTreeSet<&Value> = values.filter(|value| value.is_some()).collect();
     let enough = move |value: &&Value| {
-        let compute = |offer: &Offer| {
-            u128::from(zones(offer).free(value)) * u128::from(offer.rate) / u128::from(offer.blocks.max(1))
-        };
-        let compute: u128 = demand.offers.iter().map(compute).sum();
+        let compute: u128 = demand.offers.iter().map(|offer| offer.compute_of_many(zones(offer).free(value))).sum();
         compute >= u128::from(demand.compute) * u128::from(demand.gang)
     };
     values.into_iter().filter(enough).map(move |value| {
@@ -157,14 +186,13 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
 
 /// Gives a gang the seats that were found for it, or changes nothing.
 pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
-    let mut trial = Trial::on(index);
-    for (member, seat) in (0..).zip(seats) {
-        if trial.take(demand, member, seat).is_none() {
-            trial.index.undo_to(trial.mark);
-            return Err(Short { missing: demand.gang - member });
+    index.all_or_nothing(|index| {
+        let mut trial = Trial::on(index);
+        for (member, seat) in (0..).zip(seats) {
+            trial.take(demand, member, seat).ok_or(Short { missing: demand.gang - member })?;
         }
-    }
-    Ok(trial.placement)
+        Ok(trial.placement)
+    })
 }
 
 /// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may
@@ -173,20 +201,19 @@ fn sites_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = S
     let given = given_nodes(index, demand);
     let by_room = demand.offers.iter().filter(move |_| given.is_none()).flat_map(move |offer| {
         let least = if demand.span == Span::Pool { 1 } else { offer.need };
-        index.classes.get(offer.class).nodes.range((least, NodeId(0))..).rev().map(|(_, id)| *id)
+        index.classes.get(offer.class).nodes_with(least).rev().map(|(_, id)| id)
     });
-    let assorted =
-        (given.is_none() && demand.span == Span::Node && demand.offers.len() > 1).then(|| index.assorted_nodes());
+    let is_assorted = given.is_none() && demand.span == Span::Node && demand.offers.len() > 1;
+    let assorted = index.assorted.iter().copied().filter(move |_| is_assorted);
     let mut seen = BTreeSet::new();
-    let ids = given.into_iter().flatten().copied().chain(by_room).chain(assorted.into_iter().flatten());
-    ids.filter(move |id| seen.insert(*id)).filter_map(|id| site_now(index, demand, id, index.node(id)?))
-}
-
-fn site_now(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> Option<Site> {
-    let (compute, memory) = left_on(node, &demand.offers);
-    let enough = compute > 0 && (demand.span == Span::Pool || compute >= demand.compute && memory >= demand.memory);
-    (enough && is_possible(index, demand, id, node)).then(|| Site {
-        cards: candidates(node, &demand.offers, demand),
-        workers: node.host.map_or(u32::MAX, |left| demand.workers_in(left.left())),
+    let ids = given.into_iter().flatten().copied().chain(by_room).chain(assorted);
+    ids.filter(move |id| seen.insert(*id)).filter_map(|id| {
+        let node = index.node(id)?;
+        let (compute, memory) = left_on(node, &demand.offers);
+        let enough = compute > 0 && (demand.span == Span::Pool || compute >= demand.compute && memory >= demand.memory);
+        (enough && is_possible(index, demand, id, node)).then(|| Site {
+            cards: candidates(node, &demand.offers, demand),
+            workers: node.host.map_or(u32::MAX, |host| demand.workers_in(host.left)),
+        })
     })
 }

@@ -5,31 +5,27 @@ use tessera_ledger::{CardId, CardKind};
 use super::closeness;
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
+use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 
 /// What one virtual card gets on one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// The card.
     pub(crate) card: CardId,
-    /// Blocks.
     pub(crate) blocks: u32,
-    /// Memory in MiB.
+    /// MiB.
     pub(crate) memory: u64,
 }
 
 /// A card that could give a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// The card.
     pub(crate) card: CardId,
     /// What its class can do for the job.
     pub(crate) offer: Offer,
-    /// Free blocks.
     pub(crate) free: u32,
     /// Free MiB.
     pub(crate) memory: u64,
-    /// How many shares it could give.
     pub(crate) shares: u32,
 }
 
@@ -37,7 +33,7 @@ impl Candidate {
     /// What is left after a share of it; `None`: nothing that could give another one.
     pub(crate) fn less(self, share: &Share, demand: &Demand) -> Option<Self> {
         let (free, memory) = (self.free - share.blocks, self.memory - share.memory);
-        let usable = !demand.whole && free > 0 && self.shares > 1 && memory >= demand.slice_memory;
+        let usable = !demand.whole_cards && free > 0 && self.shares > 1 && memory >= demand.slice_memory;
         usable.then_some(Self { free, memory, shares: self.shares - 1, ..self })
     }
 
@@ -50,7 +46,7 @@ impl Candidate {
 /// The cards of a node that could give a share out of `offers`, in order of block numbers: those with memory enough for
 /// one, and if whole cards are asked for only those that could be given whole.
 pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], demand: &Demand) -> Vec<Candidate> {
-    let candidate = |card: &crate::index::card::CardEntry| {
+    let candidate = |card: &CardEntry| {
         let offer = *offers.iter().find(|offer| offer.class == card.class)?;
         let free = card.offered();
         // Of a card that cannot be renumbered one share may take several slices.
@@ -58,9 +54,8 @@ pub(crate) fn candidates(node: &NodeEntry, offers: &[Offer], demand: &Demand) ->
         let shares = if several { 1 } else { card.slices_left() };
         (free > 0).then_some(Candidate { card: card.id, offer, free, memory: card.memory_free, shares })
     };
-    let is_enough = |card: &&crate::index::card::CardEntry| {
-        (!demand.whole || card.is_empty()) && card.memory_free >= demand.slice_memory
-    };
+    let is_enough =
+        |card: &&CardEntry| (!demand.whole_cards || card.is_empty()) && card.memory_free >= demand.slice_memory;
     node.cards.iter().filter(is_enough).filter_map(candidate).collect()
 }
 
@@ -87,7 +82,7 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
         }
     }
     take_memory(candidates, demand.memory, &mut chosen);
-    if demand.whole {
+    if demand.whole_cards {
         for (card, blocks) in &mut chosen {
             *blocks = card.free;
         }
@@ -123,12 +118,7 @@ fn take_compute(
 /// of block numbers.
 fn fewest(index: &Index, mut cards: Vec<Candidate>, missing: u64) -> Vec<Candidate> {
     cards.sort_by_key(|card| (std::cmp::Reverse(card.compute()), card.card));
-    let mut left = missing;
-    let mut large = 0;
-    while large < cards.len() && cards[large].compute() < left {
-        left -= cards[large].compute();
-        large += 1;
-    }
+    let (large, left) = largest_below(cards.iter().map(Candidate::compute), missing);
     let Some(smallest) = cards[large..].iter().rfind(|card| card.compute() >= left).map(Candidate::compute) else {
         return cards;
     };
@@ -139,6 +129,18 @@ fn fewest(index: &Index, mut cards: Vec<Candidate>, missing: u64) -> Vec<Candida
     let place = |card: &Candidate| first.iter().position(|chosen| *chosen == card.card).unwrap_or(usize::MAX);
     cards.sort_by_key(place);
     cards
+}
+
+/// How many of the largest are taken before one of them gives all that is left, and what that is.
+pub(super) fn largest_below(largest_first: impl Iterator<Item = u64>, missing: u64) -> (usize, u64) {
+    let (mut count, mut left) = (0, missing);
+    for compute in largest_first {
+        if compute >= left {
+            break;
+        }
+        (count, left) = (count + 1, left - compute);
+    }
+    (count, left)
 }
 
 /// The `count` largest cards, of those equally large as the last one the closest, in order of block numbers.

@@ -5,9 +5,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{CardId, NodeId, Span};
+use tessera_ledger::{Affinity, CardId, NodeId, Span};
 
-use super::affinity::{by_value, is_possible, worth};
+use super::affinity::{best_worth, by_value, is_possible};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -21,7 +21,6 @@ const FEW: usize = 256;
 
 /// Where a whole gang could go: anywhere, or with `together` where its label has some value.
 pub(super) struct Region {
-    /// The value.
     value: Option<Value>,
     /// Nodes there that have something that is wished for.
     worthy: BTreeSet<NodeId>,
@@ -29,20 +28,16 @@ pub(super) struct Region {
 
 /// The regions among which wishes decide, the best first.
 pub(super) fn regions(index: &mut Index, demand: &Demand) -> Vec<Region> {
-    for key in
-        [demand.affinity.together.as_str(), demand.affinity.spread.as_str()].into_iter().filter(|key| !key.is_empty())
-    {
-        index.settle_zones(key);
-    }
+    let Affinity { together, spread, .. } = &demand.affinity;
+    [together, spread].into_iter().filter(|key| !key.is_empty()).for_each(|key| index.settle_zones(key));
     let mut list = Shortlist::new(index, demand, BTreeSet::new());
     list.worthy();
     let (worthy, looked_at) = (list.listed, list.looked_at);
-    let regions = match demand.affinity.together.as_str() {
+    index.looked_at += looked_at;
+    match together.as_str() {
         "" => vec![Region { value: None, worthy }],
         key => regions_of(index, demand, key, &worthy),
-    };
-    index.count_looks(looked_at);
-    regions
+    }
 }
 
 /// The values of the label of `together` that may hold the whole gang, with the worthy nodes there; the best first: by
@@ -59,21 +54,13 @@ fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeI
         }
     }
     let stack = !demand.spreads(index);
-    let rank = |region: &Region| {
-        let value = region.value.clone().flatten();
-        let worths = region.worthy.iter().filter_map(|id| index.ledger_node(*id));
-        let best = worths.map(|node| worth(&demand.affinity, node)).max().unwrap_or(0);
-        let free = |offer: &Offer| {
-            let blocks = index.zones.of(key, offer.class).free(&value);
-            u128::from(blocks) * u128::from(offer.rate) / u128::from(offer.blocks)
-        };
+    let mut ranked: Vec<(Value, BTreeSet<NodeId>)> = regions.into_iter().collect();
+    ranked.sort_by_cached_key(|(value, worthy)| {
+        let free = |offer: &Offer| offer.compute_of_many(index.zones.of(key, offer.class).free(value));
         let free: u128 = demand.offers.iter().map(free).sum();
-        (Reverse(best), if stack { free } else { u128::MAX - free })
-    };
-    let mut ranked: Vec<Region> = Vec::new();
-    ranked.extend(regions.into_iter().map(|(value, worthy)| Region { value: Some(value), worthy }));
-    ranked.sort_by_cached_key(rank);
-    ranked
+        (Reverse(best_worth(index, demand, worthy)), if stack { free } else { u128::MAX - free })
+    });
+    ranked.into_iter().map(|(value, worthy)| Region { value: Some(value), worthy }).collect()
 }
 
 /// The nodes of a region among which wishes decide.
@@ -87,11 +74,10 @@ pub(super) fn nodes(index: &mut Index, demand: &Demand, region: Region) -> Vec<N
         }
     }
     let (listed, looked_at) = (list.listed, list.looked_at);
-    index.count_looks(looked_at);
+    index.looked_at += looked_at;
     listed.into_iter().collect()
 }
 
-/// A list being made.
 struct Shortlist<'a> {
     index: &'a Index,
     demand: &'a Demand,
@@ -120,11 +106,16 @@ impl<'a> Shortlist<'a> {
         possible && self.listed.insert(id)
     }
 
-    /// Lists all of a few nodes.
     fn all(&mut self, nodes: &BTreeSet<NodeId>) {
         for id in nodes {
             self.add(*id);
         }
+    }
+
+    /// Lists the first nodes of an order and the last.
+    fn ends(&mut self, order: impl DoubleEndedIterator<Item = NodeId> + Clone) {
+        self.first(order.clone());
+        self.first(order.rev());
     }
 
     /// Lists the first nodes of an order.
@@ -140,7 +131,7 @@ impl<'a> Shortlist<'a> {
 
     /// Lists nodes that carry labels which are preferred, or have data that is read.
     fn worthy(&mut self) {
-        let (index, affinity) = (self.index, &*self.demand.affinity);
+        let (index, affinity) = (self.index, &self.demand.affinity);
         let labels = affinity.preferred.iter().map(|label| index.carriers.of_wish(&label.key, &label.value));
         let data = affinity.data.iter().map(|name| index.carriers.of_data(name));
         for nodes in labels.chain(data) {
@@ -149,8 +140,7 @@ impl<'a> Shortlist<'a> {
                 continue;
             }
             for offer in &self.demand.offers {
-                let all = index.classes.get(offer.class).nodes.range((least(self.demand, offer), NodeId(0))..);
-                let all = all.map(|(_, id)| *id);
+                let all = index.classes.get(offer.class).nodes_with(least(self.demand, offer)).map(|(_, id)| id);
                 self.first(all.clone().take(LOOKED_AT).filter(|id| nodes.contains(id)));
                 self.first(all.rev().take(LOOKED_AT).filter(|id| nodes.contains(id)));
             }
@@ -161,19 +151,19 @@ impl<'a> Shortlist<'a> {
     fn by_room(&mut self) {
         let (index, demand) = (self.index, self.demand);
         // Few nodes carry a rare label: those are looked at, and not the many that do not.
-        if let Some(nodes) = index.carriers.of_rarest(&demand.labels).filter(|nodes| nodes.len() <= FEW) {
+        if let Some(nodes) = index.carriers.of_rarest(&demand.node_labels).filter(|nodes| nodes.len() <= FEW) {
             self.all(nodes);
             return;
         }
         for offer in &demand.offers {
             let class = index.classes.get(offer.class);
-            let nodes = class.nodes.range((least(demand, offer), NodeId(0))..).map(|(_, id)| *id);
+            let nodes = class.nodes_with(least(demand, offer)).map(|(_, id)| id);
             self.first(nodes.clone().rev());
             if demand.spreads(index) {
                 continue;
             }
             self.first(nodes);
-            if demand.need_on_one_card(offer).is_some() {
+            if demand.fits_one_card(offer) {
                 let cards = class.cards.range((offer.need, 0, CardId { node: NodeId(0), index: 0 })..);
                 self.first(cards.filter(|(_, memory, _)| *memory >= demand.memory).map(|(.., card)| card.node));
             }
@@ -194,9 +184,7 @@ impl<'a> Shortlist<'a> {
             let values: Vec<&Value> = zones.with(least.into()).rev().map(|(_, value)| value).take(most).collect();
             self.most = (2 * demand.gang as usize).div_ceil(values.len().max(1)).min(most);
             for value in values {
-                let nodes = || zones.nodes_with(value, least).map(|(_, id)| id);
-                self.first(nodes());
-                self.first(nodes().rev());
+                self.ends(zones.nodes_with(value, least).map(|(_, id)| id));
             }
         }
         self.most = most;
@@ -206,9 +194,7 @@ impl<'a> Shortlist<'a> {
     fn of_region(&mut self, value: &Value) {
         for offer in &self.demand.offers {
             let zones = self.index.zones.of(self.demand.affinity.together.as_str(), offer.class);
-            let nodes = || zones.nodes_with(value, least(self.demand, offer)).map(|(_, id)| id);
-            self.first(nodes());
-            self.first(nodes().rev());
+            self.ends(zones.nodes_with(value, least(self.demand, offer)).map(|(_, id)| id));
         }
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tessera_ledger::{CardKind, NodeId};
 
+use super::by_room;
 use super::closeness::RACK_KEY;
-use super::member::carriers_by_room;
-use super::share::{Candidate, Share, candidates, divide};
+use super::share::{Candidate, Share, candidates, divide, largest_below};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::node::NodeEntry;
@@ -16,7 +16,7 @@ use crate::index::zones::Value;
 
 /// The sets of classes that may back one virtual card together: each kind for itself, then all if kinds may mix.
 pub(super) fn teams(demand: &Demand) -> Vec<&[Offer]> {
-    let mut teams: Vec<&[Offer]> = demand.by_kind().collect();
+    let mut teams: Vec<&[Offer]> = demand.offers.chunk_by(|left, right| left.kind == right.kind).collect();
     if demand.mixed && teams.len() > 1 {
         teams.push(&demand.offers);
     }
@@ -33,7 +33,6 @@ pub(super) fn left_on(node: &NodeEntry, team: &[Offer]) -> (u64, u64) {
     )
 }
 
-/// Shares on one given node.
 pub(crate) fn on_node(index: &Index, demand: &Demand, id: NodeId) -> Option<Vec<Share>> {
     let node = index.node(id)?;
     if !demand.fits_node(node, 1) {
@@ -45,11 +44,16 @@ pub(crate) fn on_node(index: &Index, demand: &Demand, id: NodeId) -> Option<Vec<
 /// How good a node is; less is better: the processors of hosts last, then few cards, then little left afterwards.
 type Score = (bool, usize, u64, NodeId);
 
-/// Shares on the node that suits best.
 pub(crate) fn on_best_node(index: &Index, demand: &Demand) -> Option<Vec<Share>> {
     teams(demand).into_iter().find_map(|team| {
-        let of_one_class = team.iter().filter_map(|offer| on_node_of_class(index, demand, offer));
-        let assorted = on_assorted_node(index, demand, team);
+        // The first node, by what its cards of a class have left, on which they are enough.
+        let of_one_class = team.iter().filter_map(|offer| {
+            let of_class = std::slice::from_ref(offer);
+            by_room(index, demand, offer, offer.need).find_map(|(_, id)| attempt(index, id, demand, of_class))
+        });
+        // And the nodes on which only several classes together are enough.
+        let assorted = index.assorted.iter().filter(|_| team.len() > 1);
+        let assorted = assorted.filter_map(|id| attempt(index, *id, demand, team));
         of_one_class.chain(assorted).min_by_key(|(score, _)| *score).map(|(_, shares)| shares)
     })
 }
@@ -63,23 +67,6 @@ fn attempt(index: &Index, id: NodeId, demand: &Demand, team: &[Offer]) -> Option
     let shares = divide(index, candidates(node, team, demand), demand)?;
     let last_resort = team.iter().all(|offer| offer.kind == CardKind::Cpu);
     Some(((last_resort, shares.len(), compute - demand.compute, id), shares))
-}
-
-/// The first node, by what its cards of the class have left, on which they are enough.
-fn on_node_of_class(index: &Index, demand: &Demand, offer: &Offer) -> Option<(Score, Vec<Share>)> {
-    let attempt = |(_, id): (u32, NodeId)| attempt(index, id, demand, std::slice::from_ref(offer));
-    match carriers_by_room(index, demand, offer, offer.need) {
-        Some(nodes) => nodes.into_iter().find_map(attempt),
-        None => index.classes.get(offer.class).nodes.range((offer.need, NodeId(0))..).copied().find_map(attempt),
-    }
-}
-
-/// The best of the nodes on which only several classes together are enough.
-fn on_assorted_node(index: &Index, demand: &Demand, team: &[Offer]) -> Option<(Score, Vec<Share>)> {
-    if team.len() < 2 {
-        return None;
-    }
-    index.assorted_nodes().filter_map(|id| attempt(index, id, demand, team)).min_by_key(|(score, _)| *score)
 }
 
 /// Racks that are tried for one virtual card.
@@ -97,7 +84,7 @@ pub(crate) fn over_nodes(index: &mut Index, demand: &Demand) -> Option<Vec<Share
 
 /// Shares in one rack, no more than these, unless these are in one.
 fn in_one_rack(index: &Index, demand: &Demand, team: &[Offer], anywhere: &[Share]) -> Option<Vec<Share>> {
-    let rack = |share: &Share| index.ledger_node(share.card.node)?.description.label(RACK_KEY).map(Arc::from);
+    let rack = |share: &Share| index.label(share.card.node, RACK_KEY).map(Arc::from);
     let racks: BTreeSet<Value> = anywhere.iter().map(rack).collect();
     if racks.len() < 2 {
         return None;
@@ -130,7 +117,7 @@ fn divide_over(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&Val
 
 /// Where only some nodes are considered, or carry the labels asked for: those, so that no others are looked at.
 pub(super) fn given_nodes<'a>(index: &'a Index, demand: &'a Demand) -> Option<&'a BTreeSet<NodeId>> {
-    demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.labels))
+    demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.node_labels))
 }
 
 /// The nodes that have something for a team, those with the most compute first; where one more node is enough, the
@@ -144,9 +131,11 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&V
         }
         (_, None, Some(given)) => given.iter().copied().collect(),
         ([offer], None, None) => {
-            let set = &index.classes.get(offer.class).nodes;
-            let needed = largest_needed(set.iter().rev().map(|(free, _)| *free), offer, demand);
-            set.iter().rev().take(needed).map(|(_, id)| *id).collect()
+            let largest = index.classes.get(offer.class).nodes.iter().rev();
+            // How many are needed when memory and hosts do not matter; all of them otherwise.
+            let matters = demand.memory > 0 || demand.whole_cards || !demand.host.is_zero();
+            let (below, _) = largest_below(largest.clone().map(|(free, _)| offer.compute_of(*free)), demand.compute);
+            largest.take(if matters { usize::MAX } else { below + 2 }).map(|(_, id)| *id).collect()
         }
         _ => index.nodes().map(|(id, _)| id).collect(),
     };
@@ -155,33 +144,11 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&V
     let mut nodes: Vec<(NodeId, (u64, u64))> = ids.into_iter().filter_map(left).collect();
     nodes.retain(|(id, _)| index.node(*id).is_some_and(|node| demand.fits_node(node, 1)));
     nodes.sort_unstable_by_key(|(id, left)| (Reverse(left.0), *id));
-    let mut missing = demand.compute;
-    let mut large = 0;
-    while large < nodes.len() && nodes[large].1.0 < missing {
-        missing -= nodes[large].1.0;
-        large += 1;
-    }
+    let (large, missing) = largest_below(nodes.iter().map(|(_, (compute, _))| *compute), demand.compute);
     let fits = |(_, (compute, memory)): &(NodeId, (u64, u64))| *compute >= missing && *memory > 0;
     if let Some(last) = nodes[large..].iter().rposition(fits) {
         let node = nodes.remove(large + last);
         nodes.insert(large, node);
     }
     nodes
-}
-
-/// How many of the largest nodes are looked at when memory and hosts do not matter; all of them otherwise.
-fn largest_needed(free: impl Iterator<Item = u32>, offer: &Offer, demand: &Demand) -> usize {
-    if demand.memory > 0 || demand.whole || !demand.host.is_zero() {
-        return usize::MAX;
-    }
-    let mut missing = demand.compute;
-    let mut count = 0;
-    for blocks in free {
-        count += 1;
-        missing = missing.saturating_sub(offer.compute_of(blocks));
-        if missing == 0 {
-            return count + 1;
-        }
-    }
-    count
 }

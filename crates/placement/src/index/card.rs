@@ -10,15 +10,12 @@ use super::run::{FreeRuns, Run};
 /// A card as placement sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CardEntry {
-    /// Which card.
     pub(crate) id: CardId,
-    /// Its class.
     pub(crate) class: ClassId,
     /// Whether blocks of it may be granted: its node takes new work and it is healthy.
     pub(crate) usable: bool,
     /// Whether it is kept from the jobs that are considered now, because an earlier one waits for it.
     pub(crate) hidden: bool,
-    /// Free blocks.
     pub(crate) free: FreeRuns,
     /// Blocks that somebody holds, in whatever state.
     pub(crate) used: u32,
@@ -32,11 +29,10 @@ pub(crate) struct CardEntry {
     pub(crate) memory: u64,
     /// Memory that nobody holds or was promised, in MiB.
     pub(crate) memory_free: u64,
-    /// Slices in force.
     pub(crate) slices: u32,
     /// Most slices at once; 0 when only the blocks limit it.
     pub(crate) max_slices: u32,
-    /// The grants that hold blocks of it, and how many.
+    /// The allocations that hold blocks of it, and how many.
     pub(crate) holders: Arc<[(AllocationId, u32)]>,
     /// Its links to other cards of the node: their index and how close they are.
     pub(crate) links: Arc<[(u32, LinkKind)]>,
@@ -45,18 +41,15 @@ pub(crate) struct CardEntry {
 /// What the ordered sets of the index say of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Which card.
     pub(crate) id: CardId,
-    /// Its class.
     pub(crate) class: ClassId,
     /// Blocks that one worker could be given now.
     pub(crate) offered: u32,
-    /// Free MiB.
+    /// MiB that are free.
     pub(crate) memory: u64,
 }
 
 impl CardEntry {
-    /// Reads a card of the ledger.
     pub(crate) fn read(id: CardId, node: &Node, card: &Card, class: ClassId) -> Self {
         let mut free = FreeRuns::default();
         let (mut used, mut stuck) = (0u32, 0u32);
@@ -102,12 +95,10 @@ impl CardEntry {
         (self.id, self.class, self.usable, self.recoverable, self.memory, self.max_slices)
     }
 
-    /// Whether the jobs that are considered now may use it.
     pub(crate) fn is_open(&self) -> bool {
         self.usable && !self.hidden
     }
 
-    /// How many further slices it takes.
     pub(crate) fn slices_left(&self) -> u32 {
         if self.max_slices == 0 { u32::MAX } else { self.max_slices.saturating_sub(self.slices) }
     }

@@ -3,11 +3,11 @@
 /// Changes that are remembered for every thing; who has missed more must look at all of them.
 const REMEMBERED: usize = 4;
 
-/// What a reader has seen that has looked at nothing so far.
-pub(crate) const NOTHING: usize = usize::MAX;
-
 /// Changes that are remembered in any case.
 const LEAST_REMEMBERED: usize = 64;
+
+/// What a reader has seen that has looked at nothing so far.
+pub(crate) const NOTHING: usize = usize::MAX;
 
 /// Things, by their positions, in the order of their changes. Changes of one thing that no reader has seen are
 /// one change.
@@ -23,15 +23,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The number of changes so far.
-    pub(super) fn end(&self) -> usize {
+    fn end(&self) -> usize {
         self.first + self.changed.len()
-    }
-
-    /// Notes that a reader takes over all changes so far; answers their number.
-    pub(super) fn read(&mut self) -> usize {
-        self.seen = self.end();
-        self.seen
     }
 
     /// Notes a change, unless there is one of the same thing that no reader has seen.
@@ -61,20 +54,20 @@ impl Changes {
         self.changed.clear();
     }
 
+    /// Whether all changes are remembered that a reader has not seen.
+    pub(super) fn are_known_since(&self, seen: usize) -> bool {
+        (self.first..=self.end()).contains(&seen)
+    }
+
     /// Takes over for a reader what changed since it was here last, each thing once; all `count` things when not all
     /// changes are remembered.
     pub(super) fn take<'a>(&'a mut self, seen: &mut usize, count: usize) -> impl Iterator<Item = usize> + use<'a> {
-        let before = std::mem::replace(seen, self.read());
-        let changed = self.since(before);
-        let all = if changed.is_some() { 0..0 } else { 0..count };
-        changed.into_iter().flatten().chain(all)
-    }
-
-    /// What changed since a reader took over `seen` changes, each thing once; `None` when not all changes
-    /// are remembered.
-    pub(super) fn since(&self, seen: usize) -> Option<impl Iterator<Item = usize>> {
-        let missed = self.changed.get(seen.checked_sub(self.first)?..)?;
-        let numbered = (seen + 1..).zip(missed.iter().copied());
-        Some(numbered.filter(|(number, position)| self.latest[*position] == *number).map(|(_, position)| position))
+        self.seen = self.end();
+        let before = std::mem::replace(seen, self.seen);
+        let known = self.are_known_since(before);
+        let missed = if known { &self.changed[before - self.first..] } else { &[] };
+        let numbered = (before.wrapping_add(1)..).zip(missed.iter().copied());
+        let latest = numbered.filter(|(number, position)| self.latest[*position] == *number);
+        latest.map(|(_, position)| position).chain(if known { 0..0 } else { 0..count })
     }
 }

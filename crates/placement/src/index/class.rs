@@ -5,25 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ledger::capacity::CardClass;
 use tessera_ledger::{Card, CardId, NodeId, Precision};
 
-/// A class of cards in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClassId(pub(crate) usize);
 
 /// What makes a class: what the ledger's class says, and how many blocks such a card offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassKey {
-    /// The ledger's class.
     pub(crate) class: CardClass,
-    /// Blocks of one card.
     pub(crate) blocks: u32,
 }
 
 impl ClassKey {
-    fn of(card: &Card) -> Self {
-        Self { class: CardClass::of(card), blocks: card.blocks.0 }
-    }
-
-    /// Whether this is the key of a card; as [`Self::of`] says, without making one.
+    /// Whether this is the key of a card; without making that one.
     fn is_of(&self, card: &Card) -> bool {
         let (class, description) = (&self.class, &card.description);
         let rates = Precision::ALL.into_iter().filter_map(|precision| Some((precision, card.rate(precision)?)));
@@ -51,39 +44,30 @@ pub(crate) struct ClassIndex {
 }
 
 impl ClassIndex {
-    /// The most free blocks that one card has.
-    pub(crate) fn most_offered(&self) -> u32 {
-        self.cards.last().map_or(0, |(free, ..)| *free)
-    }
-
-    /// The cards with the most room first.
-    pub(crate) fn largest_first(&self) -> impl Iterator<Item = CardId> {
-        self.cards.iter().rev().map(|(.., card)| *card)
+    /// The nodes with so many free blocks at least, those with the least first.
+    pub(crate) fn nodes_with(&self, free: u32) -> impl DoubleEndedIterator<Item = (u32, NodeId)> + Clone {
+        self.nodes.range((free, NodeId(0))..).copied()
     }
 }
 
-/// All classes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
     ids: BTreeMap<ClassKey, ClassId>,
-    keys: Vec<ClassKey>,
-    table: Vec<ClassIndex>,
+    table: Vec<(ClassKey, ClassIndex)>,
 }
 
 impl Classes {
     /// The class of a card, which was of the class `before` when it was read last; a new one is made when none
     /// was known.
     pub(crate) fn intern(&mut self, card: &Card, before: Option<ClassId>) -> ClassId {
-        if let Some(before) = before.filter(|id| self.keys[id.0].is_of(card)) {
+        if let Some(before) = before.filter(|id| self.table[id.0].0.is_of(card)) {
             return before;
         }
-        let (key, next) = (ClassKey::of(card), ClassId(self.table.len()));
-        let id = *self.ids.entry(key.clone()).or_insert(next);
-        if id == next {
-            self.keys.push(key);
-            self.table.push(ClassIndex::default());
-        }
-        id
+        let key = ClassKey { class: CardClass::of(card), blocks: card.blocks.0 };
+        *self.ids.entry(key).or_insert_with_key(|key| {
+            self.table.push((key.clone(), ClassIndex::default()));
+            ClassId(self.table.len() - 1)
+        })
     }
 
     /// Number of classes; it only grows.
@@ -97,10 +81,10 @@ impl Classes {
     }
 
     pub(crate) fn get(&self, id: ClassId) -> &ClassIndex {
-        &self.table[id.0]
+        &self.table[id.0].1
     }
 
-    pub(crate) fn get_mut(&mut self, id: ClassId) -> &mut ClassIndex {
-        &mut self.table[id.0]
+    pub(super) fn get_mut(&mut self, id: ClassId) -> &mut ClassIndex {
+        &mut self.table[id.0].1
     }
 }

@@ -9,34 +9,28 @@ mod carriers;
 pub(crate) mod changes;
 pub(crate) mod class;
 pub(crate) mod columns;
-mod followed;
-mod holdings;
 pub(crate) mod node;
-pub(crate) mod outline;
 pub(crate) mod outlines;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod surroundings;
-mod trial;
 mod worth;
 pub(crate) mod zones;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, HostCapacity, HostRequest, Node, NodeId, State};
+use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
 
 use card::{CardEntry, Room};
 use carriers::Carriers;
 use changes::Changes;
 use class::Classes;
 use columns::Columns;
-use followed::Followed;
 use node::{Host, NodeEntry, id_at};
 use outlines::Outlines;
+use run::{FreeRuns, Run};
 use surroundings::Surroundings;
-use trial::Before;
-pub(crate) use trial::Mark;
 use zones::Zones;
 
 /// Every card of the pool.
@@ -45,39 +39,36 @@ pub(crate) struct Index {
     pub(crate) classes: Classes,
     /// What is on nodes beside cards.
     pub(crate) surroundings: Surroundings,
+    /// By number, which is the order of registration.
     nodes: Vec<NodeEntry>,
     /// Nodes whose cards are of several classes.
-    assorted: BTreeSet<NodeId>,
+    pub(crate) assorted: BTreeSet<NodeId>,
     /// Cards and hosts as they were before each change of the plan being made.
     journal: Vec<Before>,
-    /// Cards that a plan changed and the ledger has not confirmed.
+    /// Cards that a plan changed and the ledger has not confirmed, and nodes whose hosts it changed.
     stale: BTreeSet<CardId>,
-    /// Nodes whose hosts a plan changed and the ledger has not confirmed.
     stale_hosts: BTreeSet<NodeId>,
-    /// Nodes by labels and data.
     pub(crate) carriers: Carriers,
-    /// The labels that tell nodes apart.
-    followed: Followed,
-    /// Nodes that look the same to every request.
     pub(crate) outlines: Outlines,
-    /// What placements would cost.
-    columns: Columns,
-    /// What nodes have left by the value of a label.
+    pub(crate) columns: Columns,
     pub(crate) zones: Zones,
     /// Nodes in the order of their changes.
     changes: Changes,
     /// Nodes that were looked at one by one.
-    looked_at: u64,
+    pub(crate) looked_at: u64,
     /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
-    prospects: u64,
+    pub(crate) prospects: u64,
 }
 
-fn labels_of(node: Option<&Node>) -> Option<&BTreeMap<String, String>> {
-    node.map(|node| &node.description.labels)
-}
+/// A point in the journal to which a trial can be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(usize);
 
-fn host_of(node: Option<&Node>) -> Option<HostCapacity> {
-    node.and_then(|node| node.description.host)
+/// Something as it was before a change.
+#[derive(Clone, Debug)]
+enum Before {
+    Card(CardEntry),
+    Host(NodeId, Host),
 }
 
 impl Index {
@@ -88,204 +79,132 @@ impl Index {
             self.nodes.resize_with(position + 1, NodeEntry::default);
         }
         self.forget_schedule(id);
-        if let Some(freed) = self.read_host_alone(state, id) {
-            return freed;
-        }
-        let node = state.node(id).cloned();
-        let now = node.as_ref().and_then(|node| Host::read(state, node));
-        let known = &mut self.nodes[position];
-        let (host, before) = (known.host, std::mem::replace(&mut known.node, node));
-        known.host = now;
-        self.carriers.update(id, before.as_deref(), known.node.as_deref());
-        let relabelled = labels_of(before.as_deref()) != labels_of(known.node.as_deref());
-        let resized = host_of(before.as_deref()) != host_of(known.node.as_deref());
-        self.prospects += u64::from(relabelled || resized);
-        let more = host.is_some_and(|host| now.is_none_or(|now| now.has_more_than(host)));
-        let changed = before.is_some() && (more || relabelled);
-        if relabelled {
-            self.read_followed(position);
-        }
         self.stale_hosts.remove(&id);
-        let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
-        cards.extend(self.nodes[position].cards.iter().map(|card| card.id));
-        cards.sort_unstable();
-        cards.dedup();
-        let mut freed: Vec<CardId> = cards.iter().filter_map(|card| self.read_card(state, *card)).collect();
-        if changed {
-            let usable = self.nodes[position].cards.iter().filter(|card| card.usable);
-            freed = usable.map(|card| card.id).collect();
+        let (known, node) = (&mut self.nodes[position], state.node(id));
+        let host = node.and_then(|node| Host::read(state, node));
+        let before = std::mem::replace(&mut known.host, host);
+        let mut more = before.is_some_and(|before| host.is_none_or(|now| now.has_more_than(before)));
+        let (mut freed, was_known) = (Vec::new(), known.node.is_some());
+        // Often nothing else of a node has changed than what its host has left.
+        if !known.node.as_ref().zip(node).is_some_and(|(known, node)| Arc::ptr_eq(known, node)) {
+            let before = std::mem::replace(&mut known.node, node.cloned());
+            known.followed = self.carriers.update(id, before.as_deref(), node.map(|node| &**node));
+            let labels = [before.as_ref(), node].map(|node| node.map(|node| &node.description.labels));
+            let hosts = [before.as_ref(), node].map(|node| node.and_then(|node| node.description.host));
+            let relabelled = labels[0] != labels[1];
+            self.prospects += u64::from(relabelled || hosts[0] != hosts[1]);
+            more |= relabelled;
+            let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
+            cards.extend(known.cards.iter().map(|card| card.id));
+            cards.sort_unstable();
+            cards.dedup();
+            freed = cards.iter().filter_map(|card| self.read_card(state, *card)).collect();
         }
-        freed
-    }
-
-    /// Reads what the host of a node has left when nothing else of the node has changed; answers its cards if that is
-    /// more than before. `None` when the whole node must be read.
-    fn read_host_alone(&mut self, state: &State, id: NodeId) -> Option<Vec<CardId>> {
-        let known = &mut self.nodes[id.0 as usize];
-        let node = state.node(id)?;
-        if !known.node.as_ref().is_some_and(|known| Arc::ptr_eq(known, node)) {
-            return None;
-        }
-        let (before, now) = (known.host, Host::read(state, node));
-        known.host = now;
-        self.stale_hosts.remove(&id);
-        let more = now.zip(before).is_some_and(|(now, before)| now.has_more_than(before));
-        let cards = known.cards.iter().filter(|card| more && card.usable);
-        Some(cards.map(|card| card.id).collect())
+        if was_known && more { self.usable_cards(id) } else { freed }
     }
 
     /// Reads a card; answers whether it has more room than before.
     pub(crate) fn read_card(&mut self, state: &State, id: CardId) -> Option<CardId> {
         self.stale.remove(&id);
         self.forget_schedule(id.node);
-        let node = self.nodes.get(id.node.0 as usize)?.node.clone();
-        let fresh = match (node, state.card(id)) {
-            (Some(node), Some(card)) => {
-                let class = self.classes.intern(card, self.card(id).map(|known| known.class));
-                Some(CardEntry::read(id, &node, card, class))
+        let known = self.nodes.get(id.node.0 as usize)?;
+        let before = known.card(id);
+        let fresh = known.node.as_ref().zip(state.card(id)).map(|(node, card)| {
+            let class = self.classes.intern(card, before.map(|before| before.class));
+            CardEntry::read(id, node, card, class)
+        });
+        let more = fresh.as_ref().is_some_and(|fresh| fresh.has_more_than(before));
+        self.prospects += u64::from(fresh.as_ref().map(CardEntry::prospect) != before.map(CardEntry::prospect));
+        let other_class = fresh.as_ref().map(|fresh| fresh.class) != before.map(|before| before.class);
+        let cards = &mut self.nodes[id.node.0 as usize].cards;
+        match (cards.binary_search_by_key(&id, |card| card.id), fresh) {
+            (Ok(_), Some(fresh)) => self.edit(id, |card| *card = fresh),
+            (Err(position), Some(fresh)) => {
+                let room = fresh.room();
+                cards.insert(position, fresh);
+                self.file(room, true);
             }
-            _ => None,
-        };
-        let more = fresh.as_ref().is_some_and(|fresh| fresh.has_more_than(self.card(id)));
-        self.prospects += u64::from(fresh.as_ref().map(CardEntry::prospect) != self.card(id).map(CardEntry::prospect));
-        self.place_entry(id, fresh);
+            (Ok(position), None) => {
+                let room = cards.remove(position).room();
+                self.file(room, false);
+            }
+            (Err(_), None) => {}
+        }
+        if other_class {
+            let cards = &self.nodes[id.node.0 as usize].cards;
+            let assorted = cards.windows(2).any(|pair| pair[0].class != pair[1].class);
+            put(&mut self.assorted, id.node, assorted);
+        }
         more.then_some(id)
     }
 
-    fn place_entry(&mut self, id: CardId, fresh: Option<CardEntry>) {
+    /// Changes a card and keeps the ordered sets current.
+    fn edit(&mut self, id: CardId, edit: impl FnOnce(&mut CardEntry)) {
+        let Some(node) = self.nodes.get_mut(id.node.0 as usize) else { return };
+        let Some(position) = node.position(id) else { return };
+        let card = &mut node.cards[position];
+        let before = card.room();
+        edit(card);
+        let now = card.room();
+        if now != before {
+            self.file(before, false);
+            self.file(now, true);
+        }
         self.touch(id.node);
-        let known = self.card(id).map(CardEntry::room);
-        let linked = fresh.as_ref().map(CardEntry::room);
-        let moved = known != linked;
-        if let Some(room) = known.filter(|_| moved) {
-            self.unlink(room);
-        }
-        let node = &mut self.nodes[id.node.0 as usize];
-        let (count, class) = (node.cards.len(), node.card(id).map(|card| card.class));
-        let reclassed = class != linked.map(|room| room.class);
-        match (node.cards.binary_search_by_key(&id, |card| card.id), fresh) {
-            (Ok(position), Some(entry)) => node.cards[position] = entry,
-            (Err(position), Some(entry)) => node.cards.insert(position, entry),
-            (Ok(position), None) => drop(node.cards.remove(position)),
-            (Err(_), None) => {}
-        }
-        if let Some(room) = linked.filter(|_| moved) {
-            self.link(room);
-        }
-        if reclassed || self.nodes[id.node.0 as usize].cards.len() != count {
-            self.sort_node(id.node);
-        }
     }
 
-    /// Notes whether a node's cards are of several classes.
-    fn sort_node(&mut self, id: NodeId) {
-        let node = &self.nodes[id.0 as usize];
-        let assorted = node.cards.windows(2).any(|pair| pair[0].class != pair[1].class);
-        if assorted {
-            self.assorted.insert(id)
+    /// Puts a card into the ordered sets, or takes it out of them.
+    fn file(&mut self, room: Room, enter: bool) {
+        let Room { id, offered, memory, .. } = room;
+        if offered == 0 {
+            return;
+        }
+        let class = self.classes.get_mut(room.class);
+        let total = self.nodes[id.node.0 as usize].total_mut(room.class);
+        put(&mut class.cards, (offered, memory, id), enter);
+        class.nodes.remove(&(total.free, id.node));
+        if enter {
+            (class.free, class.memory) = (class.free + u64::from(offered), class.memory + memory);
+            (total.free, total.memory) = (total.free + offered, total.memory + memory);
         } else {
-            self.assorted.remove(&id)
-        };
-    }
-
-    /// Takes a card out of the ordered sets.
-    fn unlink(&mut self, room: Room) {
-        if room.offered == 0 {
-            return;
+            (class.free, class.memory) = (class.free - u64::from(offered), class.memory - memory);
+            (total.free, total.memory) = (total.free - offered, total.memory - memory);
         }
-        let class = self.classes.get_mut(room.class);
-        class.cards.remove(&(room.offered, room.memory, room.id));
-        class.free -= u64::from(room.offered);
-        class.memory -= room.memory;
-        let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
-        class.nodes.remove(&(total.free, room.id.node));
-        total.free -= room.offered;
-        total.memory -= room.memory;
         if total.free > 0 {
-            class.nodes.insert((total.free, room.id.node));
+            class.nodes.insert((total.free, id.node));
         }
     }
 
-    /// Puts a card into the ordered sets.
-    fn link(&mut self, room: Room) {
-        if room.offered == 0 {
-            return;
-        }
-        let class = self.classes.get_mut(room.class);
-        class.cards.insert((room.offered, room.memory, room.id));
-        class.free += u64::from(room.offered);
-        class.memory += room.memory;
-        let total = self.nodes[room.id.node.0 as usize].total_mut(room.class);
-        class.nodes.remove(&(total.free, room.id.node));
-        total.free += room.offered;
-        total.memory += room.memory;
-        class.nodes.insert((total.free, room.id.node));
-    }
-
-    /// A card.
     pub(crate) fn card(&self, id: CardId) -> Option<&CardEntry> {
-        self.nodes.get(id.node.0 as usize)?.card(id)
+        self.node(id.node)?.card(id)
     }
 
-    /// A node.
     pub(crate) fn node(&self, id: NodeId) -> Option<&NodeEntry> {
         self.nodes.get(id.0 as usize)
     }
 
-    /// The cards of a node that can be granted.
+    /// All nodes in order of registration.
+    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &NodeEntry)> {
+        self.nodes.iter().enumerate().map(|(position, node)| (id_at(position), node))
+    }
+
     pub(crate) fn usable_cards(&self, id: NodeId) -> Vec<CardId> {
         let cards = self.node(id).into_iter().flat_map(|node| &node.cards);
         cards.filter(|card| card.usable).map(|card| card.id).collect()
     }
 
-    /// The ledger's node.
     pub(crate) fn ledger_node(&self, id: NodeId) -> Option<&Arc<Node>> {
         self.node(id)?.node.as_ref()
     }
 
-    /// All nodes in order of registration.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
-        (0u32..).map(NodeId).zip(&self.nodes)
-    }
-
-    /// Counts nodes that were looked at one by one.
-    pub(crate) fn count_looks(&mut self, nodes: u64) {
-        self.looked_at += nodes;
-    }
-
-    /// How many nodes were looked at one by one.
-    pub(crate) const fn looked_at(&self) -> u64 {
-        self.looked_at
-    }
-
-    /// How often cards might have come that could be kept for a job for which there were none.
-    pub(crate) const fn prospects(&self) -> u64 {
-        self.prospects
-    }
-
-    /// Number of nodes that were ever registered.
-    pub(crate) fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Nodes whose cards are of several classes, in order of registration.
-    pub(crate) fn assorted_nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.assorted.iter().copied()
+    /// The value of a label of a node; each carries its name as one.
+    pub(crate) fn label(&self, id: NodeId, key: &str) -> Option<&str> {
+        self.ledger_node(id)?.description.label(key)
     }
 
     /// Keeps cards from the jobs that are considered next, or shows them again. Not part of any trial.
     pub(crate) fn set_hidden(&mut self, cards: &[CardId], hidden: bool) {
-        for id in cards {
-            let Some(room) = self.card(*id).map(CardEntry::room) else { continue };
-            self.unlink(room);
-            self.touch(id.node);
-            let node = &mut self.nodes[id.node.0 as usize];
-            if let Some(position) = node.position(*id) {
-                node.cards[position].hidden = hidden;
-                let room = node.cards[position].room();
-                self.link(room);
-            }
-        }
+        cards.iter().for_each(|id| self.edit(*id, |card| card.hidden = hidden));
     }
 
     /// Keeps room on a host from the jobs that are considered next, or lets them use it again. Not part of any trial.
@@ -296,7 +215,6 @@ impl Index {
         self.touch(id);
     }
 
-    /// Notes that something of a node has changed.
     fn touch(&mut self, id: NodeId) {
         self.changes.push(id.0 as usize);
     }
@@ -309,10 +227,100 @@ impl Index {
     /// Reads the cards and hosts again that plans have changed; answers the cards that have more room than the plans
     /// left them.
     pub(crate) fn read_stale(&mut self, state: &State) -> Vec<CardId> {
-        let hosts: Vec<NodeId> = self.stale_hosts.iter().copied().collect();
+        let hosts = std::mem::take(&mut self.stale_hosts);
         let mut freed: Vec<CardId> = hosts.into_iter().flat_map(|id| self.read_node(state, id)).collect();
-        let stale: Vec<CardId> = self.stale.iter().copied().collect();
+        let stale = std::mem::take(&mut self.stale);
         freed.extend(stale.into_iter().filter_map(|id| self.read_card(state, id)));
         freed
     }
+
+    /// Changes a card for a trial.
+    pub(crate) fn change(&mut self, id: CardId, change: impl FnOnce(&mut CardEntry)) {
+        self.journal.extend(self.card(id).cloned().map(Before::Card));
+        self.edit(id, change);
+    }
+
+    /// Changes for a trial what a host has left, if so much makes any difference.
+    pub(crate) fn change_host(&mut self, id: NodeId, part: HostRequest, by: fn(Host, HostRequest) -> Host) {
+        let Some(left) = self.node(id).and_then(|node| node.host).filter(|_| !part.is_zero()) else { return };
+        self.journal.push(Before::Host(id, left));
+        self.nodes[id.0 as usize].host = Some(by(left, part));
+        self.touch(id);
+    }
+
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark(self.journal.len())
+    }
+
+    pub(crate) fn undo_to(&mut self, mark: Mark) {
+        while self.journal.len() > mark.0 {
+            match self.journal.pop() {
+                Some(Before::Card(before)) => self.edit(before.id, |card| *card = before),
+                Some(Before::Host(id, before)) => {
+                    self.nodes[id.0 as usize].host = Some(before);
+                    self.touch(id);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Does something and undoes it.
+    pub(crate) fn try_out<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let mark = self.mark();
+        let done = act(self);
+        self.undo_to(mark);
+        done
+    }
+
+    /// Does something, or changes nothing when it fails.
+    pub(crate) fn all_or_nothing<T, E>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
+        let mark = self.mark();
+        act(self).inspect_err(|_| self.undo_to(mark))
+    }
+
+    /// Keeps everything in the journal as part of the plan.
+    pub(crate) fn keep(&mut self) {
+        for before in self.journal.drain(..) {
+            match before {
+                Before::Card(card) => drop(self.stale.insert(card.id)),
+                Before::Host(id, _) => drop(self.stale_hosts.insert(id)),
+            }
+        }
+    }
+
+    /// A card as it was at the mark.
+    pub(crate) fn card_at(&self, mark: Mark, id: CardId) -> Option<&CardEntry> {
+        let earlier = self.journal[mark.0..].iter().find_map(|before| match before {
+            Before::Card(card) if card.id == id => Some(card),
+            Before::Card(..) | Before::Host(..) => None,
+        });
+        earlier.or_else(|| self.card(id))
+    }
+
+    /// Moves everything in use on a card to its front, as the ledger will (P7, P10).
+    pub(crate) fn renumber(&mut self, id: CardId) {
+        self.change(id, |card| card.free = FreeRuns::single(card.used, card.free.total()));
+    }
+
+    /// Takes one worker's share of a card: blocks in one run if there is one, and memory.
+    pub(crate) fn take(&mut self, id: CardId, blocks: u32, memory: u64) -> Vec<Run> {
+        let mut runs = Vec::new();
+        self.change(id, |card| {
+            runs = card.free.take_scattered(blocks);
+            card.used = card.used.saturating_add(blocks);
+            card.memory_free = card.memory_free.saturating_sub(memory);
+            card.slices = card.slices.saturating_add(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+        });
+        runs
+    }
+}
+
+/// Puts something into a set, or takes it out.
+pub(crate) fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
+    if enter {
+        set.insert(value)
+    } else {
+        set.remove(&value)
+    };
 }

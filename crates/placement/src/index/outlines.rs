@@ -9,27 +9,88 @@ use std::sync::Arc;
 
 use tessera_ledger::NodeId;
 
+use super::card::CardEntry;
+use super::carriers::LabelId;
 use super::changes::Changes;
-use super::node::{NodeEntry, id_at};
-use super::outline::Outline;
+use super::class::ClassId;
+use super::node::{Host, NodeEntry, id_at};
 use super::worth::{Ask, Place, Worth};
 use crate::price::Prices;
 
-/// An outline, by its position among all; the position is used again when no node looks so any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutlineId(pub(super) usize);
+/// How a node looks to requests. Nodes with equal outlines differ in nothing but their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Outline {
+    /// What its host has left; `None`: not limited.
+    pub(crate) host: Option<Host>,
+    /// Those of the labels that it carries that somebody has asked for.
+    labels: Vec<LabelId>,
+    /// Its cards, as far as they offer anything.
+    pub(crate) groups: Vec<Group>,
+    pub(super) most: u32,
+}
 
-impl OutlineId {
-    /// The position, below [`Outlines::positions`].
-    pub(crate) const fn position(self) -> usize {
-        self.0
+/// Cards of a node that are the same to every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
+    pub(crate) class: ClassId,
+    pub(crate) count: u16,
+    pub(crate) empty: bool,
+    /// Position of the first of them on the node.
+    pub(super) position: u16,
+    /// Blocks that one worker could be given of each.
+    pub(crate) offered: u32,
+    /// How many of them are one run.
+    pub(super) largest: u32,
+    pub(crate) memory: u64,
+}
+
+impl Outline {
+    fn of(node: &NodeEntry) -> Self {
+        let mut groups: Vec<Group> = Vec::with_capacity(node.cards.len());
+        for (position, card) in node.cards.iter().enumerate() {
+            let group = Group::of(card, position);
+            if group.offered == 0 {
+                continue;
+            }
+            let is_like = |other: &&mut Group| Group { count: 1, position: group.position, ..**other } == group;
+            match groups.iter_mut().find(is_like) {
+                Some(other) => other.count += 1,
+                None => groups.push(group),
+            }
+        }
+        let most = groups.iter().map(|group| group.offered).max().unwrap_or(0);
+        Self { host: node.host, labels: node.followed.clone(), groups, most }
+    }
+}
+
+impl Group {
+    fn of(card: &CardEntry, position: usize) -> Self {
+        Self {
+            class: card.class,
+            count: 1,
+            empty: card.is_empty(),
+            position: u16::try_from(position).unwrap_or(u16::MAX),
+            offered: card.offered(),
+            largest: card.free.largest(),
+            memory: card.memory_free,
+        }
+    }
+
+    /// How often the group counts in what its node is worth: empty cards are worth something together, others each
+    /// for itself.
+    pub(crate) fn counts(&self) -> u16 {
+        if self.empty { 1 } else { self.count }
+    }
+
+    /// How many of them are empty.
+    pub(super) fn empties(&self) -> u16 {
+        if self.empty { self.count } else { 0 }
     }
 }
 
 /// An outline and the nodes that share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shared {
-    /// How they look.
+pub(crate) struct Shared {
     pub(super) outline: Arc<Outline>,
     /// Which they are; none when the position is unused.
     pub(super) nodes: BTreeSet<NodeId>,
@@ -41,8 +102,8 @@ impl Shared {
     /// The best place for one virtual card on one of the nodes. The labels asked for are followed: all of the nodes
     /// carry them, or none.
     pub(super) fn place(&mut self, nodes: &[NodeEntry], prices: &Prices, ask: &Ask<'_>) -> Place {
-        let carried = || self.nodes.first().and_then(|first| nodes[first.0 as usize].node.as_ref());
-        if self.nodes.is_empty() || ask.has_labels() && !carried().is_some_and(|node| ask.accepts(node)) {
+        let carry = || self.nodes.first().is_some_and(|first| ask.demand.accepts(&nodes[first.0 as usize]));
+        if self.nodes.is_empty() || !ask.demand.node_labels.is_empty() && !carry() {
             return Place::NOWHERE;
         }
         let worth = self.worth.get_or_insert_with(|| Worth::of(&self.outline, prices));
@@ -50,16 +111,15 @@ impl Shared {
     }
 }
 
-/// All outlines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outlines {
-    /// By node.
-    of_node: Vec<Option<OutlineId>>,
+    of_node: Vec<Option<usize>>,
     /// Changes of nodes that were taken over.
     seen: usize,
-    pub(super) shared: Vec<Shared>,
-    known: BTreeMap<Arc<Outline>, OutlineId>,
-    unused: Vec<OutlineId>,
+    /// A position is used again when no node looks so any more.
+    pub(crate) shared: Vec<Shared>,
+    known: BTreeMap<Arc<Outline>, usize>,
+    unused: Vec<usize>,
     /// Positions in `shared` in the order in which something else came there.
     pub(super) changes: Changes,
 }
@@ -69,48 +129,42 @@ impl Outlines {
     pub(super) fn settle(&mut self, nodes: &[NodeEntry], changed: &mut Changes) {
         self.of_node.resize(nodes.len(), None);
         for position in changed.take(&mut self.seen, nodes.len()) {
-            self.look_at(id_at(position), &nodes[position]);
+            let outline = Outline::of(&nodes[position]);
+            let before = self.of_node[position];
+            if before.is_some_and(|known| *self.shared[known].outline == outline) {
+                continue;
+            }
+            if let Some(before) = before {
+                self.leave(before, id_at(position));
+            }
+            self.of_node[position] = Some(self.enter(outline, id_at(position)));
         }
     }
 
-    fn look_at(&mut self, id: NodeId, node: &NodeEntry) {
-        let (position, outline) = (id.0 as usize, Outline::of(node));
-        let before = self.of_node[position];
-        if before.is_some_and(|id| *self.shared[id.0].outline == outline) {
-            return;
-        }
-        if let Some(before) = before {
-            self.leave(before, id);
-        }
-        self.of_node[position] = Some(self.enter(outline, id));
-    }
-
-    fn leave(&mut self, id: OutlineId, node: NodeId) {
-        let shared = &mut self.shared[id.0];
+    fn leave(&mut self, known: usize, node: NodeId) {
+        let shared = &mut self.shared[known];
         shared.nodes.remove(&node);
         if shared.nodes.is_empty() {
             self.known.remove(&shared.outline);
-            self.unused.push(id);
-            self.changes.push(id.0);
+            self.unused.push(known);
+            self.changes.push(known);
         }
     }
 
-    fn enter(&mut self, outline: Outline, node: NodeId) -> OutlineId {
-        let known = self.known.get(&outline).copied();
-        let id = known.unwrap_or_else(|| self.begin(Arc::new(outline)));
-        self.shared[id.0].nodes.insert(node);
-        id
-    }
-
-    fn begin(&mut self, outline: Arc<Outline>) -> OutlineId {
-        let id = self.unused.pop().unwrap_or(OutlineId(self.shared.len()));
-        if id.0 == self.shared.len() {
-            self.shared.push(Shared::default());
-        }
-        self.known.insert(Arc::clone(&outline), id);
-        self.shared[id.0] = Shared { outline, nodes: BTreeSet::new(), worth: None };
-        self.changes.push(id.0);
-        id
+    fn enter(&mut self, outline: Outline, node: NodeId) -> usize {
+        let known = self.known.get(&outline).copied().unwrap_or_else(|| {
+            let unused = self.unused.pop().unwrap_or(self.shared.len());
+            if unused == self.shared.len() {
+                self.shared.push(Shared::default());
+            }
+            let outline = Arc::new(outline);
+            self.known.insert(Arc::clone(&outline), unused);
+            self.shared[unused] = Shared { outline, ..Shared::default() };
+            self.changes.push(unused);
+            unused
+        });
+        self.shared[known].nodes.insert(node);
+        known
     }
 
     /// Forgets what nodes are worth: prices have changed.
@@ -119,14 +173,9 @@ impl Outlines {
         self.changes.all();
     }
 
-    /// How a node looks; as of the last time that changes were taken over.
-    pub(crate) fn of_node(&self, node: NodeId) -> Option<(OutlineId, &Outline)> {
-        let id = (*self.of_node.get(node.0 as usize)?)?;
-        Some((id, &self.shared[id.0].outline))
-    }
-
-    /// Number of positions of outlines.
-    pub(crate) fn positions(&self) -> usize {
-        self.shared.len()
+    /// How a node looks, and the position of that; as of the last time that changes were taken over.
+    pub(crate) fn of_node(&self, node: NodeId) -> Option<(usize, &Outline)> {
+        let position = (*self.of_node.get(node.0 as usize)?)?;
+        Some((position, &self.shared[position].outline))
     }
 }

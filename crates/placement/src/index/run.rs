@@ -6,14 +6,12 @@ use tessera_ledger::{BlockCount, BlockIndex};
 /// A run of neighbouring free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// First block.
     pub(crate) start: BlockIndex,
     /// Number of blocks; never zero.
     pub(crate) length: BlockCount,
 }
 
 impl Run {
-    /// The index just after the last block.
     pub(crate) const fn end(self) -> u32 {
         self.start.0.saturating_add(self.length.0)
     }
@@ -27,19 +25,16 @@ pub(crate) struct FreeRuns {
 }
 
 impl FreeRuns {
-    /// One run.
     pub(crate) fn single(start: u32, length: u32) -> Self {
         let mut runs = Self::default();
         runs.give(Run { start: BlockIndex(start), length: BlockCount(length) });
         runs
     }
 
-    /// Number of free blocks.
     pub(crate) fn total(&self) -> u32 {
         self.runs.iter().fold(0, |sum, run| sum.saturating_add(run.length.0))
     }
 
-    /// Length of the longest run.
     pub(crate) fn largest(&self) -> u32 {
         self.runs.iter().map(|run| run.length.0).max().unwrap_or(0)
     }
@@ -56,13 +51,8 @@ impl FreeRuns {
 
     /// Takes neighbouring blocks from the front of the shortest run that has them.
     pub(crate) fn take(&mut self, length: u32) -> Option<Run> {
-        let position = self
-            .runs
-            .iter()
-            .enumerate()
-            .filter(|(_, run)| run.length.0 >= length)
-            .min_by_key(|(position, run)| (run.length, *position))
-            .map(|(position, _)| position)?;
+        let enough = self.runs.iter().enumerate().filter(|(_, run)| run.length.0 >= length);
+        let (position, _) = enough.min_by_key(|(_, run)| run.length)?;
         Some(self.take_front(position, length))
     }
 
@@ -75,8 +65,8 @@ impl FreeRuns {
                 taken.push(run);
                 break;
             }
-            let longest =
-                self.runs.iter().enumerate().max_by_key(|(position, run)| (run.length, std::cmp::Reverse(*position)));
+            // Of equals the first.
+            let longest = self.runs.iter().enumerate().rev().max_by_key(|(_, run)| run.length);
             let Some((position, run)) = longest else { break };
             missing -= run.length.0;
             taken.push(self.take_front(position, run.length.0));
@@ -115,16 +105,13 @@ impl FreeRuns {
         }
         let position = self.runs.partition_point(|known| known.start < run.start);
         self.runs.insert(position, run);
-        if position + 1 < self.runs.len() && self.runs[position].end() >= self.runs[position + 1].start.0 {
-            let next = self.runs.remove(position + 1);
-            let end = next.end().max(self.runs[position].end());
-            self.runs[position].length.0 = end - self.runs[position].start.0;
-        }
-        if position > 0 && self.runs[position - 1].end() >= self.runs[position].start.0 {
-            let this = self.runs.remove(position);
-            let end = this.end().max(self.runs[position - 1].end());
-            self.runs[position - 1].length.0 = end - self.runs[position - 1].start.0;
-        }
+        self.runs.dedup_by(|next, run| {
+            let touch = run.end() >= next.start.0;
+            if touch {
+                run.length.0 = run.end().max(next.end()) - run.start.0;
+            }
+            touch
+        });
     }
 }
 

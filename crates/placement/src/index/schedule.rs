@@ -1,32 +1,109 @@
-//! When what is held on a node comes back, as far as time limits say. Read from the ledger when it is asked for, and
+//! When what is held on a node comes back, as far as time limits say. Read from the ledger when it is asked for,
+//! allocation by allocation and anew only of allocations that have changed, because a large node has dozens; and
 //! remembered until something of the node changes.
 
 use std::sync::Arc;
 
 use tessera_ledger::{
     Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, State,
+    Worker, WorkerState,
 };
 
 use super::Index;
-use super::holdings::{Holding, Holdings, What};
 use super::node::NodeEntry;
 use super::surroundings::Planned;
 
 /// The end of what nobody knows the end of.
 pub(crate) const NEVER: LogTime = LogTime(u64::MAX);
 /// The end of what was told to stop.
-pub(super) const SOON: LogTime = LogTime(0);
+const SOON: LogTime = LogTime(0);
+/// Allocations that are noted as changed; when there are more, all are read anew.
+const MOST_NOTED: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    since: LogTime,
+    /// [`NEVER`] when nobody knows.
+    pub(crate) end: LogTime,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    grant: AllocationId,
+    hold: Hold,
+    /// Whether it is lost: it does not come back.
+    lost: bool,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Host(HostRequest),
+    /// A slice of a card: blocks and MiB.
+    Slice(CardId, u32, u64),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holdings {
+    /// By allocation.
+    known: Vec<Holding>,
+    /// Allocations that have changed since that was read.
+    changed: Vec<AllocationId>,
+}
+
+impl Holdings {
+    fn note(&mut self, grant: AllocationId) {
+        if self.changed.len() >= MOST_NOTED {
+            *self = Self::default();
+        }
+        if !self.known.is_empty() {
+            self.changed.push(grant);
+        }
+    }
+
+    /// Everything that is held on the node now.
+    fn read(&mut self, state: &State, node: NodeId) -> &[Holding] {
+        let changed = std::mem::take(&mut self.changed);
+        let mut before = std::mem::take(&mut self.known).into_iter().peekable();
+        for grant in state.allocation_ids_on(node) {
+            while before.next_if(|old| old.grant < grant).is_some() {}
+            let count = self.known.len();
+            while let Some(old) = before.next_if(|old| old.grant == grant) {
+                self.known.push(old);
+            }
+            if changed.contains(&grant) {
+                self.known.truncate(count);
+            }
+            if self.known.len() == count
+                && let Some(allocation) = state.allocation(grant)
+            {
+                self.enter(state, node, allocation);
+            }
+        }
+        &self.known
+    }
+
+    fn enter(&mut self, state: &State, node: NodeId, allocation: &Allocation) {
+        let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
+        let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
+        let there = |worker: &&Worker| worker.node == node && worker.state != WorkerState::Stopped;
+        for worker in allocation.workers.iter().filter(there) {
+            let end = if worker.state == WorkerState::Draining { SOON } else { hold.end };
+            let slices = worker.slices.iter().map(|slice| What::Slice(slice.card, slice.length.0, slice.memory.0));
+            let (grant, hold, lost) = (allocation.id, Hold { end, ..hold }, worker.state == WorkerState::Lost);
+            let whats = std::iter::once(What::Host(host)).chain(slices);
+            self.known.extend(whats.map(|what| Holding { grant, hold, lost, what }));
+        }
+    }
+}
 
 /// What a worker gives back of one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Release {
-    /// When.
     pub(crate) at: LogTime,
     /// Position of the card on the node.
     pub(crate) card: usize,
-    /// Blocks.
     pub(crate) blocks: u32,
-    /// MiB.
     pub(crate) memory: u64,
 }
 
@@ -39,35 +116,26 @@ pub(crate) struct Held {
 }
 
 /// Everything on a node that is held, or was granted by a plan that the ledger has not answered, in the order in which
-/// it comes back. Grants count for what they were promised, too: blocks whose owner was told to stop for another grant
-/// come back when that one is over.
+/// it comes back. Allocations count for what they were promised, too: blocks whose owner was told to stop for another
+/// allocation come back when that one is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedule {
     /// Of cards.
     pub(crate) releases: Vec<Release>,
-    /// Of the host.
     pub(crate) host: Vec<(LogTime, HostRequest)>,
     /// When the job without a time limit came to each card that came last; zero where there is none.
     pub(crate) endless_since: Vec<LogTime>,
     /// What does not come back of each card beside its lost blocks: memory and slices.
     pub(crate) lost: Vec<Held>,
-    /// What does not come back of the host.
     pub(crate) lost_host: HostRequest,
 }
 
-/// From when to when something is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub(crate) since: LogTime,
-    /// [`NEVER`] when nobody knows.
-    pub(crate) end: LogTime,
-}
-
-pub(super) fn since(allocation: &Allocation) -> LogTime {
+/// Since when an allocation runs, or is held while its workers are being started.
+pub(crate) fn since(allocation: &Allocation) -> LogTime {
     allocation.started_at.unwrap_or(allocation.granted_at)
 }
 
-/// When a grant is over, if nobody stops it before.
+/// When an allocation is over, if nobody stops it before.
 pub(crate) fn end_of(state: &State, allocation: &Allocation) -> LogTime {
     if allocation.phase == AllocationPhase::Ending {
         return SOON;
@@ -84,7 +152,18 @@ impl Schedule {
     fn of(node: &NodeEntry, holdings: &[Holding], planned: &[Planned]) -> Self {
         let (lost, endless_since) = (vec![Held::default(); node.cards.len()], vec![LogTime(0); node.cards.len()]);
         let mut schedule = Self { lost, endless_since, ..Self::default() };
-        holdings.iter().for_each(|holding| schedule.enter(node, holding));
+        for Holding { hold, lost, what, .. } in holdings {
+            match *what {
+                What::Host(host) if *lost => schedule.lost_host = schedule.lost_host.plus(host),
+                What::Host(host) => schedule.host.push((hold.end, host)),
+                What::Slice(card, _, memory) if *lost => {
+                    let Some(card) = node.position(card) else { continue };
+                    schedule.lost[card].memory = schedule.lost[card].memory.saturating_add(memory);
+                    schedule.lost[card].slices = schedule.lost[card].slices.saturating_add(1);
+                }
+                What::Slice(card, blocks, memory) => schedule.release(node, card, blocks, memory, *hold),
+            }
+        }
         for Planned { spec, hold, slices } in planned {
             schedule.host.push((hold.end, spec.host));
             slices.iter().for_each(|slice| schedule.release(node, slice.card, slice.length.0, slice.memory.0, *hold));
@@ -94,24 +173,6 @@ impl Schedule {
         schedule
     }
 
-    /// When something comes back first, as far as time limits say.
-    pub(crate) fn first(&self) -> Option<LogTime> {
-        self.releases.first().map(|release| release.at).filter(|at| *at != NEVER)
-    }
-
-    fn enter(&mut self, node: &NodeEntry, holding: &Holding) {
-        match holding.what {
-            What::Host(host) if holding.lost => self.lost_host = self.lost_host.plus(host),
-            What::Host(host) => self.host.push((holding.hold.end, host)),
-            What::Slice { card, memory, .. } if holding.lost => {
-                let Some(card) = node.position(card) else { return };
-                self.lost[card].memory = self.lost[card].memory.saturating_add(memory);
-                self.lost[card].slices = self.lost[card].slices.saturating_add(1);
-            }
-            What::Slice { card, blocks, memory } => self.release(node, card, blocks, memory, holding.hold),
-        }
-    }
-
     fn release(&mut self, node: &NodeEntry, card: CardId, blocks: u32, memory: u64, hold: Hold) {
         let Some(card) = node.position(card) else { return };
         self.releases.push(Release { at: hold.end, card, blocks, memory });
@@ -119,15 +180,24 @@ impl Schedule {
             self.endless_since[card] = self.endless_since[card].max(hold.since);
         }
     }
+
+    /// When something comes back first, as far as time limits say.
+    pub(crate) fn first(&self) -> Option<LogTime> {
+        self.releases.first().map(|release| release.at).filter(|at| *at != NEVER)
+    }
+
+    /// The schedule of a node on which everything has ended that can: only what is lost is left.
+    pub(crate) fn idle(state: &State, id: NodeId, node: &NodeEntry) -> Self {
+        if node.cards.iter().all(|card| card.recoverable == card.blocks) {
+            return Self { lost: vec![Held::default(); node.cards.len()], ..Self::default() };
+        }
+        let known = Self::of(node, Holdings::default().read(state, id), &[]);
+        Self { releases: Vec::new(), host: Vec::new(), ..known }
+    }
 }
 
 impl Index {
-    /// Reads when what is held on all nodes comes back, as far as that is not known.
-    pub(crate) fn read_schedules(&mut self, state: &State) {
-        (0u32..).map(NodeId).take(self.nodes.len()).for_each(|id| self.read_schedule(state, id));
-    }
-
-    /// The same of one node.
+    /// Reads when what is held on a node comes back, if that is not known.
     pub(crate) fn read_schedule(&mut self, state: &State, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
         if node.schedule.is_none() && !node.cards.is_empty() {
@@ -141,34 +211,24 @@ impl Index {
     /// is none.
     pub(crate) fn endless_since(&self, id: CardId) -> Option<LogTime> {
         let node = self.node(id.node)?;
-        node.known_schedule()?.endless_since.get(node.position(id)?).copied()
+        node.schedule.as_ref()?.endless_since.get(node.position(id)?).copied()
     }
 
-    /// The schedule of a node on which everything has ended that can: only what is lost is left.
-    pub(crate) fn idle_schedule(&self, state: &State, id: NodeId) -> Option<Schedule> {
-        let node = self.node(id)?;
-        let nothing = || Schedule { lost: vec![Held::default(); node.cards.len()], ..Schedule::default() };
-        let has_lost = node.cards.iter().any(|card| card.recoverable < card.blocks);
-        let known = has_lost.then(|| Schedule::of(node, Holdings::default().read(state, id), &[]));
-        Some(known.map_or_else(nothing, |known| Schedule { releases: Vec::new(), host: Vec::new(), ..known }))
-    }
-
-    /// Counts a grant of the plan being made, until the ledger has answered.
+    /// Counts an allocation of the plan being made, until the ledger has answered.
     pub(crate) fn plan(&mut self, spec: &Arc<JobSpec>, workers: &[PlannedWorker], now: LogTime) {
+        let hold = Hold { since: now, end: end_of_job(spec, now) };
         for worker in workers {
-            let (spec, slices) = (Arc::clone(spec), worker.slices.clone());
-            self.surroundings
-                .plan(worker.node, Planned { hold: Hold { since: now, end: end_of_job(&spec, now) }, spec, slices });
+            let planned = Planned { spec: Arc::clone(spec), hold, slices: worker.slices.clone() };
+            self.surroundings.planned.entry(worker.node).or_default().push(planned);
             self.forget_schedule(worker.node);
         }
     }
 
     /// Forgets what plans counted: the ledger has answered.
     pub(crate) fn settle(&mut self) {
-        self.surroundings.settle().for_each(|id| self.forget_schedule(id));
+        std::mem::take(&mut self.surroundings.planned).into_keys().for_each(|id| self.forget_schedule(id));
     }
 
-    /// What a grant holds on a node has changed.
     pub(crate) fn note_grant(&mut self, id: NodeId, grant: AllocationId) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
             node.holdings.note(grant);

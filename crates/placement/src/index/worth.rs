@@ -1,8 +1,8 @@
 //! What a node is worth, and what a placement on it costs: the difference.
 
-use tessera_ledger::{CardKind, Node, Span};
+use tessera_ledger::{CardKind, Span};
 
-use super::outline::{Group, Outline};
+use super::outlines::{Group, Outline};
 use crate::demand::{Demand, Offer};
 use crate::price::Prices;
 use crate::price::lanes::{self, LANES, Lanes};
@@ -18,7 +18,7 @@ pub(super) struct Worth {
 /// A request that is placed.
 #[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
-    demand: &'a Demand,
+    pub(super) demand: &'a Demand,
     /// The fewest blocks of one card that could do.
     least: u32,
     /// What its part of a host costs.
@@ -28,17 +28,7 @@ pub(super) struct Ask<'a> {
 impl<'a> Ask<'a> {
     pub(super) fn new(demand: &'a Demand, prices: &Prices) -> Self {
         let least = demand.offers.iter().map(|offer| offer.need.min(offer.blocks)).min().unwrap_or(u32::MAX);
-        Self { demand, least, host: prices.host(demand.host.cpu.0, demand.host.memory.0) }
-    }
-
-    /// Whether nodes must carry labels.
-    pub(super) fn has_labels(&self) -> bool {
-        !self.demand.labels.is_empty()
-    }
-
-    /// Whether a node carries the labels asked for.
-    pub(super) fn accepts(&self, node: &Node) -> bool {
-        self.demand.accepts(node)
+        Self { demand, least, host: prices.host(demand.host) }
     }
 }
 
@@ -46,7 +36,6 @@ impl<'a> Ask<'a> {
 /// what need not be renumbered, then what leaves least of a card.
 pub(super) type Badness = u64;
 
-/// No place.
 pub(super) const NOWHERE: Badness = Badness::MAX;
 
 /// Where on a node, and how bad that is.
@@ -70,7 +59,7 @@ const REMAINDERS: u64 = 1 << 16;
 impl Worth {
     /// What a node is worth.
     pub(super) fn of(outline: &Outline, prices: &Prices) -> Self {
-        let mut worth = outline.host.map_or_else(unlimited, |host| prices.host(host.cpu, host.memory));
+        let mut worth = outline.host.map_or_else(unlimited, |host| prices.host(host.left));
         let mut parts = Vec::with_capacity(outline.groups.len());
         for group in &outline.groups {
             let part = group.worth(prices);
@@ -89,7 +78,7 @@ impl Worth {
     pub(super) fn place(&self, outline: &Outline, prices: &Prices, ask: &Ask<'_>) -> Place {
         let mut best = Place::NOWHERE;
         let demand = ask.demand;
-        if outline.most < ask.least || outline.host.is_some_and(|left| !left.holds(demand.host)) {
+        if outline.most < ask.least || outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
             return best;
         }
         for (group, rest) in outline.groups.iter().zip(&self.rest).filter(|(group, _)| group.offered >= ask.least) {
@@ -111,14 +100,14 @@ impl Group {
         let worth = if self.empty {
             prices.empty(self.class, self.count.into()).copied()
         } else {
-            prices.card(self.class, self.offered, self.memory).map(|part| *part.as_ref())
+            prices.card(self.class, self.offered, self.memory)
         };
         worth.unwrap_or_default()
     }
 
     /// Whether a virtual card fits on one of these cards, or on several that are empty if it may spread.
     fn fits(&self, demand: &Demand, offer: &Offer) -> bool {
-        if demand.whole {
+        if demand.whole_cards {
             let cards = cards_taken(offer);
             self.empties() >= cards && (cards == 1 || demand.span != Span::Card)
         } else {
@@ -132,17 +121,17 @@ impl Group {
         if let Some(host) = host {
             lanes::subtract(&mut after, host);
         }
-        let taken = if demand.whole { cards_taken(offer) } else { 1 };
+        let taken = if demand.whole_cards { cards_taken(offer) } else { 1 };
         if self.empties() > taken
             && let Some(empty) = prices.empty(self.class, (self.count - taken).into())
         {
             lanes::add(&mut after, empty);
         }
-        if !demand.whole
+        if !demand.whole_cards
             && self.offered > offer.need
             && let Some(part) = prices.card(self.class, self.offered - offer.need, self.memory - demand.memory)
         {
-            lanes::add(&mut after, part.as_ref());
+            lanes::add(&mut after, &part);
         }
         lanes::minimum(&after)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tessera_ledger::NodeId;
 
 use super::Index;
-use super::changes::{Changes, NOTHING};
+use super::changes::NOTHING;
 use super::class::ClassId;
 use super::node::{NodeEntry, id_at};
 
@@ -51,7 +51,11 @@ impl ClassZones {
     }
 
     /// The nodes of a zone that have so many free blocks at least, and how many; those with the most first.
-    pub(crate) fn nodes_with(&self, value: &Value, free: u32) -> impl DoubleEndedIterator<Item = (u32, NodeId)> {
+    pub(crate) fn nodes_with(
+        &self,
+        value: &Value,
+        free: u32,
+    ) -> impl DoubleEndedIterator<Item = (u32, NodeId)> + Clone {
         let enough = ..=(Reverse(free), NodeId(u32::MAX));
         let nodes = self.zones.get(value).into_iter().flat_map(move |zone| zone.nodes.range(enough));
         nodes.map(|(Reverse(free), id)| (*free, *id))
@@ -97,18 +101,9 @@ struct OfKey {
 }
 
 impl OfKey {
-    /// Looks again at the nodes that have changed.
-    fn settle(&mut self, key: &str, nodes: &[NodeEntry], changed: &mut Changes) {
-        self.standing.resize_with(nodes.len(), Standing::default);
-        for position in changed.take(&mut self.seen, nodes.len()) {
-            self.look_at(key, id_at(position), &nodes[position]);
-        }
-    }
-
     fn look_at(&mut self, key: &str, id: NodeId, node: &NodeEntry) {
         let standing = &mut self.standing[id.0 as usize];
-        let left = node.totals.iter().filter(|total| total.free > 0).map(|total| (total.class, total.free));
-        let free: Vec<(ClassId, u32)> = left.collect();
+        let free = node.free_by_class();
         let value = node.node.as_ref().and_then(|node| node.description.label(key));
         if standing.value.as_deref() == value && standing.free == free {
             return;
@@ -148,24 +143,23 @@ impl Zones {
     pub(crate) fn of(&self, key: &str, class: ClassId) -> &ClassZones {
         self.keys.get(key).and_then(|of_key| of_key.classes.get(class.0)).unwrap_or(&NONE)
     }
-
-    fn drop_oldest(&mut self) {
-        let oldest = self.keys.iter().min_by_key(|(_, of_key)| of_key.used).map(|(key, _)| key.clone());
-        if let Some(key) = oldest.filter(|_| self.keys.len() > MOST_KEYS) {
-            self.keys.remove(&key);
-        }
-    }
 }
 
 impl Index {
     /// Makes the zones of a key current; the first time all nodes are looked at, later those that have changed.
     pub(crate) fn settle_zones(&mut self, key: &str) {
-        self.zones.uses += 1;
-        let of_key =
-            self.zones.keys.entry(key.to_owned()).or_insert_with(|| OfKey { seen: NOTHING, ..OfKey::default() });
-        of_key.used = self.zones.uses;
-        of_key.settle(key, &self.nodes, &mut self.changes);
-        self.zones.drop_oldest();
+        let Zones { keys, uses } = &mut self.zones;
+        *uses += 1;
+        let of_key = keys.entry(key.to_owned()).or_insert_with(|| OfKey { seen: NOTHING, ..OfKey::default() });
+        of_key.used = *uses;
+        of_key.standing.resize_with(self.nodes.len(), Standing::default);
+        for position in self.changes.take(&mut of_key.seen, self.nodes.len()) {
+            of_key.look_at(key, id_at(position), &self.nodes[position]);
+        }
+        if keys.len() > MOST_KEYS {
+            let oldest = keys.iter().min_by_key(|(_, of_key)| of_key.used).map(|(key, _)| key.clone());
+            oldest.map(|key| keys.remove(&key));
+        }
     }
 }
 

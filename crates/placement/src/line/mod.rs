@@ -1,21 +1,20 @@
 //! The lines of waiting jobs, one per queue, in the order of [`WaitingKey`], grouped by shape so that a hundred
-//! thousand waiting jobs cost no more than the few different requests among them. Which queue's turn it is,
-//! [`order`] says.
+//! thousand waiting jobs cost no more than the few different requests among them; and whose turn it is among the first
+//! jobs of all queues.
 
-pub(crate) mod order;
 mod retry;
-pub(crate) mod shape;
 pub(crate) mod shapes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, JobId, LogTime, PoolConfig, UNKNOWN};
+use tessera_ledger::{Job, JobId, LogTime, PoolConfig, QueueAmount, UNKNOWN};
 
 use crate::index::class::Classes;
-use shape::ShapeId;
-use shapes::Shapes;
+use crate::index::put;
+use crate::queues::Turn;
+use shapes::{LineId, Shape, ShapeId, Shapes};
 
 /// A waiting job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,48 +55,44 @@ impl Line {
         classes: &Classes,
         config: &PoolConfig,
     ) {
-        self.remove(id);
-        let Some(job) = job.filter(|job| job.is_waiting()) else { return };
-        let shape = self.shapes.intern(job, classes, config);
-        let key = WaitingKey::of(job);
-        let until = job.waits_until();
-        let place = if until > now { Place::Later(until) } else { Place::Line };
-        self.jobs.insert(id, Waiting { key, shape, place });
-        match place {
-            Place::Later(at) => {
-                self.later.insert((at, id));
-                self.shapes.keep(shape);
-            }
-            Place::Line | Place::Planned => self.shapes.enter(shape, key),
+        if let Some(known) = self.jobs.remove(&id) {
+            self.file(id, known, false);
         }
+        let Some(job) = job.filter(|job| job.is_waiting()) else { return };
+        let (shape, key) = (self.shapes.intern(job, classes, config), WaitingKey::of(job));
+        let until = job.waits_until();
+        let waiting = Waiting { key, shape, place: if until > now { Place::Later(until) } else { Place::Line } };
+        self.jobs.insert(id, waiting);
+        self.file(id, waiting, true);
     }
 
-    fn remove(&mut self, id: JobId) {
-        let Some(known) = self.jobs.remove(&id) else { return };
-        match known.place {
-            Place::Line => self.shapes.leave(known.shape, known.key),
-            Place::Later(at) => {
-                self.later.remove(&(at, id));
-                self.shapes.let_go(known.shape);
-            }
-            Place::Planned => {
-                self.planned.remove(&id);
-                self.shapes.let_go(known.shape);
-            }
+    /// Enters a job into the set that its place calls for, or takes it out.
+    fn file(&mut self, id: JobId, Waiting { key, shape, place }: Waiting, enter: bool) {
+        match place {
+            Place::Line if enter => return self.shapes.enter(shape, key),
+            Place::Line => return self.shapes.leave(shape, key),
+            Place::Later(at) => put(&mut self.later, (at, id), enter),
+            Place::Planned => put(&mut self.planned, id, enter),
         }
+        if enter { self.shapes.keep(shape) } else { self.shapes.let_go(shape) }
+    }
+
+    /// Gives a job another place.
+    fn put(&mut self, id: JobId, place: Place) {
+        let Some(waiting) = self.jobs.get_mut(&id) else { return };
+        let before = *waiting;
+        waiting.place = place;
+        self.file(id, Waiting { place, ..before }, true);
+        self.file(id, before, false);
     }
 
     /// Notes that a job has its place in the plan being made.
     pub(crate) fn plan(&mut self, id: JobId) {
-        let Some(waiting) = self.jobs.get_mut(&id) else { return };
-        waiting.place = Place::Planned;
-        self.planned.insert(id);
-        self.shapes.keep(waiting.shape);
-        self.shapes.leave(waiting.shape, waiting.key);
+        self.put(id, Place::Planned);
     }
 
     /// What a job asks for that is in line.
-    pub(crate) fn shape_in_line(&self, id: JobId) -> Option<&shape::Shape> {
+    pub(crate) fn shape_in_line(&self, id: JobId) -> Option<&Shape> {
         let waiting = self.jobs.get(&id).filter(|waiting| waiting.place == Place::Line)?;
         self.shapes.get(waiting.shape)
     }
@@ -115,12 +110,8 @@ impl Line {
     /// Lets jobs in whose backoff is over or whose windows open, and tries shapes again whose time has come.
     pub(crate) fn advance(&mut self, now: LogTime) {
         self.shapes.advance(now);
-        while let Some((at, id)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
-            self.later.remove(&(at, id));
-            let Some(waiting) = self.jobs.get_mut(&id) else { continue };
-            waiting.place = Place::Line;
-            self.shapes.enter(waiting.shape, waiting.key);
-            self.shapes.let_go(waiting.shape);
+        while let Some((_, id)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
+            self.put(id, Place::Line);
         }
     }
 
@@ -128,5 +119,48 @@ impl Line {
     pub(crate) fn next_wakeup(&self) -> Option<LogTime> {
         let later = self.later.first().map(|(at, _)| *at).filter(|at| *at != UNKNOWN);
         later.into_iter().chain(self.shapes.next_retry()).min()
+    }
+}
+
+/// The first jobs of all queues, in the order of their turns; of equal queues the one goes first whose job does. A
+/// round of decisions begins with one entry per queue; what is granted moves the queue's entry back, and nobody else's:
+/// entries that a grant has made out of date are found when they come to the front.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    positions: BTreeSet<(Turn, WaitingKey, LineId)>,
+    /// Where each stands, and the least that it could be granted.
+    by_line: BTreeMap<LineId, (Turn, WaitingKey, QueueAmount)>,
+}
+
+impl Order {
+    /// Enters the first job of a queue, instead of the one that was known; `None`: it has none.
+    pub(crate) fn set(
+        &mut self,
+        line: LineId,
+        first: Option<(WaitingKey, QueueAmount)>,
+        turn: impl FnOnce(QueueAmount) -> Turn,
+    ) {
+        if let Some((turn, key, _)) = self.by_line.remove(&line) {
+            self.positions.remove(&(turn, key, line));
+        }
+        if let Some((key, least)) = first {
+            let turn = turn(least);
+            self.by_line.insert(line, (turn.clone(), key, least));
+            self.positions.insert((turn, key, line));
+        }
+    }
+
+    /// The first of all. Turns only move back while grants are counted in, so that an entry which comes to the front
+    /// and is still right goes before all others; one that is not is entered anew.
+    pub(crate) fn first(&mut self, turn: impl Fn(LineId, QueueAmount) -> Turn) -> Option<(WaitingKey, LineId)> {
+        loop {
+            let (known, key, line) = self.positions.first()?;
+            let (key, line, least) = (*key, *line, self.by_line.get(line)?.2);
+            let now = turn(line, least);
+            if now <= *known {
+                return Some((key, line));
+            }
+            self.set(line, Some((key, least)), |_| now);
+        }
     }
 }

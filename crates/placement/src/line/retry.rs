@@ -16,8 +16,7 @@
 
 use tessera_ledger::LogTime;
 
-use super::shape::{Block, LineId, Shape, ShapeId};
-use super::shapes::Shapes;
+use super::shapes::{Block, LineId, Shape, ShapeId, Shapes};
 use crate::queues::{Queues, Recallable};
 use crate::victims::Standing;
 
@@ -98,8 +97,7 @@ impl Shapes {
     /// Prices were made anew. What a gang counts for in its queue, and whom it could replace, depends on the cards that
     /// prices choose.
     pub(crate) fn prices_changed(&mut self) {
-        let is_gang = |shape: &Shape| shape.one.demand.gang > 1 && matches!(shape.block, Some(Block::Capacity { .. }));
-        self.fulfil(Hope::QueueRoom, Hope::Growth, is_gang);
+        self.fulfil(Hope::QueueRoom, Hope::Growth, |shape| shape.one.demand.gang > 1 && shape.is_short());
     }
 
     /// Whether anything hopes for somebody to give way, or for room: then cards matter.

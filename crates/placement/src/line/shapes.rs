@@ -1,4 +1,4 @@
-//! The shapes of all waiting jobs, and which of them are to be tried: a shape that did not fit is left alone until
+//! Shapes: jobs that ask for the same. If one of a shape does not fit, none of it does, and it is left alone until
 //! something it could use is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,14 +6,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, PoolConfig, Span};
+use tessera_ledger::{Job, LogTime, PoolConfig, Span};
 
 use super::retry::Hope;
-use super::shape::{Block, LineId, Shape, ShapeId};
-use crate::applicant::Applicant;
-use crate::index::Index;
+use crate::demand::Applicant;
 use crate::index::card::CardEntry;
 use crate::index::class::{ClassId, Classes};
+use crate::index::{Index, put};
 use crate::queues::Queues;
 use crate::request::Request;
 use crate::victims::{Standing, Victims};
@@ -21,10 +20,69 @@ use crate::victims::{Standing, Victims};
 /// Most shapes that are remembered without a job, because another such job often follows soon.
 const MOST_IDLE: usize = 1024;
 
+/// Number of a shape in one index; carries no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ShapeId(pub(crate) usize);
+
+/// Number of a queue's line in one index; carries no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LineId(pub(crate) usize);
+
+/// Why the first job of a shape could not start when it was tried last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// Nothing free is large enough, and nobody may be made to give way for it.
+    Capacity {
+        /// When a job that was preempted too often can be preempted again.
+        retry_at: Option<LogTime>,
+        /// Whether room in its queue would help as well.
+        in_queue: bool,
+        /// Whether somebody could give way for it, if its queue might hold more.
+        over_maximum: bool,
+        /// Virtual cards for which there was no room: so many must find some before another try makes sense.
+        missing: u32,
+    },
+    /// Its queue, or one above it, cannot take even the least that the job could be granted.
+    Queue,
+    /// Something in the present round forbids it; it is tried again in the next.
+    Round {
+        /// Whether that is only because the round was cut short.
+        cut_short: bool,
+    },
+}
+
+/// Jobs that ask for the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    /// Any one of them, against the present classes: they are alike in all that matters here.
+    pub(crate) one: Arc<Applicant>,
+    pub(crate) line: LineId,
+    /// Jobs that may start now, in line order.
+    pub(crate) jobs: BTreeSet<WaitingKey>,
+    /// Jobs of this shape that wait for their backoff or were granted in an unconfirmed plan, beside `jobs`.
+    pub(crate) others: usize,
+    /// Why the first one cannot start; `None`: to be tried.
+    pub(crate) block: Option<Block>,
+    /// The pool's count of prospects when it had no cards that could be kept for the shape, even if everything on
+    /// them ended.
+    pub(crate) hopeless_at: Option<u64>,
+}
+
+impl Shape {
+    /// The first job in line.
+    fn head(&self) -> Option<WaitingKey> {
+        self.jobs.first().copied()
+    }
+
+    /// Whether it waits for capacity.
+    pub(crate) fn is_short(&self) -> bool {
+        matches!(self.block, Some(Block::Capacity { .. }))
+    }
+}
+
 /// The shapes of one queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueueLine {
-    /// The queue.
     pub(crate) queue: String,
     /// First jobs of the shapes that are to be tried.
     ready: BTreeSet<(WaitingKey, ShapeId)>,
@@ -50,9 +108,10 @@ impl QueueLine {
         first_after(&self.short, after).into_iter().chain(first_after(&self.full, after)).min()
     }
 
-    /// The first job behind `after`, whatever becomes of it.
-    pub(crate) fn any_after(&self, after: Option<WaitingKey>) -> Option<(WaitingKey, ShapeId)> {
-        first_after(&self.ready, after).into_iter().chain(self.blocked_after(after)).min()
+    /// The first jobs of all shapes that are to be tried or wait for anything.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (WaitingKey, ShapeId)> {
+        let next = |after| first_after(&self.ready, after).into_iter().chain(self.blocked_after(after)).min();
+        std::iter::successors(next(None), move |(key, _)| next(Some(*key)))
     }
 }
 
@@ -80,14 +139,6 @@ pub(crate) struct Shapes {
     by_need: BTreeMap<ClassId, BTreeSet<(u32, ShapeId)>>,
     /// Number of classes that the demands were compiled against.
     classes: usize,
-}
-
-fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, enter: bool) {
-    if enter {
-        set.insert(value);
-    } else {
-        set.remove(&value);
-    }
 }
 
 impl Shapes {
@@ -129,12 +180,10 @@ impl Shapes {
         self.line_ids.get(queue).copied()
     }
 
-    /// A line.
     pub(crate) fn line(&self, id: LineId) -> &QueueLine {
         &self.lines[id.0]
     }
 
-    /// All lines.
     pub(crate) fn lines(&self) -> impl Iterator<Item = LineId> + use<> {
         (0..self.lines.len()).map(LineId)
     }
@@ -228,17 +277,14 @@ impl Shapes {
         block.into_iter().flat_map(|block| shape.hopes(block)).for_each(|hope| put(&mut self.hopes, (hope, id), enter));
     }
 
-    /// A shape.
     pub(crate) fn get(&self, id: ShapeId) -> Option<&Shape> {
         self.table.get(id.0)?.as_ref()
     }
 
-    /// All shapes.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Shape> {
         self.table.iter().flatten()
     }
 
-    /// Notes that the first job of a shape cannot start, and so none of the shape.
     pub(crate) fn block(&mut self, id: ShapeId, block: Block) {
         self.change(id, |shape| shape.block = Some(block));
     }
@@ -281,10 +327,7 @@ impl Shapes {
         };
         let all = held.iter().fold(card.free.total(), |sum, (_, blocks)| sum.saturating_add(*blocks));
         let most = card.offered().max(all).saturating_add(1);
-        let waits = |id: &ShapeId| {
-            let shape = self.get(*id).filter(|shape| Some(shape.line) != but);
-            shape.filter(|shape| matches!(shape.block, Some(Block::Capacity { .. })))
-        };
+        let waits = |id: &ShapeId| self.get(*id).filter(|shape| Some(shape.line) != but && shape.is_short());
         let could_use = self.by_need.get(&card.class).into_iter().flat_map(|set| set.range(..(most, ShapeId(0))));
         let woken = could_use.filter_map(|(need, id)| Some((*id, rooms(*need, waits(id)?))));
         let woken: Vec<(ShapeId, u32)> = woken.filter(|(_, rooms)| *rooms > 0).collect();

@@ -12,8 +12,7 @@ use tessera_ledger::{CardId, Job, JobId, LogTime, NodeId, Span, State};
 
 use super::ways::{Mover, Way, movers_by_node};
 use super::{CompactionOrder, PlannedMove, Rules};
-use crate::applicant::Applicant;
-use crate::demand::Demand;
+use crate::demand::{Applicant, Demand};
 use crate::fit::{self, Placement, fits};
 use crate::index::class::ClassId;
 use crate::pool::Pool;
@@ -66,7 +65,7 @@ impl Pool {
     /// Whether a waiting job lacks nothing but room.
     pub fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
         let job = Applicant::of(&job.spec, false, &self.index.classes, state.config());
-        self.queues.admit(job.queue(), job.amount, &[]).is_ok() && !fits(&mut self.index, &job.least)
+        self.queues.admit(job.queue(), job.amount).is_ok() && !fits(&mut self.index, &job.least)
     }
 
     /// Room for each virtual card for which there is none beside the others, one after the other; what was found
@@ -117,8 +116,8 @@ impl Pool {
             for count in 1..=most.min(3) {
                 // Three stands for as many as it takes.
                 let most = if count < 3 { count } else { most };
-                let of_node = |movers| Way::cheapest(&self.index, movers, demand, losing_work, count, most);
-                let mut ways: Vec<Way> = nodes.iter().filter_map(of_node).collect();
+                let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing_work, count, most);
+                let mut ways: Vec<Way> = nodes.iter().filter_map(cheapest).collect();
                 ways.sort_by_key(Way::cost);
                 for way in ways.into_iter().take(TRIED) {
                     if let Some(moves) = self.try_out(state, &way, demand, accept) {
@@ -223,7 +222,7 @@ impl Pool {
     fn admits_twice(&self, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
         let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
         let amount = queues::amount_of(slices, state.config().block_size);
-        self.queues.admit(&mover.job.spec.queue, amount, &[]).is_ok()
+        self.queues.admit(&mover.job.spec.queue, amount).is_ok()
     }
 
     /// Gives back what a mover held. It has left when the job is placed, so that its cards can be renumbered as before.

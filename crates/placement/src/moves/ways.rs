@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationPhase, CardId, Job, JobId, JobState, NodeId, State, WorkerState};
+use tessera_ledger::{Allocation, AllocationPhase, CardId, Job, JobState, NodeId, State, WorkerState};
 
 use super::{Rules, has_company, loses_work};
 use crate::demand::Demand;
 use crate::index::Index;
+use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 use crate::loss::Loss;
-use crate::victims::{live_slices, live_workers};
+use crate::preempt::host_without;
+use crate::victims::live_slices;
 
 /// Most jobs of one node that are combined with one another.
 const COMBINED: usize = 16;
@@ -23,12 +25,11 @@ const LOOKED: usize = 2_048;
 pub(super) struct Mover {
     pub(super) job: Arc<Job>,
     pub(super) allocation: Arc<Allocation>,
-    /// What it would lose.
     pub(super) loss: Loss,
 }
 
 impl Mover {
-    /// A grant as a mover, if all of it runs.
+    /// An allocation as a mover, if all of it runs.
     pub(super) fn of(state: &State, rules: &Rules<'_>, allocation: &Arc<Allocation>) -> Option<Self> {
         let job = state.job(allocation.job)?;
         let runs = job.state == JobState::Running
@@ -42,37 +43,30 @@ impl Mover {
         Some(Self { job: Arc::clone(job), allocation: Arc::clone(allocation), loss })
     }
 
-    /// The cards that it holds something of.
     pub(super) fn cards(&self) -> impl Iterator<Item = CardId> {
         live_slices(&self.allocation).map(|slice| slice.card)
     }
 
-    /// Number of its virtual cards.
     pub(super) fn members(&self) -> u32 {
         self.allocation.members()
     }
-
-    fn cost(&self) -> (u64, u64, JobId) {
-        (self.loss.tflops_seconds(), self.loss.compute.0, self.job.id)
-    }
 }
 
-/// Those that could leave a node.
-#[derive(Clone, Debug)]
-pub(super) struct Movers {
-    node: NodeId,
-    /// Cheapest first.
-    movers: Vec<Mover>,
+/// The work that is lost when these move, and what they hold.
+fn cost_of<'a>(movers: impl IntoIterator<Item = &'a Mover>) -> (u64, u64) {
+    movers.into_iter().fold((0, 0), |(work, compute): (u64, u64), Mover { loss, .. }| {
+        (work.saturating_add(loss.tflops_seconds()), compute.saturating_add(loss.compute.0))
+    })
 }
 
-/// The movers of nodes that a virtual card would fit if all of them left.
-pub(super) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, demand: &Demand) -> Vec<Movers> {
+/// The nodes that a virtual card would fit if all movers left, with those; the cheapest first.
+pub(super) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, demand: &Demand) -> Vec<Way> {
     let of_node = |id: NodeId| {
         let node = index.node(id)?;
-        let grants = state.allocations_on(id).filter_map(|grant| Mover::of(state, rules, grant));
-        let mut movers: Vec<Mover> = grants.collect();
-        movers.sort_by_key(Mover::cost);
-        would_fit(id, node, demand, &movers.iter().collect::<Vec<_>>()).then_some(Movers { node: id, movers })
+        let allocations = state.allocations_on(id).filter_map(|allocation| Mover::of(state, rules, allocation));
+        let mut movers: Vec<Mover> = allocations.collect();
+        movers.sort_by_key(|mover| (cost_of([mover]), mover.job.id));
+        would_fit(node, demand, &movers.iter().collect::<Vec<_>>()).then_some(Way { node: id, movers })
     };
     nearest(index, demand).into_iter().filter_map(of_node).collect()
 }
@@ -81,8 +75,9 @@ pub(super) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, de
 /// those on which least is missing.
 fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     let accepted = index.nodes().filter(|(_, node)| {
-        let accepted = node.node.as_ref().is_some_and(|node| demand.accepts(node) && demand.workers_on(node) > 0);
-        accepted && could_be_enough(node, demand)
+        let host = node.node.as_ref().and_then(|node| node.description.host);
+        let is_large_enough = host.is_none_or(|host| demand.workers_in(host.whole()) > 0);
+        is_large_enough && demand.accepts(node) && could_be_enough(node, demand)
     });
     let mut nodes: Vec<(u32, NodeId)> = accepted.map(|(id, node)| (missing(node, demand), id)).collect();
     if nodes.len() > LOOKED {
@@ -98,7 +93,7 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
 fn missing(node: &NodeEntry, demand: &Demand) -> u32 {
     let usable = node.cards.iter().filter(|card| card.is_open());
     let of_card = usable.filter_map(|card| Some((demand.offer_of(card.class)?.need, card)));
-    match demand.whole {
+    match demand.whole_cards {
         true => {
             let (need, empty) = of_card.fold((u32::MAX, 0u32), |(need, empty), (of_class, card)| {
                 (need.min(of_class), empty.saturating_add(if card.is_empty() { card.blocks } else { 0 }))
@@ -112,11 +107,11 @@ fn missing(node: &NodeEntry, demand: &Demand) -> u32 {
 /// Whether a virtual card would fit a node if everything left it.
 fn could_be_enough(node: &NodeEntry, demand: &Demand) -> bool {
     let usable = node.cards.iter().filter(|card| card.is_open());
-    let given = |card: &crate::index::card::CardEntry| (card.recoverable, card.memory);
+    let given = |card: &CardEntry| (card.recoverable, card.memory);
     holds(usable.map(|card| (card, given(card))), demand)
 }
 
-/// Movers of one node that would be enough together.
+/// Movers of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) node: NodeId,
@@ -126,30 +121,30 @@ pub(super) struct Way {
 impl Way {
     /// What it costs; less is better.
     pub(super) fn cost(&self) -> (u64, u64, NodeId) {
-        let sum = |of: fn(&Mover) -> u64| self.movers.iter().map(of).fold(0, u64::saturating_add);
-        (sum(|mover| mover.loss.tflops_seconds()), sum(|mover| mover.loss.compute.0), self.node)
+        let (work, compute) = cost_of(&self.movers);
+        (work, compute, self.node)
     }
 
     /// The cheapest way on a node with one mover, with two, or with three and up to `most`. With `losing_work` one of
     /// those that need it.
     pub(super) fn cheapest(
+        &self,
         index: &Index,
-        of_node: &Movers,
         demand: &Demand,
         losing_work: bool,
         count: usize,
         most: usize,
     ) -> Option<Self> {
-        let (id, node) = (of_node.node, index.node(of_node.node)?);
-        let allowed = of_node.movers.iter().filter(|mover| losing_work || !loses_work(&mover.job));
+        let node = index.node(self.node)?;
+        let allowed = self.movers.iter().filter(|mover| losing_work || !loses_work(&mover.job));
         let allowed: Vec<&Mover> = allowed.collect();
-        let enough = |chosen: &[&Mover]| would_fit(id, node, demand, chosen);
+        let enough = |chosen: &[&Mover]| would_fit(node, demand, chosen);
         let chosen = match count {
             1 => allowed.iter().take(COMBINED).find(|mover| enough(&[mover])).map(|mover| vec![*mover]),
             2 => cheapest_pair(&allowed, enough),
             _ => fewest(node, &allowed, most, enough),
         }?;
-        Some(Self { node: id, movers: chosen.into_iter().cloned().collect() })
+        Some(Self { node: self.node, movers: chosen.into_iter().cloned().collect() })
     }
 }
 
@@ -159,11 +154,7 @@ fn cheapest_pair<'a>(allowed: &[&'a Mover], enough: impl Fn(&[&Mover]) -> bool) 
         return None;
     }
     let pairs = few.iter().enumerate().flat_map(|(second, other)| few[..second].iter().map(move |one| [*one, *other]));
-    let cost = |pair: &[&Mover; 2]| {
-        let (one, other) = (pair[0].cost(), pair[1].cost());
-        (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
-    };
-    pairs.filter(|pair| enough(pair)).min_by_key(cost).map(Vec::from)
+    pairs.filter(|pair| enough(pair)).min_by_key(|pair| cost_of(*pair)).map(Vec::from)
 }
 
 /// Few movers that are enough together: on one card or on the whole node, whoever costs least first until it is enough,
@@ -188,21 +179,15 @@ fn fewest<'a>(
         (chosen.len() <= most).then_some(chosen)
     };
     groups.filter_map(of_group).min_by_key(|chosen| {
-        let sum = |of: fn(&Mover) -> u64| chosen.iter().map(|mover| of(mover)).fold(0, u64::saturating_add);
-        (sum(|mover| mover.loss.tflops_seconds()), chosen.len(), sum(|mover| mover.loss.compute.0))
+        let (work, compute) = cost_of(chosen.iter().copied());
+        (work, chosen.len(), compute)
     })
 }
 
 /// Whether a virtual card would fit the node without these, by what they hold there.
-fn would_fit(id: NodeId, node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
-    let host = node.host.map(|left| {
-        movers.iter().fold(left, |left, mover| {
-            let here = live_workers(&mover.allocation).filter(|worker| worker.node == id);
-            let workers = u32::try_from(here.count()).unwrap_or(u32::MAX);
-            left.more(mover.job.spec.host.times(workers))
-        })
-    });
-    if host.is_some_and(|left| !left.holds(demand.host)) {
+fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
+    let host = host_without(node, movers.iter().map(|mover| (&*mover.allocation, mover.job.spec.host)));
+    if host.is_some_and(|host| !demand.host.fits_in(host.left)) {
         return false;
     }
     let mut given: BTreeMap<_, (u32, u64)> = BTreeMap::new();
@@ -219,12 +204,12 @@ fn would_fit(id: NodeId, node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -
 }
 
 /// Whether cards with so many free blocks and so much free memory would hold a virtual card.
-fn holds<'a>(cards: impl Iterator<Item = (&'a crate::index::card::CardEntry, (u32, u64))>, demand: &Demand) -> bool {
+fn holds<'a>(cards: impl Iterator<Item = (&'a CardEntry, (u32, u64))>, demand: &Demand) -> bool {
     let mut found = 0u32;
     for (card, (blocks, memory)) in cards {
         let Some(offer) = demand.offer_of(card.class) else { continue };
         let whole = blocks >= card.blocks && memory >= card.memory;
-        found = match demand.whole {
+        found = match demand.whole_cards {
             true => found.saturating_add(if whole { card.blocks } else { 0 }),
             false if memory >= demand.memory => found.max(blocks),
             false => found,

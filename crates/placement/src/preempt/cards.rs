@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
-use super::cost::Cost;
-use super::trial::attempt;
-use super::{Found, Hunt, Victim};
+use super::trial::{attempt, host_without};
+use super::{Hunt, Start, Victim};
+use crate::bisect;
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
+use crate::loss::Cost;
 use crate::victims::{live_slices, live_workers};
 
 /// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more
@@ -21,7 +22,7 @@ use crate::victims::{live_slices, live_workers};
 pub(super) const COMPARED: usize = 512;
 
 /// Clears a card for a job of one virtual card.
-pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
+pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Start> {
     let demand = &hunt.job.least;
     let cards = clearable_cards(index, hunt, demand, COMPARED);
     let clearings = cards.filter_map(|card| clearing_of(index, hunt, card));
@@ -53,7 +54,7 @@ fn cards_of_few(index: &Index, hunt: &Hunt<'_>, most: usize) -> Option<BTreeSet<
     let with_hosts = !hunt.job.least.host.is_zero();
     let mut cards = BTreeSet::new();
     for id in hunt.may_give_way().take(most.saturating_add(1)) {
-        let Some(allocation) = hunt.state.allocation(id) else { continue };
+        let Some(allocation) = hunt.at.state.allocation(id) else { continue };
         match with_hosts {
             true => {
                 let nodes = live_workers(allocation).filter_map(|worker| index.node(worker.node));
@@ -70,8 +71,8 @@ fn cards_of_few(index: &Index, hunt: &Hunt<'_>, most: usize) -> Option<BTreeSet<
 
 /// The cards that could hold a virtual card, those with the most room first.
 fn useful_cards<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = CardId> + use<'a> {
-    let offers = demand.offers.iter().filter(|offer| demand.need_on_one_card(offer).is_some());
-    let with_room = offers.flat_map(|offer| index.classes.get(offer.class).largest_first());
+    let with_room = demand.on_one_card().flat_map(|offer| index.classes.get(offer.class).cards.iter().rev());
+    let with_room = with_room.map(|(.., card)| *card);
     let cards = index.nodes().flat_map(|(_, node)| &node.cards);
     with_room.chain(cards.filter(|card| card.offered() == 0).map(|card| card.id))
 }
@@ -94,8 +95,8 @@ fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost
 pub(super) fn victims_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Vec<Arc<Victim>>> {
     let demand = &hunt.job.least;
     let entry = index.card(card)?;
-    let need = demand.need_on_one_card(demand.offer_of(entry.class)?)?;
-    if !super::is_useful(index, demand, card) || entry.recoverable < need.0 {
+    let offer = demand.offer_of(entry.class).filter(|offer| demand.fits_one_card(offer))?;
+    if !super::is_useful(index, demand, card) || entry.recoverable < offer.need {
         return None;
     }
     Some(entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect())
@@ -104,7 +105,7 @@ pub(super) fn victims_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Op
 /// How many virtual cards, each on one card, fit on a card once these are gone.
 pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Iterator<Item = &'v Arc<Victim>>) -> u32 {
     let Some(offer) = demand.offer_of(card.class) else { return 0 };
-    if !card.is_open() || demand.need_on_one_card(offer).is_none() {
+    if !card.is_open() || !demand.fits_one_card(offer) {
         return 0;
     }
     let (mut blocks, mut memory, mut slices) = (0u32, card.memory_free, 0u32);
@@ -114,7 +115,7 @@ pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Ite
         slices = slices.saturating_add(1);
     }
     let free = if slices > 0 { card.free.total().saturating_add(blocks) } else { card.offered() };
-    if demand.whole && (free < card.blocks || memory < card.memory) {
+    if demand.whole_cards && (free < card.blocks || memory < card.memory) {
         return 0;
     }
     let by_memory = memory.checked_div(demand.memory).unwrap_or(u64::MAX);
@@ -128,12 +129,8 @@ pub(super) fn workers_without<'v>(
     demand: &Demand,
     gone: impl Iterator<Item = &'v Arc<Victim>>,
 ) -> u32 {
-    let (Some(left), Some(ledgers)) = (node.host, node.node.as_ref()) else { return u32::MAX };
-    let given_back = gone.fold(left, |left, victim| {
-        let there = live_workers(&victim.allocation).filter(|worker| worker.node == ledgers.id).count();
-        left.more(victim.host.times(u32::try_from(there).unwrap_or(u32::MAX)))
-    });
-    demand.workers_in(given_back.left())
+    let host = host_without(node, gone.map(|victim| (&*victim.allocation, victim.host)));
+    host.map_or(u32::MAX, |host| demand.workers_in(host.left))
 }
 
 /// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap
@@ -159,11 +156,7 @@ fn fewest(set: &[Arc<Victim>], enough: impl Fn(&[Arc<Victim>]) -> bool) -> Optio
     if set.is_empty() || !enough(set) {
         return None;
     }
-    let (mut failing, mut count) = (0, set.len());
-    while count - failing > 1 {
-        let middle = failing + (count - failing) / 2;
-        if enough(&set[..middle]) { count = middle } else { failing = middle }
-    }
+    let count = bisect(set.len(), 0, |count| enough(&set[..count]));
     let mut chosen = set[..count].to_vec();
     for position in (0..count).rev() {
         let mut fewer = chosen.clone();

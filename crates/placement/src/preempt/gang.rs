@@ -8,12 +8,12 @@ use std::sync::Arc;
 use tessera_ledger::{CardId, NodeId};
 
 use super::cards::{COMPARED, cheapest_of, clearable_cards, room_without, victims_on, workers_without};
-use super::cost::Cost;
 use super::trial::attempt;
-use super::{Found, Hunt, Victim};
+use super::{Hunt, Start, Victim};
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
+use crate::loss::Cost;
 use crate::victims::live_workers;
 
 /// How often it is counted anew how many rooms are missing. The first counts may be too small.
@@ -21,14 +21,13 @@ const COUNTED: usize = 16;
 
 /// A way to make room on a card.
 struct Clearing {
-    /// What each room costs.
     cost: Cost,
     rooms: u64,
     victims: Vec<Arc<Victim>>,
 }
 
 /// Makes as many rooms as the gang lacks, the cheapest first. `None`: it lacks none, or they cannot be made so.
-pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
+pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Start> {
     let demand = &hunt.job.least;
     let mut missing = u64::from(hunt.missing);
     if missing == 0 {
@@ -58,6 +57,10 @@ struct Cleared {
 }
 
 impl Cleared {
+    fn chosen_on(&self, node: NodeId) -> &[Arc<Victim>] {
+        self.by_node.get(&node).map_or(&[], |chosen| chosen)
+    }
+
     /// The ways to clear one card each, by what a room costs: at least [`COMPARED`], and more than are missing.
     fn compare(&self, index: &Index, hunt: &mut Hunt<'_>, missing: u64) -> BTreeSet<(Cost, CardId)> {
         let most = COMPARED.max(usize::try_from(missing.saturating_mul(4)).unwrap_or(usize::MAX));
@@ -100,7 +103,7 @@ impl Cleared {
     fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
         let demand = &hunt.job.least;
         let mut victims = victims_on(index, hunt, card)?;
-        let chosen = self.by_node.get(&card.node).map_or(&[][..], |chosen| &chosen[..]);
+        let chosen = self.chosen_on(card.node);
         let is_open = |victim: &Arc<Victim>| chosen.iter().all(|other| other.job != victim.job);
         victims.retain(is_open);
         let node = index.node(card.node)?;
@@ -132,7 +135,7 @@ impl Cleared {
         let victims = cheapest_of(hunt, victims, more)?;
         let nodes: BTreeSet<NodeId> = victims.iter().flat_map(nodes_of).collect();
         let made = |node: NodeId| {
-            let chosen = self.by_node.get(&node).map_or(&[][..], |chosen| &chosen[..]);
+            let chosen = self.chosen_on(node);
             let before = rooms_on(index, demand, node, chosen.iter());
             rooms_on(index, demand, node, chosen.iter().chain(&victims)).saturating_sub(before)
         };
@@ -153,7 +156,11 @@ impl Cleared {
             }
             let fewer = rest.victims.iter().filter(|other| other.job != victim.job).cloned().collect();
             if let Some(victims) = hunt.in_order(fewer) {
-                rest.leave_out(victims, &victim, made);
+                rest.victims = victims;
+                rest.rooms = rest.rooms.saturating_sub(made);
+                for node in nodes_of(&victim) {
+                    rest.by_node.entry(node).or_default().retain(|other| other.job != victim.job);
+                }
             }
         }
         rest
@@ -162,21 +169,11 @@ impl Cleared {
     /// The rooms that are lost when a victim stays.
     fn made_by(&self, index: &Index, demand: &Demand, victim: &Arc<Victim>) -> u64 {
         let lost = |node: NodeId| {
-            let all = self.by_node.get(&node).map_or(&[][..], |chosen| &chosen[..]);
+            let all = self.chosen_on(node);
             let others = all.iter().filter(|other| other.job != victim.job);
             rooms_on(index, demand, node, all.iter()).saturating_sub(rooms_on(index, demand, node, others))
         };
         nodes_of(victim).into_iter().map(lost).fold(0, u64::saturating_add)
-    }
-
-    fn leave_out(&mut self, others: Vec<Arc<Victim>>, victim: &Arc<Victim>, made: u64) {
-        self.victims = others;
-        for node in nodes_of(victim) {
-            if let Some(chosen) = self.by_node.get_mut(&node) {
-                chosen.retain(|other| other.job != victim.job);
-            }
-        }
-        self.rooms = self.rooms.saturating_sub(made);
     }
 }
 
@@ -193,7 +190,7 @@ fn rooms_on<'v>(
     gone: impl Iterator<Item = &'v Arc<Victim>> + Clone,
 ) -> u64 {
     let Some(entry) = index.node(node) else { return 0 };
-    if !entry.node.as_ref().is_some_and(|node| node.grantable() && demand.accepts(node)) {
+    if !entry.node.as_ref().is_some_and(|node| node.grantable()) || !demand.accepts(entry) {
         return 0;
     }
     let on_cards = entry.cards.iter().map(|card| u64::from(room_without(card, demand, gone.clone())));

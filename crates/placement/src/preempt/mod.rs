@@ -7,9 +7,7 @@
 //! A search never changes the index: victims' blocks are given back in a trial, and the trial is undone.
 
 mod cards;
-pub(crate) mod cost;
 mod gang;
-mod spare;
 mod steps;
 mod trial;
 
@@ -20,18 +18,19 @@ use std::sync::Arc;
 
 use tessera_ledger::{
     Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount, Span,
-    State,
 };
 
-use crate::applicant::Applicant;
-use crate::demand::{Demand, Offer};
+use crate::bisect;
+use crate::demand::{Applicant, Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::index::Index;
+use crate::index::schedule::since;
+use crate::loss::Cost;
+use crate::pool::Moment;
 use crate::queues::{self, Giver, Queues};
 use crate::victims::{Victims, live_blocks, live_slices, live_workers};
-use cost::Cost;
 use trial::{attempt, useful_for};
-pub(crate) use trial::{take, vacate};
+pub(crate) use trial::{host_without, take, vacate};
 
 /// Of the victims that loans leave no room for, so many are tried in the place of others, those who give most first.
 const SHUT_OUT: usize = 4;
@@ -39,25 +38,20 @@ const SHUT_OUT: usize = 4;
 /// So many nodes beside those of the victims are added at most where a full queue must use these.
 const BESIDE: usize = 1024;
 
-/// A grant that may be preempted for the job at hand.
+/// An allocation that may be preempted for the job at hand.
 #[derive(Clone, Debug)]
 pub(crate) struct Victim {
-    /// The job.
     pub(crate) job: JobId,
-    /// Its queue.
-    pub(crate) queue: String,
-    /// Its grant.
-    pub(crate) allocation: Arc<Allocation>,
+    queue: Arc<str>,
+    allocation: Arc<Allocation>,
     /// Blocks that it would give back.
-    pub(crate) blocks: u64,
+    blocks: u64,
     /// What each of its workers holds of its host.
-    pub(crate) host: HostRequest,
+    host: HostRequest,
     /// What it would give back to its queue.
-    pub(crate) amount: QueueAmount,
-    /// Whether its queue may preempt it.
-    pub(crate) preemptible: bool,
-    /// What it costs that it gives way.
-    pub(crate) cost: Cost,
+    amount: QueueAmount,
+    preemptible: bool,
+    cost: Cost,
 }
 
 impl Victim {
@@ -67,14 +61,13 @@ impl Victim {
     }
 }
 
-/// Where the job goes, and who makes room.
-pub(crate) type Found = (Placement, Vec<Arc<Victim>>);
+/// Where a job starts, and who makes room for that.
+pub(crate) type Start = (Placement, Vec<Arc<Victim>>);
 
-/// What a search found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
-    /// Where the job goes and who makes room, if anything helps.
-    pub(crate) found: Option<Found>,
+    /// Where the job starts, if anything helps.
+    pub(crate) found: Option<Start>,
     /// When a further victim may be preempted again.
     pub(crate) retry_at: Option<LogTime>,
     /// Whether a victim was left out only because of what is in the present plan.
@@ -88,15 +81,12 @@ pub(crate) struct Search {
 pub(crate) struct InPlan {
     /// Jobs that are preempted or evicted.
     pub(crate) leaving: BTreeSet<JobId>,
-    /// Cards that are renumbered.
     pub(crate) renumbered: BTreeSet<CardId>,
 }
 
-/// Everything that a search looks at beside the index.
+/// Everything that a search looks at beside the index, and what it has found out.
 struct Hunt<'a> {
-    state: &'a State,
-    /// The time of the plan. The ledger's own stands still while nothing is written.
-    now: LogTime,
+    at: Moment<'a>,
     victims: &'a Victims,
     queues: &'a Queues,
     job: &'a Applicant,
@@ -104,40 +94,24 @@ struct Hunt<'a> {
     missing: u32,
     in_plan: &'a InPlan,
     known: BTreeMap<AllocationId, Option<Arc<Victim>>>,
-    retry_at: Option<LogTime>,
-    inexact: bool,
     over_maximum: Cell<bool>,
+    so_far: Search,
 }
 
 /// Looks for a cheap preemption that lets a gang fit, on cards and in its queue, in a plan that is written at `now`
 /// or later.
 pub(crate) fn search(
     index: &mut Index,
-    state: &State,
-    now: LogTime,
+    at: Moment<'_>,
     (victims, queues): (&Victims, &Queues),
     job: &Applicant,
     missing: u32,
     in_plan: &InPlan,
 ) -> Search {
-    let known = BTreeMap::new();
-    let now = now.max(state.time());
-    let over_maximum = Cell::new(false);
-    let mut hunt = Hunt {
-        state,
-        now,
-        victims,
-        queues,
-        job,
-        missing,
-        in_plan,
-        known,
-        retry_at: None,
-        inexact: false,
-        over_maximum,
-    };
+    let (known, so_far, over_maximum) = (BTreeMap::new(), Search::default(), Cell::new(false));
+    let mut hunt = Hunt { at, victims, queues, job, missing, in_plan, known, over_maximum, so_far };
     let demand = &job.least;
-    let on_cards = demand.offers.iter().any(|offer| demand.need_on_one_card(offer).is_some());
+    let on_cards = demand.on_one_card().next().is_some();
     let mut found = None;
     // Wishes that must be met are met by whoever places the whole gang.
     let hard = demand.has_hard_wishes();
@@ -155,12 +129,11 @@ pub(crate) fn search(
     if found.is_none() && elsewhere {
         found = steps::one_after_another(index, &mut hunt);
     }
-    let over_maximum = hunt.over_maximum.get();
-    Search { found, retry_at: hunt.retry_at, inexact: hunt.inexact, over_maximum }
+    Search { found, over_maximum: hunt.over_maximum.get(), ..hunt.so_far }
 }
 
 impl<'a> Hunt<'a> {
-    /// The grant as a victim, if it may be one.
+    /// The allocation as a victim, if it may be one.
     fn victim(&mut self, id: AllocationId) -> Option<Arc<Victim>> {
         if let Some(known) = self.known.get(&id) {
             return known.clone();
@@ -170,8 +143,8 @@ impl<'a> Hunt<'a> {
         victim
     }
 
-    /// The grants that may be asked to give way at all, without judging each: those below it in its own queue, then
-    /// what may be recalled.
+    /// The allocations that may be asked to give way at all, without judging each: those below it in its own queue,
+    /// then what may be recalled.
     fn may_give_way(&self) -> impl Iterator<Item = AllocationId> + use<'a> {
         let (victims, job) = (self.victims, self.job);
         let recalled = self.queues.may_recall(job.queue()).then(|| victims.outside(job.queue()));
@@ -185,16 +158,16 @@ impl<'a> Hunt<'a> {
         if !(recall || is_lower) {
             return None;
         }
-        let allocation = self.state.allocation(id)?;
-        let job = self.state.job(allocation.job)?;
+        let allocation = self.at.state.allocation(id)?;
+        let job = self.at.state.job(allocation.job)?;
         if self.in_plan.leaving.contains(&job.id) {
             return None;
         }
         let blocks = live_blocks(allocation);
-        let (now, config) = (self.now, self.state.config());
+        let (now, config) = (self.at.now, self.at.state.config());
         let victim = Victim {
             job: job.id,
-            queue: job.spec.queue.clone(),
+            queue: Arc::clone(&standing.queue),
             allocation: Arc::clone(allocation),
             blocks,
             host: job.spec.host,
@@ -205,13 +178,13 @@ impl<'a> Hunt<'a> {
         if recall && !self.queues.recall(self.job.queue(), self.job.amount).allows(victim.giver()) {
             return None;
         }
-        if let Some(at) = job.preemptible_from(running_since(allocation), now, config.preemptions_per_hour, recall) {
+        if let Some(at) = job.preemptible_from(since(allocation), now, config.preemptions_per_hour, recall) {
             let at = (at.0 < u64::MAX).then_some(at);
-            self.retry_at = self.retry_at.into_iter().chain(at).min();
+            self.so_far.retry_at = self.so_far.retry_at.into_iter().chain(at).min();
             return None;
         }
         if live_slices(allocation).any(|slice| self.in_plan.renumbered.contains(&slice.card)) {
-            self.inexact = true;
+            self.so_far.inexact = true;
             return None;
         }
         Some(victim)
@@ -220,7 +193,7 @@ impl<'a> Hunt<'a> {
     /// Whether the job's queue takes so much once these have given back what they hold, and may.
     fn admits(&self, amount: QueueAmount, victims: &[Arc<Victim>]) -> bool {
         let (queue, givers) = (self.job.queue(), victims.iter().map(|victim| victim.giver()));
-        if self.queues.admit(queue, amount, &given_back(victims)).is_err() {
+        if self.queues.admit_without(queue, amount, givers.clone()).is_err() {
             self.over_maximum.set(true);
             return false;
         }
@@ -247,7 +220,7 @@ impl<'a> Hunt<'a> {
     fn together(&self, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
         let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
         victims.iter().cloned().partition(|victim| {
-            let allowed = victim.queue == self.job.queue() || recall.allows(victim.giver());
+            let allowed = self.is_own(victim) || recall.allows(victim.giver());
             if allowed {
                 recall.add(victim.giver());
             }
@@ -259,7 +232,7 @@ impl<'a> Hunt<'a> {
     fn ending_with(&self, victims: &[Arc<Victim>], last: &Arc<Victim>) -> Vec<Arc<Victim>> {
         let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
         let others = victims.iter().filter(|victim| {
-            if victim.job == last.job || victim.queue != self.job.queue() && !recall.allows(victim.giver()) {
+            if victim.job == last.job || !self.is_own(victim) && !recall.allows(victim.giver()) {
                 return false;
             }
             recall.add(victim.giver());
@@ -269,15 +242,13 @@ impl<'a> Hunt<'a> {
             }
             leaves_room
         });
-        let mut set: Vec<Arc<Victim>> = others.cloned().collect();
-        set.push(Arc::clone(last));
-        set
+        others.chain([last]).cloned().collect()
     }
 
     /// The victims in an order in which all of them may give way, if there is one.
     fn in_order(&self, mut victims: Vec<Arc<Victim>>) -> Option<Vec<Arc<Victim>>> {
         victims.sort_by_key(|victim| self.turn(victim));
-        legal(self.queues, self.job.queue(), self.job.amount, &victims).then_some(victims)
+        self.is_legal(self.job.amount, &victims).then_some(victims)
     }
 
     /// Enters further victims into such an order, if all of them may give way then. Those of its own queue always may,
@@ -287,8 +258,7 @@ impl<'a> Hunt<'a> {
             let place = victims.partition_point(|other| self.turn(other) < self.turn(victim));
             victims.insert(place, Arc::clone(victim));
         }
-        let may = more.iter().all(|victim| victim.queue == self.job.queue())
-            || legal(self.queues, self.job.queue(), self.job.amount, victims);
+        let may = more.iter().all(|victim| self.is_own(victim)) || self.is_legal(self.job.amount, victims);
         if !may {
             victims.retain(|victim| more.iter().all(|other| other.job != victim.job));
         }
@@ -298,53 +268,63 @@ impl<'a> Hunt<'a> {
     /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is
     /// called back as long as anything of it is left.
     fn turn(&self, victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
-        (victim.queue != self.job.queue(), victim.amount.compute, victim.amount.memory, victim.job)
+        (!self.is_own(victim), victim.amount.compute, victim.amount.memory, victim.job)
+    }
+
+    fn is_own(&self, victim: &Victim) -> bool {
+        *victim.queue == *self.job.queue()
+    }
+
+    /// Whether all these may give way, one after the other, for a grant of just that size.
+    fn is_legal(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> bool {
+        let mut recall = self.queues.recall(self.job.queue(), asked);
+        victims.iter().all(|victim| {
+            let allowed = self.is_own(victim) || recall.allows(victim.giver());
+            recall.add(victim.giver());
+            allowed
+        })
     }
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
-    fn place_without(&self, index: &mut Index, victims: &[Arc<Victim>]) -> Option<Found> {
-        let demand = &self.job.least;
-        let placement = attempt(index, victims, |index| fit::place(index, demand)).ok()?;
+    fn place_without(&self, index: &mut Index, victims: &[Arc<Victim>]) -> Option<Start> {
+        let placement = attempt(index, victims, |index| fit::place(index, &self.job.least)).ok()?;
         self.take_or_beside(index, placement, victims)
     }
 
     /// The placement with the victims that give it something. Where there is room elsewhere, but not in its queue,
     /// whoever gives way there must do so on the cards that are granted: then it is placed on their nodes, and on as
     /// few others as will do.
-    fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
+    fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Start> {
         if let Some(found) = self.useful(placement, victims) {
             return Some(found);
         }
         let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
         let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
         let others = roomiest(index, &self.job.least, &theirs);
-        let place = |index: &mut Index, count: usize| {
+        let mut found = None;
+        let mut place = |count: usize| {
             let there = self.job.least.among(theirs.iter().chain(&others[..count]).copied());
-            attempt(index, victims, |index| fit::place(index, &there)).ok()
+            let placed = attempt(index, victims, |index| fit::place(index, &there)).ok();
+            let fits = placed.is_some();
+            found = placed.or(found.take());
+            fits
         };
-        let mut fits = [0].into_iter().chain((0..).map(|power| 1 << power).take_while(|count| *count < others.len()));
-        let mut found = fits.by_ref().chain([others.len()]).find_map(|count| Some((count, place(index, count)?)))?;
-        let mut failing = found.0 / 2;
-        while found.0 - failing > 1 {
-            let middle = failing + (found.0 - failing) / 2;
-            match place(index, middle) {
-                Some(placement) => found = (middle, placement),
-                None => failing = middle,
-            }
-        }
-        self.useful(found.1, victims)
+        let powers = (0..).map(|power| 1 << power).take_while(|count| *count < others.len());
+        let count = [0].into_iter().chain(powers).chain([others.len()]).find(|count| place(*count))?;
+        bisect(count, count / 2, place);
+        self.useful(found?, victims)
     }
 
     /// The victims that give a placement something, if they may give way for it and its queue takes it then.
-    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
+    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Start> {
         let useful = useful_for(&placement, self.job.least.host, victims);
         (!useful.is_empty() && self.may_take(&placement, &useful)).then_some((placement, useful))
     }
 
     /// Whether the job's queue takes a placement, and these may give way for just that.
     fn may_take(&self, placement: &Placement, victims: &[Arc<Victim>]) -> bool {
-        let amount = queues::amount_of(placement.slices(), self.state.config().block_size);
-        self.admits(amount, victims) && legal(self.queues, self.job.queue(), amount, victims)
+        let amount = queues::amount_of(placement.slices(), self.at.state.config().block_size);
+        self.admits(amount, victims) && self.is_legal(amount, victims)
     }
 }
 
@@ -352,9 +332,8 @@ impl<'a> Hunt<'a> {
 /// those that are with one of `theirs`.
 fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<NodeId> {
     let key = demand.affinity.together.as_str();
-    let value = |node: &NodeId| index.ledger_node(*node).and_then(|node| node.description.label(key));
-    let values: BTreeSet<&str> = theirs.iter().filter_map(value).collect();
-    let is_with = |node: &NodeId| key.is_empty() || value(node).is_some_and(|value| values.contains(value));
+    let values: BTreeSet<&str> = theirs.iter().filter_map(|node| index.label(*node, key)).collect();
+    let is_with = |node: &NodeId| key.is_empty() || index.label(*node, key).is_some_and(|at| values.contains(at));
     let by_room = |offer: &Offer| index.classes.get(offer.class).nodes.iter().rev().take(BESIDE);
     let mut nodes: Vec<(u32, NodeId)> = demand.offers.iter().flat_map(by_room).copied().collect();
     nodes.sort_unstable_by_key(|(free, node)| (Reverse(*free), *node));
@@ -362,28 +341,8 @@ fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<No
     nodes.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node) && is_with(node)).take(BESIDE).collect()
 }
 
-/// Since when a grant runs, or is held while its workers are being started.
-fn running_since(allocation: &Allocation) -> LogTime {
-    allocation.started_at.unwrap_or(allocation.granted_at)
-}
-
 /// Whether a job may use blocks of a card.
 fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
     index.card(card).is_some_and(|card| card.is_open() && demand.offer_of(card.class).is_some())
-        && index.ledger_node(card.node).is_some_and(|node| demand.accepts(node))
-}
-
-/// What victims give back, by queue.
-pub(crate) fn given_back(victims: &[Arc<Victim>]) -> Vec<(String, QueueAmount)> {
-    victims.iter().map(|victim| (victim.queue.clone(), victim.amount)).collect()
-}
-
-/// Whether all these may give way together for a grant of just that size to a job of the queue.
-pub(crate) fn legal(queues: &Queues, queue: &str, asked: QueueAmount, victims: &[Arc<Victim>]) -> bool {
-    let mut recall = queues.recall(queue, asked);
-    victims.iter().all(|victim| {
-        let allowed = victim.queue == queue || recall.allows(victim.giver());
-        recall.add(victim.giver());
-        allowed
-    })
+        && demand.accepts_at(index, card.node)
 }

@@ -8,15 +8,12 @@ use tessera_ledger::{Allocation, CardId, HostRequest, NodeId};
 use super::Victim;
 use crate::fit::Placement;
 use crate::index::Index;
+use crate::index::node::{Host, NodeEntry};
 use crate::index::run::Run;
 use crate::victims::{live_slices, live_workers};
 
-/// Gives a victim's blocks back in a trial. Its cards cannot be renumbered meanwhile: it still holds what it gives.
-fn give_back(index: &mut Index, victim: &Victim) {
-    vacate(index, &victim.allocation, victim.host);
-}
-
-/// Gives back in a trial what a grant holds.
+/// Gives back in a trial what an allocation holds. Its cards cannot be renumbered meanwhile: it still holds what it
+/// gives.
 pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostRequest) {
     for slice in live_slices(allocation) {
         index.change(slice.card, |card| {
@@ -27,20 +24,27 @@ pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostReque
             card.pinned = true;
         });
     }
-    for worker in live_workers(allocation) {
-        index.give_host_back(worker.node, host);
-    }
+    live_workers(allocation).for_each(|worker| index.change_host(worker.node, host, Host::more));
+}
+
+/// What the host of a node has left once these are gone, of whom each worker holds so much; `None`: not limited.
+pub(crate) fn host_without<'v>(
+    node: &NodeEntry,
+    gone: impl Iterator<Item = (&'v Allocation, HostRequest)>,
+) -> Option<Host> {
+    let (left, id) = (node.host?, node.node.as_ref()?.id);
+    Some(gone.fold(left, |left, (allocation, host)| {
+        let there = live_workers(allocation).filter(|worker| worker.node == id).count();
+        left.more(host.times(u32::try_from(there).unwrap_or(u32::MAX)))
+    }))
 }
 
 /// Places a gang as if these victims were gone, and undoes it.
 pub(super) fn attempt<T>(index: &mut Index, victims: &[Arc<Victim>], place: impl FnOnce(&mut Index) -> T) -> T {
-    let mark = index.mark();
-    for victim in victims {
-        give_back(index, victim);
-    }
-    let placed = place(index);
-    index.undo_to(mark);
-    placed
+    index.try_out(|index| {
+        victims.iter().for_each(|victim| vacate(index, &victim.allocation, victim.host));
+        place(index)
+    })
 }
 
 /// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted
@@ -48,22 +52,18 @@ pub(super) fn attempt<T>(index: &mut Index, victims: &[Arc<Victim>], place: impl
 pub(super) fn useful_for(placement: &Placement, host: HostRequest, victims: &[Arc<Victim>]) -> Vec<Arc<Victim>> {
     let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
     let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();
-    let gives = |victim: &Arc<Victim>| {
+    let gives = |victim: &&Arc<Victim>| {
         let on_hosts = !host.is_zero() && !victim.host.is_zero();
         live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card))
             || on_hosts && live_workers(&victim.allocation).any(|worker| nodes.contains(&worker.node))
     };
-    victims.iter().filter(|victim| gives(victim)).cloned().collect()
+    victims.iter().filter(gives).cloned().collect()
 }
 
 /// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.
 pub(crate) fn take(index: &mut Index, placement: &Placement, host: HostRequest) {
-    for worker in &placement.workers {
-        index.take_host(worker.node, host);
-    }
-    for card in &placement.renumbered {
-        index.renumber(*card);
-    }
+    placement.workers.iter().for_each(|worker| index.change_host(worker.node, host, Host::less));
+    placement.renumbered.iter().for_each(|card| index.renumber(*card));
     for slice in placement.slices() {
         index.change(slice.card, |card| {
             card.free.remove(Run { start: slice.start, length: slice.length });

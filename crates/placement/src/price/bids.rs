@@ -14,12 +14,11 @@ const CLOSE: i64 = 10;
 /// nothing anywhere.
 const POINT: u32 = 18;
 
-/// What every item bids.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bids {
     /// In every lane.
     pub(crate) worth: Vec<Lanes>,
-    /// How often each item is seen, in parts of [`super::item::WHOLE_MIX`].
+    /// How often each item is seen, in parts of [`super::solve::WHOLE_MIX`].
     pub(crate) weight: Vec<i64>,
 }
 

@@ -32,11 +32,7 @@ impl Grid {
         if amount >= self.size {
             return self.steps();
         }
-        // Below the size of a card: 32 bits are enough, and divide faster.
-        match (u32::try_from(amount), u32::try_from(self.step)) {
-            (Ok(amount), Ok(step)) => (amount / step) as usize,
-            _ => usize::try_from(amount / self.step).unwrap_or(usize::MAX),
-        }
+        usize::try_from(amount / self.step).unwrap_or(usize::MAX)
     }
 
     /// Steps that a request takes.

@@ -27,7 +27,6 @@ impl Knapsack {
         Self { rivals, worth: vec![[0; LANES]; steps + 1], sizes: Vec::new() }
     }
 
-    /// Fills it from what items bid.
     pub(crate) fn fill(&mut self, bids: &Bids) {
         self.sizes.clear();
         let mut all = self.rivals.iter().enumerate().peekable();
@@ -50,7 +49,6 @@ impl Knapsack {
         }
     }
 
-    /// The worth of so much room.
     pub(crate) fn of(&self, room: usize) -> &Lanes {
         &self.worth[room.min(self.worth.len() - 1)]
     }

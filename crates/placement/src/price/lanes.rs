@@ -4,7 +4,8 @@
 //! used up. A lane is one pair of prices for the two; a node is worth what the lane says that is least (the Lagrangian
 //! bound on what fits it).
 
-/// Number of lanes.
+use tessera_ledger::HostRequest;
+
 pub(crate) const LANES: usize = 16;
 
 /// One value for each lane, in units of worth.
@@ -65,10 +66,10 @@ impl HostPrices {
     }
 
     /// What so much of a host costs in every lane.
-    pub(crate) fn of(&self, cpu: u64, memory: u64) -> Lanes {
+    pub(crate) fn of(&self, part: HostRequest) -> Lanes {
+        let (cpu, memory) = (u128::from(part.cpu.0), u128::from(part.memory.0));
         std::array::from_fn(|lane| {
-            let cost =
-                u128::from(cpu) * u128::from(self.cpu[lane]) + u128::from(memory) * u128::from(self.memory[lane]);
+            let cost = cpu * u128::from(self.cpu[lane]) + memory * u128::from(self.memory[lane]);
             let cost = i64::try_from(cost >> POINT).unwrap_or(MOST).min(MOST);
             i32::try_from(cost).unwrap_or(i32::MAX)
         })
@@ -82,14 +83,12 @@ impl HostPrices {
     }
 }
 
-/// Adds `more` to `lanes`.
 pub(crate) fn add(lanes: &mut Lanes, more: &Lanes) {
     for (lane, more) in lanes.iter_mut().zip(more) {
         *lane += *more;
     }
 }
 
-/// Takes `less` from `lanes`.
 pub(crate) fn subtract(lanes: &mut Lanes, less: &Lanes) {
     for (lane, less) in lanes.iter_mut().zip(less) {
         *lane -= *less;
@@ -117,7 +116,6 @@ pub(crate) fn bound(lanes: &Lanes) -> (usize, i32) {
     (bits.trailing_zeros() as usize, least)
 }
 
-/// The least value.
 pub(crate) fn minimum(lanes: &Lanes) -> i32 {
     lanes.iter().fold(i32::MAX, |least, value| least.min(*value))
 }

@@ -11,29 +11,34 @@
 //! The dual is solved approximately, by a fixed number of multiplicative steps on integers: [`solve`]. Prices follow
 //! from the free room and the mix alone, and are the same on every machine.
 
-pub(crate) mod bids;
-pub(crate) mod grid;
-pub(crate) mod item;
-pub(crate) mod knapsack;
+mod bids;
+mod grid;
+mod knapsack;
 pub(crate) mod lanes;
-pub(crate) mod shelves;
-pub(crate) mod solve;
-pub(crate) mod stock;
-pub(crate) mod table;
+mod shelves;
+mod solve;
+mod table;
 
+use std::collections::BTreeMap;
+
+use tessera_ledger::{HostRequest, NodeId};
+
+use crate::index::Index;
 use crate::index::class::ClassId;
+use crate::index::node::{Host, NodeEntry};
+use crate::index::outlines::{Group, Outline};
 use lanes::{HostPrices, Lanes};
-use table::{Part, Table};
+use table::Table;
+
+pub(crate) use solve::prices;
 
 /// Worth of the largest card of the pool, so that all sums fit 32 bits.
-pub(crate) const LARGEST_CARD: u64 = 1 << 15;
+const LARGEST_CARD: u64 = 1 << 15;
 
-/// Prices of all room.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prices {
     host: HostPrices,
     tables: Vec<Table>,
-    /// The table of each class.
     of_class: Vec<usize>,
     /// Differences of cost that are too small to be told apart.
     quantum: i32,
@@ -45,13 +50,12 @@ impl Prices {
         self.tables.get(*self.of_class.get(class.0)?)
     }
 
-    /// Whether cards of the class have a price.
     pub(crate) fn knows(&self, class: ClassId) -> bool {
         self.table(class).is_some()
     }
 
     /// The worth of a card of the class that is partly used.
-    pub(crate) fn card(&self, class: ClassId, blocks: u32, memory: u64) -> Option<Part<'_>> {
+    pub(crate) fn card(&self, class: ClassId, blocks: u32, memory: u64) -> Option<Lanes> {
         let table = self.table(class)?;
         let memory = if table.by_memory.is_some() { table.memory_grid.left(memory) } else { 0 };
         Some(table.part(table.compute_grid.left(u64::from(blocks)), memory))
@@ -63,12 +67,65 @@ impl Prices {
     }
 
     /// What a part of a host costs.
-    pub(crate) fn host(&self, cpu: u64, memory: u64) -> Lanes {
-        self.host.of(cpu, memory)
+    pub(crate) fn host(&self, part: HostRequest) -> Lanes {
+        self.host.of(part)
     }
 
     /// A cost without the differences that are too small to count.
     pub(crate) fn rounded(&self, cost: i32) -> i32 {
         cost / self.quantum.max(1)
     }
+}
+
+/// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of
+/// the pool.
+const MOST_NODES: usize = 2048;
+
+/// Nodes that have the same left: of the room that is free, as prices are made for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stock<'index> {
+    pub(crate) outline: &'index Outline,
+    /// The one that registered first.
+    pub(crate) first: NodeId,
+    pub(crate) nodes: u64,
+}
+
+/// What nodes have left, as far as they have anything; in the order in which the first of those that look the same
+/// registered. As of the last time that the index took over changes.
+pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
+    let mut stocks: Vec<Stock<'_>> = Vec::new();
+    let mut known: Vec<Option<usize>> = vec![None; index.outlines.shared.len()];
+    for (first, _) in sample(index) {
+        let Some((id, outline)) = index.outlines.of_node(first).filter(|(_, outline)| !outline.groups.is_empty())
+        else {
+            continue;
+        };
+        let position = *known[id].get_or_insert(stocks.len());
+        if position == stocks.len() {
+            stocks.push(Stock { outline, first, nodes: 0 });
+        }
+        stocks[position].nodes += 1;
+    }
+    stocks
+}
+
+/// The same where labels make no difference: prices know of none, and do not depend on which ones were asked
+/// for before.
+fn stocks_without_labels(index: &Index) -> Vec<Stock<'_>> {
+    let mut merged: Vec<Stock<'_>> = Vec::new();
+    let mut known: BTreeMap<(Option<Host>, &[Group]), usize> = BTreeMap::new();
+    for stock in stocks(index) {
+        let position = *known.entry((stock.outline.host, &stock.outline.groups)).or_insert(merged.len());
+        match merged.get_mut(position) {
+            Some(like) => like.nodes += stock.nodes,
+            None => merged.push(stock),
+        }
+    }
+    merged
+}
+
+/// Every n-th node with usable cards.
+fn sample(index: &Index) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
+    let step = index.nodes().len().div_ceil(MOST_NODES).max(1);
+    index.nodes().filter(|(_, node)| node.cards.iter().any(|card| card.usable)).step_by(step)
 }

@@ -6,20 +6,18 @@
 
 use std::collections::BTreeMap;
 
+use super::Stock;
 use super::bids::{self, Bids};
 use super::lanes::{self, CPU_LANES, HostPrices, LANES, Lanes};
-use super::stock::Stock;
 use super::table::{Rooms, Table};
 use crate::index::node::Host;
-use crate::index::outline::Group;
+use crate::index::outlines::Group;
 
-/// Weight of one node.
 const ONE_NODE: i64 = 1 << 8;
 
 /// The most processor time of one node that is told apart, in thousandths; so that products fit 64 bits.
 const MOST_CPU: i64 = 1 << 48;
 
-/// The stock of all nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shelves {
     shelves: Vec<Shelf>,
@@ -38,7 +36,6 @@ struct Shelf {
     end: usize,
 }
 
-/// Something that a node has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lot {
     /// A card that is partly used, in steps of its table.
@@ -67,8 +64,8 @@ impl Shelves {
                 all.held.extend((0..group.counts()).map(|_| position));
             }
             let host = |host: Host| {
-                let cpu = i64::try_from(host.cpu).unwrap_or(i64::MAX).min(MOST_CPU);
-                (prices.of(host.cpu, host.memory), cpu)
+                let cpu = i64::try_from(host.left.cpu.0).unwrap_or(i64::MAX).min(MOST_CPU);
+                (prices.of(host.left), cpu)
             };
             all.shelves.push(Shelf {
                 weight: i64::try_from(stock.nodes).unwrap_or(i64::MAX) * ONE_NODE,
@@ -140,7 +137,7 @@ fn lot(group: &Group, tables: &[Table], of_class: &[usize]) -> Lot {
 impl Lot {
     fn worth(self, tables: &[Table]) -> Lanes {
         match self {
-            Self::Part { table, compute, memory } => *tables[table].part(compute, memory).as_ref(),
+            Self::Part { table, compute, memory } => tables[table].part(compute, memory),
             Self::Empty { table, cards } => *tables[table].empty(cards),
         }
     }

@@ -2,13 +2,14 @@
 //! of cheaper, a fixed number of times in smaller and smaller steps (multiplicative weights); the prices are the mean
 //! of the second half.
 
+use tessera_ledger::HostRequest;
+
 use super::bids::Bids;
-use super::item::{Item, MOST_ITEMS, POINT, WHOLE_MIX, grids, use_of};
+use super::grid::Grid;
 use super::lanes::{HostPrices, Lanes, MOST};
 use super::shelves::Shelves;
-use super::stock;
 use super::table::{Table, Use};
-use super::{LARGEST_CARD, Prices};
+use super::{LARGEST_CARD, Prices, sample, stocks_without_labels};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
@@ -38,6 +39,25 @@ const QUANTA: i64 = 96;
 /// The most empty cards of one node that are told apart.
 const MOST_CARDS: usize = 64;
 
+/// Bits behind the point of an item's price.
+const POINT: u32 = 12;
+
+/// Most different requests that take part; rarer ones are left out.
+const MOST_ITEMS: usize = 512;
+
+/// The weights of all items together, nearly.
+const WHOLE_MIX: u64 = 1 << 20;
+
+#[derive(Clone, Debug)]
+struct Item {
+    /// What one more of it is worth, with [`POINT`] bits behind the point.
+    price: i64,
+    /// Its price at the start: the compute it asks for, and a little for its part of the host.
+    nominal: i64,
+    /// What its part of the host costs in every lane.
+    host: Lanes,
+}
+
 /// Solves for the prices of the pool's room, given the mix of requests and how often each is seen.
 pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Demand, u64)>) -> Prices {
     let mut demands: Vec<(&Demand, u64)> = mix.collect();
@@ -46,7 +66,7 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
     demands.truncate(MOST_ITEMS);
     let scale = Scale::of(index);
     let (tables, of_class) = tables(index, &demands);
-    let stocks = stock::stocks_without_labels(index);
+    let stocks = stocks_without_labels(index);
     let turns = (stocks.len() / SHELVES).max(1);
     let shelves = |turn| Shelves::new(stocks.iter().skip(turn).step_by(turns), &tables, &of_class, &scale.host);
     let mut solver = Solver {
@@ -62,7 +82,6 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
 
 /// How worth is counted in a pool.
 struct Scale {
-    /// Blocks of the largest card.
     largest: u64,
     host: HostPrices,
     /// Worth of all sampled cards, their hosts' processor time and memory.
@@ -76,7 +95,7 @@ impl Scale {
     fn of(index: &Index) -> Self {
         let largest = index.classes.in_order().map(|(key, _)| u64::from(key.blocks)).max().unwrap_or(1).max(1);
         let (mut blocks, mut cards, mut cpu, mut memory) = (0u64, 0u64, 0u64, 0u64);
-        for (_, node) in stock::sample(index) {
+        for (_, node) in sample(index) {
             let usable = node.cards.iter().filter(|card| card.usable);
             blocks += usable.clone().map(|card| u64::from(card.blocks)).sum::<u64>();
             cards += usable.count() as u64;
@@ -93,13 +112,13 @@ impl Scale {
 
     /// The worth of a part of the pool's host capacity, a sixth of what it would be if all worth lay in hosts; with
     /// [`POINT`] bits.
-    fn of_host(&self, cpu: u64, memory: u64) -> i64 {
+    fn of_host(&self, host: HostRequest) -> i64 {
         let part = |amount: u64, total: u64, divisor: u128| {
             ((u128::from(amount) * u128::from(self.worth)) << POINT)
                 .checked_div(u128::from(total) * divisor)
                 .unwrap_or(0)
         };
-        i64::try_from(part(cpu, self.cpu, 6) + part(memory, self.memory, 24)).unwrap_or(MOST << POINT)
+        i64::try_from(part(host.cpu.0, self.cpu, 6) + part(host.memory.0, self.memory, 24)).unwrap_or(MOST << POINT)
     }
 }
 
@@ -108,10 +127,9 @@ fn items(demands: &[(&Demand, u64)], scale: &Scale) -> Vec<Item> {
         let needs = demand.offers.iter().map(|offer| u64::from(offer.need));
         let blocks = needs.min().unwrap_or(0).min(scale.largest * MOST_CARDS as u64);
         let compute = i64::try_from(((blocks * LARGEST_CARD) << POINT) / scale.largest).unwrap_or(MOST << POINT);
-        let (cpu, memory) = (demand.host.cpu.0, demand.host.memory.0);
-        let host = scale.of_host(cpu, memory).min(i64::try_from(LARGEST_CARD << POINT).unwrap_or(MOST));
+        let host = scale.of_host(demand.host).min(i64::try_from(LARGEST_CARD << POINT).unwrap_or(MOST));
         let nominal = compute.saturating_add(host).max(1 << POINT);
-        Item { price: nominal, nominal, host: scale.host.of(cpu, memory) }
+        Item { price: nominal, nominal, host: scale.host.of(demand.host) }
     };
     demands.iter().map(item).collect()
 }
@@ -148,6 +166,29 @@ fn tables(index: &Index, demands: &[(&Demand, u64)]) -> (Vec<Table>, Vec<usize>)
     (tables, of_class)
 }
 
+/// The grids of a class, fine enough for the demands.
+fn grids(key: &ClassKey, offers: &[Option<&Offer>], demands: &[&Demand]) -> (Grid, Grid) {
+    let blocks = offers.iter().flatten().map(|offer| u64::from(offer.need));
+    let asking = demands.iter().zip(offers).filter(|(demand, offer)| offer.is_some() && demand.memory > 0);
+    (Grid::new(u64::from(key.blocks), blocks), Grid::new(key.class.memory.0, asking.map(|(demand, _)| demand.memory)))
+}
+
+/// What a demand takes of a class, in its steps.
+fn use_of(demand: &Demand, offer: Option<&Offer>, (compute, memory): (Grid, Grid), most_cards: usize) -> Use {
+    let Some(offer) = offer else { return Use::None };
+    let by_memory = demand.memory.div_ceil(offer.memory.max(1)).max(1);
+    let cards = u64::from(offer.need.div_ceil(offer.blocks.max(1))).max(by_memory);
+    let cards = usize::try_from(cards).unwrap_or(usize::MAX);
+    match cards > 1 || demand.whole_cards {
+        true if cards <= most_cards => Use::Whole(cards),
+        true => Use::None,
+        false => {
+            let (compute, memory) = (compute.taken(u64::from(offer.need)), memory.taken(demand.memory));
+            Use::Part { compute, memory }
+        }
+    }
+}
+
 struct Solver {
     items: Vec<Item>,
     bids: Bids,
@@ -179,7 +220,6 @@ impl Solver {
         self.fill();
     }
 
-    /// What the whole mix costs.
     fn spent(&self) -> i128 {
         self.bids
             .weight

@@ -14,13 +14,10 @@ const INDIFFERENCE: i32 = 25;
 /// What a request takes of a card of some class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
-    /// It does not take such cards.
     None,
     /// A part of one card, in steps of the class's grids.
     Part {
-        /// Compute.
         compute: usize,
-        /// Memory.
         memory: usize,
     },
     /// So many whole cards of one node.
@@ -30,9 +27,7 @@ pub(crate) enum Use {
 /// The tables of all classes whose cards are of equal size and equally useful to every request of the mix.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// Steps of compute.
     pub(crate) compute_grid: Grid,
-    /// Steps of memory.
     pub(crate) memory_grid: Grid,
     /// The best use of compute, memory left out of account.
     pub(crate) by_compute: Knapsack,
@@ -81,7 +76,6 @@ impl Table {
         }
     }
 
-    /// Fills everything from what items bid.
     pub(crate) fn fill(&mut self, bids: &Bids) {
         self.by_compute.fill(bids);
         if let Some(by_memory) = &mut self.by_memory {
@@ -90,7 +84,7 @@ impl Table {
         for whole in &mut self.wholes {
             whole.worth = whole.rivals.best(bids);
         }
-        let one = *self.part(self.compute_grid.steps(), self.memory_grid.steps()).as_ref();
+        let one = self.part(self.compute_grid.steps(), self.memory_grid.steps());
         for count in 1..self.empty.len() {
             let mut worth = self.empty[count - 1];
             lanes::add(&mut worth, &one);
@@ -106,12 +100,9 @@ impl Table {
     }
 
     /// The worth of a card that has so many steps left.
-    pub(crate) fn part(&self, compute: usize, memory: usize) -> Part<'_> {
+    pub(crate) fn part(&self, compute: usize, memory: usize) -> Lanes {
         let by_compute = self.by_compute.of(compute);
-        match &self.by_memory {
-            Some(by_memory) => Part::Least(lanes::least(by_compute, by_memory.of(memory))),
-            None => Part::Compute(by_compute),
-        }
+        self.by_memory.as_ref().map_or(*by_compute, |by_memory| lanes::least(by_compute, by_memory.of(memory)))
     }
 
     /// The worth of so many empty cards of one node.
@@ -127,7 +118,7 @@ impl Table {
     /// Adds to `supply` what empty cards are filled with whole, and to `rooms` those that are filled in parts.
     pub(crate) fn empty_into(&self, cards: &mut [[i64; LANES]], rooms: &mut Rooms, bids: &Bids, supply: &mut [i64]) {
         let (compute, memory) = (self.compute_grid.steps(), self.memory_grid.steps());
-        let part = *self.part(compute, memory).as_ref();
+        let part = self.part(compute, memory);
         let mut got = vec![[0; LANES]; self.wholes.len()];
         for count in (1..cards.len()).rev() {
             for lane in 0..LANES {
@@ -174,23 +165,6 @@ impl Table {
     }
 }
 
-/// The worth of a card: a row of a table, or the lesser of two.
-pub(crate) enum Part<'table> {
-    /// Compute alone decides.
-    Compute(&'table Lanes),
-    /// The lesser of compute and memory.
-    Least(Lanes),
-}
-
-impl AsRef<Lanes> for Part<'_> {
-    fn as_ref(&self) -> &Lanes {
-        match self {
-            Part::Compute(lanes) => lanes,
-            Part::Least(lanes) => lanes,
-        }
-    }
-}
-
 /// Weights of cards by what they have left, for one table.
 #[derive(Clone, Debug)]
 pub(crate) struct Rooms {
@@ -201,7 +175,6 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// None yet, for a table.
     pub(crate) fn new(table: &Table) -> Self {
         let memory = if table.by_memory.is_some() { table.memory_grid.steps() } else { 0 };
         Self { compute: vec![[0; LANES]; table.compute_grid.steps() + 1], memory: vec![[0; LANES]; memory + 1] }

@@ -15,15 +15,13 @@ pub(super) struct Entry {
     /// Whether that is yet to come.
     pub(super) closed: bool,
     pub(super) weight: u32,
-    /// Whether there are queues below it.
     pub(super) has_below: bool,
-    /// Of the queue, those below it counted.
+    /// With those below it.
     pub(super) whole: Sums,
     /// Of the queues directly below it together.
     pub(super) below: Sums,
 }
 
-/// What is counted of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) guaranteed: QueueAmount,

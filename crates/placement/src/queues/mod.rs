@@ -7,38 +7,41 @@
 //! queues, then those below the first.
 
 mod entry;
-mod raised;
 mod recall;
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, PoolConfig, QueueAmount, Slice, State, UNKNOWN};
+use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, QueueAmount, Slice, State, UNKNOWN};
 
 use entry::{Entry, Sums};
-pub(crate) use raised::Exceeded;
 pub(crate) use recall::{Giver, Recall, Recallable};
 
 /// Most queues above one another; the ledger allows no more.
 const DEPTH: usize = 16;
-/// A share of the whole pool.
 const WHOLE: u64 = 1_000_000_000_000;
 
 /// A queue that a grant would take above its maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OverMaximum {
-    /// Its name.
     pub(crate) queue: String,
-    /// What its jobs hold.
     pub(crate) used: QueueAmount,
-    /// What they may hold.
     pub(crate) maximum: QueueAmount,
+}
+
+/// A guarantee that a grant would exceed.
+#[derive(Clone, Debug)]
+pub(crate) struct Exceeded {
+    pub(crate) queue: String,
+    pub(crate) guaranteed: QueueAmount,
+    pub(crate) holds: QueueAmount,
+    /// All queues as they would be if that was enough.
+    pub(crate) raised: Queues,
 }
 
 /// Where a queue stands among all; less is first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn(Vec<(bool, u64)>);
 
-/// What reading the queues again has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// Some queue may take more than before.
@@ -47,7 +50,6 @@ pub(crate) struct Changed {
     pub(crate) recall: Recallable,
 }
 
-/// All queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queues {
     entries: Vec<Entry>,
@@ -61,7 +63,7 @@ pub(crate) struct Queues {
     /// Up to when windows have been looked at.
     now: LogTime,
     /// Whether any queue is guaranteed anything.
-    lends: bool,
+    pub(crate) lends: bool,
 }
 
 impl Queues {
@@ -69,8 +71,8 @@ impl Queues {
     pub(crate) fn read(&mut self, state: &State) -> Changed {
         self.now = self.now.max(state.time());
         let mut fresh: Vec<Entry> = state.queues().map(|queue| Entry::of(queue, self.now)).collect();
-        let names = fresh.iter().map(|queue| queue.name.as_str());
-        if !self.ids.keys().map(String::as_str).eq(names) {
+        let same = self.entries.iter().map(|queue| &queue.name).eq(fresh.iter().map(|queue| &queue.name));
+        if !same {
             self.ids = fresh.iter().map(|queue| queue.name.clone()).zip(0..).collect();
             self.uses = vec![FollowedUse::default(); fresh.len()];
         }
@@ -83,25 +85,22 @@ impl Queues {
                 fresh[parent].below = fresh[parent].below.plus(fresh[id].whole);
             }
         }
-        let same = self.entries.iter().map(|queue| &queue.name).eq(fresh.iter().map(|queue| &queue.name));
-        let more = |(known, queue): (&Entry, &Entry)| {
-            known.maximum() != queue.maximum()
-                || known.parent != queue.parent
-                || !known.whole.used.within(queue.whole.used)
-        };
-        let pairs = || self.entries.iter().zip(&fresh);
-        let other_tree = !same || pairs().any(|(known, queue)| known.parent != queue.parent);
-        let other_guarantees =
-            other_tree || pairs().any(|(known, queue)| known.whole.guaranteed != queue.whole.guaranteed);
+        let mut pairs = self.entries.iter().zip(&fresh);
+        let other_tree = !same || pairs.clone().any(|(known, queue)| known.parent != queue.parent);
         let lent_before = self.lends;
         self.lends = fresh.iter().any(|queue| queue.whole.guaranteed != QueueAmount::default());
         let mut recall = Recallable::default();
         if self.lends || lent_before {
-            let holds_less = |id: &usize| other_guarantees || fresh[*id].holds_less_than(&self.entries[*id]);
-            recall.lent = other_tree || pairs().any(|(known, queue)| queue.lends_more_than(known));
+            let all =
+                other_tree || pairs.clone().any(|(known, queue)| known.whole.guaranteed != queue.whole.guaranteed);
+            let holds_less = |id: &usize| all || fresh[*id].holds_less_than(&self.entries[*id]);
+            recall.lent = other_tree || pairs.clone().any(|(known, queue)| queue.lends_more_than(known));
             recall.claims = (0..fresh.len()).filter(holds_less).collect();
         }
-        let changed = Changed { more: !same || pairs().any(more), recall };
+        let takes_more = |(known, queue): (&Entry, &Entry)| {
+            known.maximum() != queue.maximum() || !known.whole.used.within(queue.whole.used)
+        };
+        let changed = Changed { more: other_tree || pairs.any(takes_more), recall };
         if same {
             for (queue, known) in fresh.iter_mut().zip(&self.entries) {
                 (queue.whole.mean, queue.below.mean) = (known.whole.mean, known.below.mean);
@@ -126,9 +125,8 @@ impl Queues {
         for queue in self.entries.iter_mut().filter(|queue| queue.closed && queue.closed_until <= now) {
             (queue.closed, opened) = (false, true);
         }
-        let config: &PoolConfig = state.config();
         for ((entry, followed), queue) in self.entries.iter_mut().zip(&mut self.uses).zip(state.queues()) {
-            entry.whole.mean = followed.mean(queue, now, config);
+            entry.whole.mean = followed.mean(queue, now, state.config());
             entry.below.mean = QueueAmount::default();
         }
         for id in 0..self.entries.len() {
@@ -164,15 +162,20 @@ impl Queues {
         self.line_of(self.ids.get(name).copied())
     }
 
-    /// What `back` and `amount` do to the queue and those above it.
+    /// Whether a queue and those above it take so much more.
     ///
     /// # Errors
     /// The lowest queue that would exceed its maximum.
-    pub(crate) fn admit(
+    pub(crate) fn admit(&self, name: &str, amount: QueueAmount) -> Result<(), OverMaximum> {
+        self.admit_without(name, amount, std::iter::empty())
+    }
+
+    /// The same once these have given back what they hold.
+    pub(crate) fn admit_without<'a>(
         &self,
         name: &str,
         amount: QueueAmount,
-        back: &[(String, QueueAmount)],
+        givers: impl Iterator<Item = Giver<'a>> + Clone,
     ) -> Result<(), OverMaximum> {
         if !self.limited {
             return Ok(());
@@ -180,8 +183,8 @@ impl Queues {
         for id in self.line(name) {
             let queue = &self.entries[id];
             let Some(maximum) = queue.maximum() else { continue };
-            let returned = back.iter().filter(|(giver, _)| self.line(giver).any(|above| above == id));
-            let used = returned.fold(queue.whole.used, |used, (_, amount)| used.minus(*amount));
+            let below = givers.clone().filter(|giver| self.line(giver.queue).any(|above| above == id));
+            let used = below.fold(queue.whole.used, |used, giver| used.minus(giver.amount));
             if !used.plus(amount).within(maximum) {
                 return Err(OverMaximum { queue: queue.name.clone(), used: queue.whole.used, maximum });
             }
@@ -201,7 +204,6 @@ impl Queues {
         }
     }
 
-    /// Counts a grant in.
     pub(crate) fn charge(&mut self, name: &str, amount: QueueAmount, preemptible: bool) {
         let firm = if preemptible { QueueAmount::default() } else { amount };
         self.change(name, |sums| {
@@ -259,11 +261,6 @@ impl Queues {
         self.ids.get(name).map_or(0, |id| self.borrowed(&self.entries[*id]) / 1_000_000)
     }
 
-    /// Whether any queue is guaranteed anything.
-    pub(crate) fn lends(&self) -> bool {
-        self.lends
-    }
-
     /// Whether the queue, or one above it for it, may recall anything from anybody, if it is lent out.
     pub(crate) fn may_recall(&self, name: &str) -> bool {
         self.lends && self.line(name).any(|id| self.entries[id].is_under())
@@ -313,6 +310,25 @@ impl Queues {
             all = all.plus(giver.amount);
         }
         self.lends && recall.raises_a_loan(all)
+    }
+
+    /// The guarantees of a queue and of those above it, lowest first, that a grant of `least` would exceed.
+    pub(crate) fn exceeded(&self, name: &str, least: QueueAmount) -> impl Iterator<Item = Exceeded> {
+        self.line(name).filter_map(move |id| {
+            let queue = &self.entries[id];
+            let (guaranteed, holds) = (queue.whole.guaranteed, queue.whole.standing);
+            let more = holds.plus(least).minus(guaranteed);
+            let is_one = guaranteed != QueueAmount::default() && more != QueueAmount::default();
+            is_one.then(|| {
+                let mut raised = self.clone();
+                raised.entries[id].whole.guaranteed = guaranteed.plus(more);
+                if let Some(parent) = queue.parent {
+                    let below = &mut raised.entries[parent].below;
+                    below.guaranteed = below.guaranteed.plus(more);
+                }
+                Exceeded { queue: queue.name.clone(), guaranteed, holds, raised }
+            })
+        })
     }
 
     /// The recalls that a grant of `asked` to a job of the queue may make, one after the other.

@@ -12,9 +12,7 @@ use crate::victims::unstopped_slices;
 /// A job that gives back what it holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Giver<'a> {
-    /// Its queue.
     pub(crate) queue: &'a str,
-    /// What it holds.
     pub(crate) amount: QueueAmount,
     /// Whether it may be preempted by its own queue.
     pub(crate) preemptible: bool,

@@ -20,12 +20,9 @@
 //! Only a job without a time limit that never ends, on cards that the holder cannot do without, keeps it waiting for
 //! ever; meanwhile those behind it are kept away from the rest of these cards.
 
-mod briefs;
 mod outlook;
-mod ranking;
 mod remembered;
 mod spread;
-mod wait;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -35,17 +32,15 @@ use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 use crate::demand::Demand;
 use crate::fit::affinity::{considered, demands_by_region};
 use crate::index::Index;
+use crate::index::schedule::{NEVER, Schedule};
 use outlook::{Ends, Outlook, Seat};
-use ranking::Bounds;
-use remembered::Nodes;
-use wait::Wait;
+use remembered::{Bounds, Nodes};
 
 pub(crate) use remembered::Remembered;
 
 /// What is kept for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Cards.
     pub(crate) cards: Vec<CardId>,
     /// Room on hosts, whatever cards it is used by.
     pub(crate) hosts: BTreeMap<NodeId, HostRequest>,
@@ -84,6 +79,55 @@ impl Kept {
     }
 }
 
+/// How long it takes until something is free; less is sooner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Wait {
+    /// How much of it jobs without a time limit must give back, in millionths of what is needed.
+    endless: u64,
+    /// When everything else of it is free; nobody knows when the rest is.
+    at: LogTime,
+}
+
+const NONE: Wait = Wait { endless: 0, at: LogTime(0) };
+
+impl Wait {
+    /// Until `at`; [`NEVER`] counts as something that a job without a time limit holds.
+    fn until(at: LogTime) -> Self {
+        if at == NEVER { Self { endless: 1_000_000, at: NONE.at } } else { Self { endless: 0, at } }
+    }
+
+    /// By when everything is free, if that is known.
+    fn over(self) -> Option<LogTime> {
+        (self.endless == 0).then_some(self.at)
+    }
+}
+
+/// In millionths, rounded up, so that only nothing is zero.
+fn millionths(part: u64, whole: u64) -> u64 {
+    let share = (u128::from(part) * 1_000_000).div_ceil(u128::from(whole.max(1)));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// How long it takes until a host has room for so many workers; `None` when the whole of it is too small for them.
+fn until_host(whole: HostRequest, schedule: &Schedule, workers: HostRequest) -> Option<Wait> {
+    if !workers.fits_in(whole) {
+        return None;
+    }
+    let mut held = schedule.host.iter().fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request));
+    let mut wait = NONE;
+    for (at, request) in schedule.host.iter().filter(|(at, _)| *at != NEVER) {
+        if held.plus(workers).fits_in(whole) {
+            return Some(wait);
+        }
+        held = held.minus(*request);
+        wait.at = *at;
+    }
+    let missing = held.plus(workers).minus(whole);
+    wait.endless =
+        millionths(missing.cpu.0, workers.cpu.0).saturating_add(millionths(missing.memory.0, workers.memory.0));
+    Some(wait)
+}
+
 /// What would be kept, and how long it takes until all of it is free.
 #[derive(Debug)]
 struct Choice {
@@ -99,7 +143,8 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
             among(Sought { index, state, demand, ends: Ends::InTime }, nodes)
         }
         false => {
-            index.read_schedules(state);
+            let nodes: Vec<NodeId> = index.nodes().map(|(id, _)| id).collect();
+            nodes.into_iter().for_each(|id| index.read_schedule(state, id));
             anywhere(Sought { index, state, demand, ends: Ends::InTime })
         }
     }?;
@@ -122,13 +167,11 @@ struct Sought<'a> {
 }
 
 impl<'a> Sought<'a> {
-    /// What a node could hold.
     fn outlook(self, id: NodeId) -> Option<Outlook<'a>> {
         Outlook::of(self.index, self.state, self.demand, id, self.ends)
     }
 }
 
-/// The best choice of all.
 fn anywhere(sought: Sought<'_>) -> Option<Choice> {
     let choices = demands_by_region(sought.index, sought.demand).into_iter().filter_map(|demand| {
         let sought = Sought { demand: &demand, ..sought };
@@ -137,7 +180,6 @@ fn anywhere(sought: Sought<'_>) -> Option<Choice> {
     choices.min_by_key(|choice| choice.wait)
 }
 
-/// The best choice among some nodes.
 fn among(sought: Sought<'_>, nodes: &mut Nodes) -> Option<Choice> {
     let alone = on_nodes(sought, &mut nodes.seats);
     let spread = (sought.demand.span == Span::Pool).then(|| spread::over_nodes(sought, &nodes.parts)).flatten();
@@ -178,7 +220,7 @@ fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
     // Nodes of which something is taken, by how long their next seats take, at least or just so.
     let mut again: BinaryHeap<Reverse<(Wait, NodeId, bool)>> = BinaryHeap::new();
     let mut passed = None;
-    let (mut count, mut wait) = (0, wait::NONE);
+    let (mut count, mut wait) = (0, NONE);
     while count < demand.gang {
         let first = bounds.after(passed);
         let is_next = |(id, bound, _): &(NodeId, Wait, bool)| {
@@ -209,14 +251,8 @@ fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
         again.push(Reverse((seat.wait, there.outlook.id, false)));
     }
     let mut kept = Kept::default();
-    for there in taken.values() {
-        let outlook = &there.outlook;
-        match demand.span {
-            _ if !demand.affinity.avoid.is_empty() => kept.cards.extend(outlook.all()),
-            Span::Card => kept.cards.extend(there.cards.keys().map(|place| outlook.card(*place))),
-            Span::Node | Span::Pool => kept.cards.extend(outlook.usable()),
-        }
-        kept.hosts.extend(outlook.host_for(there.members));
+    for Taken { outlook, members, cards } in taken.values() {
+        outlook.keep(&mut kept, *members, (demand.span == Span::Card).then_some(cards));
     }
     Some(Choice { wait, kept })
 }

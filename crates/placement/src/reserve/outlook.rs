@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
+use tessera_ledger::{HostRequest, LogTime, NodeId, Span, State};
 
-use super::wait::{self, NONE, Wait, millionths};
+use super::{Kept, NONE, Wait, millionths, until_host};
 use crate::demand::{Demand, Offer};
-use crate::fit::seats::Site;
+use crate::fit::seats::{Site, Sums};
 use crate::fit::share::Candidate;
-use crate::fit::sums::Sums;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
@@ -70,11 +69,6 @@ impl<'a> Future<'a> {
         Self { schedule, held, next: 0, at: NONE.at }
     }
 
-    /// Of which card something comes back next.
-    fn next_card(&self) -> Option<usize> {
-        self.schedule.releases.get(self.next).map(|release| release.card)
-    }
-
     /// Goes on to the next time that something comes back; answers of which card.
     fn advance(&mut self) -> Option<usize> {
         let release = self.schedule.releases.get(self.next).filter(|release| release.at != NEVER)?;
@@ -100,20 +94,19 @@ impl<'a> Outlook<'a> {
     /// that matters.
     pub(super) fn of(index: &'a Index, state: &State, demand: &'a Demand, id: NodeId, ends: Ends) -> Option<Self> {
         let node = index.node(id)?;
-        let known = node.node.as_ref()?;
         let schedule = match ends {
-            Ends::InTime => Cow::Borrowed(node.known_schedule()?),
-            Ends::AtOnce => Cow::Owned(index.idle_schedule(state, id)?),
+            Ends::InTime => Cow::Borrowed(node.schedule.as_deref()?),
+            Ends::AtOnce => Cow::Owned(Schedule::idle(state, id, node)),
         };
-        let host = known.description.host.filter(|_| !demand.host.is_zero());
+        let host = node.node.as_ref()?.description.host.filter(|_| !demand.host.is_zero());
         let host = host.map(|host| host.whole().minus(schedule.lost_host).minus(node.host_kept));
-        if !demand.accepts(known) || host.is_some_and(|whole| !demand.host.fits_in(whole)) {
+        if !demand.accepts(node) || host.is_some_and(|whole| !demand.host.fits_in(whole)) {
             return None;
         }
         let single = demand.span == Span::Card;
         let offer = |card: &CardEntry| {
             let offer = *demand.offer_of(card.class)?;
-            let possible = card.is_open() && (!single || demand.need_on_one_card(&offer).is_some());
+            let possible = card.is_open() && (!single || demand.fits_one_card(&offer));
             possible.then_some(offer)
         };
         let cards: Vec<_> = (0..).zip(&node.cards).filter_map(|(place, card)| Some((place, offer(card)?))).collect();
@@ -135,13 +128,7 @@ impl<'a> Outlook<'a> {
     pub(super) fn surroundings(&self, workers: u32) -> Option<Wait> {
         let Some(host) = self.host else { return Some(self.company) };
         let needed = self.demand.host.times(workers);
-        Some(wait::for_host(host, &self.schedule, needed)?.max(self.company))
-    }
-
-    /// What is kept of the host for so many workers.
-    pub(super) fn host_for(&self, workers: u32) -> Option<(NodeId, HostRequest)> {
-        let kept = self.demand.host.times(workers);
-        (self.node.host.is_some() && !kept.is_zero()).then_some((self.id, kept))
+        Some(until_host(host, &self.schedule, needed)?.max(self.company))
     }
 
     /// What a card could offer when nobody holds anything of it.
@@ -172,10 +159,10 @@ impl<'a> Outlook<'a> {
     }
 
     fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Seat> {
-        let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let mut future = self.future();
         let needed = |place: usize, offer: &Offer| {
             let count = taken.get(&place).copied().unwrap_or(0).saturating_add(1);
-            let memory = if self.demand.whole { self.node.cards[place].memory } else { self.demand.memory };
+            let memory = if self.demand.whole_cards { self.node.cards[place].memory } else { self.demand.memory };
             Held {
                 blocks: u64::from(offer.need).saturating_mul(count.into()),
                 memory: memory.saturating_mul(count.into()),
@@ -184,7 +171,7 @@ impl<'a> Outlook<'a> {
         };
         let possible = self.cards.iter().filter_map(|(place, offer)| {
             let (needed, whole) = (needed(*place, offer), self.whole(*place));
-            (fits(Held::default(), needed, whole) && (!self.demand.whole || self.can_be_empty(*place)))
+            (fits(Held::default(), needed, whole) && (!self.demand.whole_cards || self.can_be_empty(*place)))
                 .then_some((*place, needed, whole))
         });
         let possible: Vec<(usize, Held, Held)> = possible.collect();
@@ -212,7 +199,7 @@ impl<'a> Outlook<'a> {
         let free = u32::try_from(whole.blocks.saturating_sub(held.blocks)).unwrap_or(u32::MAX);
         let memory = whole.memory.saturating_sub(held.memory);
         let usable = free > 0 && held.slices < whole.slices && memory >= self.demand.slice_memory;
-        let empty = !self.demand.whole || held == Held::default() && self.can_be_empty(place);
+        let empty = !self.demand.whole_cards || held == Held::default() && self.can_be_empty(place);
         (usable && empty).then_some(Candidate {
             card: card.id,
             offer,
@@ -226,24 +213,21 @@ impl<'a> Outlook<'a> {
     fn on_node(&self, members: u32) -> Option<Wait> {
         let bound = self.bound(members)?;
         let enough = |held: &[Held]| {
-            let mut site = Site { cards: self.left(held), workers: members };
+            let mut site = Site { cards: self.left(held).collect(), workers: members };
             site.fill(self.index, self.demand, members).len() == members as usize
         };
-        let mut future = Future::new(&self.schedule, self.node.cards.len());
         let times: BTreeSet<LogTime> = self.times().filter(|at| *at > bound.at).collect();
         let times: Vec<LogTime> = std::iter::once(bound.at).chain(times).collect();
-        let at = |at: LogTime| {
-            let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let held_at = |at: LogTime| {
+            let mut future = self.future();
             future.advance_to(at);
-            enough(&future.held)
+            future.held
         };
         let last = times.last().copied().unwrap_or(NONE.at);
-        if !at(last) {
-            let empty = vec![Held::default(); self.node.cards.len()];
-            future.advance_to(last);
-            return enough(&empty).then(|| Wait { endless: self.endless(&future.held), at: last });
+        if !enough(&held_at(last)) {
+            return enough(&self.nothing_held()).then(|| Wait { endless: self.endless(&held_at(last)), at: last });
         }
-        let first = times.partition_point(|time| !at(*time));
+        let first = times.partition_point(|time| !enough(&held_at(*time)));
         Some(Wait { endless: 0, at: times[first] })
     }
 
@@ -264,26 +248,21 @@ impl<'a> Outlook<'a> {
     /// No more than how long it takes until the node holds so many virtual cards, by sums; `None` when it is too small
     /// for them.
     fn bound(&self, members: u32) -> Option<Wait> {
-        let mut all = Sums::default();
-        self.cards
-            .iter()
-            .for_each(|(place, offer)| all.add(self.demand, &self.candidate(*place, *offer, Held::default())));
+        let all = Sums::of(self.demand, self.left(&self.nothing_held()));
         if all.members(self.demand) < members || self.most_by_cards() < u64::from(members) {
             return None;
         }
-        let mut future = Future::new(&self.schedule, self.node.cards.len());
-        let mut sums = Sums::default();
-        self.cards
-            .iter()
-            .for_each(|(place, offer)| sums.add(self.demand, &self.candidate(*place, *offer, future.held[*place])));
+        let mut future = self.future();
+        let mut sums = Sums::of(self.demand, self.left(&future.held));
         while sums.members(self.demand) < members {
-            let before = future.next_card().map(|place| future.held[place]);
+            let next = self.schedule.releases.get(future.next).map(|release| release.card);
+            let before = next.map(|place| future.held[place]);
             let Some((place, before)) = future.advance().zip(before) else {
                 return Some(Wait { endless: self.endless(&future.held), at: future.at });
             };
             let Some((_, offer)) = self.cards.iter().find(|(card, _)| *card == place) else { continue };
-            sums.less(self.demand, &self.candidate(place, *offer, before));
-            sums.add(self.demand, &self.candidate(place, *offer, future.held[place]));
+            sums.minus(&Sums::of(self.demand, self.candidate(place, *offer, before)));
+            sums.plus(&Sums::of(self.demand, self.candidate(place, *offer, future.held[place])));
         }
         Some(Wait { endless: 0, at: future.at })
     }
@@ -292,7 +271,7 @@ impl<'a> Outlook<'a> {
     fn most_by_cards(&self) -> u64 {
         let usable =
             self.cards.iter().filter(|(place, offer)| self.candidate(*place, *offer, Held::default()).is_some());
-        if !self.demand.whole {
+        if !self.demand.whole_cards {
             return usable.map(|(place, _)| u64::from(self.whole(*place).slices)).sum();
         }
         let (count, largest) =
@@ -303,49 +282,53 @@ impl<'a> Outlook<'a> {
     /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without
     /// what jobs without a time limit hold, or with it.
     pub(super) fn part(&self, with_endless: bool) -> Option<Part> {
-        let mut future = Future::new(&self.schedule, self.node.cards.len());
+        let mut future = self.future();
         let at = self.times().max().unwrap_or(NONE.at);
         future.advance_to(at);
         let endless = self.cards.iter().any(|(place, _)| future.held[*place] != Held::default());
         let own = Wait { endless: if endless && with_endless { self.endless(&future.held) } else { 0 }, at };
         let wait = own.max(self.surroundings(1)?);
-        let (cards, workers) = match with_endless {
-            true => (self.left(&vec![Held::default(); self.node.cards.len()]), self.workers()),
-            false => (self.left(&future.held), self.workers_beside_endless()),
+        // Beside jobs without a time limit, or as if nothing else ran there.
+        let (held, on_host) = match with_endless {
+            true => (self.nothing_held(), HostRequest::ZERO),
+            false => {
+                let endless = self.schedule.host.iter().filter(|(at, _)| *at == NEVER);
+                (future.held, endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request)))
+            }
         };
-        (with_endless || wait.endless == 0).then_some(Part { wait, site: Site { cards, workers } })
+        let workers = self.host.map_or(u32::MAX, |host| self.demand.workers_in(host.minus(on_host)));
+        let site = Site { cards: self.left(&held).collect(), workers };
+        (with_endless || wait.endless == 0).then_some(Part { wait, site })
     }
 
     /// What its cards have left beside what is held.
-    fn left(&self, held: &[Held]) -> Vec<Candidate> {
-        self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place])).collect()
+    fn left(&self, held: &[Held]) -> impl Iterator<Item = Candidate> {
+        self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]))
     }
 
-    /// Workers that the host has room for when nothing else runs there.
-    fn workers(&self) -> u32 {
-        self.host.map_or(u32::MAX, |host| self.demand.workers_in(host))
+    fn nothing_held(&self) -> Vec<Held> {
+        vec![Held::default(); self.node.cards.len()]
     }
 
-    /// The same beside jobs without a time limit.
-    fn workers_beside_endless(&self) -> u32 {
-        let endless = self.schedule.host.iter().filter(|(at, _)| *at == NEVER);
-        let held = endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request));
-        self.host.map_or(u32::MAX, |host| self.demand.workers_in(host.minus(held)))
+    fn future(&self) -> Future<'_> {
+        Future::new(&self.schedule, self.node.cards.len())
     }
 
-    /// The cards to keep there for virtual cards that spread.
-    pub(super) fn usable(&self) -> impl Iterator<Item = CardId> {
-        self.cards.iter().map(|(place, _)| self.node.cards[*place].id)
-    }
-
-    /// All cards that are not kept for others: nobody who is to be avoided may come by way of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = CardId> {
-        self.node.cards.iter().filter(|card| !card.hidden).map(|card| card.id)
-    }
-
-    /// A card.
-    pub(super) fn card(&self, place: usize) -> CardId {
-        self.node.cards[place].id
+    /// The cards to keep there for so many workers: those that are given, else all that the request can use. Where jobs
+    /// are to be avoided, all that are not kept for others, so that nobody comes by way of them; and what of the host.
+    pub(super) fn keep(&self, kept: &mut Kept, workers: u32, given: Option<&BTreeMap<usize, u32>>) {
+        let card = |place: &usize| self.node.cards[*place].id;
+        match given {
+            _ if !self.demand.affinity.avoid.is_empty() => {
+                kept.cards.extend(self.node.cards.iter().filter(|card| !card.hidden).map(|card| card.id));
+            }
+            Some(given) => kept.cards.extend(given.keys().map(card)),
+            None => kept.cards.extend(self.cards.iter().map(|(place, _)| card(place))),
+        }
+        let host = self.demand.host.times(workers);
+        if self.node.host.is_some() && !host.is_zero() {
+            kept.hosts.insert(self.id, host);
+        }
     }
 }
 
@@ -353,7 +336,6 @@ impl<'a> Outlook<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) wait: Wait,
-    /// What it has left then.
     pub(super) site: Site,
 }
 
@@ -363,7 +345,6 @@ fn fits(held: Held, needed: Held, whole: Held) -> bool {
         && held.slices.saturating_add(needed.slices) <= whole.slices
 }
 
-/// What is missing, in millionths of what is needed.
 fn missing(held: Held, needed: Held, whole: Held) -> u64 {
     let short =
         |held: u64, needed: u64, whole: u64| millionths(held.saturating_add(needed).saturating_sub(whole), needed);

@@ -5,101 +5,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ledger::NodeId;
 
 use super::outlook::{Outlook, Part};
-use super::ranking::Parts;
-use super::{Choice, Kept, Sought, wait};
-use crate::demand::Demand;
+use super::remembered::Parts;
+use super::{Choice, Kept, NONE, Sought};
+use crate::bisect;
 use crate::fit::seats;
 
-/// A node that is chosen, and what it gives.
-struct Chosen<'a> {
-    outlook: Outlook<'a>,
-    part: Part,
-}
-
-/// How many workers each node gets.
-type Workers = BTreeMap<NodeId, u32>;
-
-/// As many nodes as hold a gang together; beside jobs without a time limit if that is enough, else with what
-/// those hold.
+/// As many of the first nodes as hold a gang together; beside jobs without a time limit if that is enough, else with
+/// what those hold.
 pub(super) fn over_nodes(sought: Sought<'_>, parts: &[Parts; 2]) -> Option<Choice> {
     [false, true].into_iter().zip(parts).find_map(|(with_endless, parts)| {
         let least = parts.enough_for(sought.demand)?;
-        let look = move |id| {
+        let mut rest = parts.nodes().filter_map(|id| {
             let outlook = sought.outlook(id)?;
             let part = outlook.part(with_endless)?;
-            Some(Chosen { outlook, part })
+            Some((outlook, part))
+        });
+        // The first nodes, as far as they were looked at, and how the gang is divided over as few as hold it.
+        let (mut read, mut found): (Vec<(Outlook<'_>, Part)>, _) = (Vec::new(), None);
+        let mut divided = |count: usize| {
+            read.extend(rest.by_ref().take(count.saturating_sub(read.len())));
+            let tried = count.min(read.len());
+            let workers = divide(sought, &read[..tried]);
+            let holds = workers.is_some();
+            found = workers.or(found.take());
+            (tried, holds)
         };
-        let mut nodes = First { rest: parts.nodes().filter_map(look), read: Vec::new() };
-        let workers = fewest(sought, &mut nodes, least)?;
-        keep(sought.demand, &nodes.read, &workers)
+        let (mut too_few, mut count, mut more) = (least - 1, least, 1);
+        let enough = loop {
+            match divided(count) {
+                (tried, true) => break tried,
+                (tried, false) if tried < count => return None,
+                (_, false) => (too_few, count, more) = (count, count + more, more * 2),
+            }
+        };
+        bisect(enough, too_few, |count| divided(count).1);
+        let workers = found?;
+        let mut choice = Choice { wait: NONE, kept: Kept::default() };
+        for (outlook, part) in &read {
+            let Some(workers) = workers.get(&outlook.id).copied() else { continue };
+            choice.wait = choice.wait.max(part.wait).max(outlook.surroundings(workers)?);
+            outlook.keep(&mut choice.kept, workers, None);
+        }
+        Some(choice)
     })
 }
 
-/// The first nodes, as far as they were looked at.
-struct First<'a, I> {
-    rest: I,
-    read: Vec<Chosen<'a>>,
-}
-
-impl<'a, I: Iterator<Item = Chosen<'a>>> First<'a, I> {
-    /// So many of them, if there are as many.
-    fn nodes(&mut self, count: usize) -> &[Chosen<'a>] {
-        let missing = count.saturating_sub(self.read.len());
-        self.read.extend(self.rest.by_ref().take(missing));
-        &self.read[..count.min(self.read.len())]
+/// How many workers each of some nodes gets, if they hold the gang.
+fn divide(sought: Sought<'_>, nodes: &[(Outlook<'_>, Part)]) -> Option<BTreeMap<NodeId, u32>> {
+    let sites = nodes.iter().map(|(_, part)| part.site.clone());
+    let seats = seats::divide_gang(sought.index, sought.demand, sites).ok()?;
+    let mut workers = BTreeMap::new();
+    for seat in seats {
+        let nodes: BTreeSet<NodeId> = seat.iter().map(|share| share.card.node).collect();
+        nodes.into_iter().for_each(|node| *workers.entry(node).or_default() += 1);
     }
-}
-
-/// How a gang is divided over as few of the first nodes as hold it, at least `least`.
-fn fewest<'a>(
-    sought: Sought<'_>,
-    nodes: &mut First<'a, impl Iterator<Item = Chosen<'a>>>,
-    least: usize,
-) -> Option<Workers> {
-    let mut divided = |count: usize| divide(sought, nodes.nodes(count));
-    let (mut too_few, mut count, mut more) = (least - 1, least, 1);
-    let mut found = loop {
-        match divided(count) {
-            (tried, Some(workers)) => break (tried, workers),
-            (tried, None) if tried < count => return None,
-            (_, None) => (too_few, count, more) = (count, count + more, more * 2),
-        }
-    };
-    while found.0 - too_few > 1 {
-        let middle = usize::midpoint(too_few, found.0);
-        match divided(middle).1 {
-            Some(workers) => found = (middle, workers),
-            None => too_few = middle,
-        }
-    }
-    Some(found.1)
-}
-
-/// The number of some nodes, and how many workers each gets, if they hold the gang.
-fn divide(sought: Sought<'_>, nodes: &[Chosen<'_>]) -> (usize, Option<Workers>) {
-    let sites = nodes.iter().map(|chosen| chosen.part.site.clone());
-    let seats = seats::divide_gang(sought.index, sought.demand, sites).ok();
-    let workers = seats.map(|seats| {
-        let mut workers = Workers::new();
-        for seat in seats {
-            let nodes: BTreeSet<NodeId> = seat.iter().map(|share| share.card.node).collect();
-            nodes.into_iter().for_each(|node| *workers.entry(node).or_default() += 1);
-        }
-        workers
-    });
-    (nodes.len(), workers)
-}
-
-fn keep(demand: &Demand, nodes: &[Chosen<'_>], workers: &Workers) -> Option<Choice> {
-    let mut choice = Choice { wait: wait::NONE, kept: Kept::default() };
-    for Chosen { outlook, part } in nodes {
-        let Some(workers) = workers.get(&outlook.id).copied() else { continue };
-        choice.wait = choice.wait.max(part.wait).max(outlook.surroundings(workers)?);
-        match demand.affinity.avoid.is_empty() {
-            true => choice.kept.cards.extend(outlook.usable()),
-            false => choice.kept.cards.extend(outlook.all()),
-        }
-        choice.kept.hosts.extend(outlook.host_for(workers));
-    }
-    Some(choice)
+    Some(workers)
 }

@@ -125,8 +125,17 @@ impl World {
             |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
         let (name, parent) = (name.to_owned(), parent.to_owned());
         let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
-        let queue =
-            QueueSettings { name, parent, guaranteed, maximum, weight, packing: None, windows: Vec::new(), idle: None };
+        let queue = QueueSettings {
+            name,
+            parent,
+            guaranteed,
+            maximum,
+            weight,
+            packing: None,
+            windows: Vec::new(),
+            idle: None,
+            checkpoints: None,
+        };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
@@ -214,7 +223,15 @@ impl World {
         let grant = self.state.job(job).and_then(|job| self.state.allocation(job.allocation?)).cloned();
         for worker in grant.iter().flat_map(|grant| grant.workers.iter()) {
             let hash = [u8::try_from(self.revision % 251).unwrap_or(0); 32];
-            let saved = SavedPart { sequence, progress: 0, bytes: 10, hash, ticket: 1, shared: false };
+            let saved = SavedPart {
+                sequence,
+                progress: 0,
+                bytes: 10,
+                hash,
+                ticket: 1,
+                shared: false,
+                mode: tessera_ledger::CheckpointMode::Cooperative,
+            };
             let owner = grant.as_ref().expect("it has workers").owner(worker.rank);
             let report = WorkerReport { worker: owner, observation: Observation::Saved(saved) };
             self.apply(Command::ReportWorkers { node: worker.node, reports: vec![report] });

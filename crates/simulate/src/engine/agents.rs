@@ -16,7 +16,7 @@ impl Engine {
             let mut touched = std::mem::take(&mut self.for_agents);
             touched.sort_unstable();
             touched.dedup();
-            let grants: Vec<AllocationId> = touched
+            let allocations: Vec<AllocationId> = touched
                 .into_iter()
                 .filter_map(|touched| match touched {
                     Touched::Allocation(id) => Some(id),
@@ -24,7 +24,7 @@ impl Engine {
                 })
                 .collect();
             let mut idle = !self.advance_moves()?;
-            for id in grants {
+            for id in allocations {
                 idle &= !self.follow(id)?;
             }
             if idle {
@@ -47,7 +47,7 @@ impl Engine {
         Ok(!waiting.is_empty())
     }
 
-    /// Does what the ledger says of one grant; answers whether that was anything.
+    /// Does what the ledger says of one allocation; answers whether that was anything.
     fn follow(&mut self, id: AllocationId) -> Result<bool, EngineError> {
         let Some(allocation) = self.state.allocation(id).cloned() else { return Ok(false) };
         match allocation.phase {
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// All workers of a grant have ended well.
+    /// All workers of an allocation have ended well.
     pub(super) fn report_exits(&mut self, id: AllocationId) -> Result<(), EngineError> {
         let Some(allocation) = self.state.allocation(id).cloned() else { return Ok(()) };
         self.report(&allocation, |state| {

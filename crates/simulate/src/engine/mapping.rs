@@ -151,7 +151,7 @@ pub fn spec(job: &TraceJob, counted: Counted) -> JobSpec {
     }
 }
 
-/// Where workers of a grant are, in the words of the trace: nodes by their place in its list, cards by theirs on
+/// Where workers of an allocation are, in the words of the trace: nodes by their place in its list, cards by theirs on
 /// the node.
 pub(super) fn places<'a>(
     workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>,
@@ -171,7 +171,7 @@ pub(super) fn places<'a>(
         .collect()
 }
 
-/// The places of a planned grant.
+/// The places of a planned allocation.
 pub(super) fn planned_places(workers: &[PlannedWorker], nodes: &[TraceNode]) -> Vec<Place> {
     places(workers.iter().map(|worker| (worker.node, worker.slices.as_slice())), nodes)
 }

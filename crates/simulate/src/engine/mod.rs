@@ -114,6 +114,7 @@ impl Engine {
                 packing: None,
                 windows: Vec::new(),
                 idle: None,
+                checkpoints: None,
             };
             engine.carry_out("a queue", Command::SetQueue { queue })?;
         }

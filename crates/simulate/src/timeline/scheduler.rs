@@ -52,7 +52,7 @@ impl TesseraScheduler {
     }
 
     fn numbered(&self, granted: Vec<Granted>) -> Vec<(usize, Vec<Place>)> {
-        granted.into_iter().filter_map(|grant| Some((*self.numbers.get(&grant.job)?, grant.places))).collect()
+        granted.into_iter().filter_map(|one| Some((*self.numbers.get(&one.job)?, one.places))).collect()
     }
 }
 
