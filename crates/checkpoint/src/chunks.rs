@@ -1,6 +1,6 @@
 //! A stream of bytes cut into chunks, and back. Both ends block: they belong on threads for that.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc::{Receiver, Sender};
@@ -15,6 +15,13 @@ const PAYS: fn(usize, usize) -> bool = |plain, compressed| compressed < plain - 
 /// Level of zstd: what is quicker than most disks.
 const LEVEL: i32 = 1;
 
+/// A stream that is cut into chunks, and can be told where it had better be.
+pub(crate) trait Seamed: Write {
+    /// Here a file of so many bytes begins, or has ended. One that fills chunks has chunks of its own: as long as it is
+    /// as it was, they are, whatever becomes of the files before it.
+    fn seam(&mut self, file_bytes: u64) -> io::Result<()>;
+}
+
 /// A chunk on its way.
 #[derive(Debug)]
 pub(crate) struct Cut {
@@ -28,33 +35,54 @@ pub(crate) struct Cutter {
     packed: usize,
     first: Vec<u8>,
     coder: Option<Coder>,
-    hash: blake3::Hasher,
+    sum: Sum,
     out: Sender<Cut>,
 }
 
 enum Coder {
     Plain(Vec<u8>),
-    Zstd(zstd::Encoder<'static, Vec<u8>>),
+    Zstd(zstd::Encoder<'static, Vec<u8>>, Box<blake3::Hasher>),
+}
+
+/// The hash of a stream by those of its chunks before compression. What is not compressed is hashed once for its chunk
+/// and for the whole.
+#[derive(Default)]
+struct Sum(blake3::Hasher);
+
+impl Sum {
+    fn add(&mut self, packed_bytes: u64, plain: &Hash) {
+        self.0.update(&packed_bytes.to_le_bytes()).update(plain.bytes());
+    }
+
+    fn finish(&self) -> Hash {
+        self.0.finalize().into()
+    }
 }
 
 impl Cutter {
     pub(crate) fn new(chunk_bytes: u64, out: Sender<Cut>) -> Self {
         let chunk_bytes = usize::try_from(chunk_bytes).unwrap_or(usize::MAX).max(1);
-        Self { chunk_bytes, packed: 0, first: Vec::new(), coder: None, hash: blake3::Hasher::new(), out }
+        Self { chunk_bytes, packed: 0, first: Vec::new(), coder: None, sum: Sum::default(), out }
     }
 
     /// Sends what is left. Returns the hash of everything that was written.
     pub(crate) fn finish(mut self) -> io::Result<Hash> {
-        if self.packed > 0 {
-            self.cut()?;
-        }
-        Ok(self.hash.finalize().into())
+        self.cut_short()?;
+        Ok(self.sum.finish())
+    }
+
+    /// Sends what there is of the present chunk.
+    fn cut_short(&mut self) -> io::Result<()> {
+        if self.packed > 0 { self.cut() } else { Ok(()) }
     }
 
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.coder {
             Some(Coder::Plain(plain)) => plain.extend_from_slice(bytes),
-            Some(Coder::Zstd(encoder)) => encoder.write_all(bytes)?,
+            Some(Coder::Zstd(encoder, plain)) => {
+                plain.update(bytes);
+                encoder.write_all(bytes)?;
+            }
             None => {
                 self.first.extend_from_slice(bytes);
                 if self.first.len() >= PROBE {
@@ -70,11 +98,17 @@ impl Cutter {
         let first = std::mem::take(&mut self.first);
         let pays = PAYS(first.len(), zstd::bulk::compress(&first, LEVEL)?.len());
         self.coder = Some(match pays {
-            false => Coder::Plain(first),
+            false => {
+                let mut plain = first;
+                plain.reserve_exact(self.chunk_bytes.saturating_sub(plain.len()));
+                Coder::Plain(plain)
+            }
             true => {
                 let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
                 encoder.write_all(&first)?;
-                Coder::Zstd(encoder)
+                let mut plain = Box::new(blake3::Hasher::new());
+                plain.update(&first);
+                Coder::Zstd(encoder, plain)
             }
         });
         Ok(())
@@ -85,16 +119,17 @@ impl Cutter {
             self.choose()?;
         }
         let (bytes, compressed) = match self.coder.take() {
-            Some(Coder::Zstd(encoder)) => (encoder.finish()?, true),
-            Some(Coder::Plain(plain)) => (plain, false),
-            None => (Vec::new(), false),
+            Some(Coder::Zstd(encoder, plain)) => (encoder.finish()?, Some(plain.finalize().into())),
+            Some(Coder::Plain(plain)) => (plain, None),
+            None => (Vec::new(), None),
         };
         let chunk = Chunk {
             packed_bytes: std::mem::take(&mut self.packed) as u64,
             stored_bytes: bytes.len() as u64,
             hash: Hash::of(&bytes),
-            compressed,
+            compressed: compressed.is_some(),
         };
+        self.sum.add(chunk.packed_bytes, &compressed.unwrap_or(chunk.hash));
         let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "nobody takes the chunks any more");
         self.out.blocking_send(Cut { chunk, bytes: bytes.into() }).map_err(gone)
     }
@@ -103,10 +138,8 @@ impl Cutter {
 impl Write for Cutter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(self.chunk_bytes - self.packed);
-        let bytes = &bytes[..taken];
-        self.hash.update(bytes);
         self.packed += taken;
-        self.add(bytes)?;
+        self.add(&bytes[..taken])?;
         if self.packed == self.chunk_bytes {
             self.cut()?;
         }
@@ -118,40 +151,55 @@ impl Write for Cutter {
     }
 }
 
+impl Seamed for Cutter {
+    fn seam(&mut self, file_bytes: u64) -> io::Result<()> {
+        if file_bytes >= self.chunk_bytes as u64 { self.cut_short() } else { Ok(()) }
+    }
+}
+
+impl Seamed for BufWriter<Cutter> {
+    fn seam(&mut self, file_bytes: u64) -> io::Result<()> {
+        self.flush()?;
+        self.get_mut().seam(file_bytes)
+    }
+}
+
 /// Reads what chunks hold, one after the other.
 pub(crate) struct Joiner {
     chunks: Receiver<Cut>,
     current: Option<Current>,
-    hash: blake3::Hasher,
+    sum: Sum,
 }
 
 struct Current {
+    chunk: Chunk,
     decoder: Decoder,
     left: u64,
 }
 
 enum Decoder {
+    /// What is not compressed has the hash of its chunk, which was looked at when it was read.
     Plain(bytes::buf::Reader<Bytes>),
-    Zstd(Box<zstd::Decoder<'static, io::BufReader<bytes::buf::Reader<Bytes>>>>),
+    Zstd(Box<(zstd::Decoder<'static, io::BufReader<bytes::buf::Reader<Bytes>>>, blake3::Hasher)>),
 }
 
 impl Joiner {
     pub(crate) fn new(chunks: Receiver<Cut>) -> Self {
-        Self { chunks, current: None, hash: blake3::Hasher::new() }
+        Self { chunks, current: None, sum: Sum::default() }
     }
 
     /// The hash of everything that was read.
     pub(crate) fn finish(self) -> Hash {
-        self.hash.finalize().into()
+        self.sum.finish()
     }
 
     fn next(&mut self) -> io::Result<Option<Current>> {
         let Some(Cut { chunk, bytes }) = self.chunks.blocking_recv() else { return Ok(None) };
         let decoder = match chunk.compressed {
             false => Decoder::Plain(bytes.reader()),
-            true => Decoder::Zstd(Box::new(zstd::Decoder::new(bytes.reader())?)),
+            true => Decoder::Zstd(Box::new((zstd::Decoder::new(bytes.reader())?, blake3::Hasher::new()))),
         };
-        Ok(Some(Current { decoder, left: chunk.packed_bytes }))
+        Ok(Some(Current { left: chunk.packed_bytes, chunk, decoder }))
     }
 }
 
@@ -165,7 +213,12 @@ impl Current {
         let buffer = if self.left == 0 { beyond.as_mut_slice() } else { &mut buffer[..most] };
         let read = match &mut self.decoder {
             Decoder::Plain(reader) => reader.read(buffer)?,
-            Decoder::Zstd(decoder) => decoder.read(buffer)?,
+            Decoder::Zstd(compressed) => {
+                let (decoder, plain) = &mut **compressed;
+                let read = decoder.read(buffer)?;
+                plain.update(&buffer[..read]);
+                read
+            }
         };
         match (read, self.left) {
             (0, 0) => Ok(0),
@@ -175,6 +228,14 @@ impl Current {
                 self.left -= read as u64;
                 Ok(read)
             }
+        }
+    }
+
+    /// Of what was in it.
+    fn hash(&self) -> Hash {
+        match &self.decoder {
+            Decoder::Plain(_) => self.chunk.hash,
+            Decoder::Zstd(compressed) => compressed.1.finalize().into(),
         }
     }
 }
@@ -191,9 +252,9 @@ impl Read for Joiner {
             let Some(current) = &mut self.current else { return Ok(0) };
             let read = current.read(buffer)?;
             if read > 0 {
-                self.hash.update(&buffer[..read]);
                 return Ok(read);
             }
+            self.sum.add(current.chunk.packed_bytes, &current.hash());
             self.current = None;
         }
     }

@@ -1,12 +1,17 @@
 //! Bringing a checkpoint from one store to another.
 
+use crate::earlier::Earlier;
 use crate::limits::Limits;
-use crate::store::{read_chunk, read_published};
+use crate::store::{lacking, read_published, read_stored};
 use crate::{CheckpointId, Error, Published, Store};
+
+/// How often it is looked what is not there yet: the last look must find that nothing is.
+const ROUNDS: usize = 3;
 
 /// Copies a checkpoint, chunk by chunk; each is checked on its way. When it returns, the checkpoint is complete in
 /// `to`; when it fails or is dropped, it is not there, and the chunks that were copied are not copied again the next
-/// time. What is complete in `to` already stays as it is.
+/// time, nor are those that an earlier checkpoint of the same program has in `to`. What is complete in `to` already
+/// stays as it is.
 ///
 /// # Errors
 /// What either store says.
@@ -19,17 +24,24 @@ pub async fn copy(from: &dyn Store, to: &dyn Store, id: &CheckpointId, limits: &
     }
     let published = read_published(from, id).await?;
     let _room = to.reserve(published.stored_bytes).await?;
-    for (index, chunk) in (0..).zip(&published.chunks) {
-        if to.has_chunk(id, index, chunk).await? {
-            continue;
+    let earlier = Earlier::of(to, id).await;
+    for _ in 0..ROUNDS {
+        let lacking = lacking(to, &published).await?;
+        if lacking.is_empty() {
+            return match to.put_manifest(id, published.manifest()).await {
+                // Somebody else copied it meanwhile.
+                Ok(()) | Err(Error::Exists { .. }) => Ok(published),
+                Err(error) => Err(error),
+            };
         }
-        limits.pace(chunk.stored_bytes).await;
-        let bytes = read_chunk(from, &published, index).await?;
-        to.put_chunk(id, index, &chunk.hash, bytes).await?;
+        for stored in lacking {
+            if !earlier.share(&stored).await {
+                limits.pace(stored.stored_bytes).await;
+                let bytes = read_stored(from, &stored).await?;
+                to.put_chunk(id, stored.index, &stored.hash, bytes).await?;
+            }
+        }
     }
-    match to.put_manifest(id, published.manifest()).await {
-        // Somebody else copied it meanwhile.
-        Ok(()) | Err(Error::Exists { .. }) => Ok(published),
-        Err(error) => Err(error),
-    }
+    let problem = "what is stored of it is gone again".to_owned();
+    Err(Error::Damaged { place: to.place().to_owned(), id: *id, problem })
 }

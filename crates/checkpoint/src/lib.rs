@@ -3,21 +3,22 @@
 //! A checkpoint is a folder at one moment. [`save`] packs it into a stream, cuts the stream into chunks, stores them,
 //! and writes a manifest last: with the manifest the checkpoint is complete, without it there is none, whatever
 //! failed in between. [`restore`] is the way back: it believes nothing before its hash is right, and the folder
-//! appears under its name when all of it is on the disk. Nothing keeps more than two chunks in memory.
+//! appears under its name when all of it is there. Chunks that an earlier checkpoint of the same program has where they
+//! are needed are neither written nor sent again. Nothing keeps more than four chunks in memory.
 //!
 //! Where chunks and manifests are is behind one trait, [`Store`]. [`Objects`] keeps them in a folder, which is an
 //! agent's own disk or a shared file system, or in a bucket that speaks S3. [`Remote`] reads what another agent has
 //! on its disk, which that one hands out with [`serve`]. [`copy`] brings a checkpoint from one store to another; what
-//! was copied before it failed is not copied again. [`newest_whole`] finds the one to go on from.
+//! was copied before it failed is not copied again.
 //!
 //! This crate knows files and stores. What a job is, who may have which checkpoint, when one is made and how many are
 //! kept is decided by those who call it.
 
 mod chunks;
 mod copy;
+mod earlier;
 mod error;
 mod id;
-mod keep;
 mod limits;
 mod measure;
 mod objects;
@@ -35,9 +36,8 @@ mod walk;
 pub use copy::copy;
 pub use error::Error;
 pub use id::{BadCheckpointId, CheckpointId};
-pub use keep::{Newest, newest_whole, retain};
 pub use limits::Limits;
-pub use measure::{Measured, measure};
+pub use measure::{Measured, marks, measure};
 pub use objects::Objects;
 pub use published::{BadManifest, Chunk, FORMAT, Hash, Published};
 pub use remote::Remote;
@@ -45,7 +45,7 @@ pub use restore::{Owner, restore};
 pub use save::save;
 pub use serve::{Guard, serve};
 pub use space::{Reservation, free_bytes};
-pub use store::{Store, read_chunk, read_published};
+pub use store::{Store, StoredChunk, read_chunk, read_published};
 
 /// Messages and service of `tessera.checkpoint.v1`.
 #[allow(clippy::all, reason = "generated; documented in the .proto file")]

@@ -10,9 +10,12 @@ use tokio::time::{Instant, sleep_until};
 /// Largest chunk.
 pub(crate) const LARGEST_CHUNK: u64 = 64 << 20;
 
+/// Above so many chunks they become larger.
+const MANY: u64 = 25_000;
+
 /// What all work with checkpoints in a process shares. Clones share it.
 ///
-/// A save, restore or copy keeps at most two chunks in memory, so together they keep at most twice the size of a
+/// A save, restore or copy keeps at most four chunks in memory, so together they keep at most four times the size of a
 /// chunk times the number that may be under way.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -46,8 +49,13 @@ impl Limits {
         Self { rate: Some(Rate::new(rate)), ..self }
     }
 
-    pub(crate) const fn chunk(&self) -> u64 {
-        self.chunk_bytes
+    /// The size of chunks for something of so many bytes: a manifest names only so many.
+    pub(crate) fn chunk_for(&self, bytes: u64) -> u64 {
+        let mut chunk = self.chunk_bytes;
+        while bytes / chunk > MANY && chunk < LARGEST_CHUNK {
+            chunk = (chunk * 2).min(LARGEST_CHUNK);
+        }
+        chunk
     }
 
     /// Waits for its turn.

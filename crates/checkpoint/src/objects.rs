@@ -4,7 +4,7 @@
 //! says what is in it, and objects appear in full or not at all; so one that is there is the right one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -16,7 +16,8 @@ use tessera_objects::Place;
 
 use crate::published::{Hash, LARGEST_MANIFEST};
 use crate::space::Space;
-use crate::{CheckpointId, Chunk, Error, Reservation, Store};
+use crate::store::read_stored;
+use crate::{CheckpointId, Error, Reservation, Store, StoredChunk};
 
 const MANIFEST: &str = "manifest";
 
@@ -28,6 +29,7 @@ const REMOVED_AT_ONCE: usize = 8;
 pub struct Objects {
     at: Place,
     space: Space,
+    only_copy: bool,
 }
 
 impl Objects {
@@ -51,7 +53,15 @@ impl Objects {
     #[must_use]
     pub fn at(at: Place) -> Self {
         let space = Space::new(at.local());
-        Self { at, space }
+        Self { at, space, only_copy: false }
+    }
+
+    /// Nobody else keeps copies of what is in it. In a folder, checkpoints then share no files: what damages one leaves
+    /// the one before.
+    #[must_use]
+    pub fn only_copy(self) -> Self {
+        let only_copy = self.at.local().is_some();
+        Self { only_copy, ..self }
     }
 
     /// All checkpoints together take no more than this.
@@ -61,7 +71,7 @@ impl Objects {
         self
     }
 
-    /// Bytes that everything in it takes, saves that are under way included.
+    /// Bytes that everything in it takes, saves that are under way included. What checkpoints share counts for each.
     ///
     /// # Errors
     /// When it cannot be found out.
@@ -83,7 +93,16 @@ impl Objects {
     }
 
     fn checkpoint(&self, id: &CheckpointId) -> Key {
-        self.at.prefix().clone().join(id.job.to_string()).join(id.to_string())
+        self.job(id.job).join(id.to_string())
+    }
+
+    fn job(&self, job: u64) -> Key {
+        self.at.prefix().clone().join(job.to_string())
+    }
+
+    /// Where a checkpoint lies on this machine; `None`: it is in a bucket.
+    fn folder_of(&self, id: &CheckpointId) -> Option<PathBuf> {
+        Some(self.at.local()?.join(id.job.to_string()).join(id.to_string()))
     }
 
     fn chunk(&self, id: &CheckpointId, index: u32, hash: &Hash) -> Key {
@@ -93,7 +112,7 @@ impl Objects {
     /// Everything that belongs to checkpoints, of a job or of all.
     fn objects(&self, job: Option<u64>) -> futures::stream::BoxStream<'_, Result<(CheckpointId, ObjectMeta), Error>> {
         let under = match job {
-            Some(job) => self.at.prefix().clone().join(job.to_string()),
+            Some(job) => self.job(job),
             None => self.at.prefix().clone(),
         };
         let depth = self.at.prefix().parts().count();
@@ -104,6 +123,12 @@ impl Objects {
             Ok(id.map(|id: CheckpointId| (id, object)))
         });
         ours.boxed()
+    }
+
+    /// When something was added to a checkpoint in a folder. A file that is shared with an earlier one is as old as
+    /// that.
+    async fn added_to(&self, id: &CheckpointId) -> Option<SystemTime> {
+        tokio::fs::metadata(self.folder_of(id)?).await.and_then(|about| about.modified()).ok()
     }
 
     async fn remove(&self, keys: Vec<Key>) -> Result<(), Error> {
@@ -136,22 +161,57 @@ impl Store for Objects {
         put.map(drop).map_err(|error| self.error(error))
     }
 
-    async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error> {
-        match self.at.objects().head(&self.chunk(id, index, &chunk.hash)).await {
-            Ok(object) => Ok(object.size == chunk.stored_bytes),
+    async fn begun(&self, job: u64) -> Result<Vec<CheckpointId>, Error> {
+        let under = self.job(job);
+        // Only the names of its checkpoints: a large gang has very many chunks.
+        let listed = self.at.objects().list_with_delimiter(Some(&under)).await.map_err(|error| self.error(error))?;
+        let named = |key: &Key| key.filename().and_then(|name| name.parse().ok());
+        let mut ids: Vec<CheckpointId> = listed.common_prefixes.iter().filter_map(named).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    async fn stored(&self, id: &CheckpointId) -> Result<Vec<StoredChunk>, Error> {
+        let listed = self.at.objects().list(Some(&self.checkpoint(id))).map_err(|error| self.error(error));
+        let chunks = listed.try_filter_map(|object| async move {
+            let named = object.location.filename().and_then(|name| name.split_once('-'));
+            let parts = named.and_then(|(index, hash)| Some((index.parse().ok()?, Hash::of_text(hash)?)));
+            Ok(parts.map(|(index, hash)| StoredChunk { id: *id, index, hash, stored_bytes: object.size }))
+        });
+        chunks.try_collect().await
+    }
+
+    async fn share_chunk(&self, from: &StoredChunk, id: &CheckpointId, index: u32) -> Result<bool, Error> {
+        // A disk may have lost what it was given, and what is to be kept now is still at hand. Buckets look after
+        // theirs.
+        if self.at.local().is_some() && read_stored(self, from).await.is_err() {
+            return Ok(false);
+        }
+        if (from.id, from.index) == (*id, index) {
+            return Ok(true);
+        }
+        let (from, to) = (self.chunk(&from.id, from.index, &from.hash), self.chunk(id, index, &from.hash));
+        // In a folder it becomes a second name of the same file.
+        match self.at.objects().copy(&from, &to).await {
+            Ok(()) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(self.error(error)),
         }
     }
 
-    async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error> {
+    fn is_only_copy(&self) -> bool {
+        self.only_copy
+    }
+
+    async fn get_chunk(&self, chunk: &StoredChunk) -> Result<Bytes, Error> {
+        let StoredChunk { id, index, hash, stored_bytes } = chunk;
         let damaged = |problem| Error::Damaged { place: self.at.url().to_owned(), id: *id, problem };
-        let object = match self.at.objects().get(&self.chunk(id, index, &chunk.hash)).await {
+        let object = match self.at.objects().get(&self.chunk(id, *index, hash)).await {
             Ok(object) => object,
             Err(object_store::Error::NotFound { .. }) => return Err(damaged(format!("chunk {index} is gone"))),
             Err(error) => return Err(self.error(error)),
         };
-        if object.meta.size != chunk.stored_bytes {
+        if object.meta.size != *stored_bytes {
             return Err(damaged(format!("chunk {index} is not what was stored")));
         }
         object.bytes().await.map_err(|error| self.error(error))
@@ -200,8 +260,7 @@ impl Store for Objects {
         let list = self.at.objects().list(Some(&self.checkpoint(id)));
         let keys = list.map_ok(|object| object.location).try_collect().await.map_err(|error| self.error(error))?;
         self.remove(keys).await?;
-        let Some(folder) = self.at.local() else { return Ok(()) };
-        let folder = folder.join(id.job.to_string()).join(id.to_string());
+        let Some(folder) = self.folder_of(id) else { return Ok(()) };
         // Files that were being written when their writer died are listed by nobody.
         match tokio::fs::remove_dir_all(&folder).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(folder)(error)),
@@ -219,10 +278,15 @@ impl Store for Objects {
             *before = (!whole).then_some(()).and(*before).map(|before| before.max(changed));
         }
         let abandoned = |changed: SystemTime| changed.elapsed().is_ok_and(|age| age >= older_than);
-        let left = newest.into_iter().filter(|(_, changed)| changed.is_some_and(abandoned));
-        let left: Vec<_> = left.map(|(id, _)| id).collect();
-        for id in &left {
-            self.delete(id).await?;
+        let mut left = Vec::new();
+        for (id, changed) in newest {
+            let Some(changed) = changed else { continue };
+            let is_left = abandoned(self.added_to(&id).await.map_or(changed, |added| added.max(changed)));
+            // It may have come to its end meanwhile.
+            if is_left && matches!(self.get_manifest(&id).await, Err(Error::Missing { .. })) {
+                self.delete(&id).await?;
+                left.push(id);
+            }
         }
         Ok(left)
     }

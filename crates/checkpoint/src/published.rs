@@ -8,11 +8,11 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::CheckpointId;
 use crate::limits::LARGEST_CHUNK;
+use crate::{CheckpointId, StoredChunk};
 
 /// Version of the manifests that this release writes, and the newest it reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Longest manifest that is read: a hundred thousand chunks.
 pub(crate) const LARGEST_MANIFEST: usize = 16 << 20;
@@ -30,6 +30,11 @@ impl Hash {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// Of its text form; `None`: it is none.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        blake3::Hash::from_hex(text).ok().map(Self::from)
     }
 
     /// The hash itself.
@@ -103,7 +108,8 @@ pub struct Published {
     pub entries: u64,
     /// Bytes that its chunks take in the store.
     pub stored_bytes: u64,
-    /// Of the packed folder before compression: the same for the same content, however it is stored.
+    /// Of the packed folder before compression, over the lengths and hashes of its chunks: the same for the same
+    /// content that is cut in the same places, however it is stored.
     pub hash: Hash,
     /// The chunks in their order.
     pub chunks: Vec<Chunk>,
@@ -133,6 +139,18 @@ pub enum BadManifest {
 }
 
 impl Published {
+    /// One of its chunks, as it lies in a store.
+    #[must_use]
+    pub fn stored(&self, index: u32) -> Option<StoredChunk> {
+        let Chunk { hash, stored_bytes, .. } = *self.chunks.get(index as usize)?;
+        Some(StoredChunk { id: self.id, index, hash, stored_bytes })
+    }
+
+    /// All of its chunks, as they lie in a store.
+    pub(crate) fn all_stored(&self) -> impl Iterator<Item = StoredChunk> {
+        (0..).zip(&self.chunks).filter_map(|(index, _)| self.stored(index))
+    }
+
     /// The manifest.
     #[must_use]
     pub fn manifest(&self) -> Bytes {

@@ -14,7 +14,7 @@ use crate::wire::checkpoint_service_client::CheckpointServiceClient;
 use crate::wire::{
     ListCheckpointsRequest, ReadChunkRequest, ReadChunkResponse, ReadManifestRequest, ReadManifestResponse,
 };
-use crate::{CheckpointId, Chunk, Error, Reservation, Store};
+use crate::{CheckpointId, Error, Reservation, Store, StoredChunk};
 
 /// How long the next piece of something is waited for.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -116,20 +116,29 @@ impl Store for Remote {
         Err(self.read_only())
     }
 
-    async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error> {
-        match self.get_chunk(id, index, chunk).await {
-            Ok(_) => Ok(true),
-            Err(Error::Damaged { .. } | Error::Missing { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+    async fn begun(&self, _job: u64) -> Result<Vec<CheckpointId>, Error> {
+        Err(self.read_only())
     }
 
-    async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error> {
+    async fn stored(&self, _id: &CheckpointId) -> Result<Vec<StoredChunk>, Error> {
+        Err(self.read_only())
+    }
+
+    async fn share_chunk(&self, _from: &StoredChunk, _id: &CheckpointId, _index: u32) -> Result<bool, Error> {
+        Err(self.read_only())
+    }
+
+    fn is_only_copy(&self) -> bool {
+        false
+    }
+
+    async fn get_chunk(&self, chunk: &StoredChunk) -> Result<Bytes, Error> {
+        let StoredChunk { id, index, stored_bytes, .. } = *chunk;
         let asked = ReadChunkRequest { checkpoint: id.to_string(), index, ticket: self.ticket.clone() };
         let mut client = self.client.clone();
-        let pieces = self.answer(Some(id), client.read_chunk(asked)).await?;
-        let most = usize::try_from(chunk.stored_bytes).unwrap_or(usize::MAX);
-        self.gather(id, pieces, |piece: ReadChunkResponse| piece.data, most).await
+        let pieces = self.answer(Some(&id), client.read_chunk(asked)).await?;
+        let most = usize::try_from(stored_bytes).unwrap_or(usize::MAX);
+        self.gather(&id, pieces, |piece: ReadChunkResponse| piece.data, most).await
     }
 
     async fn put_manifest(&self, _id: &CheckpointId, _manifest: Bytes) -> Result<(), Error> {

@@ -5,15 +5,17 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, statfs};
 use nix::unistd::syncfs;
 use tempfile::{Builder, TempDir};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::chunks::{Cut, Joiner};
+use crate::earlier::Earlier;
 use crate::limits::Limits;
 use crate::space::free_bytes;
-use crate::store::read_chunk;
+use crate::store::read_stored;
 use crate::unpack::{Unpacked, unpack};
 use crate::{Error, Published, Store};
 
@@ -26,34 +28,53 @@ pub struct Owner {
     pub group: u32,
 }
 
-/// Makes the folder `into` of a checkpoint. It must not be there yet, or be empty. It appears when all of it is on
-/// the disk and its hash is right; whatever fails before leaves it as it was. Only its owner may look into it.
+/// Makes the folder `into` of a checkpoint. It must not be there yet, or be empty. It appears when all of it is there
+/// and its hash is right; whatever fails before leaves it as it was. Only its owner may look into it. It need not have
+/// reached the disk of this machine: after a loss of power whoever needs it restores it again.
+///
+/// Chunks that the store `near` has of an earlier checkpoint of the same program, or of this one, are read there.
 ///
 /// # Errors
 /// [`Error::NotEmpty`], [`Error::Damaged`], [`Error::Full`] when there is no room for the folder, [`Error::Io`]; what
 /// the store says.
 pub async fn restore(
     store: &dyn Store,
+    near: Option<&dyn Store>,
     published: &Published,
     into: &Path,
     owner: Option<Owner>,
     limits: &Limits,
 ) -> Result<(), Error> {
     let seat = limits.seat().await;
+    let earlier = match near {
+        Some(near) => Earlier::to_read(near, &published.id).await,
+        None => Earlier::none(store),
+    };
     let (sender, receiver) = channel(1);
     let making = Making { published: published.clone(), place: store.place().to_owned(), into: into.to_owned(), owner };
     // When this future is dropped, the chunks end too early, and the thread removes what it made.
     let unpacking = tokio::task::spawn_blocking(move || making.make(receiver, seat));
-    let sent = send_all(store, published, limits, sender).await;
+    let sent = send_all(store, &earlier, published, limits, sender).await;
     let made = unpacking.await.map_err(|_| Error::Ended)?;
     // When the store failed, unpacking failed only because of that; when unpacking failed, nothing more was sent.
     sent.and(made)
 }
 
-async fn send_all(store: &dyn Store, published: &Published, limits: &Limits, chunks: Sender<Cut>) -> Result<(), Error> {
-    for (index, chunk) in (0..).zip(&published.chunks) {
-        limits.pace(chunk.stored_bytes).await;
-        let bytes = read_chunk(store, published, index).await?;
+async fn send_all(
+    store: &dyn Store,
+    earlier: &Earlier<'_>,
+    published: &Published,
+    limits: &Limits,
+    chunks: Sender<Cut>,
+) -> Result<(), Error> {
+    for (stored, chunk) in published.all_stored().zip(&published.chunks) {
+        let bytes = match earlier.read(&stored).await {
+            Some(bytes) => bytes,
+            None => {
+                limits.pace(stored.stored_bytes).await;
+                read_stored(store, &stored).await?
+            }
+        };
         if chunks.send(Cut { chunk: chunk.clone(), bytes }).await.is_err() {
             break;
         }
@@ -79,7 +100,12 @@ impl Making {
         let unpacked = unpack(&mut joiner, made.path(), self.owner);
         let unpacked = unpacked.map_err(|failed| failed.of(&self.published.id, &self.place))?;
         self.check(unpacked, joiner)?;
-        self.publish(&made, &above)?;
+        if is_elsewhere(&above).map_err(Error::io(&above))? {
+            // What a server has no room for is only said when it is told to keep it.
+            let folder = File::open(made.path()).map_err(Error::io(made.path()))?;
+            syncfs(&folder).map_err(|error| Error::io(made.path())(error.into()))?;
+        }
+        self.publish(&made)?;
         // It is not there any more under its old name: nothing is removed.
         let _ = made.keep();
         Ok(())
@@ -114,14 +140,19 @@ impl Making {
         Err(Error::Damaged { place: self.place.clone(), id, problem: wrong.to_owned() })
     }
 
-    fn publish(&self, made: &TempDir, above: &Path) -> Result<(), Error> {
-        let folder = File::open(made.path()).map_err(Error::io(made.path()))?;
-        // One call for all files: a sync of each would take as long as there are files.
-        syncfs(&folder).map_err(|error| Error::io(made.path())(error.into()))?;
+    fn publish(&self, made: &TempDir) -> Result<(), Error> {
         if let Some(Owner { user, group }) = self.owner {
             chown(made.path(), Some(user), Some(group)).map_err(Error::io(made.path()))?;
         }
-        fs::rename(made.path(), &self.into).map_err(Error::io(&self.into))?;
-        File::open(above).and_then(|above| above.sync_all()).map_err(Error::io(above))
+        fs::rename(made.path(), &self.into).map_err(Error::io(&self.into))
     }
 }
+
+/// Whether a folder lies on another machine, or behind a program.
+fn is_elsewhere(folder: &Path) -> io::Result<bool> {
+    let kind = statfs(folder)?.filesystem_type();
+    Ok([NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS, FUSE_SUPER_MAGIC].contains(&kind))
+}
+
+/// Of file systems of Windows servers, as Linux mounts them today.
+const CIFS: FsType = FsType(0xff53_4d42);

@@ -1,5 +1,6 @@
 //! What every checkpoint store does.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::published::Hash;
-use crate::{CheckpointId, Chunk, Error, Published, Reservation};
+use crate::{CheckpointId, Error, Published, Reservation};
 
 /// Keeps checkpoints: chunks, and manifests that say which chunks belong together.
 ///
@@ -29,17 +30,33 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// What stands against it; then it is not there.
     async fn put_chunk(&self, id: &CheckpointId, index: u32, hash: &Hash, bytes: Bytes) -> Result<(), Error>;
 
-    /// Whether a chunk is there already, in full.
+    /// The checkpoints of a job of which anything is there, complete or not, the oldest first.
     ///
     /// # Errors
     /// When it cannot be found out.
-    async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error>;
+    async fn begun(&self, job: u64) -> Result<Vec<CheckpointId>, Error>;
+
+    /// The chunks that are there of a checkpoint, complete or not.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    async fn stored(&self, id: &CheckpointId) -> Result<Vec<StoredChunk>, Error>;
+
+    /// Keeps a chunk that is there under another name too, without moving it: as `index` of `id`. Either can be removed
+    /// without the other. Answers `false` when it is not there any more, or is not what it was.
+    ///
+    /// # Errors
+    /// What stands against it; then it is not there under that name.
+    async fn share_chunk(&self, from: &StoredChunk, id: &CheckpointId, index: u32) -> Result<bool, Error>;
+
+    /// Whether nobody else keeps copies of what is here: then checkpoints had better not lie in the same files.
+    fn is_only_copy(&self) -> bool;
 
     /// What is stored as a chunk.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it is not there, though the manifest names it.
-    async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error>;
+    async fn get_chunk(&self, chunk: &StoredChunk) -> Result<Bytes, Error>;
 
     /// Stores the manifest. From then on there is a checkpoint.
     ///
@@ -74,6 +91,28 @@ pub trait Store: fmt::Debug + Send + Sync {
     async fn sweep(&self, older_than: Duration) -> Result<Vec<CheckpointId>, Error>;
 }
 
+/// A chunk that is there, as its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoredChunk {
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// Its place in it.
+    pub index: u32,
+    /// Of its bytes.
+    pub hash: Hash,
+    /// Bytes that it takes.
+    pub stored_bytes: u64,
+}
+
+/// Chunks of a checkpoint that are not in a store in which they should be.
+///
+/// # Errors
+/// When it cannot be found out.
+pub(crate) async fn lacking(store: &dyn Store, published: &Published) -> Result<Vec<StoredChunk>, Error> {
+    let there: HashSet<StoredChunk> = store.stored(&published.id).await?.into_iter().collect();
+    Ok(published.all_stored().filter(|chunk| !there.contains(chunk)).collect())
+}
+
 /// What a complete checkpoint consists of.
 ///
 /// # Errors
@@ -89,14 +128,18 @@ pub async fn read_published(store: &dyn Store, id: &CheckpointId) -> Result<Publ
 /// [`Error::Damaged`] when it is not what was stored.
 pub async fn read_chunk(store: &dyn Store, published: &Published, index: u32) -> Result<Bytes, Error> {
     let damaged = |problem| Error::Damaged { place: store.place().to_owned(), id: published.id, problem };
-    let chunk = published.chunks.get(index as usize);
-    let chunk = chunk.ok_or_else(|| damaged(format!("it has no chunk {index}")))?;
-    let bytes = store.get_chunk(&published.id, index, chunk).await?;
-    let whole = bytes.len() as u64 == chunk.stored_bytes && hash_of(bytes.clone()).await? == chunk.hash;
-    match whole {
-        true => Ok(bytes),
-        false => Err(damaged(format!("chunk {index} is not what was stored"))),
+    let stored = published.stored(index).ok_or_else(|| damaged(format!("it has no chunk {index}")))?;
+    read_stored(store, &stored).await
+}
+
+/// As [`read_chunk`], of a chunk of any checkpoint.
+pub(crate) async fn read_stored(store: &dyn Store, stored: &StoredChunk) -> Result<Bytes, Error> {
+    let bytes = store.get_chunk(stored).await?;
+    if bytes.len() as u64 == stored.stored_bytes && hash_of(bytes.clone()).await? == stored.hash {
+        return Ok(bytes);
     }
+    let problem = format!("chunk {} is not what was stored", stored.index);
+    Err(Error::Damaged { place: store.place().to_owned(), id: stored.id, problem })
 }
 
 /// Hashing megabytes would hold up what else the thread has to do.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use tessera_checkpoint::{Error, Guard, Limits, Remote, Store, copy, newest_whole, restore, save, serve};
+use tessera_checkpoint::{Error, Guard, Limits, Remote, Store, copy, read_published, restore, save, serve};
 use tessera_connection::{Inbound, Outbound, Peer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -50,13 +50,12 @@ async fn a_checkpoint_is_fetched_from_the_agent_that_has_it() {
     let (address, _agent) = agent(&source).await;
     let remote = remote(&address, "word");
     assert_eq!(remote.list(Some(12)).await.expect("it answers"), [id(1)]);
-    let newest = newest_whole(&remote, [id(1), id(2)]).await.expect("it answers");
-    assert_eq!(newest.published.as_ref(), Some(&published));
+    assert_eq!(read_published(&remote, &id(1)).await.expect("it answers"), published);
     assert_eq!(copy(&remote, &target.objects, &id(1), &Limits::new()).await.expect("it is copied"), published);
     let above = tempfile::tempdir().expect("a folder");
     for store in [&remote as &dyn Store, &target.objects] {
         let into = above.path().join(store.place().replace('/', "-"));
-        restore(store, &published, &into, None, &Limits::new()).await.expect("it is restored");
+        restore(store, None, &published, &into, None, &Limits::new()).await.expect("it is restored");
         assert_eq!(content(&into), content(folder.path()));
     }
     let missing = copy(&remote, &target.objects, &id(2), &Limits::new()).await;
@@ -73,7 +72,7 @@ async fn without_the_ticket_nothing_is_handed_out() {
     let refused = |error: Error| assert!(matches!(error, Error::Refused { .. }), "{error}");
     refused(remote.list(Some(12)).await.expect_err("no ticket"));
     refused(remote.get_manifest(&id(1)).await.expect_err("no ticket"));
-    refused(remote.get_chunk(&id(1), 0, &published.chunks[0]).await.expect_err("no ticket"));
+    refused(remote.get_chunk(&published.stored(0).expect("it has chunks")).await.expect_err("no ticket"));
 }
 
 #[tokio::test]
@@ -117,6 +116,6 @@ async fn an_agent_that_is_gone_is_unreachable_and_not_without_checkpoints() {
     save(&source.objects, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let remote = remote(&free.expect("a port").to_string(), "word");
-    let unknown = newest_whole(&remote, [id(1)]).await;
+    let unknown = read_published(&remote, &id(1)).await;
     assert!(matches!(&unknown, Err(error @ Error::Unreachable { .. }) if error.is_passing()), "{unknown:?}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tessera_checkpoint::{CheckpointId, Chunk, Error, Hash, Reservation, Store};
+use tessera_checkpoint::{CheckpointId, Error, Hash, Reservation, Store, StoredChunk};
 use tokio::sync::Notify;
 
 /// What happens at the step.
@@ -19,6 +19,8 @@ pub enum How {
     Full,
     /// It never answers.
     Hangs,
+    /// What is stored of the checkpoint is gone, once.
+    Forgets,
 }
 
 /// Works for so many steps.
@@ -50,6 +52,12 @@ impl<'a> Breaking<'a> {
                 work.await?;
                 Err(unreachable())
             }
+            (0, How::Forgets) => {
+                let done = work.await?;
+                self.store.sweep(Duration::ZERO).await?;
+                Ok(done)
+            }
+            (_, How::Forgets) => work.await,
             (_, How::Full) => Err(Error::Full { place: place(), needed_bytes: 0, free_bytes: 0 }),
             (_, How::Hangs) => {
                 self.hanging.notify_one();
@@ -74,12 +82,24 @@ impl Store for Breaking<'_> {
         self.step(self.store.put_chunk(id, index, hash, bytes)).await
     }
 
-    async fn has_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<bool, Error> {
-        self.step(self.store.has_chunk(id, index, chunk)).await
+    async fn begun(&self, job: u64) -> Result<Vec<CheckpointId>, Error> {
+        self.step(self.store.begun(job)).await
     }
 
-    async fn get_chunk(&self, id: &CheckpointId, index: u32, chunk: &Chunk) -> Result<Bytes, Error> {
-        self.step(self.store.get_chunk(id, index, chunk)).await
+    async fn stored(&self, id: &CheckpointId) -> Result<Vec<StoredChunk>, Error> {
+        self.step(self.store.stored(id)).await
+    }
+
+    async fn share_chunk(&self, from: &StoredChunk, id: &CheckpointId, index: u32) -> Result<bool, Error> {
+        self.step(self.store.share_chunk(from, id, index)).await
+    }
+
+    fn is_only_copy(&self) -> bool {
+        self.store.is_only_copy()
+    }
+
+    async fn get_chunk(&self, chunk: &StoredChunk) -> Result<Bytes, Error> {
+        self.step(self.store.get_chunk(chunk)).await
     }
 
     async fn put_manifest(&self, id: &CheckpointId, manifest: Bytes) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tessera_checkpoint::{Error, Store, copy, newest_whole, read_published, restore, save};
+use tessera_checkpoint::{Error, Store, copy, read_published, restore, save};
 
 use crate::breaking::{Breaking, How};
 use crate::support::{Shelf, content, id, small_chunks, trained};
@@ -14,10 +14,11 @@ async fn complete_or_absent(shelf: &Shelf, folder: &std::path::Path) {
         assert!(matches!(read_published(&shelf.objects, &id(1)).await, Err(Error::Missing { .. })));
         save(&shelf.objects, &id(1), folder, &small_chunks()).await.expect("what is left of it stands against nothing");
     }
-    let newest = newest_whole(&shelf.objects, [id(1)]).await.expect("it answers");
-    let published = newest.published.expect("it is whole");
+    let published = read_published(&shelf.objects, &id(1)).await.expect("it is whole");
     let above = tempfile::tempdir().expect("a folder");
-    restore(&shelf.objects, &published, &above.path().join("again"), None, &small_chunks()).await.expect("it is whole");
+    restore(&shelf.objects, None, &published, &above.path().join("again"), None, &small_chunks())
+        .await
+        .expect("it is whole");
     assert_eq!(content(&above.path().join("again")), content(folder));
 }
 
@@ -88,7 +89,7 @@ async fn a_restore_that_breaks_at_any_step_leaves_no_folder() {
             let into = above.path().join("again");
             let limits = small_chunks();
             let restored = tokio::select! {
-                restored = restore(&store, &published, &into, None, &limits) => Some(restored),
+                restored = restore(&store, None, &published, &into, None, &limits) => Some(restored),
                 () = store.hanging.notified() => None,
             };
             assert!(matches!(restored, None | Some(Err(Error::Unreachable { .. }))), "{restored:?}");

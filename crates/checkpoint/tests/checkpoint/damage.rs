@@ -1,8 +1,8 @@
-//! What is damaged is found, said, and never restored; the one before is taken.
+//! What is damaged is found, said, and never restored.
 
 use std::fs;
 
-use tessera_checkpoint::{Error, Hash, Published, newest_whole, restore, save};
+use tessera_checkpoint::{Error, FORMAT, Hash, Published, restore, save};
 
 use crate::support::{Shelf, content, id, small_chunks, trained};
 
@@ -23,37 +23,13 @@ async fn damage_of_any_chunk_is_found() {
                 Some(wrong) => fs::write(file, wrong).expect("written"),
                 None => fs::remove_file(file).expect("removed"),
             }
-            let refused = restore(&shelf.objects, &published, &into, None, &small_chunks()).await;
+            let refused = restore(&shelf.objects, None, &published, &into, None, &small_chunks()).await;
             assert!(matches!(refused, Err(Error::Damaged { .. })), "{file:?} {wrong:?}: {refused:?}");
             assert!(!into.exists());
         }
         fs::write(file, right).expect("written");
     }
-    restore(&shelf.objects, &published, &into, None, &small_chunks()).await.expect("it is whole again");
-}
-
-#[tokio::test]
-async fn the_one_before_is_taken_and_what_was_skipped_is_said() {
-    let (folder, shelf) = (trained(), Shelf::new());
-    for sequence in 1..=4 {
-        fs::write(folder.path().join("state/step"), sequence.to_string()).expect("written");
-        save(&shelf.objects, &id(sequence), folder.path(), &small_chunks()).await.expect("it is saved");
-    }
-    let manifest = |sequence| shelf.files(&id(sequence)).pop().expect("it has one");
-    fs::remove_file(&shelf.files(&id(4))[0]).expect("removed");
-    let damaged = fs::read_to_string(manifest(3)).expect("it is there").replace("\"bytes\":2", "\"bytes\":3");
-    fs::write(manifest(3), damaged).expect("written");
-    let newest = newest_whole(&shelf.objects, (1..=5).map(id)).await.expect("it answers");
-    assert_eq!(newest.published.expect("one is whole").id, id(2));
-    let skipped: Vec<_> = newest.skipped.iter().map(|(id, error)| (id.sequence, error.to_string())).collect();
-    assert!(
-        matches!(&skipped[..], [(5, missing), (4, gone), (3, changed)]
-        if missing.contains("never complete") && gone.contains("chunk 0 is gone") && changed.contains("hash")),
-        "{skipped:?}"
-    );
-    fs::write(manifest(2), "").expect("written");
-    fs::write(manifest(1), "{}\n").expect("written");
-    assert!(newest_whole(&shelf.objects, (1..=5).map(id)).await.expect("it answers").published.is_none());
+    restore(&shelf.objects, None, &published, &into, None, &small_chunks()).await.expect("it is whole again");
 }
 
 #[tokio::test]
@@ -67,11 +43,13 @@ async fn a_manifest_of_something_else_is_not_believed() {
     let mut sums = published.clone();
     sums.chunks.pop();
     assert!(complaint(sums).contains("sum up"));
-    assert!(complaint(Published { format: 2, ..published.clone() }).contains("format 2"));
+    for format in [FORMAT - 1, FORMAT + 1] {
+        assert!(complaint(Published { format, ..published.clone() }).contains(&format!("format {format}")));
+    }
     assert!(complaint(Published { id: id(2), ..published.clone() }).contains("another checkpoint"));
     let above = tempfile::tempdir().expect("a folder");
     let other = Published { hash: Hash::of(b"another"), ..published };
-    let refused = restore(&shelf.objects, &other, &above.path().join("again"), None, &small_chunks()).await;
+    let refused = restore(&shelf.objects, None, &other, &above.path().join("again"), None, &small_chunks()).await;
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     assert_eq!(content(above.path()).len(), 0);
 }

@@ -42,7 +42,8 @@ async fn planted(shelf: &Shelf, packed: Vec<u8>, bytes: u64, entries: u64) -> Pu
     let (hash, size) = (Hash::of(&packed), packed.len() as u64);
     let chunks = vec![Chunk { packed_bytes: size, stored_bytes: size, hash, compressed: false }];
     shelf.objects.put_chunk(&id(1), 0, &hash, packed.into()).await.expect("stored");
-    Published { format: FORMAT, id: id(1), bytes, entries, stored_bytes: size, hash, chunks }
+    let whole = Hash::of(&[size.to_le_bytes().as_slice(), hash.bytes()].concat());
+    Published { format: FORMAT, id: id(1), bytes, entries, stored_bytes: size, hash: whole, chunks }
 }
 
 async fn refused(packed: Vec<u8>) -> String {
@@ -51,7 +52,7 @@ async fn refused(packed: Vec<u8>) -> String {
     fs::write(above.path().join("outside/kept"), "kept").expect("written");
     let before = content(above.path());
     let published = planted(&shelf, packed, 4, 1).await;
-    let refused = restore(&shelf.objects, &published, &above.path().join("into"), None, &Limits::new()).await;
+    let refused = restore(&shelf.objects, None, &published, &above.path().join("into"), None, &Limits::new()).await;
     assert_eq!(content(above.path()), before, "nothing was written anywhere");
     match refused {
         Err(Error::Damaged { problem, .. }) => problem,
@@ -101,7 +102,7 @@ async fn nobody_gets_rights_by_a_checkpoint() {
     let (shelf, above) = (Shelf::new(), tempfile::tempdir().expect("a folder"));
     let published = planted(&shelf, archive(&[(EntryType::Regular, "a", "good")]), 4, 1).await;
     let into = above.path().join("into");
-    restore(&shelf.objects, &published, &into, None, &Limits::new()).await.expect("it is restored");
+    restore(&shelf.objects, None, &published, &into, None, &Limits::new()).await.expect("it is restored");
     let mode = fs::metadata(into.join("a")).expect("it is there").mode();
     assert_eq!(mode & 0o7777, 0o777, "whoever runs it stays who they are");
 }

@@ -1,30 +1,10 @@
 //! How many checkpoints are kept, and what happens when there is no room.
 
-use std::collections::BTreeSet;
 use std::fs;
 
-use tessera_checkpoint::{CheckpointId, Error, Objects, Store, measure, retain, save};
+use tessera_checkpoint::{Error, Objects, Store, measure, save};
 
 use crate::support::{Shelf, id, small_chunks, trained};
-
-#[tokio::test]
-async fn the_oldest_go_but_never_the_newest_whole_one_or_one_that_is_needed() {
-    let (folder, shelf) = (trained(), Shelf::new());
-    let of_rank = |sequence, rank| CheckpointId { rank, ..id(sequence) };
-    for (sequence, rank) in [(1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 1)] {
-        save(&shelf.objects, &of_rank(sequence, rank), folder.path(), &small_chunks()).await.expect("it is saved");
-    }
-    fs::remove_file(&shelf.files(&id(4))[0]).expect("removed");
-    let needed = BTreeSet::from([id(1)]);
-    let removed = retain(&shelf.objects, 12, 1, &needed).await.expect("it answers");
-    assert_eq!(removed, [of_rank(1, 1), id(2)], "3 is the newest whole one of rank 0, and 1 is needed");
-    let left = shelf.objects.list(Some(12)).await.expect("it answers");
-    assert_eq!(
-        left,
-        [id(1), id(3), id(4), of_rank(2, 1)].into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
-    );
-    assert_eq!(retain(&shelf.objects, 13, 1, &needed).await.expect("it answers"), [], "another job has none");
-}
 
 #[tokio::test]
 async fn a_save_that_would_not_fit_is_refused_before_anything_is_stored() {

@@ -7,5 +7,6 @@ mod crashes;
 mod damage;
 mod hostile;
 mod keeping;
+mod sharing;
 mod support;
 mod trees;

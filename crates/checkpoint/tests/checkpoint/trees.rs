@@ -73,7 +73,7 @@ proptest! {
         let into = restored.path().join("again");
         runtime.block_on(async {
             let published = save(&shelf.objects, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
-            restore(&shelf.objects, &published, &into, None, &small_chunks()).await.expect("it is restored");
+            restore(&shelf.objects, None, &published, &into, None, &small_chunks()).await.expect("it is restored");
             let measured = measure(folder.path()).await.expect("it is measured");
             assert_eq!((published.bytes, published.entries), (measured.bytes, measured.entries));
             assert!(published.stored_bytes <= measured.at_most(), "no more than was said: {published:?} {measured:?}");
@@ -95,7 +95,7 @@ async fn times_are_kept_and_the_owner_is_whom_it_is_for() {
         false => (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw()),
     };
     let owner = Some(Owner { user, group });
-    restore(&shelf.objects, &published, &into, owner, &Limits::new()).await.expect("it is restored");
+    restore(&shelf.objects, None, &published, &into, owner, &Limits::new()).await.expect("it is restored");
     assert_eq!(fs::metadata(into.join("weights")).expect("there").modified().expect("known"), long_ago);
     for path in ["", "weights", "state", "state/step", "state/newest"] {
         let about = fs::symlink_metadata(into.join(path)).expect("there");
@@ -110,7 +110,7 @@ async fn links_are_kept_as_links_and_never_followed() {
     symlink("/", folder.path().join("everything")).expect("linked");
     let published = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect("it is saved");
     let into = above.path().join("again");
-    restore(&shelf.objects, &published, &into, None, &Limits::new()).await.expect("it is restored");
+    restore(&shelf.objects, None, &published, &into, None, &Limits::new()).await.expect("it is restored");
     assert_eq!(fs::read_link(into.join("everything")).expect("a link"), Path::new("/"));
     let link = above.path().join("link");
     symlink(folder.path(), &link).expect("linked");
@@ -124,7 +124,7 @@ async fn named_pipes_are_kept_and_nobody_waits_at_them() {
     nix::unistd::mkfifo(&folder.path().join("state/pipe"), nix::sys::stat::Mode::S_IRWXU).expect("made");
     let published = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect("it is saved");
     let into = above.path().join("again");
-    restore(&shelf.objects, &published, &into, None, &Limits::new()).await.expect("it is restored");
+    restore(&shelf.objects, None, &published, &into, None, &Limits::new()).await.expect("it is restored");
     let about = fs::symlink_metadata(into.join("state/pipe")).expect("there");
     assert!(about.file_type().is_fifo() && about.mode() & 0o777 == 0o700, "{about:?}");
 }
@@ -146,8 +146,8 @@ async fn what_cannot_be_in_a_checkpoint_is_named() {
 async fn a_folder_with_something_in_it_is_not_replaced() {
     let (folder, shelf, into) = (trained(), Shelf::new(), tempfile::tempdir().expect("a folder"));
     let published = save(&shelf.objects, &id(1), folder.path(), &Limits::new()).await.expect("it is saved");
-    restore(&shelf.objects, &published, into.path(), None, &Limits::new()).await.expect("an empty one is");
+    restore(&shelf.objects, None, &published, into.path(), None, &Limits::new()).await.expect("an empty one is");
     assert_eq!(content(into.path()), content(folder.path()));
-    let refused = restore(&shelf.objects, &published, into.path(), None, &Limits::new()).await;
+    let refused = restore(&shelf.objects, None, &published, into.path(), None, &Limits::new()).await;
     assert!(matches!(refused, Err(Error::NotEmpty { .. })), "{refused:?}");
 }
