@@ -157,12 +157,17 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
 /// Takes what an agent says that it has saved of a worker.
 ///
 /// # Errors
-/// A [`Refusal`] with PROTOCOL_VIOLATION when the hash or the ticket has another length than it must have.
+/// A [`Refusal`] with PROTOCOL_VIOLATION when the hash or the ticket has another length than it must have, or the mode
+/// is missing.
 pub fn saved(saved: v1::SavedCheckpoint) -> Result<SavedPart, Refusal> {
     let violation = |field: &str, length: usize| {
         let text = format!("worker_report.saved.{field}: must have {length} bytes");
         Refusal::new(ErrorReason::ProtocolViolation, text)
     };
+    let mode = enum_from_wire("worker_report.saved.mode", saved.mode).ok().flatten();
+    let mode = mode.ok_or_else(|| {
+        Refusal::new(ErrorReason::ProtocolViolation, "worker_report.saved.mode: must say how it was saved")
+    })?;
     Ok(SavedPart {
         sequence: saved.sequence,
         progress: saved.progress,
@@ -170,6 +175,7 @@ pub fn saved(saved: v1::SavedCheckpoint) -> Result<SavedPart, Refusal> {
         hash: saved.hash.as_ref().try_into().map_err(|_| violation("hash", 32))?,
         ticket: u128::from_be_bytes(saved.ticket.as_ref().try_into().map_err(|_| violation("ticket", 16))?),
         shared: saved.shared,
+        mode,
     })
 }
 
@@ -207,19 +213,20 @@ pub fn checkpoint_source(state: &State, key: &PartKey, part: &CheckpointPart) ->
         addresses: state.sources_of(part).filter_map(address).collect(),
         ticket: part.saved.ticket.to_be_bytes().to_vec().into(),
         progress: part.saved.progress,
+        mode: part.saved.mode.to_wire(),
     }
 }
 
 /// The slices of the virtual card that a worker backs, over all its nodes, with their addresses for people (P6) and
 /// their shares of its compute.
 #[must_use]
-pub fn placed_slices(state: &State, grant: &Allocation, worker: &Worker) -> Vec<v1::PlacedSlice> {
+pub fn placed_slices(state: &State, allocation: &Allocation, worker: &Worker) -> Vec<v1::PlacedSlice> {
     let precision = state
-        .job(grant.job)
+        .job(allocation.job)
         .and_then(|job| job.spec.virtual_card.precision)
         .unwrap_or(state.config().reference_precision);
     let rate = |slice: &Slice| rate_of(state, slice, precision).0;
-    let backing = grant.workers.iter().filter(|other| other.member == worker.member);
+    let backing = allocation.workers.iter().filter(|other| other.member == worker.member);
     let slices: Vec<(Rank, &Slice)> =
         backing.flat_map(|worker| worker.slices.iter().map(|slice| (worker.rank, slice))).collect();
     let total = slices.iter().map(|(_, slice)| rate(slice)).sum::<u64>().max(1);

@@ -75,11 +75,11 @@ pub fn job_event(state: &State, entry: &EntryEvents, ordinal: u32) -> Option<v1:
     })
 }
 
-/// Names of the nodes of a grant, each once, in order of rank.
-fn nodes_of(state: &State, allocation: tessera_ledger::AllocationId) -> Vec<String> {
-    let Some(grant) = state.allocation(allocation) else { return Vec::new() };
+/// Names of the nodes of an allocation, each once, in order of rank.
+fn nodes_of(state: &State, id: tessera_ledger::AllocationId) -> Vec<String> {
+    let Some(allocation) = state.allocation(id) else { return Vec::new() };
     let mut nodes = Vec::new();
-    for worker in grant.workers.iter() {
+    for worker in allocation.workers.iter() {
         if !nodes.contains(&worker.node) {
             nodes.push(worker.node);
         }

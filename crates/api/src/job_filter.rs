@@ -83,8 +83,8 @@ impl JobFilter {
     }
 
     fn is_on_node(&self, state: &State, job: &Job) -> bool {
-        let grant = job.allocation.and_then(|id| state.allocation(id));
+        let held = job.allocation.and_then(|id| state.allocation(id));
         let node = state.node_by_name(&self.node_name);
-        matches!((grant, node), (Some(grant), Some(node)) if grant.workers.iter().any(|worker| worker.node == node.id))
+        matches!((held, node), (Some(held), Some(node)) if held.workers.iter().any(|worker| worker.node == node.id))
     }
 }

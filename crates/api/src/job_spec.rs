@@ -6,8 +6,8 @@ use std::time::Duration;
 use tessera_calendar::Calendar;
 use tessera_ledger::wire::{FieldError, spec_from_wire};
 use tessera_ledger::{
-    Access, Affinity, CheckpointMode, CheckpointPolicy, DEVICE_KINDS, DEVICE_LABEL, HostRequest, JobSpec, Mebibytes,
-    MilliTflops, RetryPolicy, Span, VirtualCardRequest,
+    Access, Affinity, CheckpointMode, CheckpointPolicy, DEVICE_KINDS, DEVICE_LABEL, HostRequest, JobSpec,
+    MOST_CHECKPOINTS, Mebibytes, MilliTflops, RetryPolicy, Span, VirtualCardRequest,
 };
 
 use crate::error::Refusal;
@@ -160,13 +160,22 @@ fn check_environment(check: &mut Check, environment: &BTreeMap<String, String>) 
 }
 
 fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
-    let CheckpointPolicy { mode, signal, grace, every } = policy;
+    let CheckpointPolicy { mode, signal, grace, every, keep, fallback } = policy;
     check.that(limits::SIGNALS.contains(&signal.as_str()), "checkpoint.signal", || {
         format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(signal))
     });
     check.time("checkpoint.grace", *grace, limits::GRACE);
     check.that(*mode == CheckpointMode::Requeue || !grace.is_zero(), "checkpoint.grace", || {
         "must be more than zero when mode is cooperative or transparent: it is saved in this time".to_owned()
+    });
+    check.that(keep.is_none_or(|keep| (1..=MOST_CHECKPOINTS).contains(&keep)), "checkpoint.keep", || {
+        format!("must be 1 to {MOST_CHECKPOINTS}")
+    });
+    check.that(keep.is_none() || *mode != CheckpointMode::Requeue, "checkpoint.keep", || {
+        "is for modes cooperative and transparent: nothing is saved of others".to_owned()
+    });
+    check.that(fallback.is_one_for(*mode), "checkpoint.fallback", || {
+        "must be cooperative or requeue, and is for mode transparent".to_owned()
     });
     if let Some(every) = every {
         let bounds = limits::SAVE_EVERY;

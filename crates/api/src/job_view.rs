@@ -13,10 +13,10 @@ use crate::request_id::request_id_text;
 use crate::time::timestamp;
 use crate::v1;
 
-/// A job with its grant and its move.
+/// A job with its allocation and its move.
 #[must_use]
 pub fn job(state: &State, job: &Job) -> v1::Job {
-    let grant = job.allocation.and_then(|id| state.allocation(id));
+    let allocation = job.allocation.and_then(|id| state.allocation(id));
     let movement = job.moving.and_then(|id| state.move_in_progress(id));
     v1::Job {
         id: job.id.0,
@@ -36,7 +36,7 @@ pub fn job(state: &State, job: &Job) -> v1::Job {
         attempts: job.attempts,
         retries: job.retries,
         history: job.history.iter().map(|attempt| self::attempt(state, job, attempt)).collect(),
-        allocation: grant.map(|grant| allocation(state, grant)),
+        allocation: allocation.map(|held| self::allocation(state, held)),
         r#move: movement.map(|movement| self::movement(movement)),
         preempted_at: job.preempted_at.iter().copied().map(timestamp).collect(),
         traceparent: job.traceparent.clone(),
@@ -67,6 +67,7 @@ fn checkpoint(state: &State, checkpoint: &Checkpoint) -> v1::Checkpoint {
         progress: checkpoint.progress(),
         bytes: checkpoint.bytes(),
         available: state.can_be_had(checkpoint),
+        mode: checkpoint.parts.first().map_or(0, |part| part.saved.mode.to_wire()),
         parts: checkpoint.parts.iter().map(part).collect(),
     }
 }
@@ -110,7 +111,7 @@ fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
     }
 }
 
-/// A grant with its workers, and where rank 0 listens.
+/// An allocation with its workers, and where rank 0 listens.
 #[must_use]
 pub fn allocation(state: &State, allocation: &Allocation) -> v1::Allocation {
     let master = allocation.workers.first().and_then(|worker| state.node(worker.node));

@@ -104,8 +104,8 @@ pub fn node(state: &State, node: &Node) -> v1::Node {
 /// The jobs with a worker on a node that is not over.
 fn jobs_on(state: &State, node: NodeId) -> Vec<u64> {
     let holds = |worker: &tessera_ledger::Worker| worker.node == node && worker.state != WorkerState::Stopped;
-    let grants = state.allocations_on(node).filter(|grant| grant.workers.iter().any(holds));
-    let mut jobs: Vec<u64> = grants.map(|grant| grant.job.0).collect();
+    let allocations = state.allocations_on(node).filter(|allocation| allocation.workers.iter().any(holds));
+    let mut jobs: Vec<u64> = allocations.map(|allocation| allocation.job.0).collect();
     jobs.sort_unstable();
     jobs.dedup();
     jobs
@@ -172,7 +172,7 @@ fn block_state(state: BlockState) -> v1::BlockState {
 }
 
 fn block_owner(state: &State, owner: Owner) -> v1::BlockOwner {
-    let job = state.allocation(owner.allocation).and_then(|grant| state.job(grant.job));
+    let job = state.allocation(owner.allocation).and_then(|allocation| state.job(allocation.job));
     v1::BlockOwner {
         job_id: job.map_or(0, |job| job.id.0),
         priority: job.map_or(0, |job| job.spec.priority),

@@ -19,6 +19,7 @@ pub fn queue(state: &State, queue: &Queue) -> v1::Queue {
         share_ppm: state.share_of(queue),
         leaving: Some(amount(queue.leaving)),
         closed_until: told(state.queue_closed_until(&queue.settings.name), state.time()).map(timestamp),
+        checkpoint_bytes: state.checkpoint_bytes(&queue.settings.name),
     }
 }
 
@@ -37,6 +38,7 @@ fn settings(settings: &QueueSettings) -> v1::QueueSettings {
         packing: settings.packing.map_or(0, WireEnum::to_wire),
         windows: settings.windows.clone(),
         idle: settings.idle.as_ref().map(idle_policy_to_wire),
+        checkpoints_mib: settings.checkpoints.map(|most| most.0),
     }
 }
 
@@ -64,6 +66,7 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
         packing: enum_from_wire("queue.packing", queue.packing)?,
         windows: queue.windows,
         idle: idle.transpose().map_err(|error| error.under("queue.idle"))?,
+        checkpoints: queue.checkpoints_mib.map(Mebibytes),
     };
     let mut check = Check::default();
     check.name("queue.name", &settings.name);

@@ -87,11 +87,16 @@ fn words_and_times_must_be_known() {
     insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(i64::MAX)), @"spec.time_limit: must be at most 1year");
     let checkpoint = |signal: &str, grace| {
         let mode = v1::CheckpointMode::Cooperative.into();
-        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace, every: None })
+        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace, every: None, keep: 0, fallback: 0 })
     };
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("SIGKILL", None)), @r##"spec.checkpoint.signal: must be one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, is "SIGKILL""##);
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(0))), @"spec.checkpoint.grace: must be more than zero when mode is cooperative or transparent: it is saved in this time");
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(7200))), @"spec.checkpoint.grace: must be at most 1h");
+    let falls_back = |mode: v1::CheckpointMode, fallback: v1::CheckpointMode| {
+        Some(v1::CheckpointPolicy { mode: mode.into(), fallback: fallback.into(), ..Default::default() })
+    };
+    insta::assert_snapshot!(refused(|spec| spec.checkpoint = falls_back(v1::CheckpointMode::Cooperative, v1::CheckpointMode::Cooperative)), @"spec.checkpoint.fallback: must be cooperative or requeue, and is for mode transparent");
+    insta::assert_snapshot!(refused(|spec| spec.checkpoint = falls_back(v1::CheckpointMode::Transparent, v1::CheckpointMode::Transparent)), @"spec.checkpoint.fallback: must be cooperative or requeue, and is for mode transparent");
     insta::assert_snapshot!(refused(|spec| spec.retry = Some(v1::RetryPolicy { max_retries: 1_000_000, ..Default::default() })), @"spec.retry.max_retries: must be at most 1000, is 1000000");
 }
 
@@ -146,6 +151,7 @@ fn settings_and_queues_are_checked() {
             packing: 0,
             windows: Vec::new(),
             idle: None,
+            checkpoints_mib: None,
         })
     };
     let settings = queue_view::settings_of_request(queue("b", amount(9))).expect("a good queue");

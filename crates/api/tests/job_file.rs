@@ -45,7 +45,7 @@ windows: ["0 20 * * mon-fri for 10h in Europe/Berlin"]
 grow_after: 30m
 min_runtime: 10m
 preemptible: false
-checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s, every: 10m }
+checkpoint: { mode: cooperative, signal: SIGUSR1, grace: 30s, every: 10m, keep: 3, fallback: requeue }
 on_disconnect: keep
 time_limit: 1h 30m
 retry: { max_retries: 4, backoff: 2s, max_backoff: 1m }
@@ -121,6 +121,8 @@ mode = "cooperative"
 signal = "SIGUSR1"
 grace = "30s"
 every = "10m"
+keep = 3
+fallback = "requeue"
 
 [retry]
 max_retries = 4
@@ -173,6 +175,8 @@ fn expected() -> v1::JobSpec {
             signal: "SIGUSR1".to_owned(),
             grace: seconds(30),
             every: seconds(600),
+            keep: 3,
+            fallback: v1::CheckpointMode::Requeue.into(),
         }),
         on_disconnect: v1::OnDisconnect::Keep.into(),
         time_limit: seconds(5400),

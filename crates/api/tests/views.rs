@@ -30,9 +30,9 @@ fn a_running_job_shows_where_it_is() {
     let job = job_view::job(state, state.job(id).expect("it was submitted"));
     assert_eq!(job.state(), v1::JobState::Running);
     assert_eq!(job.reason.as_ref().map(|reason| reason.code.as_str()), Some("STARTED"));
-    let grant = job.allocation.expect("it runs");
-    assert_eq!((grant.master_address.as_str(), grant.master_port), ("127.0.0.1", 20_000));
-    let worker = &grant.workers[0];
+    let allocation = job.allocation.expect("it runs");
+    assert_eq!((allocation.master_address.as_str(), allocation.master_port), ("127.0.0.1", 20_001));
+    let worker = &allocation.workers[0];
     assert_eq!((worker.node_name.as_str(), worker.state()), ("n0", v1::WorkerState::Running));
     let numbers: Vec<_> =
         worker.slices.iter().map(|slice| (slice.kind(), slice.first_block_number, slice.last_block_number)).collect();
@@ -198,8 +198,8 @@ fn workers_are_told_of_the_whole_virtual_card() {
     let planned = job_view::planned_workers(&pool.state, &workers);
     assert_eq!(planned.iter().map(|worker| worker.node_name.as_str()).collect::<Vec<_>>(), ["n0", "n1"]);
     pool.accept(PlanPart::Grant { job, workers, victims: vec![] });
-    let grant = pool.allocation_of(job);
-    let slices = agent::placed_slices(&pool.state, &grant, grant.worker(Rank(1)).expect("two workers"));
+    let allocation = pool.allocation_of(job);
+    let slices = agent::placed_slices(&pool.state, &allocation, allocation.worker(Rank(1)).expect("two workers"));
     let told: Vec<_> = slices
         .iter()
         .map(|slice| (slice.node_name.as_str(), slice.rank, slice.first_block_number, slice.weight))

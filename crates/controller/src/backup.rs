@@ -73,7 +73,7 @@ pub struct Counts {
     pub cards: u64,
     /// Queues.
     pub queues: u64,
-    /// Grants that hold blocks.
+    /// Allocations that hold blocks.
     pub allocations: u64,
     /// Jobs by state; states without a job are left out.
     pub jobs: BTreeMap<String, u64>,

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// What was found out already.
 #[derive(Default)]
 struct Seen {
-    /// The last grant that was played through.
+    /// The last allocation that was played through.
     last: Option<AllocationId>,
     /// A revision at which nobody could grow, and until when that holds.
     nobody: Option<(Revision, LogTime)>,
@@ -65,6 +65,6 @@ async fn look(pool: &PoolHandle, seen: &mut Seen) {
 /// When the next gang has run for so long that it may grow.
 fn next(state: &State, now: LogTime) -> LogTime {
     let far = LogTime(u64::MAX);
-    let times = state.allocations().filter_map(|grant| state.may_grow_since(grant, far)).filter(|since| *since > now);
+    let times = state.allocations().filter_map(|held| state.may_grow_since(held, far)).filter(|since| *since > now);
     times.min().unwrap_or(far)
 }

@@ -50,9 +50,9 @@ impl JobUse {
     /// Of a job; nothing when it holds no blocks.
     #[must_use]
     pub fn of(state: &State, telemetry: &Telemetry, job: &Job) -> Option<Self> {
-        let grant = job.allocation.and_then(|id| state.allocation(id))?;
-        let here = grant.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-        let workers: Vec<WorkerUse> = here.map(|worker| of_worker(telemetry, grant, worker)).collect();
+        let allocation = job.allocation.and_then(|id| state.allocation(id))?;
+        let here = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
+        let workers: Vec<WorkerUse> = here.map(|worker| of_worker(telemetry, allocation, worker)).collect();
         (!workers.is_empty()).then_some(Self { workers })
     }
 
@@ -115,8 +115,8 @@ impl JobUse {
     }
 }
 
-fn of_worker(telemetry: &Telemetry, grant: &Allocation, worker: &Worker) -> WorkerUse {
-    let reading = telemetry.worker(worker.node, grant.id, grant.epoch, worker.rank);
+fn of_worker(telemetry: &Telemetry, allocation: &Allocation, worker: &Worker) -> WorkerUse {
+    let reading = telemetry.worker(worker.node, allocation.id, allocation.epoch, worker.rank);
     let mut slices: BTreeMap<u32, SliceUse> = BTreeMap::new();
     for slice in &worker.slices {
         let sum = slices.entry(slice.card.index).or_default();
@@ -149,7 +149,7 @@ mod tests {
         let telemetry = Telemetry::default();
         let of = |ledger: &Ledger| JobUse::of(&ledger.state, &telemetry, ledger.state.job(job).expect("known"));
         assert_eq!(of(&ledger), None, "it waits");
-        let grant = ledger.grant(job, &[(node, 0, 4)]);
+        let allocation = ledger.grant(job, &[(node, 0, 4)]);
         let used = of(&ledger).expect("it holds blocks");
         assert_eq!((used.blocks(), used.workers.len(), used.oldest()), (4, 1, None));
         assert_eq!((used.utilization_ratio(), used.memory_used_bytes(), used.processors()), (0.0, 0, 0.0));
@@ -160,15 +160,19 @@ mod tests {
         let tell_of = |epoch: Epoch, card: u32| {
             let slices = BTreeMap::from([(card, SliceReading { utilization_ratio: 0.5, memory_used_bytes: 1 << 20 })]);
             let reading = WorkerReading { at: Instant::now(), epoch, processors: 1.5, host_memory_bytes: 9, slices };
-            telemetry.note_workers(node, BTreeMap::from([((grant.id, Rank(0)), reading)]));
+            telemetry.note_workers(node, BTreeMap::from([((allocation.id, Rank(0)), reading)]));
         };
         let tell = |epoch: Epoch| tell_of(epoch, 0);
-        tell(Epoch(grant.epoch.0 + 1));
-        assert_eq!(of(&ledger).expect("it holds blocks").oldest(), None, "what an older grant used is not its own");
+        tell(Epoch(allocation.epoch.0 + 1));
+        assert_eq!(
+            of(&ledger).expect("it holds blocks").oldest(),
+            None,
+            "what an older allocation used is not its own"
+        );
         assert!(!known(&ledger, 0));
-        tell_of(grant.epoch, 7);
+        tell_of(allocation.epoch, 7);
         assert!(!known(&ledger, 0), "its worker is heard of, and nobody says what it does on its card");
-        tell(grant.epoch);
+        tell(allocation.epoch);
         assert!(known(&ledger, 0) && !known(&ledger, 11), "what is old says nothing of now");
         let used = of(&ledger).expect("it holds blocks");
         assert_eq!((used.utilization_ratio(), used.memory_used_bytes(), used.processors()), (0.5, 1 << 20, 1.5));

@@ -93,11 +93,11 @@ impl LedgerMachine {
     fn account(&mut self) {
         let Some(Accounts { books, keeper }) = &mut self.accounts else { return };
         let touched = self.state.take_touched();
-        let grants = touched.iter().filter_map(|touched| match touched {
+        let allocations = touched.iter().filter_map(|touched| match touched {
             Touched::Allocation(id) => Some(*id),
             _ => None,
         });
-        let changes = books.note(&self.state, grants);
+        let changes = books.note(&self.state, allocations);
         self.touched.extend(touched);
         if !changes.is_empty() {
             keeper.keep(Entry { revision: self.state.revision(), time: self.state.time(), changes });
@@ -273,6 +273,7 @@ mod tests {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         };
         written(Command::SetQueue { queue })
     }

@@ -151,7 +151,7 @@ impl Metrics {
         self.finished.of([self.queues.of(queue), outcome]).inc();
     }
 
-    /// A job got its first grant; `trace` is the trace of its life, where somebody collects it.
+    /// A job got its first allocation; `trace` is the trace of its life, where somebody collects it.
     pub(crate) fn job_waited(&self, queue: &str, waited: Duration, trace: Option<String>) {
         self.waits.of([self.queues.of(queue)]).observe(waited, trace);
     }

@@ -23,8 +23,10 @@ pub(crate) mod kept;
 pub(crate) mod messages;
 mod news;
 pub(crate) mod orders;
+pub(crate) mod said;
 mod shell;
-pub(crate) mod state;
+mod state;
+mod step;
 
 use std::sync::Arc;
 use std::time::Duration;

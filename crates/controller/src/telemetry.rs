@@ -43,7 +43,7 @@ pub struct SliceReading {
 pub struct WorkerReading {
     /// When it arrived here.
     pub at: Instant,
-    /// The grant's epoch.
+    /// The allocation's epoch.
     pub epoch: Epoch,
     /// Processors of the host that it keeps busy.
     pub processors: f64,

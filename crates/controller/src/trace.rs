@@ -58,8 +58,8 @@ pub fn proposed<E: Display>(span: Option<Span>, applied: &[Result<Applied<Outcom
     }
 }
 
-/// Tells how long a job waited for its grant, when it is over: from when it began to wait to the entry that granted it,
-/// or that ended it.
+/// Tells how long a job waited for its allocation, when it is over: from when it began to wait to the entry that
+/// granted it, or that ended it.
 pub fn waited(state: &State, entry: &EntryEvents, event: &Event) {
     if !is_collected() {
         return;
@@ -72,7 +72,7 @@ pub fn waited(state: &State, entry: &EntryEvents, event: &Event) {
     let began = job.waiting_since().min(entry.time);
     let place = describe(place, job, entry, reason).since(at(began));
     let place = match allocation {
-        Some(allocation) => describe_grant(place, state, job, *allocation),
+        Some(allocation) => describe_allocation(place, state, job, *allocation),
         None => place,
     };
     place.failed(gives_up.then(|| reason.to_string())).until(at(entry.time));
@@ -89,7 +89,7 @@ fn describe(place: Draft, job: &Job, entry: &EntryEvents, reason: &Reason) -> Dr
         .with("tessera.raft.index", number(entry.revision.0))
 }
 
-fn describe_grant(place: Draft, state: &State, job: &Job, id: AllocationId) -> Draft {
+fn describe_allocation(place: Draft, state: &State, job: &Job, id: AllocationId) -> Draft {
     let place = place.with("tessera.allocation.id", number(id.0));
     let attempt = job.history.iter().find(|attempt| attempt.allocation == id);
     let nodes = attempt.into_iter().flat_map(|attempt| attempt.nodes.iter()).filter_map(|node| state.node(*node));

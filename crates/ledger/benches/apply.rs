@@ -165,8 +165,8 @@ fn exited() -> Observation {
 }
 
 fn report(state: &State, job: JobId, observation: &Observation) -> Option<Command> {
-    let grant = state.allocation(state.job(job)?.allocation?)?;
-    let worker = grant.workers.first()?;
-    let report = WorkerReport { worker: grant.owner(worker.rank), observation: observation.clone() };
+    let allocation = state.allocation(state.job(job)?.allocation?)?;
+    let worker = allocation.workers.first()?;
+    let report = WorkerReport { worker: allocation.owner(worker.rank), observation: observation.clone() };
     Some(Command::ReportWorkers { node: worker.node, reports: vec![report] })
 }

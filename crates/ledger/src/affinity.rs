@@ -26,8 +26,8 @@ pub struct PreferredLabel {
     pub weight: u32,
 }
 
-/// Where a job's workers would rather be, and must not be. The ledger keeps it for placement and does not check grants
-/// against it.
+/// Where a job's workers would rather be, and must not be. The ledger keeps it for placement and does not check
+/// allocations against it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Affinity {
     /// Node labels that are better to have than not.

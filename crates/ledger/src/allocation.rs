@@ -1,4 +1,4 @@
-//! Allocations: the grant of virtual cards to an attempt, and the moves of jobs between cards.
+//! Allocations: the virtual cards that an attempt holds, and the moves of jobs between cards.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub enum StopCause {
     LeaseExpired,
     /// It ran longer than its time limit.
     TimeLimit,
-    /// Its agent found it running without a grant.
+    /// Its agent found it running without an allocation.
     NotGranted,
     /// It used more memory than it was granted.
     OutOfMemory,
@@ -130,7 +130,7 @@ pub struct Worker {
     pub exit: Option<WorkerExit>,
 }
 
-/// Whether a grant is in force.
+/// Whether an allocation is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AllocationPhase {
     /// Some of its blocks are still held by workers that were told to stop for it; nothing is started yet.
@@ -143,7 +143,7 @@ pub enum AllocationPhase {
     Ending,
 }
 
-/// A grant of virtual cards to an attempt, with the epoch that fences older ones.
+/// Virtual cards granted to an attempt, with the epoch that fences older allocations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocation {
     /// Its number.
@@ -169,7 +169,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Virtual cards that it grants.
+    /// The number of its virtual cards.
     #[must_use]
     pub fn members(&self) -> u32 {
         self.workers.last().map_or(0, |worker| worker.member.saturating_add(1))

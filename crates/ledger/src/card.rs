@@ -202,7 +202,7 @@ pub struct Card {
     pub extents: ExtentMap,
     /// Memory of all slices in force.
     pub memory_used: Mebibytes,
-    /// Memory promised to grants that wait for preempted workers to stop.
+    /// Memory promised to allocations that wait for preempted workers to stop.
     pub memory_promised: Mebibytes,
     /// Slices in force.
     pub slices: u32,

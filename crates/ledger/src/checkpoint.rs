@@ -11,11 +11,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::{JobId, NodeId, Rank};
+use crate::spec::CheckpointMode;
 use crate::units::{Epoch, LogTime};
 
-/// Checkpoints that count and are kept of each job: should the newest turn out to be damaged, there is the one before.
-/// Beside them the newest is kept that the loss of a node does not reach, until a newer one has its copies.
+/// Checkpoints that count and are kept of each job that says nothing else: should the newest turn out to be damaged,
+/// there is the one before. Beside them are kept the newest that the loss of a node does not reach, until a newer one
+/// has its copies, and the one that is being copied for that.
 pub const CHECKPOINTS_KEPT: usize = 2;
+/// Checkpoints that a job may ask to be kept.
+pub const MOST_CHECKPOINTS: u32 = 16;
 /// Nodes on which a part is kept that lies on nodes: the loss of one loses nothing.
 pub const COPIES_WANTED: usize = 2;
 
@@ -50,7 +54,7 @@ pub struct PartKey {
     pub job: JobId,
     /// The checkpoint.
     pub checkpoint: CheckpointKey,
-    /// The epoch of the grant under which it was saved.
+    /// The epoch of the allocation under which it was saved.
     pub epoch: Epoch,
     /// The worker.
     pub rank: Rank,
@@ -71,6 +75,8 @@ pub struct SavedPart {
     pub ticket: u128,
     /// Whether it lies in a store that all nodes share; otherwise it lies on the node that saved it.
     pub shared: bool,
+    /// How it was saved.
+    pub mode: CheckpointMode,
 }
 
 /// A part of a checkpoint: what one worker saved.
@@ -89,7 +95,7 @@ pub struct CheckpointPart {
 pub struct Checkpoint {
     /// Its name.
     pub key: CheckpointKey,
-    /// The epoch of the grant under which it was saved.
+    /// The epoch of the allocation under which it was saved.
     pub epoch: Epoch,
     /// When its newest part was told.
     pub at: LogTime,
@@ -178,6 +184,12 @@ impl Checkpoints {
         self.0.iter()
     }
 
+    /// Bytes of all of them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().fold(0, |sum, checkpoint| sum.saturating_add(checkpoint.bytes()))
+    }
+
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -207,8 +219,16 @@ impl Checkpoints {
         checkpoint.part(part.rank)
     }
 
-    /// Notes a part of the checkpoint `key`, which is made when it is not there.
-    pub(crate) fn note(&mut self, key: CheckpointKey, epoch: Epoch, workers: u32, part: CheckpointPart, at: LogTime) {
+    /// Notes a part of the checkpoint `key`, which is made when it is not there; so many that count are kept.
+    pub(crate) fn note(
+        &mut self,
+        key: CheckpointKey,
+        epoch: Epoch,
+        workers: u32,
+        part: CheckpointPart,
+        at: LogTime,
+        kept: usize,
+    ) {
         let place = match self.0.binary_search_by_key(&key, |known| known.key) {
             Ok(place) => place,
             Err(place) => {
@@ -226,21 +246,39 @@ impl Checkpoints {
         if noted.counts() && before.is_some_and(|before| before.says_the_same(&noted)) {
             self.remove(key);
         }
-        self.retain();
+        self.retain(kept);
     }
 
-    /// Keeps the newest that count, the newest of them that has its copies, and those after the newest that may come to
-    /// count.
-    fn retain(&mut self) {
+    /// What is kept beside the newest ones, whatever is asked for: the newest that outlives the loss of a node, and the
+    /// oldest after it, which is being copied so that it comes to.
+    fn reserve(&self) -> [Option<CheckpointKey>; 2] {
+        let mut newer = None;
+        for checkpoint in self.that_count() {
+            if checkpoint.has_its_copies() {
+                return [Some(checkpoint.key), newer];
+            }
+            newer = Some(checkpoint.key);
+        }
+        [None, newer]
+    }
+
+    /// Those that can be done without, should room be short: all that count but the newest and the reserve.
+    pub(crate) fn spare(&self) -> impl Iterator<Item = &Arc<Checkpoint>> {
+        let reserve = self.reserve();
+        self.that_count().skip(1).filter(move |checkpoint| !reserve.contains(&Some(checkpoint.key)))
+    }
+
+    /// Keeps so many of the newest that count, the reserve, and those after the newest that may come to count.
+    fn retain(&mut self, kept: usize) {
         let newest = self.that_count().next().map(|checkpoint| checkpoint.key);
-        let safe = self.that_count().find(|checkpoint| checkpoint.has_its_copies()).map(|checkpoint| checkpoint.key);
+        let reserve = self.reserve();
         let mut counted = self.0.iter().filter(|checkpoint| checkpoint.counts()).count();
         self.0.retain(|checkpoint| {
             if !checkpoint.counts() {
                 return newest.is_none_or(|newest| checkpoint.key > newest);
             }
             counted -= 1;
-            counted < CHECKPOINTS_KEPT || Some(checkpoint.key) == safe
+            counted < kept || reserve.contains(&Some(checkpoint.key))
         });
     }
 
@@ -255,7 +293,7 @@ impl Checkpoints {
     }
 
     /// Changes where parts are kept; answers whether that changed anything.
-    pub(crate) fn keep(&mut self, part: &PartKey, node: NodeId, kept: bool) -> bool {
+    pub(crate) fn keep(&mut self, part: &PartKey, node: NodeId, kept: bool, count: usize) -> bool {
         let Some(place) = self.0.iter().position(|checkpoint| checkpoint.key == part.checkpoint) else { return false };
         let known = self.holding(part).filter(|known| !known.saved.shared && known.nodes.contains(&node) != kept);
         if known.is_none() {
@@ -269,7 +307,7 @@ impl Checkpoints {
                 known.nodes.remove(&node)
             };
         }
-        self.retain();
+        self.retain(count);
         true
     }
 
@@ -291,7 +329,15 @@ mod tests {
 
     fn part(rank: u32, progress: u64) -> CheckpointPart {
         let hash = [u8::try_from(progress).unwrap_or(0); 32];
-        let saved = SavedPart { sequence: 0, progress, bytes: 10, hash, ticket: 0, shared: false };
+        let saved = SavedPart {
+            sequence: 0,
+            progress,
+            bytes: 10,
+            hash,
+            ticket: 0,
+            shared: false,
+            mode: CheckpointMode::Cooperative,
+        };
         CheckpointPart { rank: Rank(rank), saved, nodes: BTreeSet::from([NodeId(rank)]) }
     }
 
@@ -302,7 +348,7 @@ mod tests {
     fn noted(parts: &[(u64, u32, u64)]) -> Checkpoints {
         let mut all = Checkpoints::default();
         for (sequence, rank, progress) in parts {
-            all.note(key(*sequence), Epoch(5), 2, part(*rank, *progress), LogTime(1));
+            all.note(key(*sequence), Epoch(5), 2, part(*rank, *progress), LogTime(1), CHECKPOINTS_KEPT);
         }
         all
     }
@@ -322,12 +368,12 @@ mod tests {
     #[test]
     fn the_newest_that_count_are_kept_and_what_may_come_to() {
         let all = noted(&[(1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 2), (3, 0, 3), (4, 0, 4), (4, 1, 4), (5, 1, 5)]);
-        assert_eq!(counting(&all), [4, 2]);
+        assert_eq!(counting(&all), [4, 2, 1], "the first is being copied");
         let known: Vec<u64> = all.iter().map(|checkpoint| checkpoint.key.sequence).collect();
-        assert_eq!(known, [2, 4, 5], "the third never will");
+        assert_eq!(known, [1, 2, 4, 5], "the third never will");
         let mut closed = all;
         closed.close();
-        assert_eq!(closed.iter().count(), 2);
+        assert_eq!(closed.iter().count(), 3);
     }
 
     #[test]
@@ -335,18 +381,18 @@ mod tests {
         let mut all = noted(&[(1, 0, 1), (1, 1, 1)]);
         let copied = |all: &mut Checkpoints, sequence, rank| {
             let part = PartKey { job: JobId(1), checkpoint: key(sequence), epoch: Epoch(5), rank: Rank(rank) };
-            assert!(all.keep(&part, NodeId(9), true));
+            assert!(all.keep(&part, NodeId(9), true, CHECKPOINTS_KEPT));
         };
         copied(&mut all, 1, 0);
         copied(&mut all, 1, 1);
         for sequence in 2..6 {
             for rank in 0..2 {
-                all.note(key(sequence), Epoch(5), 2, part(rank, sequence), LogTime(1));
+                all.note(key(sequence), Epoch(5), 2, part(rank, sequence), LogTime(1), CHECKPOINTS_KEPT);
             }
         }
-        assert_eq!(counting(&all), [5, 4, 1]);
+        assert_eq!(counting(&all), [5, 4, 2, 1], "the second is being copied");
         copied(&mut all, 5, 0);
-        assert_eq!(counting(&all), [5, 4, 1], "a half of it is lost with a node");
+        assert_eq!(counting(&all), [5, 4, 2, 1], "a half of it is lost with a node");
         copied(&mut all, 5, 1);
         assert_eq!(counting(&all), [5, 4]);
     }
@@ -355,12 +401,19 @@ mod tests {
     fn what_was_not_written_since_was_not_saved() {
         let mut all = noted(&[(1, 0, 7), (1, 1, 7), (2, 0, 7), (2, 1, 7)]);
         assert_eq!(counting(&all), [1]);
-        all.note(key(3), Epoch(5), 2, part(0, 7), LogTime(2));
-        all.note(key(3), Epoch(5), 2, CheckpointPart { saved: part(1, 8).saved, ..part(1, 7) }, LogTime(2));
+        all.note(key(3), Epoch(5), 2, part(0, 7), LogTime(2), CHECKPOINTS_KEPT);
+        all.note(
+            key(3),
+            Epoch(5),
+            2,
+            CheckpointPart { saved: part(1, 8).saved, ..part(1, 7) },
+            LogTime(2),
+            CHECKPOINTS_KEPT,
+        );
         assert_eq!(counting(&all), [1], "they are at different places");
         let mut empty = Checkpoints::default();
         let nothing = CheckpointPart { saved: SavedPart { bytes: 0, ..part(0, 0).saved }, ..part(0, 0) };
-        empty.note(key(1), Epoch(5), 1, nothing, LogTime(1));
+        empty.note(key(1), Epoch(5), 1, nothing, LogTime(1), CHECKPOINTS_KEPT);
         assert_eq!(counting(&empty), [0; 0], "nothing is in it");
     }
 
@@ -374,6 +427,6 @@ mod tests {
         assert!(!all.can_do_without(&part(3, 0), 1), "it may be told yet");
         assert!(all.can_do_without(&part(3, 0), 2), "its attempt is over");
         let stranger = PartKey { epoch: Epoch(4), ..part(2, 0) };
-        assert!(all.can_do_without(&stranger, 2), "it is of another grant");
+        assert!(all.can_do_without(&stranger, 2), "it is of another allocation");
     }
 }

@@ -103,7 +103,7 @@ pub enum Command {
     ExpireJob {
         /// The job.
         job: JobId,
-        /// The grant under which it ran so long: another attempt has its own time.
+        /// The allocation under which it ran so long: another attempt has its own time.
         allocation: AllocationId,
     },
     /// A time window is over, or was changed, or is known for the first time: nothing of the queue or job is granted
@@ -120,7 +120,7 @@ pub enum Command {
     GrowJob {
         /// The job.
         job: JobId,
-        /// The grant under which it has too few.
+        /// The allocation under which it has too few.
         allocation: AllocationId,
     },
     /// A job that computes next to nothing has come to a step of its queue's ladder, or is busy again.
@@ -263,7 +263,7 @@ pub enum PlanPart {
 /// What an agent says of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// Which worker of which grant; the epoch fences older grants.
+    /// Which worker of which allocation; the epoch fences older allocations.
     pub worker: Owner,
     /// What it says.
     pub observation: Observation,

@@ -23,7 +23,7 @@ pub enum Event {
         to: JobState,
         /// Why.
         reason: Reason,
-        /// The grant concerned.
+        /// The allocation concerned.
         allocation: Option<AllocationId>,
     },
     /// An ended job left the ledger.
@@ -35,7 +35,7 @@ pub enum Event {
     Worker {
         /// Its job.
         job: JobId,
-        /// Its grant.
+        /// Its allocation.
         allocation: AllocationId,
         /// Its rank.
         rank: Rank,
@@ -44,11 +44,11 @@ pub enum Event {
         /// The state.
         state: WorkerState,
     },
-    /// A grant left the ledger; all its blocks are given back.
+    /// An allocation left the ledger; all its blocks are given back.
     AllocationReleased {
         /// The job.
         job: JobId,
-        /// The grant.
+        /// The allocation.
         allocation: AllocationId,
     },
     /// A node changed.
@@ -87,7 +87,7 @@ pub enum Event {
         node: NodeId,
         /// Its job.
         job: JobId,
-        /// Its grant.
+        /// Its allocation.
         allocation: AllocationId,
         /// Its rank.
         rank: Rank,
@@ -127,7 +127,7 @@ pub enum Touched {
     Node(NodeId),
     /// A job.
     Job(JobId),
-    /// A grant.
+    /// An allocation.
     Allocation(AllocationId),
     /// Some queue.
     Queues,

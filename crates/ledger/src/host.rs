@@ -68,7 +68,7 @@ impl HostCapacity {
 pub struct HostUse {
     /// By workers that are not over.
     pub used: HostRequest,
-    /// Promised to workers of grants that wait for preempted workers to stop.
+    /// Promised to workers of allocations that wait for preempted workers to stop.
     pub promised: HostRequest,
 }
 

@@ -28,7 +28,7 @@ id!(
     JobId(u64), ""
 );
 id!(
-    /// A grant of virtual cards to an attempt.
+    /// An allocation of virtual cards to an attempt.
     AllocationId(u64), "allocation-"
 );
 id!(
@@ -55,10 +55,10 @@ impl fmt::Display for CardId {
     }
 }
 
-/// Who holds blocks: one worker of one grant. The epoch fences older grants.
+/// Who holds blocks: one worker of one allocation. The epoch fences older allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// The grant.
+    /// The allocation.
     pub allocation: AllocationId,
     /// The log index that made it.
     pub epoch: crate::units::Epoch,

@@ -16,9 +16,9 @@ use crate::units::{Epoch, LogTime, Revision};
 /// Where a job stands (architecture section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
-    /// Waits for its first or next grant.
+    /// Waits for its first or next allocation.
     Pending,
-    /// Has a grant; not all workers have confirmed that they run.
+    /// Has an allocation; not all workers have confirmed that they run.
     Starting,
     /// All workers run.
     Running,
@@ -177,9 +177,10 @@ impl Job {
 pub struct Attempt {
     /// Which try, from 1.
     pub number: u32,
-    /// Its grant.
+    /// Its allocation.
     pub allocation: AllocationId,
-    /// The grant's epoch: with it and a rank, the output of a worker is found on its node long after the grant is gone.
+    /// The allocation's epoch: with it and a rank, the output of a worker is found on its node long after the
+    /// allocation is gone.
     pub epoch: Epoch,
     /// The node of each worker, by rank.
     pub nodes: Arc<[NodeId]>,
@@ -204,21 +205,21 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt that is granted now, under `grant`.
+    /// An attempt that is granted now, under `allocation`.
     #[must_use]
-    pub(crate) fn granted(grant: &Allocation, now: LogTime) -> Self {
+    pub(crate) fn granted(allocation: &Allocation, now: LogTime) -> Self {
         Self {
-            number: grant.attempt,
-            allocation: grant.id,
-            epoch: grant.epoch,
-            nodes: grant.workers.iter().map(|worker| worker.node).collect(),
+            number: allocation.attempt,
+            allocation: allocation.id,
+            epoch: allocation.epoch,
+            nodes: allocation.workers.iter().map(|worker| worker.node).collect(),
             granted_at: now,
             started_at: None,
             ended_at: None,
             exit_code: None,
             signal: None,
             reason: None,
-            from: grant.from,
+            from: allocation.from,
             saved_at: None,
             not_saved: String::new(),
         }
@@ -263,7 +264,7 @@ pub struct Job {
     pub revision: Revision,
     /// Not granted before this time (backoff after a failure).
     pub not_before: LogTime,
-    /// The present grant.
+    /// The present allocation.
     pub allocation: Option<AllocationId>,
     /// A move in progress.
     pub moving: Option<MoveId>,
@@ -281,7 +282,7 @@ pub struct Job {
     pub checkpoints: Checkpoints,
     /// When it was preempted last, and within the hour before that (law L4); empty only if it never was.
     pub preempted_at: Vec<LogTime>,
-    /// Since when it waits for a grant, or did last; zero: since its state changed last.
+    /// Since when it waits for an allocation, or did last; zero: since its state changed last.
     pub queued_at: LogTime,
     /// How long it had waited before that, in all.
     pub waited: Duration,
@@ -307,7 +308,7 @@ impl Job {
         self.not_before.max(self.closed_until)
     }
 
-    /// Whether it waits for a grant, now or after its backoff.
+    /// Whether it waits for an allocation, now or after its backoff.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         match self.state {

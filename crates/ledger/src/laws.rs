@@ -150,21 +150,21 @@ fn ownership(state: &State, broken: &mut Broken) {
     broken.expect(sums.is_empty(), "L1", || "slices on cards that do not exist".to_owned());
 }
 
-/// L4, L5: jobs, grants and moves agree with each other.
+/// L4, L5: jobs, allocations and moves agree with each other.
 fn jobs(state: &State, broken: &mut Broken) {
     for job in state.jobs_from(Default::default()) {
-        let grant = job.allocation.and_then(|id| state.allocation(id));
+        let allocation = job.allocation.and_then(|id| state.allocation(id));
         let id = job.id;
-        broken.expect(job.allocation.is_none() || grant.is_some_and(|grant| grant.job == id), "L1", || {
-            format!("job {id} names a grant that is not its own")
+        broken.expect(job.allocation.is_none() || allocation.is_some_and(|held| held.job == id), "L1", || {
+            format!("job {id} names an allocation that is not its own")
         });
         let holds = match job.state {
-            JobState::Starting | JobState::Running | JobState::Suspending => grant.is_some(),
-            JobState::Pending | JobState::Suspended => grant.is_none() && job.moving.is_none(),
-            JobState::Completing => grant.is_some() && job.ending.is_some(),
+            JobState::Starting | JobState::Running | JobState::Suspending => allocation.is_some(),
+            JobState::Pending | JobState::Suspended => allocation.is_none() && job.moving.is_none(),
+            JobState::Completing => allocation.is_some() && job.ending.is_some(),
             JobState::Moving => job.moving.is_some_and(|id| state.move_in_progress(id).is_some()),
             JobState::Completed | JobState::Failed | JobState::Cancelled | JobState::Timeout => {
-                grant.is_none() && job.moving.is_none()
+                allocation.is_none() && job.moving.is_none()
             }
         };
         broken.expect(job.checkpoints.iter().is_sorted_by_key(|checkpoint| checkpoint.key), "L5", || {
@@ -174,7 +174,7 @@ fn jobs(state: &State, broken: &mut Broken) {
         broken.expect(known && (job.checkpoints.is_empty() || !job.state.is_terminal()), "L5", || {
             format!("job {id} is {:?} and has checkpoints that it cannot have", job.state)
         });
-        broken.expect(holds, "L5", || format!("job {id} is {:?} with grant {:?}", job.state, job.allocation));
+        broken.expect(holds, "L5", || format!("job {id} is {:?} with allocation {:?}", job.state, job.allocation));
     }
     let (mut granted, mut meetings) = (BTreeSet::new(), BTreeSet::new());
     for allocation in state.allocations() {
@@ -191,7 +191,7 @@ fn jobs(state: &State, broken: &mut Broken) {
         broken.expect(granted.insert((allocation.epoch, allocation.id)), "L2", || "equal epochs".to_owned());
         let meeting = allocation.workers.first().map(|first| (first.node, allocation.master_port));
         broken.expect(meeting.is_none_or(|meeting| meetings.insert(meeting)), "P6", || {
-            format!("{} meets where another grant does", allocation.id)
+            format!("{} meets where another allocation does", allocation.id)
         });
         let members: BTreeSet<u32> = allocation.workers.iter().map(|worker| worker.member).collect();
         let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
@@ -205,13 +205,13 @@ fn jobs(state: &State, broken: &mut Broken) {
 fn whole_cards(state: &State, broken: &mut Broken) {
     for (id, card) in state.cards() {
         let owners: BTreeSet<_> = card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).collect();
-        let grants: BTreeSet<_> = owners.iter().map(|owner| owner.allocation).collect();
+        let allocations: BTreeSet<_> = owners.iter().map(|owner| owner.allocation).collect();
         // What waits does not compute: it may have got its blocks while others still stop.
-        let in_force = grants.iter().filter_map(|grant| state.allocation(*grant));
-        let in_force: Vec<_> = in_force.filter(|grant| grant.phase != AllocationPhase::Waiting).collect();
+        let in_force = allocations.iter().filter_map(|allocation| state.allocation(*allocation));
+        let in_force: Vec<_> = in_force.filter(|allocation| allocation.phase != AllocationPhase::Waiting).collect();
         let whole = |job| state.job(job).is_some_and(|job| job.spec.virtual_card.whole_cards);
-        let alone = in_force.len() < 2 || !in_force.iter().any(|grant| whole(grant.job));
-        broken.expect(alone, "L2", || format!("{id} is taken whole and has other holders: {grants:?}"));
+        let alone = in_force.len() < 2 || !in_force.iter().any(|allocation| whole(allocation.job));
+        broken.expect(alone, "L2", || format!("{id} is taken whole and has other holders: {allocations:?}"));
     }
 }
 
@@ -271,6 +271,7 @@ fn derived(state: &State, broken: &mut Broken) {
         ("capacity", fresh.capacity == state.capacity),
         ("waiting jobs", fresh.waiting == state.waiting),
         ("jobs with checkpoints", fresh.checkpointed == state.checkpointed),
+        ("bytes of checkpoints", fresh.checkpoint_bytes == state.checkpoint_bytes),
         ("jobs with windows", fresh.windowed == state.windowed),
         ("idle jobs", fresh.idlers == state.idlers),
         ("ended jobs", fresh.ended == state.ended),

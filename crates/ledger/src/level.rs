@@ -29,7 +29,7 @@ use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
-use crate::spec::{CheckpointPolicy, JobSpec};
+use crate::spec::{CheckpointMode, CheckpointPolicy, JobSpec};
 use crate::state::State;
 use crate::virtual_card::VirtualCardRequest;
 
@@ -97,6 +97,11 @@ pub enum Rule {
     ForgottenRequestsRefused,
     /// A job is blamed for faults of nodes only when it met them on several: before, two sick nodes were enough.
     BlameTakesSeveralNodes,
+    /// A job can be suspended while it is being moved; before, whoever wanted that had to wait for the end of the move.
+    MovesGiveWay,
+    /// The workers of each allocation meet at another port of their node; before, at the lowest free one: one that
+    /// something else on the host has was given to the same job again and again.
+    PortsTakeTurns,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,
 }
@@ -110,6 +115,7 @@ impl Rule {
     pub const fn since(self) -> Level {
         match self {
             Self::DigestOfState | Self::ForgottenRequestsRefused | Self::BlameTakesSeveralNodes => Level::One,
+            Self::MovesGiveWay | Self::PortsTakeTurns => Level::Two,
             Self::DrillQueueRefused => Level::Drill,
         }
     }
@@ -294,8 +300,8 @@ impl Needs for JobSpec {
 
 impl Needs for CheckpointPolicy {
     fn needs(&self) -> Level {
-        let Self { mode: _, signal: _, grace: _, every } = self;
-        when(every.is_some(), Level::Two)
+        let Self { mode: _, signal: _, grace: _, every, keep, fallback } = self;
+        when(every.is_some() || keep.is_some() || *fallback != CheckpointMode::Requeue, Level::Two)
     }
 }
 
@@ -322,8 +328,9 @@ impl Needs for VirtualCardRequest {
 
 impl Needs for QueueSettings {
     fn needs(&self) -> Level {
-        let Self { name: _, parent: _, guaranteed: _, maximum: _, weight: _, packing: _, windows, idle } = self;
-        when(!windows.is_empty() || idle.is_some(), Level::Two)
+        let Self { name: _, parent: _, guaranteed: _, maximum: _, weight: _, packing: _, windows, idle, checkpoints } =
+            self;
+        when(!windows.is_empty() || idle.is_some() || checkpoints.is_some(), Level::Two)
     }
 }
 
@@ -365,7 +372,15 @@ impl Needs for WorkerReport {
             Observation::Stopped(WorkerExit { cause, code: _, signal: _, checkpointed: _, message: _, not_saved }) => {
                 when(matches!(cause, StopCause::HostLost | StopCause::NotRestored) || !not_saved.is_empty(), Level::Two)
             }
-            Observation::Saved(SavedPart { sequence: _, progress: _, bytes: _, hash: _, ticket: _, shared: _ })
+            Observation::Saved(SavedPart {
+                sequence: _,
+                progress: _,
+                bytes: _,
+                hash: _,
+                ticket: _,
+                shared: _,
+                mode: _,
+            })
             | Observation::Unusable { lost: _, message: _ } => Level::Two,
         }
     }

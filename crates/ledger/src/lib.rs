@@ -15,7 +15,7 @@
 //!   or what another queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan
 //!   part that grants its blocks, and only so often in an hour.
 //! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
-//! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live grants.
+//! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live allocations.
 //! * **L7 Compatibility.** Nothing new is written or done before every member can apply it ([`level`]).
 //! * **L8 Determinism**, watched by [`State::digest`].
 //!
@@ -64,7 +64,9 @@ pub use allocation::{
 };
 pub use apply::{CORDONED_ANEW, EntryPosition, NUMBERS_AHEAD, REVISIONS_AHEAD};
 pub use card::{Card, CardDescription, CardHealth, CardKind, Isolation, Link, LinkKind, Precision, Ratings};
-pub use checkpoint::{COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, Checkpoints, PartKey, SavedPart};
+pub use checkpoint::{
+    COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, Checkpoints, MOST_CHECKPOINTS, PartKey, SavedPart,
+};
 pub use checks::WINDOW_LIMIT;
 pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
 pub use config::{CompactionPolicy, PoolConfig, PoolLimits};

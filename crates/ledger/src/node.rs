@@ -23,9 +23,9 @@ pub enum Eligibility {
     /// Yes.
     #[default]
     Eligible,
-    /// No new grants; what runs goes on.
+    /// No new allocations; what runs goes on.
     Cordoned,
-    /// No new grants; what runs is asked to leave; blocks go offline as they become free.
+    /// No new allocations; what runs is asked to leave; blocks go offline as they become free.
     Draining,
 }
 

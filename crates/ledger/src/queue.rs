@@ -76,6 +76,9 @@ pub struct QueueSettings {
     /// What follows for its jobs, and those of the queues below it that say nothing of their own, when they compute
     /// next to nothing ([`idle`](crate::idle)); `None`: as the queue above says.
     pub idle: Option<IdlePolicy>,
+    /// What checkpoints of its jobs, and of the queues below it, take at most, each counted once wherever it lies; the
+    /// newest of each job is kept whatever it takes. `None`: no bound.
+    pub checkpoints: Option<Mebibytes>,
 }
 
 /// A queue in the ledger.
@@ -83,7 +86,7 @@ pub struct QueueSettings {
 pub struct Queue {
     /// Its settings.
     pub settings: QueueSettings,
-    /// What the grants of its jobs, and of the queues below it, hold now.
+    /// What the allocations of its jobs, and of the queues below it, hold now.
     pub used: QueueAmount,
     /// As far as those of `used` that were told to stop hold it still.
     pub leaving: QueueAmount,

@@ -13,9 +13,9 @@ pub enum Reason {
     Held,
     /// It waits for the end of its backoff after a failed attempt.
     Backoff,
-    /// It waits for a grant.
+    /// It waits for an allocation.
     Queued,
-    /// It has a grant.
+    /// It has an allocation.
     Granted,
     /// Its blocks are still held by jobs that were told to stop for it.
     WaitingForPreempted,

@@ -106,7 +106,7 @@ pub enum Rejection {
         /// The node.
         node: NodeId,
     },
-    /// A grant to a node that takes none.
+    /// The node takes no allocations.
     #[error("{0} takes no new work now")]
     NodeNotGrantable(NodeId),
     /// Blocks are not free.
@@ -148,8 +148,8 @@ pub enum Rejection {
         /// The job that has it.
         job: JobId,
     },
-    /// A grant does not give the job what it asked for.
-    #[error("the grant for job {job} does not fit what it asked for: {problem}")]
+    /// An allocation does not give the job what it asked for.
+    #[error("the allocation for job {job} does not fit what it asked for: {problem}")]
     GrantMismatch {
         /// The job.
         job: JobId,
@@ -184,7 +184,7 @@ pub enum Rejection {
     /// Blocks of a card cannot be renumbered now.
     #[error("{0} has blocks that wait for their owner to stop; renumber it when they are given back")]
     CardPinned(CardId),
-    /// The grant is not known or of another epoch.
+    /// The allocation is not known or of another epoch.
     #[error("{0} is not in force")]
     StaleAllocation(AllocationId),
     /// What each worker needs of its host is above what any host has.

@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::affinity::{Affinity, Packing};
+use crate::checkpoint::{CHECKPOINTS_KEPT, MOST_CHECKPOINTS};
 use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name, check_windows};
 use crate::host::HostRequest;
 use crate::ids::Rank;
@@ -41,6 +42,14 @@ pub enum CheckpointMode {
     Requeue,
 }
 
+impl CheckpointMode {
+    /// Whether it can stand in for another mode that is not possible at the moment.
+    #[must_use]
+    pub fn is_one_for(self, mode: Self) -> bool {
+        self == Self::Requeue || (self, mode) == (Self::Cooperative, Self::Transparent)
+    }
+}
+
 /// How a job is suspended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointPolicy {
@@ -52,6 +61,19 @@ pub struct CheckpointPolicy {
     pub grace: Duration,
     /// How often a cooperative program is asked to save while it runs on; `None`: only when it is stopped.
     pub every: Option<Duration>,
+    /// Checkpoints that are kept, the newest that count; `None`: [`CHECKPOINTS_KEPT`].
+    pub keep: Option<u32>,
+    /// How a program is saved that was to be dumped and cannot be: [`CheckpointMode::Cooperative`], what it writes when
+    /// it is told to stop; [`CheckpointMode::Requeue`], not at all.
+    pub fallback: CheckpointMode,
+}
+
+impl CheckpointPolicy {
+    /// How many that count are kept.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.keep.map_or(CHECKPOINTS_KEPT, |keep| keep as usize)
+    }
 }
 
 impl Default for CheckpointPolicy {
@@ -61,6 +83,8 @@ impl Default for CheckpointPolicy {
             signal: "SIGTERM".to_owned(),
             grace: Duration::from_secs(10),
             every: None,
+            keep: None,
+            fallback: CheckpointMode::Requeue,
         }
     }
 }
@@ -322,7 +346,7 @@ impl JobSpec {
             virtual_card,
             priority,
             preemptible: _,
-            checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every },
+            checkpoint: CheckpointPolicy { mode, signal: _, grace, every, keep, fallback },
             on_disconnect: _,
             time_limit,
             retry: RetryPolicy { max_retries: _, backoff, max_backoff },
@@ -368,6 +392,14 @@ impl JobSpec {
             return Err(Rejection::invalid("spec.virtual_card.tflops", "must be more than zero"));
         }
         virtual_card.check_access(node_labels)?;
+        if keep.is_some_and(|keep| !(1..=MOST_CHECKPOINTS).contains(&keep)) {
+            let problem = format!("must be 1 to {MOST_CHECKPOINTS}");
+            return Err(Rejection::invalid("spec.checkpoint.keep", problem));
+        }
+        if !fallback.is_one_for(*mode) {
+            let problem = "must be cooperative or requeue, and is for mode transparent";
+            return Err(Rejection::invalid("spec.checkpoint.fallback", problem));
+        }
         let times = [
             ("spec.checkpoint.grace", *grace),
             ("spec.checkpoint.every", every.unwrap_or_default()),

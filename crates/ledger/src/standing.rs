@@ -5,9 +5,9 @@
 //!   [`HEAD_START`] of waiting. So a higher priority goes first, and yet only finitely many later jobs ever pass an
 //!   earlier one: nothing starves.
 //! * **Effective priority.** A running job has its priority, and a point more for each [`HEAD_START`] that it has
-//!   waited for its grants in all. A job may preempt those of its queue whose effective priority is strictly below
-//!   its own *priority*: waiting protects, it never attacks. Whoever may preempt another would also go before it in
-//!   the line.
+//!   waited for its allocations in all. A job may preempt those of its queue whose effective priority is strictly below
+//!   its own *priority*: waiting protects, it never attacks. Whoever may preempt another would also go before it in the
+//!   line.
 //! * **Between queues** priorities are not compared. A job whose queue, or one above it, stays within its guarantee
 //!   may *recall* what that queue's neighbours hold above theirs; [`RECALL_PATIENCE`] bounds how long a job can put
 //!   that off.
@@ -95,7 +95,7 @@ pub fn may_recall(
 }
 
 impl Job {
-    /// Since when it waits for a grant, or waited last.
+    /// Since when it waits for an allocation, or waited last.
     #[must_use]
     pub fn waiting_since(&self) -> LogTime {
         if self.queued_at == LogTime(0) { self.changed_at } else { self.queued_at }
@@ -117,7 +117,7 @@ impl Job {
 
     /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was
     /// preempted too often within the last hour, or has not run as long as it asked to. `None`: now. `running_since` is
-    /// when all its workers ran, or the time of its grant while they do not.
+    /// when all its workers ran, or the time of its allocation while they do not.
     #[must_use]
     pub fn preemptible_from(
         &self,

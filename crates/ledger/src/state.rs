@@ -7,6 +7,7 @@ use std::sync::Arc;
 use immutable_chunkmap::map::Map;
 
 use crate::allocation::{Allocation, Move};
+use crate::apply::quotas::CheckpointBytes;
 use crate::capacity::Capacity;
 use crate::card::Card;
 use crate::config::PoolConfig;
@@ -107,13 +108,15 @@ pub struct State {
     pub(crate) waiting: PersistentMap<WaitingKey, ()>,
     /// Jobs with checkpoints.
     pub(crate) checkpointed: PersistentMap<JobId, ()>,
+    /// Bytes of the checkpoints of the jobs of each queue, and of those below it; of one that is not there: none.
+    pub(crate) checkpoint_bytes: PersistentMap<String, CheckpointBytes>,
     /// Jobs that are not over and have windows of their own.
     pub(crate) windowed: PersistentMap<JobId, ()>,
     /// Jobs that are not over and were told to be idle.
     pub(crate) idlers: PersistentMap<JobId, ()>,
     pub(crate) ended: PersistentMap<(LogTime, JobId), ()>,
     pub(crate) request_times: PersistentMap<(LogTime, RequestId), ()>,
-    /// Not keyed by node and grant: the map finds the beginning of a range by going through all that is before it.
+    /// Not keyed by node and allocation: the map finds the beginning of a range by going through all that is before it.
     pub(crate) node_workers: PersistentMap<NodeId, Arc<BTreeSet<AllocationId>>>,
     pub(crate) ports: MeetingPorts,
     /// Nodes of whose hosts something is held or promised.
@@ -153,6 +156,7 @@ impl State {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         };
         queues.insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue::new(settings)));
         Self {
@@ -181,6 +185,7 @@ impl State {
             compacted: Revision(0),
             waiting: PersistentMap::new(),
             checkpointed: PersistentMap::new(),
+            checkpoint_bytes: PersistentMap::new(),
             windowed: PersistentMap::new(),
             idlers: PersistentMap::new(),
             ended: PersistentMap::new(),
@@ -293,7 +298,7 @@ impl State {
         self.jobs.range(..=last).rev().map(|(_, job)| job)
     }
 
-    /// The jobs that wait for a grant, now or after their backoff, in the order of [`WaitingKey`].
+    /// The jobs that wait for an allocation, now or after their backoff, in the order of [`WaitingKey`].
     pub fn waiting(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.waiting.into_iter().filter_map(|(key, ())| self.jobs.get(&key.job))
     }
@@ -347,11 +352,11 @@ impl State {
 
     /// The allocations that have a worker on a node, over or not.
     pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = &Arc<Allocation>> {
-        self.grants_on(node).filter_map(|id| self.allocations.get(&id))
+        self.allocation_ids_on(node).filter_map(|id| self.allocations.get(&id))
     }
 
     /// Their numbers alone, in order.
-    pub fn grants_on(&self, node: NodeId) -> impl Iterator<Item = AllocationId> {
+    pub fn allocation_ids_on(&self, node: NodeId) -> impl Iterator<Item = AllocationId> {
         self.node_workers.get(&node).into_iter().flat_map(|ids| ids.iter().copied())
     }
 

@@ -188,7 +188,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The index of the log entry that made a grant: fences everything older (architecture section 5).
+/// The index of the log entry that made an allocation: fences everything older (architecture section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 

@@ -3,10 +3,13 @@
 
 mod pool;
 
+use std::time::Duration;
+
 use pool::{Pool, card, exited, saved, slice, stopped};
 use tessera_ledger::{
-    CardKind, CheckpointKey, Command, Eligibility, Event, JobId, JobState, MovePhase, NodeId, Observation, Outcome,
-    PartKey, PlanPart, PlannedWorker, RESTORES_UNTIL_GIVEN_UP, Rank, Reason, Revision, StopCause, WorkerReport,
+    CardKind, CheckpointKey, CheckpointMode, Command, Eligibility, Event, JobId, JobState, MoveId, MovePhase, NodeId,
+    Observation, Outcome, PartKey, PlanPart, PlannedWorker, RESTORES_UNTIL_GIVEN_UP, Rank, Reason, Revision, SavedPart,
+    StopCause, WorkerReport,
 };
 
 const LAST: u64 = CheckpointKey::LAST;
@@ -39,9 +42,9 @@ fn grant_gang(pool: &mut Pool, job: JobId) {
 }
 
 fn report(pool: &mut Pool, job: JobId, rank: u32, observation: Observation) {
-    let grant = pool.allocation_of(job);
-    let worker = grant.worker(Rank(rank)).expect("it has so many");
-    let reports = vec![WorkerReport { worker: grant.owner(Rank(rank)), observation }];
+    let allocation = pool.allocation_of(job);
+    let worker = allocation.worker(Rank(rank)).expect("it has so many");
+    let reports = vec![WorkerReport { worker: allocation.owner(Rank(rank)), observation }];
     pool.run(Command::ReportWorkers { node: worker.node, reports });
 }
 
@@ -56,10 +59,10 @@ fn suspend(pool: &mut Pool, job: JobId, saves: Option<u64>) {
 
 /// What the present attempt went on from.
 fn from(pool: &Pool, job: JobId) -> Option<(u32, u64)> {
-    let grant = pool.allocation_of(job);
+    let allocation = pool.allocation_of(job);
     let told = pool.state.job(job).unwrap().history.last().unwrap().from;
-    assert_eq!(told, grant.from, "the history says the same");
-    grant.from.map(|key| (key.attempt, key.sequence))
+    assert_eq!(told, allocation.from, "the history says the same");
+    allocation.from.map(|key| (key.attempt, key.sequence))
 }
 
 fn part(pool: &Pool, job: JobId, attempt: u32, sequence: u64) -> PartKey {
@@ -280,13 +283,80 @@ fn one_that_was_restored_once_is_counted_anew() {
     }
 }
 
+/// Moves a job of one worker to a node.
+fn move_to(pool: &mut Pool, job: JobId, node: u32) -> MoveId {
+    let worker = PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 1)] };
+    pool.accept(PlanPart::Move { job, workers: vec![worker] });
+    pool.state.job(job).unwrap().moving.unwrap()
+}
+
+/// A job that saves while it runs, on a block of the card of the first node.
+fn saving(pool: &mut Pool, block: u32) -> JobId {
+    let job = pool.submit(|spec| {
+        spec.checkpoint.mode = CheckpointMode::Cooperative;
+        spec.checkpoint.every = Some(Duration::from_secs(60));
+    });
+    pool.grant(job, vec![slice(0, 0, block, 1)]);
+    pool.report_all(job, &Observation::Running);
+    job
+}
+
+/// The copies that a move waits for: which sequence, and the node that is to keep it.
+fn ahead(pool: &Pool, id: MoveId) -> Vec<(u64, NodeId)> {
+    let movement = pool.state.move_in_progress(id).unwrap();
+    let copies: Vec<_> =
+        pool.state.copies_ahead(movement).map(|(key, _, onto)| (key.checkpoint.sequence, onto)).collect();
+    let to_make: Vec<_> = pool.state.copies_to_make().map(|(key, _, onto)| (key.checkpoint.sequence, onto)).collect();
+    assert!(copies.iter().all(|copy| to_make.contains(copy)), "agents are told of them: {to_make:?}");
+    copies
+}
+
+#[test]
+fn what_a_job_saved_so_far_is_copied_to_where_it_is_moved_before_it_stops() {
+    for target in 1..3 {
+        let mut pool = nodes(3);
+        let job = saving(&mut pool, 0);
+        pool.report_all(job, &saved(1, 10));
+        let key = part(&pool, job, 1, 1);
+        let id = move_to(&mut pool, job, target);
+        assert_eq!(ahead(&pool, id), [(1, NodeId(target))]);
+        pool.run(Command::NoteKept { node: NodeId(target), kept: vec![key], gone: vec![] });
+        assert_eq!(ahead(&pool, id), []);
+        pool.report_all(job, &saved(2, 20));
+        assert_eq!(ahead(&pool, id), [(2, NodeId(target))], "it saves while it waits");
+        pool.run(Command::AdvanceMove { id, from: MovePhase::Reserved, proceed: true });
+        assert_eq!(ahead(&pool, id), [], "its program is stopping: only what it saves now counts");
+    }
+}
+
+#[test]
+fn a_move_waits_for_no_copies_of_what_is_old_or_everywhere() {
+    let mut pool = nodes(3);
+    let job = saving(&mut pool, 0);
+    let id = move_to(&mut pool, job, 1);
+    assert_eq!(ahead(&pool, id), [], "nothing was saved");
+    let old = pool.submit(|_| {});
+    pool.grant(old, vec![slice(0, 0, 3, 1)]);
+    pool.report_all(old, &Observation::Running);
+    suspend(&mut pool, old, Some(5));
+    pool.grant(old, vec![slice(0, 0, 3, 1)]);
+    pool.report_all(old, &Observation::Running);
+    let id = move_to(&mut pool, old, 2);
+    assert_eq!(ahead(&pool, id), [], "it saves only when it stops");
+    let shared = saving(&mut pool, 5);
+    let Observation::Saved(told) = saved(1, 1) else { panic!("it is one") };
+    pool.report_all(shared, &Observation::Saved(SavedPart { shared: true, ..told }));
+    let worker = PlannedWorker { member: 0, node: NodeId(2), slices: vec![slice(2, 0, 5, 1)] };
+    pool.accept(PlanPart::Move { job: shared, workers: vec![worker] });
+    let id = pool.state.job(shared).unwrap().moving.unwrap();
+    assert_eq!(ahead(&pool, id), [], "every node can read it");
+}
+
 #[test]
 fn the_target_of_a_move_goes_on_from_what_the_source_saved() {
     let mut pool = nodes(2);
     let job = running(&mut pool, 0);
-    let worker = PlannedWorker { member: 0, node: NodeId(1), slices: vec![slice(1, 0, 0, 1)] };
-    pool.accept(PlanPart::Move { job, workers: vec![worker] });
-    let id = pool.state.job(job).unwrap().moving.unwrap();
+    let id = move_to(&mut pool, job, 1);
     pool.run(Command::AdvanceMove { id, from: MovePhase::Reserved, proceed: true });
     pool.report_all(job, &saved(LAST, 77));
     pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
@@ -297,7 +367,7 @@ fn the_target_of_a_move_goes_on_from_what_the_source_saved() {
 }
 
 #[test]
-fn what_an_older_grant_saved_late_is_not_taken() {
+fn what_an_older_allocation_saved_late_is_not_taken() {
     let mut pool = nodes(1);
     let job = running(&mut pool, 0);
     let old = pool.allocation_of(job);

@@ -97,7 +97,7 @@ fn workers_of_a_gang_on_one_host_are_counted_together() {
 }
 
 #[test]
-fn a_grant_waits_for_the_host_of_its_victims() {
+fn an_allocation_waits_for_the_host_of_its_victims() {
     let mut pool = with_host(4_000, 8_192, &[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]);
     let victim = pool.submit(|spec| {
         spec.gang = 2;
@@ -115,9 +115,9 @@ fn a_grant_waits_for_the_host_of_its_victims() {
     assert_eq!((held.used, held.promised), (request(4_000, 0), request(4_000, 0)));
 
     // The card is given back, but not yet all of the host: the beneficiary waits on.
-    let grant = pool.allocation_of(victim);
+    let allocation = pool.allocation_of(victim);
     let report = |pool: &mut Pool, rank: usize| {
-        let worker = grant.owner(grant.workers[rank].rank);
+        let worker = allocation.owner(allocation.workers[rank].rank);
         let observation = pool::stopped(StopCause::Ordered, None);
         let reports = vec![tessera_ledger::WorkerReport { worker, observation }];
         pool.run(Command::ReportWorkers { node: NodeId(0), reports });
@@ -173,7 +173,8 @@ fn an_elastic_gang_starts_with_what_there_is_room_for() {
         assert_eq!(
             refused.to_string(),
             format!(
-                "the grant for job 1 does not fit what it asked for: the gang has 2 to 4 virtual cards, the grant {count}"
+                "the allocation for job 1 does not fit what it asked for: \
+                 the gang has 2 to 4 virtual cards, not {count}"
             )
         );
     }

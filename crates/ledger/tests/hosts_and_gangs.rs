@@ -73,7 +73,7 @@ fn preemption_for_the_host_alone() {
     pool.grant_over(urgent, vec![slice(0, 1, 0, 10)], vec![victim]);
 }
 
-/// The agent is upgraded and names its host for the first time while a grant waits: it has room enough.
+/// The agent is upgraded and names its host for the first time while an allocation waits: it has room enough.
 #[test]
 fn a_host_that_becomes_known_does_not_throw_away_what_was_preempted_for() {
     let mut pool = Pool::with_nodes(&[]);
@@ -132,7 +132,7 @@ fn a_job_is_not_preempted_before_its_min_runtime() {
     assert!(matches!(&outcome, Outcome::Planned(parts) if parts[0].is_err()), "{outcome:?}");
 }
 
-/// The host that another job gives back starts a grant beside a whole-card job that has not stopped yet.
+/// The host that another job gives back starts an allocation beside a whole-card job that has not stopped yet.
 #[test]
 fn nobody_starts_beside_a_whole_card_job_that_still_stops() {
     let mut state = tessera_ledger::State::new();

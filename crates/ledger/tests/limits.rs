@@ -91,6 +91,7 @@ fn queues_nodes_and_cards_are_limited_in_number() {
         packing: None,
         windows: Vec::new(),
         idle: None,
+        checkpoints: None,
     };
     assert_eq!(pool.run(Command::SetQueue { queue: queue("one") }), Outcome::Done);
     let refused = pool.run(Command::SetQueue { queue: queue("two") });

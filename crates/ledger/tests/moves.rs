@@ -115,6 +115,25 @@ fn a_lost_target_leaves_a_job_that_can_go_on() {
     assert_eq!(late.pool.state.job(late.job).unwrap().retries, 0);
 }
 
+/// Whoever suspends a job need not know that it is being moved: it keeps neither place, and comes back when it is told
+/// to.
+#[test]
+fn a_job_is_suspended_at_each_step_of_a_move() {
+    for phase in [MovePhase::Reserved, MovePhase::Suspending, MovePhase::Transferring, MovePhase::Resuming] {
+        let mut stage = Stage::new(|_| {}).at(phase);
+        assert_eq!(stage.pool.run(Command::SuspendJob { job: stage.job }), Outcome::Done);
+        if phase != MovePhase::Transferring {
+            assert_eq!(stage.standing(), (JobState::Suspending, "SUSPENDED_BY_USER"));
+            stage.pool.report_all(stage.job, &stopped(StopCause::Ordered, Some(0)));
+        }
+        assert_eq!(stage.standing(), (JobState::Suspended, "SUSPENDED_BY_USER"));
+        assert_eq!((stage.phase(), stage.free()), (None, 12), "{phase:?}");
+        assert!(!stage.pool.state.waiting().any(|job| job.id == stage.job), "nobody resumes it");
+        assert_eq!(stage.pool.run(Command::ResumeJob { job: stage.job }), Outcome::Done);
+        stage.pool.accept(PlanPart::Grant { job: stage.job, workers: to(2), victims: vec![] });
+    }
+}
+
 /// A source that is lost while it stops has stopped; one that is lost before takes the move with it.
 #[test]
 fn a_lost_source_is_tried_again_or_goes_on_at_its_target() {
@@ -228,6 +247,7 @@ fn a_move_does_not_take_a_queue_above_its_maximum() {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         },
     };
     stage.pool.run(queue(amount(7)));

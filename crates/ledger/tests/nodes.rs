@@ -69,7 +69,7 @@ fn a_node_name_is_taken_until_its_node_is_forgotten() {
 
 /// L6: health, drains and ratings change what is on offer, never what is granted.
 #[test]
-fn what_is_on_offer_changes_under_live_grants_without_touching_them() {
+fn what_is_on_offer_changes_under_live_allocations_without_touching_them() {
     let mut pool = one_card(8);
     let job = pool.submit(|spec| spec.virtual_card.compute = tflops(5));
     pool.grant(job, vec![slice(0, 0, 0, 5)]);
@@ -114,7 +114,7 @@ fn a_card_that_moved_on_its_node_is_not_free_while_it_is_held() {
     assert_eq!(pool.state.block_counts().free, 4);
 }
 
-/// L2: a machine that was declared dead and comes back gets no grant before it has shown that it runs nothing.
+/// L2: a machine that was declared dead and comes back gets no allocation before it has shown that it runs nothing.
 #[test]
 fn a_forgotten_machine_that_is_back_must_reconcile_first() {
     let mut pool = one_card(4);

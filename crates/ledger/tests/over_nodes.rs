@@ -48,9 +48,9 @@ fn of(pool: &Pool, job: JobId) -> &Job {
 }
 
 fn report(pool: &mut Pool, job: JobId, rank: u32, observation: Observation) {
-    let grant = pool.allocation_of(job);
-    let worker = grant.worker(Rank(rank)).expect("it has so many");
-    let reports = vec![WorkerReport { worker: grant.owner(Rank(rank)), observation }];
+    let allocation = pool.allocation_of(job);
+    let worker = allocation.worker(Rank(rank)).expect("it has so many");
+    let reports = vec![WorkerReport { worker: allocation.owner(Rank(rank)), observation }];
     pool.run(Command::ReportWorkers { node: worker.node, reports });
 }
 

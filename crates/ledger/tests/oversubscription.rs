@@ -94,7 +94,7 @@ fn a_job_that_asks_for_isolation_never_lands_there() {
     let mut demanding = pool::spec();
     demanding.virtual_card.isolation = Isolation::Soft;
     assert!(demanding.virtual_card.isolation > pool.state.card(CARD).unwrap().isolation());
-    // It was submitted before the policy; now no grant gives it what it asked for.
+    // It was submitted before the policy; now no allocation gives it what it asked for.
     set(&mut pool, 100);
     let job = pool.submit(|spec| spec.virtual_card.isolation = Isolation::Soft);
     set(&mut pool, 200);

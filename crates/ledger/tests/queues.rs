@@ -23,6 +23,7 @@ fn settings(name: &str, parent: &str) -> QueueSettings {
         packing: None,
         windows: Vec::new(),
         idle: None,
+        checkpoints: None,
     }
 }
 

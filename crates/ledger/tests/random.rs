@@ -72,8 +72,8 @@ fn step() -> impl Strategy<Value = Step> {
 /// A job has been idle since it began, or is busy again.
 fn note_idle(state: &State, job: JobId, step: Option<IdleStep>) -> Command {
     let of = state.job(job);
-    let grant = of.and_then(|job| job.allocation).and_then(|id| state.allocation(id));
-    let since = grant.and_then(|grant| grant.started_at).unwrap_or_default();
+    let allocation = of.and_then(|job| job.allocation).and_then(|id| state.allocation(id));
+    let since = allocation.and_then(|allocation| allocation.started_at).unwrap_or_default();
     Command::NoteIdle { job, attempt: of.map_or(0, |job| job.attempts), since, step }
 }
 
@@ -119,10 +119,10 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
                     BlockState::Free => true,
                     BlockState::Running(owner) | BlockState::Held(owner) => {
                         preempt
-                            && state.allocation(owner.allocation).is_some_and(|grant| {
-                                grant.phase == AllocationPhase::Active
+                            && state.allocation(owner.allocation).is_some_and(|allocation| {
+                                allocation.phase == AllocationPhase::Active
                                     && state
-                                        .job(grant.job)
+                                        .job(allocation.job)
                                         .is_some_and(|victim| victim.spec.priority < job.spec.priority)
                             })
                     }
@@ -194,7 +194,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 spec.on_disconnect = OnDisconnect::Keep;
             }
             if flags & 3 == 3 {
-                // Hosts have 4 CPUs and 4 GiB (see `hosts`): some grants must be refused.
+                // Hosts have 4 CPUs and 4 GiB (see `hosts`): some allocations must be refused.
                 spec.host = HostRequest {
                     cpu: MilliCpus(u64::from(tflops % 4) * 700),
                     memory: Mebibytes(u64::from(priority) * 900),
@@ -241,11 +241,11 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 step => note_idle(state, job, IdleStep::ALL.get(usize::from(step - 9)).copied()),
             }
         }
-        Step::Report { allocation, rank, what } => {
-            let grants: Vec<_> = state.allocations().cloned().collect();
-            let grant = pick(&grants, allocation)?;
-            let worker = pick(&grant.workers, rank)?;
-            let report = WorkerReport { worker: grant.owner(worker.rank), observation: observation(what) };
+        Step::Report { allocation: index, rank, what } => {
+            let allocations: Vec<_> = state.allocations().cloned().collect();
+            let allocation = pick(&allocations, index)?;
+            let worker = pick(&allocation.workers, rank)?;
+            let report = WorkerReport { worker: allocation.owner(worker.rank), observation: observation(what) };
             Command::ReportWorkers { node: worker.node, reports: vec![report] }
         }
         Step::StaleReport { allocation, epoch, rank } => {
@@ -327,6 +327,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 packing: None,
                 windows: Vec::new(),
                 idle: (maximum % 2 == 0).then(idle),
+                checkpoints: (maximum % 3 == 0).then_some(Mebibytes(0)),
             };
             Command::SetQueue { queue: settings }
         }
@@ -377,14 +378,14 @@ fn plan(state: &State, part: PlanPart) -> Command {
 fn picture(state: &State) -> String {
     let jobs: Vec<_> = state.jobs_from(JobId(0)).collect();
     let (cards, nodes): (Vec<_>, Vec<_>) = (state.cards().collect(), state.nodes().collect());
-    let (grants, moves): (Vec<_>, Vec<_>) = (state.allocations().collect(), state.moves().collect());
+    let (allocations, moves): (Vec<_>, Vec<_>) = (state.allocations().collect(), state.moves().collect());
     let queues: Vec<_> = state.queues().collect();
     let (config, ceiling) = (state.config(), state.lease_ceiling());
-    format!("{jobs:?}{cards:?}{nodes:?}{grants:?}{moves:?}{queues:?}{config:?}{ceiling:?}")
+    format!("{jobs:?}{cards:?}{nodes:?}{allocations:?}{moves:?}{queues:?}{config:?}{ceiling:?}")
 }
 
 /// Who holds what.
-fn grants(state: &State) -> String {
+fn allocations(state: &State) -> String {
     format!("{:?}", state.allocations().collect::<Vec<_>>())
 }
 
@@ -412,10 +413,10 @@ proptest! {
                 }
             };
             let before = picture(&pool.state);
-            let grants = grants(&pool.state);
+            let held = allocations(&pool.state);
             let outcomes = pool.apply(&requests);
             if matches!(step, Step::Oversubscribe { .. }) {
-                prop_assert_eq!(grants, self::grants(&pool.state), "a policy took something from somebody (L6)");
+                prop_assert_eq!(held, allocations(&pool.state), "a policy took something from somebody (L6)");
             }
             log.push((EntryPosition { revision: pool.state.revision(), time: LogTime(pool.time) }, requests));
             if matches!(outcomes[..], [Outcome::Rejected(_)]) {

@@ -34,6 +34,7 @@ fn set_queue(pool: &mut Pool, name: &str, parent: &str, tflops: u64) {
         packing: None,
         windows: Vec::new(),
         idle: None,
+        checkpoints: None,
     };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
 }
@@ -207,6 +208,7 @@ fn who_holds_nothing_of_what_is_on_loan_does_not_give_way_for_it() {
         packing: None,
         windows: Vec::new(),
         idle: None,
+        checkpoints: None,
     };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
     let held = |pool: &mut Pool, start, blocks, memory| {
@@ -233,10 +235,12 @@ fn what_a_worker_held_that_is_over_is_not_there_to_be_taken() {
     let workers = vec![worker(0, vec![slice(0, 0, 0, 4)]), worker(1, vec![slice(0, 1, 0, 4)])];
     pool.accept(PlanPart::Grant { job: gang, workers, victims: vec![] });
     pool.report_all(gang, &Observation::Running);
-    let grant = pool.allocation_of(gang);
-    let report =
-        tessera_ledger::WorkerReport { worker: grant.owner(grant.workers[0].rank), observation: pool::exited(0) };
-    pool.run(Command::ReportWorkers { node: grant.workers[0].node, reports: vec![report] });
+    let allocation = pool.allocation_of(gang);
+    let report = tessera_ledger::WorkerReport {
+        worker: allocation.owner(allocation.workers[0].rank),
+        observation: pool::exited(0),
+    };
+    pool.run(Command::ReportWorkers { node: allocation.workers[0].node, reports: vec![report] });
     let urgent = waiting(&mut pool, "default", 90);
     let refused = refusal(&mut pool, urgent, vec![slice(0, 0, 0, 2)], vec![gang]);
     assert_eq!(

@@ -10,9 +10,9 @@ use tessera_ledger::{
     PlannedWorker, QueueAmount, QueueSettings, Reason, Rejection, StopCause,
 };
 
-/// A grant gives each card's slices together the memory that the job asks for on each card.
+/// An allocation gives each card's slices together the memory that the job asks for on each card.
 #[test]
-fn a_grant_with_too_little_memory_on_a_card_is_refused() {
+fn an_allocation_with_too_little_memory_on_a_card_is_refused() {
     let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]]);
     let job = pool.submit(|spec| {
         spec.virtual_card.compute = tflops(12);
@@ -66,9 +66,9 @@ fn a_gang_falls_together() {
     let worker = |member: u32| PlannedWorker { member, node: NodeId(0), slices: vec![slice(0, 0, member, 1)] };
     pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
     pool.report_all(job, &Observation::Running);
-    let grant = pool.allocation_of(job);
+    let allocation = pool.allocation_of(job);
     let report = |rank: u32, observation| tessera_ledger::WorkerReport {
-        worker: grant.owner(tessera_ledger::Rank(rank)),
+        worker: allocation.owner(tessera_ledger::Rank(rank)),
         observation,
     };
     pool.run(Command::ReportWorkers { node: NodeId(0), reports: vec![report(1, exited(9))] });
@@ -195,7 +195,7 @@ fn a_job_whose_agent_ignores_its_limit_ends_as_timed_out() {
     }
 }
 
-/// A queue's maximum, and that of the queues above it, holds for every grant.
+/// A queue's maximum, and that of the queues above it, holds for every allocation.
 #[test]
 fn a_queue_never_gets_more_than_its_maximum() {
     let mut pool = one_card(8);
@@ -210,6 +210,7 @@ fn a_queue_never_gets_more_than_its_maximum() {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         },
     };
     pool.run(queue("lab", "", Some(amount(2))));
@@ -250,9 +251,9 @@ fn a_move_goes_step_by_step() {
     assert_eq!(pool.state.block_counts().free, 4);
 }
 
-/// L2, L4: a grant that preempts for memory alone waits for the memory, and starts when it is there.
+/// L2, L4: an allocation that preempts for memory alone waits for the memory, and starts when it is there.
 #[test]
-fn a_grant_that_waits_for_memory_starts_when_the_memory_is_free() {
+fn an_allocation_that_waits_for_memory_starts_when_the_memory_is_free() {
     let mut pool = one_card(10);
     let hold = |pool: &mut Pool, start, blocks, gib: u64, priority| {
         let job = pool.submit(|spec| {

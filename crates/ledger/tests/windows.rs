@@ -21,6 +21,7 @@ fn queue(name: &str, parent: &str, windows: &[&str]) -> QueueSettings {
         packing: None,
         windows: windows.iter().map(|window| (*window).to_owned()).collect(),
         idle: None,
+        checkpoints: None,
     }
 }
 

@@ -75,15 +75,15 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             plan(PlanPart::Grant { job: pick(job)?, workers, victims })
         }
         Step::Report { job, what } => {
-            let grant = state.allocation(state.job(pick(job)?)?.allocation?)?;
-            let worker = grant.workers.first()?;
+            let allocation = state.allocation(state.job(pick(job)?)?.allocation?)?;
+            let worker = allocation.workers.first()?;
             let observation = match what {
                 0..=2 => Observation::Running,
                 3 => exited(i32::from(job % 2)),
                 4 => saved(u64::from(job), 0),
                 _ => Observation::Unconfirmed { message: "still there".to_owned() },
             };
-            let reports = vec![WorkerReport { worker: grant.owner(worker.rank), observation }];
+            let reports = vec![WorkerReport { worker: allocation.owner(worker.rank), observation }];
             Command::ReportWorkers { node: worker.node, reports }
         }
         Step::Wish { job, what } => {

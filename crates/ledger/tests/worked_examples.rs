@@ -37,8 +37,8 @@ fn p9_one_virtual_card_over_the_kinds_of_a_node() {
     let slices = vec![slice(0, 0, 0, 9), slice(0, 1, 0, 9), slice(0, 2, 0, 20), slice(0, 3, 0, 12)];
     let worker = PlannedWorker { member: 0, node: NodeId(0), slices };
     pool.accept(PlanPart::Grant { job, workers: vec![worker], victims: vec![] });
-    let grant = pool.allocation_of(job);
-    let numbers: Vec<(u64, u64)> = grant.workers[0]
+    let allocation = pool.allocation_of(job);
+    let numbers: Vec<(u64, u64)> = allocation.workers[0]
         .slices
         .iter()
         .map(|slice| {
@@ -71,11 +71,11 @@ fn p10_release_then_migration_makes_room_without_touching_the_work() {
     let app4 = pool.submit(|spec| spec.virtual_card.compute = tessera_ledger::MilliTflops::from_tflops(4));
     let gpu = CardId { node: NodeId(0), index: 0 };
     let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 5, 4)] };
-    let grant = PlanPart::Grant { job: app4, workers: vec![worker], victims: vec![] };
-    let outcome = pool.plan(vec![grant.clone()]);
+    let part = PlanPart::Grant { job: app4, workers: vec![worker], victims: vec![] };
+    let outcome = pool.plan(vec![part.clone()]);
     assert!(matches!(&outcome, Outcome::Planned(parts) if parts[0].is_err()), "no four neighbours before: {outcome:?}");
     pool.accept(PlanPart::Renumber { card: gpu });
-    pool.accept(grant);
+    pool.accept(part);
     let place = |job| {
         let slice = pool.allocation_of(job).workers[0].slices[0];
         let first = pool.state.block_number(slice.card, slice.start.0).unwrap().0;

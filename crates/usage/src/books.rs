@@ -1,4 +1,4 @@
-//! Reads off the ledger who begins and who ceases to hold what. Pure: the shell tells it which grants an entry has
+//! Reads off the ledger who begins and who ceases to hold what. Pure: the shell tells it which allocations an entry has
 //! touched, and keeps what it answers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,7 +37,7 @@ pub struct JobFacts {
 /// What one worker holds of the cards of one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The grant.
+    /// The allocation.
     pub allocation: AllocationId,
     /// Which try of the job.
     pub attempt: u32,
@@ -65,14 +65,14 @@ pub enum Change {
     },
     /// A worker holds nothing any more.
     Ended {
-        /// The grant.
+        /// The allocation.
         allocation: AllocationId,
         /// The worker.
         rank: Rank,
     },
-    /// What was computed under a grant is lost: it ended by preemption or failure.
+    /// What was computed under an allocation is lost: it ended by preemption or failure.
     Lost {
-        /// The grant.
+        /// The allocation.
         allocation: AllocationId,
         /// When the newest checkpoint that it left came to count: what it computed before is not lost.
         saved_at: Option<LogTime>,
@@ -103,7 +103,7 @@ struct Open {
 }
 
 impl Books {
-    /// What an entry changed that touched these grants; `state` is as the entry left it.
+    /// What an entry changed that touched these allocations; `state` is as the entry left it.
     pub fn note(&mut self, state: &State, touched: impl IntoIterator<Item = AllocationId>) -> Vec<Change> {
         let touched: BTreeSet<AllocationId> = touched.into_iter().collect();
         let mut changes = Vec::new();
@@ -148,8 +148,8 @@ impl Books {
     }
 }
 
-/// The workers that hold something. While a grant waits for blocks that others are still giving back, those who give
-/// them back hold them.
+/// The workers that hold something. While an allocation waits for blocks that others are still giving back, those who
+/// give them back hold them.
 fn holding_ranks(allocation: &Allocation) -> BTreeSet<Rank> {
     if allocation.phase == AllocationPhase::Waiting {
         return BTreeSet::new();
@@ -196,8 +196,8 @@ fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> 
     classes.into_iter().map(holding).collect()
 }
 
-/// What of a grant that has left the ledger is lost: what no checkpoint holds that the job can go on from. One that was
-/// cancelled, or met its own time limit, has lost nothing to the pool; one that failed for good has lost all.
+/// What of an allocation that has left the ledger is lost: what no checkpoint holds that the job can go on from. One
+/// that was cancelled, or met its own time limit, has lost nothing to the pool; one that failed for good has lost all.
 fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
     let job = state.job(job)?;
     let attempt = job.history.iter().rev().find(|attempt| attempt.allocation == allocation)?;

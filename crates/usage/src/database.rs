@@ -309,7 +309,7 @@ fn take_over(transaction: &Transaction<'_>, held: &[Change], at: (Revision, LogT
         let Change::Began { job, holding } = change else { continue };
         let key = (signed(holding.allocation.0), i64::from(holding.rank.0));
         still.insert(key);
-        // A grant that was known before is the same all the time: it goes on.
+        // An allocation that was known before is the same all the time: it goes on.
         if !known.contains(&key) {
             begin(transaction, job, holding, at.1)?;
         }

@@ -1,9 +1,9 @@
 //! What jobs have held, and for how long: the accounts of a pool, kept for longer than the ledger remembers.
 //!
-//! A job pays for the blocks and the card memory of its workers from the moment when all of its grant's blocks are its
-//! own until each worker's stop is confirmed, in the ledger's own time. [`books`] reads that off the ledger entry by
-//! entry; [`database`] keeps it in SQLite and sums it up; [`keeper`] is the thread between the two. Every member keeps
-//! accounts of its own, from the same log, and so all have the same.
+//! A job pays for the blocks and the card memory of its workers from the moment when all of its allocation's blocks are
+//! its own until each worker's stop is confirmed, in the ledger's own time. [`books`] reads that off the ledger entry
+//! by entry; [`database`] keeps it in SQLite and sums it up; [`keeper`] is the thread between the two. Every member
+//! keeps accounts of its own, from the same log, and so all have the same.
 //!
 //! Nothing is counted twice and nothing is left out: the revision up to which a database is complete is written in the
 //! transaction that makes it so, entries that are applied again after a restart are known by their revision, and a

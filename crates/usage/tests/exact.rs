@@ -83,10 +83,10 @@ impl World {
         for (_, card) in self.state.cards() {
             for extent in card.extents.as_slice() {
                 let Some(owner) = extent.state.owner() else { continue };
-                let Some(grant) = self.state.allocation(owner.allocation) else { continue };
+                let Some(allocation) = self.state.allocation(owner.allocation) else { continue };
                 // Its blocks are kept for it, and not yet its own.
-                if grant.phase != AllocationPhase::Waiting {
-                    *held.entry(grant.job).or_default() += u64::from(extent.length.0);
+                if allocation.phase != AllocationPhase::Waiting {
+                    *held.entry(allocation.job).or_default() += u64::from(extent.length.0);
                 }
             }
         }
@@ -104,22 +104,22 @@ impl World {
         let at = EntryPosition { revision: Revision(self.state.revision().0 + 1), time: LogTime(to) };
         let request = Request { key: None, actor: "test".to_owned(), command };
         self.state.apply(at, &[request]);
-        let grants = self.state.take_touched().into_iter().filter_map(|touched| match touched {
+        let touched = self.state.take_touched().into_iter().filter_map(|touched| match touched {
             Touched::Allocation(id) => Some(id),
             _ => None,
         });
-        let grants: Vec<AllocationId> = grants.collect();
-        let changes = self.books.note(&self.state, grants);
+        let allocations: Vec<AllocationId> = touched.collect();
+        let changes = self.books.note(&self.state, allocations);
         self.entries.push(Entry { revision: self.state.revision(), time: self.state.time(), changes });
     }
 
     fn report(&mut self, after_ms: u64, which: impl Fn(usize, WorkerState) -> Option<Observation>) {
         let mut reports = BTreeMap::new();
         let mut number = 0;
-        for grant in self.state.allocations() {
-            for worker in grant.workers.iter() {
+        for allocation in self.state.allocations() {
+            for worker in allocation.workers.iter() {
                 if let Some(observation) = which(number, worker.state) {
-                    let report = WorkerReport { worker: grant.owner(worker.rank), observation };
+                    let report = WorkerReport { worker: allocation.owner(worker.rank), observation };
                     reports.entry(worker.node).or_insert_with(Vec::new).push(report);
                 }
                 number += 1;
@@ -260,7 +260,7 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
     database.keep(&world.entries[known..], (world.state.revision(), world.state.time())).expect("it is kept");
     let answer = database.sums(&Query { by: GroupBy::Job, rows: 10, ..Query::default() }).expect("sums");
     let sums: Vec<(String, u128)> = answer.rows.iter().map(|row| (row.key.clone(), row.sums.block_ms)).collect();
-    // The first is the same grant all along; of the second only is counted what is known.
+    // The first is the same allocation all along; of the second only is counted what is known.
     assert_eq!(sums, [("1".to_owned(), 4 * 4_000), ("2".to_owned(), 2 * 2_000)]);
     assert_eq!(answer.gaps, [gap]);
 }
@@ -282,7 +282,15 @@ fn lost_is_what_no_checkpoint_holds() {
     }
     world.go(&Step::Decide, 0);
     world.go(&Step::Start, 0);
-    let part = SavedPart { sequence: 1, progress: 7, bytes: 5, hash: [1; 32], ticket: 3, shared: false };
+    let part = SavedPart {
+        sequence: 1,
+        progress: 7,
+        bytes: 5,
+        hash: [1; 32],
+        ticket: 3,
+        shared: false,
+        mode: tessera_ledger::CheckpointMode::Cooperative,
+    };
     // Only the first one saves, after three seconds.
     world.report(3_000, |number, _| (number == 0).then(|| Observation::Saved(part.clone())));
     for job in [1, 2] {

@@ -176,7 +176,7 @@ pub struct Checkpoint {
     /// `cooperative`: the program is signalled, writes what it needs to go on into `$TESSERA_CHECKPOINT_DIR` within the
     /// grace time and exits; wherever the job goes on, it finds there what it wrote (worker.md). `transparent`: its
     /// processes, which know nothing of it, are dumped and restored, on nodes that can (worker.md); what cannot be dumped
-    /// is stopped as with `requeue`, and says why. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue` when left out.
+    /// is stopped as `fallback` says, and says why. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue` when left out.
     pub mode: Option<CheckpointMode>,
     /// The signal that asks it to stop: `SIGTERM`, `SIGINT`, `SIGHUP`, `SIGQUIT`, `SIGUSR1` or `SIGUSR2`; `SIGTERM`
     /// when left out.
@@ -186,6 +186,13 @@ pub struct Checkpoint {
     /// How often a `cooperative` program that listens on `$TESSERA_CONTROL` is asked to save while it runs on, and a
     /// `transparent` one is dumped, 1 second to 7 days; never, so that it saves only when it is stopped, when left out.
     pub every: Option<Time>,
+    /// How many of its checkpoints are kept, the newest ones, 1 to 16; the quota of its queue may leave fewer, and never none;
+    /// 2 when left out.
+    pub keep: Option<u32>,
+    /// How a `transparent` program is saved that cannot be dumped: `cooperative`: it writes what it needs to go on into
+    /// `$TESSERA_CHECKPOINT_DIR` when it is told to stop; `requeue`: it goes on from the checkpoint before, or begins again;
+    /// `requeue` when left out.
+    pub fallback: Option<CheckpointMode>,
 }
 
 /// What happens after a failed attempt.
@@ -247,11 +254,15 @@ impl JobFile {
             virtual_card: Some(virtual_card.into_request()),
             priority,
             preemptible,
-            checkpoint: checkpoint.map(|Checkpoint { mode, signal, grace, every }| v1::CheckpointPolicy {
-                mode: mode.map_or(0, Into::into),
-                signal: signal.unwrap_or_default(),
-                grace: time(grace),
-                every: time(every),
+            checkpoint: checkpoint.map(|Checkpoint { mode, signal, grace, every, keep, fallback }| {
+                v1::CheckpointPolicy {
+                    mode: mode.map_or(0, Into::into),
+                    signal: signal.unwrap_or_default(),
+                    grace: time(grace),
+                    every: time(every),
+                    keep: keep.unwrap_or(0),
+                    fallback: fallback.map_or(0, Into::into),
+                }
             }),
             on_disconnect: on_disconnect.map_or(0, Into::into),
             time_limit: time(time_limit),

@@ -74,6 +74,10 @@ pub struct SetQueueArgs {
     /// suspend 2h release 7d"; `never`: what the queue above says
     #[arg(long, value_name = "LADDER", value_parser = idle)]
     pub idle: Option<IdleChoice>,
+    /// What checkpoints of its jobs take at most, such as 2TiB: above it older ones are given up, and the newest of each job never;
+    /// 0: no bound
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub checkpoints: Option<u64>,
 }
 
 /// How virtual cards of a queue's jobs are laid over the pool.

@@ -114,6 +114,10 @@ fn merged(args: &SetQueueArgs, present: QueueSettings) -> Result<QueueSettings, 
             Some(IdleChoice::Never) => None,
             Some(IdleChoice::Ladder(policy)) => Some(policy),
         },
+        checkpoints_mib: match args.checkpoints {
+            None => present.checkpoints_mib,
+            Some(mib) => Some(mib).filter(|mib| *mib > 0),
+        },
     })
 }
 
@@ -143,6 +147,7 @@ mod tests {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         }
     }
 
@@ -160,6 +165,7 @@ mod tests {
             weight: 3,
             packing: Packing::Spread.into(),
             windows: Vec::new(),
+            checkpoints_mib: Some(5),
             idle: Some(IdlePolicy { below_percent: 5, ..IdlePolicy::default() }),
         };
         let same = merged(&args(), present.clone()).expect("merged");

@@ -119,7 +119,7 @@ impl Tabular for KeptView {
 fn show_counts(counts: &Counts, out: &mut Page) {
     let jobs: Vec<String> = counts.jobs.iter().map(|(state, count)| format!("{count} {state}")).collect();
     out.line("jobs", if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") });
-    out.line("grants", counts.allocations);
+    out.line("allocations", counts.allocations);
     out.line("nodes", counts.nodes);
     out.line("cards", counts.cards);
     out.line("queues", counts.queues);

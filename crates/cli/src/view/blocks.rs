@@ -44,7 +44,7 @@ pub struct OwnerView {
     pub job_id: u64,
     /// Its priority.
     pub priority: u32,
-    /// The grant.
+    /// The allocation.
     pub allocation_id: u64,
     /// Its epoch.
     pub epoch: u64,

@@ -58,7 +58,7 @@ pub struct JobChangeView {
     pub reason: Option<String>,
     /// For people.
     pub sentence: String,
-    /// The grant concerned.
+    /// The allocation concerned.
     pub allocation_id: Option<u64>,
     /// The worker concerned.
     pub rank: Option<u32>,

@@ -5,6 +5,7 @@ use tessera_api::v1;
 use tessera_ledger::CheckpointKey;
 
 use super::time::{Clock, text};
+use super::words;
 use crate::print::{Column, Tabular};
 
 /// A checkpoint of a job.
@@ -14,6 +15,8 @@ pub struct CheckpointView {
     pub name: String,
     /// The attempt that saved it.
     pub attempt: u32,
+    /// How it was saved: `cooperative`, by its program; `transparent`, by dumping it.
+    pub mode: String,
     /// When it was saved.
     pub saved_at: Option<String>,
     /// How far the program said it was; 0: it did not say.
@@ -58,6 +61,7 @@ impl From<v1::Checkpoint> for CheckpointView {
         Self {
             name: name_of(checkpoint.attempt, checkpoint.sequence),
             attempt: checkpoint.attempt,
+            mode: words::checkpoint_mode(checkpoint.mode),
             saved_at: text(checkpoint.saved_at.as_ref()),
             progress: checkpoint.progress,
             bytes: checkpoint.bytes,
@@ -83,6 +87,7 @@ impl Tabular for CheckpointView {
     fn columns() -> &'static [Column] {
         const COLUMNS: &[Column] = &[
             Column::left("CHECKPOINT"),
+            Column::left("MODE"),
             Column::right("AGE"),
             Column::right("PROGRESS"),
             Column::right("MIB"),
@@ -95,6 +100,7 @@ impl Tabular for CheckpointView {
     fn cells(&self, clock: &Clock) -> Vec<String> {
         vec![
             self.name.clone(),
+            self.mode.clone(),
             clock.ago(self.saved_at.as_deref()),
             if self.progress == 0 { "-".to_owned() } else { self.progress.to_string() },
             format!("{:.1}", self.bytes as f64 / f64::from(1 << 20)),

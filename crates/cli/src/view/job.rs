@@ -89,7 +89,7 @@ impl From<v1::Idle> for IdleView {
 pub struct AttemptView {
     /// From 1.
     pub number: u32,
-    /// Its grant.
+    /// Its allocation.
     pub allocation_id: u64,
     /// When it was granted.
     pub granted_at: Option<String>,
@@ -115,7 +115,7 @@ pub struct AttemptView {
     pub not_saved: Option<String>,
 }
 
-/// A grant.
+/// An allocation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AllocationView {
     /// Its number.
@@ -313,7 +313,7 @@ impl JobView {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled" | "timeout")
     }
 
-    /// Whether it waits for a grant, or would if nobody kept it from that.
+    /// Whether it waits for an allocation, or would if nobody kept it from that.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         matches!(self.state.as_str(), "pending" | "suspended")

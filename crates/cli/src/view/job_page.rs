@@ -51,7 +51,7 @@ impl Detail for JobView {
             out.line("use", used.text());
         }
         if let Some(allocation) = &self.allocation {
-            grant(allocation, out);
+            holds(allocation, out);
         }
         if let Some(used) = self.used.as_ref().filter(|used| !used.by_worker.is_empty()) {
             uses(used, out);
@@ -105,7 +105,7 @@ impl JobView {
     }
 }
 
-fn grant(allocation: &AllocationView, out: &mut Page) {
+fn holds(allocation: &AllocationView, out: &mut Page) {
     out.title(format!("allocation {} (epoch {}, {})", allocation.id, allocation.epoch, allocation.phase));
     out.line("rank 0 at", &allocation.master);
     out.table(

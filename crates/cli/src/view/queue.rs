@@ -38,6 +38,10 @@ pub struct QueueView {
     pub closed_until: Option<String>,
     /// What follows for its jobs that compute next to nothing; absent: what the queue above says.
     pub idle: Option<String>,
+    /// Bytes of its jobs' checkpoints, each counted once wherever it lies.
+    pub checkpoint_bytes: u64,
+    /// What they may take; absent: there is no bound.
+    pub checkpoints_mib: Option<u64>,
 }
 
 /// An amount of both resources.
@@ -85,6 +89,8 @@ impl From<v1::Queue> for QueueView {
             windows: settings.windows,
             closed_until: text(queue.closed_until.as_ref()),
             idle: settings.idle.as_ref().map(idle_text),
+            checkpoint_bytes: queue.checkpoint_bytes,
+            checkpoints_mib: settings.checkpoints_mib,
         }
     }
 }
@@ -143,6 +149,8 @@ impl Detail for QueueView {
         if let Some(ladder) = &self.idle {
             out.line("idle", ladder);
         }
+        let most = self.checkpoints_mib.map_or_else(String::new, |most| format!(" of at most {most}"));
+        out.line("checkpoints", format!("{:.1}{most} MiB", self.checkpoint_bytes as f64 / f64::from(1 << 20)));
     }
 
     fn name(&self) -> String {

@@ -61,12 +61,14 @@ impl Judge {
     pub(super) fn due(&mut self, state: &State, look: Look, read: impl Fn(&Job) -> Option<Reading>) -> Vec<Command> {
         let before = std::mem::take(&mut self.watched);
         let mut due: Vec<Command> = Vec::new();
-        for job in running(state) {
+        for (job, started) in running(state) {
             let Some(policy) = state.idle_policy(job) else {
                 due.extend(job.idle.is_some().then(|| note(job, look.log_now, None)));
                 continue;
             };
-            let reading = read(job).filter(|reading| reading.utilization_ratio.is_finite());
+            // What was measured while it was prepared says nothing of what it does.
+            let ran_then = |reading: &Reading| look.dated(reading.at) >= started;
+            let reading = read(job).filter(|reading| reading.utilization_ratio.is_finite() && ran_then(reading));
             let known = before.get(&job.id).filter(|watched| watched.attempt == job.attempts);
             match (reading, seen(&policy, reading, known.map(|watched| watched.since))) {
                 (_, Seen::Busy) => due.extend(job.idle.is_some().then(|| note(job, look.log_now, None))),
@@ -78,7 +80,9 @@ impl Judge {
                     let next = next.filter(|step| Some(*step) > job.idle_step());
                     let step = next.filter_map(|step| Some((step, policy.after(step)?))).next();
                     let is_due = step.filter(|(_, after)| *after <= idle_for);
-                    due.extend(is_due.map(|(step, _)| note(job, look.dated(since), Some(step))));
+                    // Log time may go slower than the clock here; the job is no older than the ledger says.
+                    let dated = look.dated(since).max(started);
+                    due.extend(is_due.map(|(step, _)| note(job, dated, Some(step))));
                 }
                 (_, Seen::Neither | Seen::IdleSince(_)) => {}
             }
@@ -93,11 +97,12 @@ impl Judge {
     }
 }
 
-/// The jobs that run, each with its grant.
-fn running(state: &State) -> impl Iterator<Item = &Arc<Job>> {
-    state.allocations().filter_map(|grant| {
-        let job = state.job(grant.job)?;
-        (job.state == JobState::Running && job.allocation == Some(grant.id)).then_some(job)
+/// The jobs that run, each with the time since when all of it does.
+fn running(state: &State) -> impl Iterator<Item = (&Arc<Job>, LogTime)> {
+    state.allocations().filter_map(|allocation| {
+        let job = state.job(allocation.job)?;
+        let runs = job.state == JobState::Running && job.allocation == Some(allocation.id);
+        runs.then_some(job).zip(allocation.started_at)
     })
 }
 

@@ -46,8 +46,8 @@ impl World {
             spec.labels.insert(KEEP_LABEL.0.to_owned(), KEEP_LABEL.1.to_owned());
         }
         let job = ledger.submit(spec);
-        let grant = ledger.grant(job, &[(node, 0, 4)]);
-        ledger.report(node, fixture::owner(&grant, 0), Observation::Running);
+        let allocation = ledger.grant(job, &[(node, 0, 4)]);
+        ledger.report(node, fixture::owner(&allocation, 0), Observation::Running);
         let began = (Instant::now(), ledger.now());
         Self { ledger, job, began, passed: Duration::ZERO, judge: Judge::default() }
     }
@@ -62,9 +62,14 @@ impl World {
 
     /// Two seconds later its use is this, and somebody looks. The ledger takes all that it is told.
     fn look(&mut self, used: Option<f64>) {
+        self.look_at_old(used, Duration::ZERO);
+    }
+
+    /// The same with a reading that is so old.
+    fn look_at_old(&mut self, used: Option<f64>, age: Duration) {
         self.passed += Duration::from_secs(2);
         let look = Look { now: self.began.0 + self.passed, log_now: self.began.1.after(self.passed) };
-        let read = |_: &Job| used.map(|utilization_ratio| Reading { at: look.now, utilization_ratio });
+        let read = |_: &Job| used.map(|utilization_ratio| Reading { at: look.now - age, utilization_ratio });
         let due = self.judge.due(&self.ledger.state, look, read);
         for command in due {
             let at = EntryPosition { revision: Revision(self.ledger.state.revision().0 + 1), time: look.log_now };
@@ -73,7 +78,7 @@ impl World {
             assert_eq!(answers, [Outcome::Done], "the ledger agrees");
         }
         if self.job().state == JobState::Suspending {
-            let grant = self.ledger.allocation(self.job().allocation.expect("it holds its blocks yet"));
+            let allocation = self.ledger.allocation(self.job().allocation.expect("it holds its blocks yet"));
             let exit = WorkerExit {
                 cause: StopCause::Ordered,
                 code: None,
@@ -82,7 +87,7 @@ impl World {
                 message: String::new(),
                 not_saved: String::new(),
             };
-            self.ledger.report(grant.workers[0].node, fixture::owner(&grant, 0), Observation::Stopped(exit));
+            self.ledger.report(allocation.workers[0].node, fixture::owner(&allocation, 0), Observation::Stopped(exit));
         }
     }
 }
@@ -114,6 +119,34 @@ fn a_ladder_that_is_taken_away_takes_its_steps_with_it() {
     world.ledger.apply(Command::SetQueue { queue: QueueSettings { idle: None, ..settings } });
     world.look(Some(0.0));
     assert_eq!((world.step(), &world.job().reason), (None, &Reason::Started));
+}
+
+#[test]
+fn what_was_measured_while_a_job_was_prepared_neither_counts_nor_is_in_the_way_of_what_follows() {
+    let mut world = World::new(false);
+    world.look_at_old(Some(0.0), Duration::from_secs(3));
+    (0..2).for_each(|_| world.look(Some(0.0)));
+    assert_eq!(world.step(), None, "it has been seen to be idle for two seconds");
+    (0..6).for_each(|_| world.look(Some(0.0)));
+    assert_eq!((world.step(), world.job().state), (Some(IdleStep::Suspended), JobState::Suspended));
+}
+
+#[test]
+fn a_log_time_that_goes_slowly_puts_the_steps_off_and_takes_none_away() {
+    let mut world = World::new(false);
+    let (began, log_began) = world.began;
+    let seconds = Duration::from_secs;
+    // For ten seconds it goes at half the pace; from then on as fast as the clock.
+    let looks = (1..20u64).map(|look| (seconds(look * 2), seconds(if look < 5 { look } else { look * 2 - 5 })));
+    for (passed, log_passed) in looks {
+        let look = Look { now: began + passed, log_now: log_began.after(log_passed) };
+        let read = |_: &Job| Some(Reading { at: look.now, utilization_ratio: 0.0 });
+        for command in world.judge.due(&world.ledger.state, look, read) {
+            let at = EntryPosition { revision: Revision(world.ledger.state.revision().0 + 1), time: look.log_now };
+            world.ledger.state.apply(at, &[Request { key: None, actor: "test".to_owned(), command }]);
+        }
+    }
+    assert_eq!(world.step(), Some(IdleStep::Suspended));
 }
 
 /// What a job may be seen to do: nothing, a little more than idle, work, or nobody knows; or another leader looks, who

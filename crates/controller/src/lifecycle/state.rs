@@ -6,8 +6,8 @@ use std::time::Duration;
 use tessera_calendar::Judge;
 use tessera_consensus::ProposeError as Cause;
 use tessera_ledger::{
-    AllocationId, CardHealth, Command, Epoch, JobId, JobState, LogTime, MoveId, MovePhase, NodeId, Request, Revision,
-    Slice, State, WindowOf, WorkerState,
+    AllocationId, CardHealth, Command, Epoch, JobId, JobState, LogTime, Move, MoveId, MovePhase, NodeId, Request,
+    Revision, Slice, State, WindowOf, Worker, WorkerState,
 };
 use tokio::time::Instant;
 
@@ -71,6 +71,8 @@ pub(super) struct Lifecycle {
     maybe_lost: BTreeSet<Duty>,
     /// When this leader first saw each attempt run.
     running_since: BTreeMap<AllocationId, Instant>,
+    /// When this leader first saw each move wait for copies.
+    moving_since: BTreeMap<MoveId, Instant>,
     suspected: bool,
     /// The revision at the last tick of the clock, and when that was.
     quiet_since: Option<(Revision, Instant)>,
@@ -83,6 +85,10 @@ pub(super) struct Lifecycle {
 
 /// How often time limits are looked at: only an agent that fails to makes it matter.
 const LIMITS: Duration = Duration::from_secs(10);
+/// How long a move waits for copies of what its job has saved. Blocks are held at both places meanwhile.
+const COPY_AHEAD: Duration = Duration::from_secs(60);
+/// The same while other jobs wait, who may be given those of the source.
+const COPY_AHEAD_OF_OTHERS: Duration = Duration::from_secs(5);
 
 impl Lifecycle {
     pub(super) fn new(timings: Timings, mass_loss: MassLoss) -> Self {
@@ -92,6 +98,7 @@ impl Lifecycle {
             in_flight: BTreeSet::new(),
             maybe_lost: BTreeSet::new(),
             running_since: BTreeMap::new(),
+            moving_since: BTreeMap::new(),
             suspected: false,
             quiet_since: None,
             limits_due: None,
@@ -222,28 +229,44 @@ impl Lifecycle {
         }
     }
 
-    /// Takes every move as far as it can go. What the source saved is in the ledger when it has stopped, and the target's
-    /// agent fetches it before it starts: a move whose source has stopped goes on at once. It is given up when its target
-    /// is gone or silent (nothing is suspended for a place that may not come back), and when its source cannot be
-    /// stopped.
+    /// Takes every move as far as it can go. Its source is told to stop once what the job has saved so far is where it
+    /// goes. What the source saved when it stopped is in the ledger then, and the target's agent fetches it before it
+    /// starts: a move whose source has stopped goes on at once. It is given up when its target is gone or silent
+    /// (nothing is suspended for a place that may not come back), and when its source cannot be stopped.
     fn drive_moves(&mut self, state: &State, leases: &Leases, effects: &mut Vec<Effect>) {
-        let due: Vec<(MoveId, MovePhase, bool)> = state
-            .moves()
-            .filter_map(|movement| match movement.phase {
+        self.moving_since.retain(|id, _| state.move_in_progress(*id).is_some());
+        let mut due: Vec<(MoveId, MovePhase, bool)> = Vec::new();
+        for movement in state.moves() {
+            let proceeds = match movement.phase {
                 MovePhase::Reserved | MovePhase::Transferring => {
-                    Some((movement.id, movement.phase, self.is_there(state, leases, movement.target)))
+                    let there = self.is_there(state, leases, movement.target);
+                    let waits = there && self.waits_for_copies(state, movement);
+                    (!waits).then_some(there)
                 }
                 MovePhase::Suspending => {
-                    let source = state.allocation(movement.source)?;
-                    let stuck = source.workers.iter().any(|worker| worker.state == WorkerState::Lost);
-                    stuck.then_some((movement.id, movement.phase, false))
+                    let source = state.allocation(movement.source);
+                    let lost = |worker: &Worker| worker.state == WorkerState::Lost;
+                    source.is_some_and(|source| source.workers.iter().any(lost)).then_some(false)
                 }
                 MovePhase::Resuming => None,
-            })
-            .collect();
+            };
+            due.extend(proceeds.map(|proceed| (movement.id, movement.phase, proceed)));
+        }
         for (id, from, proceed) in due {
             self.propose(Duty::Advance(id, from), Command::AdvanceMove { id, from, proceed }, NAME, effects);
         }
+    }
+
+    /// Whether a move's source runs on for now: what the job has saved is being copied to the target.
+    fn waits_for_copies(&mut self, state: &State, movement: &Move) -> bool {
+        let Some(now) = self.looked_at else { return false };
+        if state.copies_ahead(movement).next().is_none() {
+            return false;
+        }
+        let since = *self.moving_since.entry(movement.id).or_insert(now);
+        let others_wait = state.waiting().next().is_some();
+        let patience = if others_wait { COPY_AHEAD_OF_OTHERS } else { COPY_AHEAD };
+        now.saturating_duration_since(since) < patience
     }
 
     /// Whether the nodes of a move's target take new work and were heard lately, and its cards are healthy.

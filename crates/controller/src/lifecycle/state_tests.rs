@@ -1,8 +1,8 @@
 //! What the lifecycle actor does, event by event.
 
 use tessera_ledger::{
-    Allocation, BlockCount, BlockIndex, CardId, Isolation, JobSpec, LeaseTimings, Mebibytes, Observation, Outcome,
-    PlanPart, PlannedWorker, PoolConfig, Slice,
+    Allocation, BlockCount, BlockIndex, CardId, CheckpointKey, CheckpointMode, Isolation, JobSpec, LeaseTimings, Level,
+    Mebibytes, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, Rank, SavedPart, Slice,
 };
 
 use super::*;
@@ -168,8 +168,12 @@ fn plan(node: NodeId) -> Vec<PlannedWorker> {
 /// A job that runs on node `a` and is about to move to node `b`.
 fn moving() -> (Ledger, JobId, NodeId, NodeId, std::sync::Arc<Allocation>) {
     let mut ledger = Ledger::default();
+    ledger.apply(Command::RaiseLevel { to: Level::NEWEST });
     let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[10]));
-    let id = ledger.submit(job(4));
+    let mut saving = job(4);
+    saving.checkpoint.mode = CheckpointMode::Cooperative;
+    saving.checkpoint.every = Some(Duration::from_secs(60));
+    let id = ledger.submit(saving);
     let source = ledger.grant(id, &[(a, 0, 4)]);
     ledger.report(a, owner(&source, 0), Observation::Running);
     ledger.commit(PlanPart::Move { job: id, workers: plan(b) });
@@ -196,7 +200,7 @@ async fn a_move_is_driven_to_its_end() {
     let effects = stage.on(Event::Changed);
     assert!(matches!(duties(&effects)[..], [Duty::Advance(_, MovePhase::Transferring)]));
     stage.commit(effects);
-    let target = stage.ledger.state.job(id).and_then(|job| job.allocation).expect("it has its new grant");
+    let target = stage.ledger.state.job(id).and_then(|job| job.allocation).expect("it has its new allocation");
     let target = stage.ledger.allocation(target);
     assert_eq!(target.workers[0].node, b);
     stage.ledger.report(b, owner(&target, 0), Observation::Running);
@@ -230,6 +234,56 @@ async fn nothing_is_suspended_for_a_target_that_is_silent_or_takes_no_work() {
     assert_eq!(proposed(&stage.look(12)), [(MovePhase::Reserved, false)], "b was not heard for 12 s");
 }
 
+/// A stage where the job of [`moving`] has saved while it ran, and what it saved lies on its node.
+fn saved_while_moving() -> (Stage, NodeId, PartKey) {
+    let (mut ledger, id, a, b, source) = moving();
+    let (progress, bytes, hash, ticket, shared) = (7, 10, [1; 32], 1, false);
+    let part = SavedPart {
+        sequence: 1,
+        progress,
+        bytes,
+        hash,
+        ticket,
+        shared,
+        mode: tessera_ledger::CheckpointMode::Cooperative,
+    };
+    ledger.report(a, owner(&source, 0), Observation::Saved(part));
+    let checkpoint = CheckpointKey { attempt: 1, sequence: 1 };
+    let key = PartKey { job: id, checkpoint, epoch: source.epoch, rank: Rank(0) };
+    (Stage::new(ledger), b, key)
+}
+
+/// Looks at everything; both nodes were just heard.
+fn look_at_both(stage: &mut Stage, seconds: u64) -> Vec<(MovePhase, bool)> {
+    for node in stage.ledger.state.nodes().map(|node| node.id).collect::<Vec<_>>() {
+        stage.leases.heard(node, stage.began + Duration::from_secs(seconds));
+    }
+    proposed(&stage.look(seconds))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_runs_on_while_what_it_saved_is_copied_to_the_target() {
+    let (mut stage, target, key) = saved_while_moving();
+    assert_eq!(look_at_both(&mut stage, 1), []);
+    assert_eq!(proposed(&stage.on(Event::Changed)), [], "it is not there yet");
+    stage.ledger.apply(Command::NoteKept { node: target, kept: vec![key], gone: vec![] });
+    assert_eq!(proposed(&stage.on(Event::Changed)), [(MovePhase::Reserved, true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_that_do_not_come_are_not_waited_for_for_ever() {
+    let (mut stage, ..) = saved_while_moving();
+    assert_eq!(look_at_both(&mut stage, 1), []);
+    assert_eq!(look_at_both(&mut stage, 60), [], "59 s");
+    assert_eq!(look_at_both(&mut stage, 62), [(MovePhase::Reserved, true)]);
+
+    let (mut stage, ..) = saved_while_moving();
+    stage.ledger.submit(job(10));
+    assert_eq!(look_at_both(&mut stage, 1), []);
+    assert_eq!(look_at_both(&mut stage, 5), [], "4 s");
+    assert_eq!(look_at_both(&mut stage, 7), [(MovePhase::Reserved, true)], "somebody waits for its blocks");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_cannot_be_stopped_gives_its_target_up() {
     let (ledger, _, a, _, source) = moving();
@@ -256,8 +310,8 @@ async fn a_job_past_its_limit_is_stopped_when_its_agent_fails_to() {
     let node = ledger.node("a", &[10]);
     let limit = Some(Duration::from_secs(5));
     let id = ledger.submit(JobSpec { time_limit: limit, ..job(4) });
-    let grant = ledger.grant(id, &[(node, 0, 4)]);
-    ledger.report(node, owner(&grant, 0), Observation::Running);
+    let allocation = ledger.grant(id, &[(node, 0, 4)]);
+    ledger.report(node, owner(&allocation, 0), Observation::Running);
     let mut stage = Stage::new(ledger);
     assert_eq!(duties(&stage.look(0)), [], "it was just seen to run");
     // A step of the wall clock, which log time follows, ends no job.
@@ -285,7 +339,7 @@ async fn a_job_past_its_limit_is_stopped_when_its_agent_fails_to() {
         message: String::new(),
         not_saved: String::new(),
     };
-    stage.ledger.report(node, owner(&grant, 0), Observation::Stopped(exit));
+    stage.ledger.report(node, owner(&allocation, 0), Observation::Stopped(exit));
     assert_eq!(stage.ledger.state.job(id).expect("it is known").state, JobState::Timeout);
 }
 

@@ -72,8 +72,8 @@ pub fn page(state: &State, telemetry: &Telemetry, now: LogTime, wanted: &JobsWan
 
 /// Blocks that a job was granted.
 fn held(state: &State, job: &Job) -> u64 {
-    let grant = job.allocation.and_then(|id| state.allocation(id));
-    let workers = grant.into_iter().flat_map(|grant| grant.workers.iter());
+    let allocation = job.allocation.and_then(|id| state.allocation(id));
+    let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
     let slices = workers.filter(|worker| worker.state != WorkerState::Stopped).flat_map(|worker| worker.slices.iter());
     slices.map(|slice| u64::from(slice.length.0)).sum()
 }

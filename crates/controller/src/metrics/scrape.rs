@@ -70,8 +70,16 @@ impl Scraped {
     /// What queues hold and may hold; a queue that is not shown by name is in the sum of the others.
     fn quotas(&self, scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
         let mut amounts: BTreeMap<(&str, &str), QueueAmount> = BTreeMap::new();
+        let mut checkpoints: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for queue in state.queues() {
             let settings = &queue.settings;
+            let name = self.queues.of(&settings.name);
+            let most = settings.checkpoints.map(|most| most.0.saturating_mul(1 << 20));
+            for (kind, bytes) in [("used", Some(state.checkpoint_bytes(&settings.name))), ("maximum", most)] {
+                let Some(bytes) = bytes else { continue };
+                let sum = checkpoints.entry((name, kind)).or_default();
+                *sum = sum.saturating_add(bytes);
+            }
             let borrowed = queue.used.minus(settings.guaranteed);
             let kinds = [
                 ("used", Some(queue.used)),
@@ -81,14 +89,17 @@ impl Scraped {
             ];
             for (kind, amount) in kinds {
                 let Some(amount) = amount else { continue };
-                let sum = amounts.entry((self.queues.of(&settings.name), kind)).or_default();
+                let sum = amounts.entry((name, kind)).or_default();
                 *sum = sum.plus(amount);
             }
         }
         let tflops = amounts.iter().map(|((queue, kind), sum)| ([*queue, *kind], sum.compute.0 as f64 / 1000.0));
         scrape.gauges(&table::QUOTA_COMPUTE, tflops)?;
         let bytes = |amount: &QueueAmount| count(amount.memory.0.saturating_mul(1 << 20));
-        scrape.gauges(&table::QUOTA_MEMORY, amounts.iter().map(|((queue, kind), sum)| ([*queue, *kind], bytes(sum))))
+        scrape
+            .gauges(&table::QUOTA_MEMORY, amounts.iter().map(|((queue, kind), sum)| ([*queue, *kind], bytes(sum))))?;
+        let kept = checkpoints.iter().map(|((queue, kind), bytes)| ([*queue, *kind], count(*bytes)));
+        scrape.gauges(&table::QUOTA_CHECKPOINTS, kept)
     }
 }
 

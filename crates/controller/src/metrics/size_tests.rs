@@ -27,6 +27,7 @@ fn fleet(nodes: u32, queues: usize) -> State {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         },
     });
     let submitting = (0..queues).map(|number| {

@@ -24,7 +24,7 @@ pub(super) struct Tally {
     known: HashMap<JobId, Counted>,
     jobs: BTreeMap<(usize, JobState), u64>,
     kept_back: BTreeMap<(usize, WaitCode), u64>,
-    /// Workers in doubt by grant.
+    /// Workers in doubt by allocation.
     in_doubt: BTreeMap<AllocationId, u64>,
 }
 
@@ -34,14 +34,14 @@ impl Tally {
         let known = self.revision.filter(|revision| *revision <= state.revision());
         let entries = known.and_then(|revision| state.events_after(revision));
         let Some(entries) = entries else { return self.read(state) };
-        let (mut jobs, mut grants) = (BTreeSet::new(), BTreeSet::new());
+        let (mut jobs, mut allocations) = (BTreeSet::new(), BTreeSet::new());
         for event in entries.flat_map(|entry| entry.events.iter()) {
             match event {
                 Event::Job { job, .. } | Event::JobRemoved { job } => {
                     jobs.insert(*job);
                 }
                 Event::Worker { allocation, .. } | Event::AllocationReleased { allocation, .. } => {
-                    grants.insert(*allocation);
+                    allocations.insert(*allocation);
                 }
                 _ => {}
             }
@@ -50,7 +50,7 @@ impl Tally {
             let counted = state.job(id).map(|job| self.counted(job));
             self.put(id, counted);
         }
-        for id in grants {
+        for id in allocations {
             self.judge(id, state);
         }
         self.revision = Some(state.revision());
@@ -108,7 +108,7 @@ impl Tally {
         }
     }
 
-    /// Counts the workers of a grant that are in doubt.
+    /// Counts the workers of an allocation that are in doubt.
     fn judge(&mut self, id: AllocationId, state: &State) {
         let lost = state.allocation(id).map_or(0, |allocation| {
             allocation.workers.iter().filter(|worker| worker.state == WorkerState::Lost).count() as u64

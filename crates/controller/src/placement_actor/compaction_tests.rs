@@ -29,8 +29,8 @@ impl Stage {
             let node = ledger.node(name, &[10]);
             let checkpoint = CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() };
             let id = ledger.submit(JobSpec { checkpoint, ..job(4) });
-            let grant = ledger.grant(id, &[(node, 0, 4)]);
-            ledger.report(node, owner(&grant, 0), Observation::Running);
+            let allocation = ledger.grant(id, &[(node, 0, 4)]);
+            ledger.report(node, owner(&allocation, 0), Observation::Running);
             jobs.push(id);
         }
         Self { ledger, actor: Placement::new(Duration::from_secs(5)), jobs }

@@ -259,7 +259,7 @@ impl Placement {
     }
 }
 
-/// Whether a job waits for a grant, or would if nobody kept it from that.
+/// Whether a job waits for an allocation, or would if nobody kept it from that.
 fn is_waiting(job: &Job) -> bool {
     matches!(job.state, JobState::Pending | JobState::Suspended)
 }

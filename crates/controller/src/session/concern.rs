@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 pub(crate) enum Concern {
     /// All of them.
     Everything,
-    /// Those of these grants.
+    /// Those of these allocations.
     Allocations(BTreeSet<AllocationId>),
 }
 
@@ -51,15 +51,15 @@ impl FromIterator<AllocationId> for Concern {
     }
 }
 
-/// Workers in their order, in which those of one grant are neighbours.
+/// Workers in their order, in which those of one allocation are neighbours.
 pub(crate) trait OrderedOwners {
     /// All of them.
     fn all(&self) -> Vec<Owner>;
-    /// Those of one grant.
+    /// Those of one allocation.
     fn of(&self, allocation: AllocationId) -> Vec<Owner>;
 }
 
-/// The range of all workers of one grant.
+/// The range of all workers of one allocation.
 fn range(allocation: AllocationId) -> std::ops::RangeInclusive<Owner> {
     let owner = |epoch, rank| Owner { allocation, epoch: Epoch(epoch), rank: Rank(rank) };
     owner(0, 0)..=owner(u64::MAX, u32::MAX)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_concern_finds_the_workers_of_its_grants_only() {
+    fn a_concern_finds_the_workers_of_its_allocations_only() {
         let owners: BTreeSet<Owner> = [owner(1, 0), owner(2, 0), owner(2, 1), owner(3, 0)].into();
         let concern: Concern = [AllocationId(2), AllocationId(9)].into_iter().collect();
         assert_eq!(concern.among(&owners), [owner(2, 0), owner(2, 1)]);

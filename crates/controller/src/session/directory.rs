@@ -119,31 +119,31 @@ type Concerns = BTreeMap<NodeId, Concern>;
 fn concerned(known: &State, state: &State, event: &Event, concerns: &mut Concerns) {
     match event {
         Event::Node { node, .. } => concerns.entry(*node).or_default().add(Concern::Everything),
-        // By name: a grant that has left the ledger with this very event has no nodes any more.
+        // By name: an allocation that has left the ledger with this very event has no nodes any more.
         Event::Worker { node, allocation, .. } | Event::Quarantined { node, allocation, .. } => {
             concerns.entry(*node).or_default().add([*allocation].into_iter().collect());
         }
         Event::Card { card } => {
             // A virtual card may have slices on several nodes, and each of its workers is told where all of them are.
             for allocation in state.allocations_on(card.node) {
-                add_grant(state, allocation.id, concerns);
+                add_allocation(state, allocation.id, concerns);
             }
         }
-        Event::Job { allocation: Some(id), .. } => add_grant(state, *id, concerns),
+        Event::Job { allocation: Some(id), .. } => add_allocation(state, *id, concerns),
         Event::Move { id, job, .. } => {
             let target = state.move_in_progress(*id).map(|movement| movement.target);
             let present = state.job(*job).and_then(|job| job.allocation);
-            target.into_iter().chain(present).for_each(|id| add_grant(state, id, concerns));
+            target.into_iter().chain(present).for_each(|id| add_allocation(state, id, concerns));
         }
         // Its nodes keep no order of it, also those whose workers were over before.
-        Event::AllocationReleased { allocation, .. } => add_grant(known, *allocation, concerns),
+        Event::AllocationReleased { allocation, .. } => add_allocation(known, *allocation, concerns),
         Event::Job { .. } | Event::JobRemoved { .. } | Event::CheckpointSkipped { .. } => {}
         Event::Queue { .. } | Event::Config => {}
     }
 }
 
-/// A grant concerns the nodes of all its workers.
-fn add_grant(state: &State, id: AllocationId, concerns: &mut Concerns) {
+/// An allocation concerns the nodes of all its workers.
+fn add_allocation(state: &State, id: AllocationId, concerns: &mut Concerns) {
     let workers = state.allocation(id).into_iter().flat_map(|allocation| allocation.workers.iter());
     for worker in workers {
         concerns.entry(worker.node).or_default().add([id].into_iter().collect());
@@ -196,9 +196,9 @@ mod tests {
         };
         let id = ledger.submit(job(4));
         assert_eq!(look(&ledger), [false, false], "a submission concerns no node");
-        let grant = ledger.grant(id, &[(b, 0, 4)]);
-        assert_eq!(look(&ledger), [false, true], "a grant concerns the node where it is");
-        ledger.report(b, owner(&grant, 0), Observation::Running);
+        let allocation = ledger.grant(id, &[(b, 0, 4)]);
+        assert_eq!(look(&ledger), [false, true], "an allocation concerns the node where it is");
+        ledger.report(b, owner(&allocation, 0), Observation::Running);
         ledger.apply(Command::CancelJob { job: id });
         assert_eq!(look(&ledger), [false, true], "a stop too");
         ledger.lose(a);

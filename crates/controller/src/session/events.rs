@@ -26,7 +26,7 @@ pub(crate) fn count(metrics: &Metrics, known: &State, state: &State, entry: &Ent
             }
         }
         Event::Worker { allocation, rank, node, state: now, .. } => {
-            let before = known.allocation(*allocation).and_then(|grant| grant.worker(*rank)).map(|worker| worker.state);
+            let before = known.allocation(*allocation).and_then(|held| held.worker(*rank)).map(|worker| worker.state);
             let lost = state.node(*node).is_some_and(|node| node.state == NodeState::Lost);
             if let Some(outcome) = fenced(before, *now, lost) {
                 metrics.fenced(outcome);

@@ -86,12 +86,13 @@ impl KeptHere {
     }
 }
 
-/// The name of what was saved of a worker of a grant that is in the ledger.
+/// The name of what was saved of a worker of an allocation that is in the ledger.
 fn key_of(sighting: &Sighting, saved: &SavedPart, state: &State) -> Option<PartKey> {
     let worker = sighting.worker;
-    let grant = state.allocation(worker.allocation).filter(|grant| grant.epoch == worker.epoch && !saved.shared)?;
-    let checkpoint = tessera_ledger::CheckpointKey { attempt: grant.attempt, sequence: saved.sequence };
-    Some(PartKey { job: grant.job, checkpoint, epoch: grant.epoch, rank: worker.rank })
+    let allocation =
+        state.allocation(worker.allocation).filter(|allocation| allocation.epoch == worker.epoch && !saved.shared)?;
+    let checkpoint = tessera_ledger::CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
+    Some(PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank: worker.rank })
 }
 
 /// The copies that are to be made, by the node that is to make them; looked up once for all sessions.

@@ -11,18 +11,26 @@ fn saved() -> (Ledger, [NodeId; 3], JobId, Owner, PartKey) {
     ledger.apply(Command::RaiseLevel { to: Level::NEWEST });
     let nodes = ["a", "b", "c"].map(|name| ledger.node(name, &[10]));
     let id = ledger.submit(job(4));
-    let grant = ledger.grant(id, &[(nodes[0], 0, 4)]);
-    let worker = owner(&grant, 0);
+    let allocation = ledger.grant(id, &[(nodes[0], 0, 4)]);
+    let worker = owner(&allocation, 0);
     ledger.report(nodes[0], worker, Observation::Running);
     ledger.report(nodes[0], worker, Observation::Saved(part(1)));
     let checkpoint = CheckpointKey { attempt: 1, sequence: 1 };
-    let key = PartKey { job: id, checkpoint, epoch: grant.epoch, rank: Rank(0) };
+    let key = PartKey { job: id, checkpoint, epoch: allocation.epoch, rank: Rank(0) };
     (ledger, nodes, id, worker, key)
 }
 
 fn part(sequence: u64) -> SavedPart {
     let hash = [u8::try_from(sequence % 251).unwrap_or(0); 32];
-    SavedPart { sequence, progress: 0, bytes: 10, hash, ticket: 5, shared: false }
+    SavedPart {
+        sequence,
+        progress: 0,
+        bytes: 10,
+        hash,
+        ticket: 5,
+        shared: false,
+        mode: tessera_ledger::CheckpointMode::Cooperative,
+    }
 }
 
 fn said(parts: &[PartKey]) -> KeptHere {
@@ -67,10 +75,10 @@ fn what_can_never_be_used_is_removed_and_nothing_else() {
         orders.map(|orders| orders.needless.iter().map(|name| name.sequence).collect()).unwrap_or_default()
     };
     assert_eq!(needless(&ledger), [0; 0], "the others may be told yet");
-    for sequence in [2, 3] {
+    for sequence in [2, 3, 4] {
         ledger.report(home, worker, Observation::Saved(part(sequence)));
     }
-    assert_eq!(needless(&ledger), [1], "two newer ones count");
+    assert_eq!(needless(&ledger), [2], "two newer ones count, and the first is to be copied");
     ledger.apply(Command::CancelJob { job: id });
     let stop = tessera_ledger::WorkerExit {
         cause: tessera_ledger::StopCause::Ordered,

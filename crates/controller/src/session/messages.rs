@@ -6,7 +6,7 @@ use tessera_api::v1::session_request::Message;
 use tessera_api::v1::{self, ErrorReason, SessionRequest, WorkerPhase};
 use tessera_api::{Refusal, agent};
 use tessera_consensus::Term;
-use tessera_ledger::{CardDescription, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport};
+use tessera_ledger::{CardDescription, Node, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport};
 
 /// What an agent says of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,14 @@ pub(crate) struct Greeting {
     pub highest_term: Term,
     /// Pool that the agent has joined; empty before its first session.
     pub cluster: String,
+}
+
+impl Greeting {
+    /// Whether it comes from another boot of the host than what is known of its node, as far as both said.
+    pub fn is_of_other_boot(&self, known: &Node) -> bool {
+        let (before, now) = (&known.description.start.boot_id, &self.node.start.boot_id);
+        known.description.uid == self.node.uid && !before.is_empty() && before != now
+    }
 }
 
 /// A sign of life.

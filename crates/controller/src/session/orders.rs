@@ -8,7 +8,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use tessera_api::agent::{checkpoint_source, part_name, placed_slices, stop_policy, worker_ref};
 use tessera_api::v1::{self, WorkerDesire};
-use tessera_ledger::wire::{duration_to_wire, spec_to_wire};
+use tessera_ledger::wire::{WireEnum, duration_to_wire, spec_to_wire};
 use tessera_ledger::{
     Allocation, AllocationPhase, Job, JobState, NodeId, OnDisconnect, Owner, PartKey, REVISIONS_AHEAD, Rank, State,
     Worker, WorkerState,
@@ -58,8 +58,8 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
         (AllocationPhase::Waiting | AllocationPhase::Reserved, _) => None,
         (_, WorkerState::Stopped) => Some(if present { Desire::Stop } else { Desire::Forget }),
         (_, WorkerState::Draining) | (AllocationPhase::Ending, _) => Some(Desire::Stop),
-        // The pool began anew from a state in which it ran, and nobody has it. Started again under its old grant, it
-        // could meet what took its place; its agent notes that it is not to be, and the job is tried again.
+        // The pool began anew from a state in which it ran, and nobody has it. Started again under its old allocation,
+        // it could meet what took its place; its agent notes that it is not to be, and the job is tried again.
         (AllocationPhase::Active, WorkerState::Lost) if !present && is_of_before(state, allocation) => {
             Some(Desire::Stop)
         }
@@ -70,7 +70,7 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
     }
 }
 
-/// Whether a grant is of the time before the pool began anew.
+/// Whether an allocation is of the time before the pool began anew.
 fn is_of_before(state: &State, allocation: &Allocation) -> bool {
     state.revision().0.saturating_sub(allocation.epoch.0) >= REVISIONS_AHEAD
 }
@@ -89,7 +89,7 @@ pub(crate) fn is_granted(state: &State, node: NodeId, owner: Owner) -> bool {
     worker_on(state, node, owner).is_some_and(|(_, worker)| worker.state != WorkerState::Stopped)
 }
 
-/// The worker of that very grant, if it belongs on this node.
+/// The worker of that very allocation, if it belongs on this node.
 pub(crate) fn worker_on(state: &State, node: NodeId, owner: Owner) -> Option<(&Allocation, &Worker)> {
     let allocation = state.allocation(owner.allocation)?;
     let worker = allocation.worker(owner.rank)?;
@@ -154,7 +154,8 @@ fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Opti
     let from = allocation.from?;
     let Some(checkpoint) = job.checkpoints.get(from) else {
         let gone = PartKey { job: job.id, checkpoint: from, epoch: allocation.epoch, rank };
-        return Some(v1::CheckpointSource { name: Some(part_name(&gone)), ..v1::CheckpointSource::default() });
+        let (name, mode) = (Some(part_name(&gone)), job.spec.checkpoint.mode.to_wire());
+        return Some(v1::CheckpointSource { name, mode, ..v1::CheckpointSource::default() });
     };
     // A worker beyond those that saved begins with an empty folder.
     let part = checkpoint.part(rank)?;
@@ -178,8 +179,8 @@ fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation,
     }
 }
 
-/// What the slice servers of a worker's virtual card know one another by: another thing for each grant, and the same
-/// whoever leads.
+/// What the slice servers of a worker's virtual card know one another by: another thing for each allocation, and the
+/// same whoever leads.
 fn device_token(job: &Job, allocation: &Allocation) -> Option<String> {
     let secret = job.secret.filter(|_| job.spec.virtual_card.serves_across_nodes())?;
     let mut digest = Sha256::new_with_prefix(secret.to_be_bytes());
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use crate::fixture::{Ledger, job, owner};
 
-    /// What is desired when everything is looked at, which is what is desired of each grant when it alone is.
+    /// What is desired when everything is looked at, which is what is desired of each allocation when it alone is.
     fn wanted(state: &State, node: NodeId) -> BTreeMap<Owner, Desire> {
         let all = desired(state, node, &Concern::Everything, &BTreeSet::new());
         let each = state.allocations_on(node).flat_map(|allocation| {
@@ -220,15 +221,15 @@ mod tests {
         let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[20]));
         let request = VirtualCardRequest { span: Span::Pool, ..job(12).virtual_card };
         let id = ledger.submit(JobSpec { virtual_card: request, ..job(12) });
-        let grant = ledger.grant(id, &[(a, 2, 3), (b, 0, 9)]);
-        let second = owner(&grant, 1);
+        let allocation = ledger.grant(id, &[(a, 2, 3), (b, 0, 9)]);
+        let second = owner(&allocation, 1);
         let desires = wanted(&ledger.state, b);
         let desire = desires[&second];
         let order = order(&ledger.state, b, second, desire);
         assert_eq!(order.desire(), WorkerDesire::Run);
         assert_eq!((order.world_size, order.local_rank, order.local_world_size), (2, 0, 1));
         assert_eq!(order.master_address, "a.workers");
-        assert_eq!(order.master_port, u32::from(grant.master_port));
+        assert_eq!(order.master_port, u32::from(allocation.master_port));
         assert_eq!(order.traceparent, "00-trace");
         let numbers: Vec<u64> = order.slices.iter().map(|slice| slice.first_block_number).collect();
         assert_eq!(numbers, [3, 11], "node a has blocks 1 to 10, node b 11 to 30");
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn slice_servers_on_several_nodes_are_told_the_same_secret_of_their_grant_alone() {
+    fn slice_servers_on_several_nodes_are_told_the_same_secret_of_their_allocation_alone() {
         let mut ledger = Ledger::default();
         let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[20]));
         let request = VirtualCardRequest { span: Span::Pool, ..job(12).virtual_card };
@@ -255,7 +256,7 @@ mod tests {
         known.spec = JobSpec { virtual_card: card, ..spec.clone() }.into();
         assert!(token(&known, &first).is_some_and(|token| token.len() >= 32));
         let told = token(&known, &first);
-        assert_ne!(told, token(&known, &second), "another grant has another");
+        assert_ne!(told, token(&known, &second), "another allocation has another");
         let (again, other) = (Epoch(first.epoch.0 + 1), AllocationId(first.id.0 + 1));
         assert_ne!(told, token(&known, &Allocation { epoch: again, ..Allocation::clone(&first) }));
         assert_ne!(told, token(&known, &Allocation { id: other, ..Allocation::clone(&first) }));
@@ -270,8 +271,8 @@ mod tests {
         let mut ledger = Ledger::default();
         let node = ledger.node("a", &[10]);
         let id = ledger.submit(job(4));
-        let grant = ledger.grant(id, &[(node, 0, 4)]);
-        let worker = owner(&grant, 0);
+        let allocation = ledger.grant(id, &[(node, 0, 4)]);
+        let worker = owner(&allocation, 0);
         assert!(matches!(wanted(&ledger.state, node)[&worker], Desire::Run(_)));
         ledger.report(node, worker, Observation::Running);
         ledger.apply(Command::SuspendJob { job: id });
@@ -287,8 +288,8 @@ mod tests {
         let mut ledger = Ledger::default();
         let node = ledger.node("a", &[10]);
         let id = ledger.submit(job(4));
-        let grant = ledger.grant(id, &[(node, 0, 4)]);
-        let worker = owner(&grant, 0);
+        let allocation = ledger.grant(id, &[(node, 0, 4)]);
+        let worker = owner(&allocation, 0);
         ledger.report(node, worker, Observation::Running);
         ledger.state.begin_anew();
         assert_eq!(wanted(&ledger.state, node)[&worker], Desire::Stop, "its agent does not have it");
@@ -302,8 +303,8 @@ mod tests {
         let mut ledger = Ledger::default();
         let node = ledger.node("a", &[10]);
         let id = ledger.submit(job(4));
-        let grant = ledger.grant(id, &[(node, 5, 4)]);
-        let worker = owner(&grant, 0);
+        let allocation = ledger.grant(id, &[(node, 5, 4)]);
+        let worker = owner(&allocation, 0);
         let before = wanted(&ledger.state, node)[&worker];
         let card = tessera_ledger::CardId { node, index: 0 };
         let plan = tessera_ledger::Plan { revision: ledger.state.revision(), parts: vec![PlanPart::Renumber { card }] };

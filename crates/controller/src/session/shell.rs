@@ -19,7 +19,8 @@ use super::concern::Concern;
 use super::directory::Registration;
 use super::messages::{self, Heard, Heartbeat, Measured};
 use super::not_leader;
-use super::state::{Effect, Event, Session, Step};
+use super::state::Session;
+use super::step::{Effect, Event, Step};
 use crate::leader::Reign;
 use crate::lifecycle::leases::Withheld;
 use crate::pool::PoolHandle;
@@ -255,8 +256,8 @@ fn worker_reading(
     sample: WorkerSample,
 ) -> Option<((AllocationId, Rank), WorkerReading)> {
     let owner = tessera_api::agent::owner(sample.worker.as_ref()?);
-    let grant = state.allocation(owner.allocation).filter(|grant| grant.epoch == owner.epoch)?;
-    let worker = grant.workers.iter().find(|worker| worker.rank == owner.rank && worker.node == node)?;
+    let allocation = state.allocation(owner.allocation).filter(|allocation| allocation.epoch == owner.epoch)?;
+    let worker = allocation.workers.iter().find(|worker| worker.rank == owner.rank && worker.node == node)?;
     let reading = |told: &SliceSample| {
         let slice = worker.slices.iter().find(|slice| slice.card.index == told.card_index)?;
         let blocks = state.card(slice.card).map_or(0, |card| card.blocks.0);

@@ -3,83 +3,27 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use prost::Message as _;
 use tessera_api::Refusal;
 use tessera_api::v1::session_response::Message;
-use tessera_api::v1::{self, ErrorReason, SessionResponse};
+use tessera_api::v1::{self, ErrorReason};
 use tessera_consensus::Term;
 use tessera_ledger::wire::{WireEnum as _, duration_to_wire};
-use tessera_ledger::{Command, LeaseTimings, NodeId, NodeState, Outcome, Rejection, Request, State};
+use tessera_ledger::{Command, NodeId, NodeState, Outcome, Request, State};
 
 use super::book::OrderBook;
 use super::concern::Concern;
 use super::kept::KeptHere;
-use super::messages::{Greeting, Heard, Heartbeat, Measured, Report, phase_name, violation};
+use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
 use super::news::{known_as, news};
-use crate::lifecycle::leases::Withheld;
+use super::said::{self, acknowledge, not_registered, send};
+use super::step::{Effect, Event, Step};
 use crate::pool::{Committed, ProposeError};
 
 /// Pause before a report is proposed again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Size from which orders go out in several messages.
-const ORDERS_BYTES: usize = 4 << 20;
-
 /// Most reports that wait for the log; an agent that sends more without waiting for acknowledgements is cut.
 const REPORTS: usize = 1024;
-
-/// Everything that can happen to a session.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// The agent said something.
-    Heard(Heard),
-    /// What the session proposed is committed, or is not.
-    Proposed(Step, Result<Vec<Committed>, ProposeError>),
-    /// Whether the heartbeat may be answered by a lease, and under which timings.
-    Leased(Heartbeat, Result<LeaseTimings, Withheld>),
-    /// The ledger changed for this node.
-    Changed(Concern),
-    /// Whether every lease of the node's earlier boot is over.
-    Outlived(bool),
-    /// A heartbeat was heard: what is the node to do with its checkpoints? These it is to fetch.
-    Tend(Vec<v1::CheckpointSource>),
-    /// A pause is over.
-    Resumed,
-}
-
-/// What a session proposes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// The registration of its node.
-    Register,
-    /// What its agent reported.
-    Report,
-    /// That its node is back.
-    Return,
-    /// What its node keeps of checkpoints.
-    Kept,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Effect {
-    /// Tell the agent.
-    Send(Box<SessionResponse>),
-    /// Propose these, in this order, and tell what came of them.
-    Propose(Step, Vec<Request>),
-    /// The agent speaks from another boot than before: are all leases of the earlier one over?
-    Outlive(NodeId),
-    /// The session speaks for this node from now on: take its place in the directory.
-    Meet(NodeId),
-    /// Have a quorum confirm this leader, and grant a lease to the node if it may have one.
-    Confirm(NodeId, Heartbeat),
-    /// Keep what the agent measured.
-    Note(NodeId, Measured),
-    /// Come back after a pause.
-    Pause(Duration),
-    /// End the session.
-    Close(Refusal),
-}
 
 /// How far the session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +120,7 @@ impl Session {
             Event::Leased(heartbeat, granted) => {
                 self.confirming = false;
                 if let Ok(timings) = granted {
-                    effects.push(self.grant(heartbeat, &timings));
+                    effects.push(said::lease(self.term, &heartbeat, &timings));
                 }
                 Ok(())
             }
@@ -244,7 +188,7 @@ impl Session {
         for sighting in &greeting.workers {
             tracing::debug!(worker = ?sighting.worker, phase = phase_name(sighting), "an agent has a worker");
         }
-        let before = state.node_by_name(&greeting.node.name).filter(|node| is_other_boot(node, &greeting.node));
+        let before = state.node_by_name(&greeting.node.name).filter(|known| greeting.is_of_other_boot(known));
         // What a lost node ran is given up already, or kept until somebody says that it has stopped.
         let outlive = before.filter(|node| node.state == NodeState::Ready).map(|node| node.id);
         self.greeting = Some(greeting);
@@ -291,7 +235,7 @@ impl Session {
         self.book.sight(&workers);
         self.book.touch(Concern::Everything);
         let orders = self.book.changes(node, state, true);
-        effects.extend(self.send_orders(state, orders, true));
+        effects.extend(said::orders(self.term, state, orders, true));
         self.reports.push_front(Report { id: None, workers, ..Report::default() });
     }
 
@@ -416,37 +360,8 @@ impl Session {
     fn send_changes(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
         let orders = self.book.changes(node, state, false);
         if !orders.is_empty() {
-            effects.extend(self.send_orders(state, orders, false));
+            effects.extend(said::orders(self.term, state, orders, false));
         }
-    }
-
-    /// Orders as messages of a bounded size: jobs may be large, and a message that cannot be sent would end the
-    /// session, again and again. What is complete but too large for one message is followed by one that only names
-    /// every worker.
-    fn send_orders(&self, state: &State, workers: Vec<v1::WorkerOrder>, complete: bool) -> Vec<Effect> {
-        let message = |workers, complete| {
-            send(Message::Orders(v1::Orders { term: self.term.0, revision: state.revision().0, complete, workers }))
-        };
-        let named = |order: &v1::WorkerOrder| v1::WorkerOrder { worker: order.worker, ..v1::WorkerOrder::default() };
-        let names: Vec<v1::WorkerOrder> = workers.iter().map(named).collect();
-        let (mut batches, mut size) = (vec![Vec::new()], 0);
-        for order in workers {
-            let length = order.encoded_len();
-            if size > 0 && size + length > ORDERS_BYTES {
-                batches.push(Vec::new());
-                size = 0;
-            }
-            size += length;
-            batches.last_mut().expect("there is always one batch").push(order);
-        }
-        if batches.len() == 1 {
-            return batches.into_iter().map(|batch| message(batch, complete)).collect();
-        }
-        let mut effects: Vec<Effect> = batches.into_iter().map(|batch| message(batch, false)).collect();
-        if complete {
-            effects.push(message(names, true));
-        }
-        effects
     }
 
     /// Proposes everything that was reported since the last proposal, as far as the ledger does not know it.
@@ -479,43 +394,6 @@ impl Session {
         let request = Request { key: None, actor: greeting.node.name.clone(), command };
         effects.push(Effect::Propose(Step::Return, vec![request]));
     }
-
-    /// The lease that answers a heartbeat: it counts from the moment the agent sent it.
-    fn grant(&self, heartbeat: Heartbeat, timings: &LeaseTimings) -> Effect {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        send(Message::LeaseGrant(v1::LeaseGrant {
-            heartbeat_sequence: heartbeat.sequence,
-            sent_at_boottime_ms: heartbeat.sent_at_boottime_ms,
-            stop_after_ms: millis(timings.stop_after),
-            kill_after_ms: millis(timings.kill_after),
-            term: self.term.0,
-            heartbeat_interval: Some(duration_to_wire(timings.heartbeat)),
-        }))
-    }
-}
-
-/// Why a node is not registered; what is wrong with cards has a reason of its own.
-/// Whether an agent speaks from another boot of its host than the one before, as far as both said.
-fn is_other_boot(known: &tessera_ledger::Node, node: &tessera_ledger::NodeDescription) -> bool {
-    let (before, now) = (&known.description.start.boot_id, &node.start.boot_id);
-    known.description.uid == node.uid && !before.is_empty() && before != now
-}
-
-fn not_registered(rejection: &Rejection) -> Refusal {
-    match rejection {
-        Rejection::Invalid { field, problem } if field.starts_with("node.cards") => {
-            Refusal::new(ErrorReason::CardInvalid, format!("{field}: {problem}; correct what the agent declares"))
-        }
-        other => Refusal::from(other),
-    }
-}
-
-fn send(message: Message) -> Effect {
-    Effect::Send(Box::new(SessionResponse { message: Some(message) }))
-}
-
-fn acknowledge(report_id: u64) -> Effect {
-    send(Message::ReportAcknowledged(v1::ReportAcknowledged { report_id }))
 }
 
 #[cfg(test)]

@@ -1,10 +1,14 @@
 //! What a session does, event by event.
 
 use tessera_api::v1::WorkerDesire;
-use tessera_ledger::{Allocation, JobSpec, Observation, OnDisconnect, Owner, StopCause, WorkerExit, WorkerState};
+use tessera_ledger::{
+    Allocation, JobSpec, LeaseTimings, Observation, OnDisconnect, Owner, StopCause, WorkerExit, WorkerState,
+};
 
 use super::*;
 use crate::fixture::{Ledger, card, job, node, owner};
+use crate::lifecycle::leases::Withheld;
+use crate::session::messages::Measured;
 use crate::session::messages::Sighting;
 
 const TERM: Term = Term(7);
@@ -143,13 +147,13 @@ fn closed(effects: &[Effect]) -> Option<ErrorReason> {
     })
 }
 
-/// A ledger with node `a`, a job, and its grant there.
+/// A ledger with node `a`, a job, and its allocation there.
 fn granted(spec: JobSpec) -> (Ledger, NodeId, std::sync::Arc<Allocation>) {
     let mut ledger = Ledger::default();
     let node = ledger.node("a", &[10]);
     let job = ledger.submit(spec);
-    let grant = ledger.grant(job, &[(node, 0, 4)]);
-    (ledger, node, grant)
+    let allocation = ledger.grant(job, &[(node, 0, 4)]);
+    (ledger, node, allocation)
 }
 
 #[test]
@@ -257,9 +261,9 @@ fn a_heartbeat_before_the_welcome_is_answered_after_it() {
 
 #[test]
 fn what_the_ledger_grants_is_ordered_once_and_forgotten_when_it_is_settled() {
-    let (ledger, _, grant) = granted(job(4));
-    let id = grant.id.0;
-    let worker = owner(&grant, 0);
+    let (ledger, _, allocation) = granted(job(4));
+    let id = allocation.id.0;
+    let worker = owner(&allocation, 0);
     let mut stage = Stage::new(ledger);
     let effects = stage.hello("a", Vec::new());
     assert_eq!(orders(&effects), [(true, vec![(id, WorkerDesire::Run)])], "an order without a process is simply given");
@@ -297,21 +301,21 @@ fn a_grant_and_a_stop_reach_the_agent_as_they_happen() {
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     let job = stage.ledger.submit(job(4));
-    let grant = stage.ledger.grant(job, &[(node, 0, 4)]);
+    let allocation = stage.ledger.grant(job, &[(node, 0, 4)]);
     assert_eq!(
         orders(&stage.on(Event::Changed(Concern::Everything))),
-        [(false, vec![(grant.id.0, WorkerDesire::Run)])]
+        [(false, vec![(allocation.id.0, WorkerDesire::Run)])]
     );
-    stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None, saved: None }]);
+    stage.report(1, vec![Sighting { worker: owner(&allocation, 0), observation: None, saved: None }]);
     stage.ledger.apply(Command::CancelJob { job });
     let effects = stage.on(Event::Changed(Concern::Everything));
-    assert_eq!(orders(&effects), [(false, vec![(grant.id.0, WorkerDesire::Stop)])]);
+    assert_eq!(orders(&effects), [(false, vec![(allocation.id.0, WorkerDesire::Stop)])]);
 }
 
 #[test]
 fn reports_are_acknowledged_when_they_are_in_the_log_and_share_proposals() {
-    let (ledger, _, grant) = granted(job(4));
-    let worker = owner(&grant, 0);
+    let (ledger, _, allocation) = granted(job(4));
+    let worker = owner(&allocation, 0);
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     let first = stage.report(1, vec![running(worker)]);
@@ -326,10 +330,10 @@ fn reports_are_acknowledged_when_they_are_in_the_log_and_share_proposals() {
 
 #[test]
 fn a_report_that_says_nothing_new_is_acknowledged_without_the_log() {
-    let (ledger, _, grant) = granted(job(4));
+    let (ledger, _, allocation) = granted(job(4));
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
-    let old = Owner { epoch: tessera_ledger::Epoch(1), ..owner(&grant, 0) };
+    let old = Owner { epoch: tessera_ledger::Epoch(1), ..owner(&allocation, 0) };
     let effects = stage.report(4, vec![stopped(old)]);
     assert_eq!(proposal(&effects), None, "its epoch is over");
     assert_eq!(acknowledged(&effects), [4]);
@@ -337,10 +341,10 @@ fn a_report_that_says_nothing_new_is_acknowledged_without_the_log() {
 
 #[test]
 fn a_report_that_could_not_be_committed_is_proposed_again_after_a_pause() {
-    let (ledger, _, grant) = granted(job(4));
+    let (ledger, _, allocation) = granted(job(4));
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
-    stage.report(1, vec![running(owner(&grant, 0))]);
+    stage.report(1, vec![running(owner(&allocation, 0))]);
     let lost = ProposeError::Consensus(tessera_consensus::ProposeError::OutcomeUnknown);
     assert_eq!(stage.on(Event::Proposed(Step::Report, Err(lost))), [Effect::Pause(PAUSE)]);
     assert_eq!(proposal(&stage.on(Event::Changed(Concern::Everything))), None, "not before the pause is over");
@@ -348,7 +352,7 @@ fn a_report_that_could_not_be_committed_is_proposed_again_after_a_pause() {
     let effects = stage.commit(effects);
     assert_eq!(acknowledged(&effects), [1]);
     let gone = ProposeError::Consensus(tessera_consensus::ProposeError::NotLeader { leader: None });
-    stage.report(2, vec![stopped(owner(&grant, 0))]);
+    stage.report(2, vec![stopped(owner(&allocation, 0))]);
     assert_eq!(closed(&stage.on(Event::Proposed(Step::Report, Err(gone)))), Some(ErrorReason::NotLeader));
 }
 
@@ -371,17 +375,17 @@ fn what_nobody_granted_is_stopped_and_then_forgotten() {
 
 #[test]
 fn a_lost_node_returns_only_when_nothing_is_left_that_was_not_granted() {
-    let (mut ledger, node, grant) = granted(job(4));
-    ledger.report(node, owner(&grant, 0), Observation::Running);
+    let (mut ledger, node, allocation) = granted(job(4));
+    ledger.report(node, owner(&allocation, 0), Observation::Running);
     ledger.lose(node);
     assert_eq!(ledger.state.allocations_on(node).count(), 0, "its work is written off");
     let mut stage = Stage::new(ledger);
-    let effects = stage.hello("a", vec![running(owner(&grant, 0))]);
+    let effects = stage.hello("a", vec![running(owner(&allocation, 0))]);
     assert_eq!(orders(&effects), [(true, Vec::new())]);
     assert_eq!(proposal(&effects), None, "the old worker still runs");
-    let effects = stage.report(1, vec![Sighting { worker: owner(&grant, 0), observation: None, saved: None }]);
+    let effects = stage.report(1, vec![Sighting { worker: owner(&allocation, 0), observation: None, saved: None }]);
     assert_eq!(proposal(&effects), None, "it is being stopped");
-    let effects = stage.report(2, vec![stopped(owner(&grant, 0))]);
+    let effects = stage.report(2, vec![stopped(owner(&allocation, 0))]);
     assert_eq!(proposal(&effects).map(|(step, _)| step), Some(Step::Return));
     stage.commit(effects);
     assert!(stage.ledger.state.is_ready(node));
@@ -389,27 +393,27 @@ fn a_lost_node_returns_only_when_nothing_is_left_that_was_not_granted() {
 
 #[test]
 fn an_unconfirmed_worker_keeps_its_node_lost() {
-    let (mut ledger, node, grant) = granted(job(4));
+    let (mut ledger, node, allocation) = granted(job(4));
     ledger.lose(node);
     let mut stage = Stage::new(ledger);
     let unconfirmed = Observation::Unconfirmed { message: "it does not die".to_owned() };
     let effects =
-        stage.hello("a", vec![Sighting { worker: owner(&grant, 0), observation: Some(unconfirmed), saved: None }]);
+        stage.hello("a", vec![Sighting { worker: owner(&allocation, 0), observation: Some(unconfirmed), saved: None }]);
     assert_eq!(proposal(&effects), None);
 }
 
 #[test]
 fn kept_work_goes_on_when_its_node_returns() {
-    let (mut ledger, node, grant) = granted(JobSpec { on_disconnect: OnDisconnect::Keep, ..job(4) });
-    let worker = owner(&grant, 0);
+    let (mut ledger, node, allocation) = granted(JobSpec { on_disconnect: OnDisconnect::Keep, ..job(4) });
+    let worker = owner(&allocation, 0);
     ledger.report(node, worker, Observation::Running);
     ledger.lose(node);
     let mut stage = Stage::new(ledger);
     let effects = stage.hello("a", vec![running(worker)]);
-    assert_eq!(orders(&effects), [(true, vec![(grant.id.0, WorkerDesire::Run)])]);
+    assert_eq!(orders(&effects), [(true, vec![(allocation.id.0, WorkerDesire::Run)])]);
     stage.commit(effects);
     assert!(stage.ledger.state.is_ready(node));
-    let state = stage.ledger.allocation(grant.id).workers[0].state;
+    let state = stage.ledger.allocation(allocation.id).workers[0].state;
     assert_eq!(state, WorkerState::Running);
 }
 

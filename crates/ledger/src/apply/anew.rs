@@ -19,7 +19,7 @@ use super::EntryPosition;
 /// three years to get there.
 pub const REVISIONS_AHEAD: u64 = 1_000_000_000_000;
 
-/// By how much the numbers of jobs, grants and moves jump ahead.
+/// By how much the numbers of jobs, allocations and moves jump ahead.
 pub const NUMBERS_AHEAD: u64 = 1_000_000_000;
 
 /// Why a node gets no new work in a pool that began anew.
@@ -62,16 +62,16 @@ impl State {
     }
 
     fn doubt_worker(&mut self, node: NodeId, id: AllocationId, rank: Rank) {
-        let Some(grant) = self.allocation(id).cloned() else { return };
-        match grant.phase {
+        let Some(allocation) = self.allocation(id).cloned() else { return };
+        match allocation.phase {
             AllocationPhase::Waiting | AllocationPhase::Reserved => self.lose_node_of(node, id, rank),
             AllocationPhase::Active | AllocationPhase::Ending => {
-                let known_lost = grant.worker(rank).is_none_or(|worker| worker.state == WorkerState::Lost);
+                let known_lost = allocation.worker(rank).is_none_or(|worker| worker.state == WorkerState::Lost);
                 if !known_lost {
                     self.lose_worker(id, rank);
                 }
-                if self.job(grant.job).is_some_and(|job| job.state == JobState::Running) {
-                    self.move_job(grant.job, JobState::Running, Reason::NodeDisconnected { node });
+                if self.job(allocation.job).is_some_and(|job| job.state == JobState::Running) {
+                    self.move_job(allocation.job, JobState::Running, Reason::NodeDisconnected { node });
                 }
             }
         }

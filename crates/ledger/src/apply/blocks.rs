@@ -145,7 +145,7 @@ impl State {
     /// Takes one slice back; blocks that are promised to another worker are held by it at once.
     fn take_back(&mut self, owner: Owner, slice: &Slice, promised: bool) {
         self.with_card(slice.card, |card| {
-            // A grant that waits owns some of its blocks already and is only named as the next owner of the others.
+            // An allocation that waits owns some of its blocks already and is only named the next owner of the others.
             card.extents.update(slice.start, slice.length, |state| match state {
                 BlockState::Draining { owner: holder, next: Some(next) } if holder == owner => BlockState::Held(next),
                 BlockState::Draining { owner: holder, next: Some(next) } if next == owner => {
@@ -161,23 +161,23 @@ impl State {
         self.rest_card(slice.card);
     }
 
-    /// The grants that wait for something that a worker holds: blocks, memory or a place for a slice on its cards, or,
-    /// when it holds some of that, a part of its host.
+    /// The allocations that wait for something that a worker holds: blocks, memory or a place for a slice on its cards,
+    /// or, when it holds some of that, a part of its host.
     fn waiting_on(&self, worker: &Worker, holds_host: bool) -> Vec<AllocationId> {
         let cards: BTreeSet<CardId> = worker.slices.iter().map(|slice| slice.card).collect();
         self.allocations_on(worker.node)
-            .filter(|grant| {
-                let mut held = grant.workers.iter().flat_map(|worker| &worker.slices);
-                grant.phase == AllocationPhase::Waiting
+            .filter(|allocation| {
+                let mut held = allocation.workers.iter().flat_map(|worker| &worker.slices);
+                allocation.phase == AllocationPhase::Waiting
                     && (held.any(|slice| cards.contains(&slice.card))
-                        || holds_host && self.waits_for_host(grant, worker.node))
+                        || holds_host && self.waits_for_host(allocation, worker.node))
             })
-            .map(|grant| grant.id)
+            .map(|allocation| allocation.id)
             .collect()
     }
 
-    /// Puts a grant into force once every one of its blocks is held by it and its cards have the memory and the room
-    /// for its slices: now its workers may be started.
+    /// Puts an allocation into force once every one of its blocks is held by it and its cards have the memory and the
+    /// room for its slices: now its workers may be started.
     pub(super) fn activate_if_complete(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let whole = self.takes_whole_cards(allocation.job);
@@ -187,7 +187,7 @@ impl State {
                 self.cards.get(&slice.card).is_some_and(|card| {
                     card.extents.all(slice.start, slice.length, |state| state == BlockState::Held(owner))
                         && card.extents.as_slice().iter().filter_map(|extent| extent.state.owner()).all(|other| {
-                            let beside = || self.allocations.get(&other.allocation).map(|grant| grant.job);
+                            let beside = || self.allocations.get(&other.allocation).map(|beside| beside.job);
                             other.allocation == id || !whole && !beside().is_some_and(|job| self.takes_whole_cards(job))
                         })
                 })
@@ -211,7 +211,7 @@ impl State {
         self.note_activated(&allocation);
     }
 
-    /// Whether the cards of a grant that waits have its memory, and the number of slices that it was promised.
+    /// Whether the cards of an allocation that waits have its memory, and the number of slices that it was promised.
     fn has_room(&self, allocation: &Allocation) -> bool {
         let mut asked: BTreeMap<CardId, Mebibytes> = BTreeMap::new();
         for slice in allocation.workers.iter().flat_map(|worker| &worker.slices) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Applied;
-use crate::allocation::{Allocation, StopCause, WorkerExit};
+use crate::allocation::{Allocation, Move, MovePhase, StopCause, WorkerExit};
 use crate::checkpoint::{COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, PartKey, SavedPart};
 use crate::command::Outcome;
 use crate::event::Event;
@@ -15,7 +15,11 @@ use crate::job::{Ending, Job};
 use crate::node::NodeState;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
+use crate::spec::{CheckpointMode, CheckpointPolicy};
 use crate::state::State;
+
+/// What claims to be larger is nonsense, and would upset sums.
+const MOST_BYTES: u64 = 1 << 50;
 
 impl State {
     /// The jobs that can go on from a checkpoint, or may come to.
@@ -34,11 +38,36 @@ impl State {
         checkpoint.parts.iter().all(|part| part.saved.shared || self.sources_of(part).next().is_some())
     }
 
-    /// Every copy of a part that is to be made, with the node that is to keep it too. The node is the same for all checkpoints of a worker for as long as it is there.
+    /// Every copy of a part that is to be made, with the node that is to keep it too: where a job is about to be moved
+    /// to, and one more of those that outlive a node. That one is the same for all checkpoints of a worker for as long
+    /// as it is there.
     pub fn copies_to_make(&self) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
+        let ahead = self.moves().flat_map(|movement| self.copies_ahead(movement));
         let ready: Vec<NodeId> =
             self.nodes().filter(|node| node.state == NodeState::Ready).map(|node| node.id).collect();
-        self.jobs_with_checkpoints().flat_map(move |job| self.copies_of(job, &ready))
+        ahead.chain(self.jobs_with_checkpoints().flat_map(move |job| self.copies_of(job, &ready)))
+    }
+
+    /// The copies that are worth waiting for before the source of a move is told to stop: of the newest checkpoint of a
+    /// program that saves while it runs. What it saves when it stops may be the same for the most part, and only the
+    /// rest must be brought to the target while the job runs nowhere. Of two images of processes little is the same.
+    pub fn copies_ahead(&self, movement: &Move) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
+        let moved = || {
+            let job = self.jobs.get(&movement.job).filter(|_| movement.phase == MovePhase::Reserved)?;
+            let CheckpointPolicy { mode: CheckpointMode::Cooperative, every: Some(_), .. } = job.spec.checkpoint else {
+                return None;
+            };
+            let newest = job.checkpoints.that_count().next()?;
+            Some((job.id, newest, self.allocations.get(&movement.target)?))
+        };
+        moved().into_iter().flat_map(move |(job, newest, target)| {
+            newest.parts.iter().filter_map(move |part| {
+                let onto = target.worker(part.rank)?.node;
+                let lacking = !part.saved.shared && !part.nodes.contains(&onto);
+                (lacking && self.sources_of(part).next().is_some())
+                    .then(|| (newest.part_key(job, part.rank), part.clone(), onto))
+            })
+        })
     }
 
     fn copies_of(&self, job: &Job, ready: &[NodeId]) -> Vec<(PartKey, CheckpointPart, NodeId)> {
@@ -75,7 +104,7 @@ impl State {
     /// A worker of the present attempt, or its agent, has saved its part of a checkpoint.
     pub(super) fn worker_saved(&mut self, allocation: &Allocation, rank: Rank, saved: &SavedPart) {
         let present = self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id));
-        let Some(worker) = allocation.worker(rank).filter(|_| present) else { return };
+        let Some(worker) = allocation.worker(rank).filter(|_| present && saved.bytes <= MOST_BYTES) else { return };
         let nodes = if saved.shared { BTreeSet::new() } else { BTreeSet::from([worker.node]) };
         let part = CheckpointPart { rank, saved: saved.clone(), nodes };
         let key = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
@@ -83,7 +112,7 @@ impl State {
         let now = self.time;
         self.with_job(allocation.job, |job| {
             let known = job.checkpoints.get(key).is_some_and(|checkpoint| checkpoint.counts());
-            job.checkpoints.note(key, allocation.epoch, workers, part, now);
+            job.checkpoints.note(key, allocation.epoch, workers, part, now, job.spec.checkpoint.kept());
             let counts = job.checkpoints.get(key).is_some_and(|checkpoint| checkpoint.counts());
             let attempt = job.history.iter_mut().rev().find(|attempt| attempt.number == key.attempt);
             if let Some(attempt) = attempt.filter(|_| counts && !known) {
@@ -91,6 +120,7 @@ impl State {
             }
         });
         self.device_worked(worker.node, allocation.job);
+        self.keep_to_quota_of(allocation.job);
     }
 
     /// A worker could not be started because its part of the checkpoint cannot be had. The attempt ends, all of it: a
@@ -153,7 +183,9 @@ impl State {
                 known.is_some_and(|known| !known.saved.shared && known.nodes.contains(&node) != is_kept)
             });
             if news {
-                self.with_job(part.job, |job| job.checkpoints.keep(part, node, is_kept));
+                self.with_job(part.job, |job| job.checkpoints.keep(part, node, is_kept, job.spec.checkpoint.kept()));
+                // One that has its copies now may let an older one go.
+                self.keep_to_quota_of(part.job);
             }
         }
         Ok(Outcome::Done)

@@ -29,6 +29,7 @@ impl State {
             .filter(|job| !job.checkpoints.is_empty())
             .map(|job| (job.id, ()))
             .collect();
+        self.checkpoint_bytes = self.count_checkpoint_bytes();
         self.windowed =
             self.jobs_from(Default::default()).filter(|job| job.has_windows()).map(|job| (job.id, ())).collect();
         self.idlers = self.jobs_from(Default::default()).filter(|job| job.is_idler()).map(|job| (job.id, ())).collect();

@@ -10,6 +10,7 @@ use crate::event::{Event, Touched};
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
 use crate::job::{Attempt, JobState};
+use crate::level::Rule;
 use crate::node::Eligibility;
 use crate::queue::QueueAmount;
 use crate::reason::Reason;
@@ -108,22 +109,27 @@ impl State {
         id
     }
 
-    /// Makes a grant the next attempt of its job.
-    pub(super) fn begin_attempt(&mut self, id: JobId, allocation: AllocationId) {
-        let Some(grant) = self.allocations.get(&allocation).cloned() else { return };
-        let attempt = Attempt::granted(&grant, self.time);
+    /// Makes an allocation the next attempt of its job.
+    pub(super) fn begin_attempt(&mut self, id: JobId, held: AllocationId) {
+        let Some(allocation) = self.allocations.get(&held).cloned() else { return };
+        let attempt = Attempt::granted(&allocation, self.time);
         self.with_job(id, |job| {
             job.attempts = attempt.number;
-            job.allocation = Some(allocation);
+            job.allocation = Some(held);
             job.history.push(attempt);
         });
     }
 
-    /// The lowest port of a node that no allocation meets at.
+    /// A port of a node that no allocation meets at: the first from one that differs from grant to grant.
     pub(super) fn free_port(&self, node: NodeId) -> Result<u16, Rejection> {
-        let first = self.config.first_master_port;
-        let lowest = self.ports.lowest_free(node, first).filter(|port| port - first < self.config.master_ports);
-        lowest.ok_or(Rejection::NoMasterPort(node))
+        let (first, ports) = (self.config.first_master_port, self.config.master_ports);
+        let lowest_from = |from| self.ports.lowest_free(node, from).filter(|port| port - first < ports);
+        let turn = match self.follows(Rule::PortsTakeTurns) {
+            true => u16::try_from(self.next_allocation.0 % u64::from(ports.max(1))).unwrap_or(0),
+            false => 0,
+        };
+        let free = first.checked_add(turn).and_then(lowest_from).or_else(|| lowest_from(first));
+        free.ok_or(Rejection::NoMasterPort(node))
     }
 
     /// Suspends a job for another one (law L4); it resumes by itself.
@@ -136,14 +142,14 @@ impl State {
         self.begin_suspension(victim, Reason::Preempted { beneficiary });
     }
 
-    /// The grant that waited has all its blocks.
+    /// The allocation that waited has all its blocks.
     pub(super) fn note_activated(&mut self, allocation: &Allocation) {
         if self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id)) {
             self.move_job(allocation.job, JobState::Starting, Reason::Granted);
         }
     }
 
-    /// Gives up a grant whose workers never got an order.
+    /// Gives up an allocation whose workers never got an order.
     pub(super) fn abandon(&mut self, allocation: &Allocation) {
         for worker in allocation.workers.iter() {
             let exit = WorkerExit::without_word(StopCause::Ordered, "given up before it was started");
@@ -156,7 +162,7 @@ impl State {
         self.remove_allocation(&allocation);
     }
 
-    /// Gives up a grant that waits for blocks which will not come; its job waits as before.
+    /// Gives up an allocation that waits for blocks which will not come; its job waits as before.
     pub(super) fn abandon_waiting(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         if allocation.phase == AllocationPhase::Waiting {

@@ -12,21 +12,22 @@ use crate::state::State;
 use crate::units::LogTime;
 
 impl State {
-    /// Since when a grant may give way to a larger one of the same job; `None`: it may not, or not yet.
+    /// Since when an allocation may give way to a larger one of the same job; `None`: it may not, or not yet.
     #[must_use]
-    pub fn may_grow_since(&self, grant: &Allocation, now: LogTime) -> Option<LogTime> {
-        let job =
-            self.job(grant.job).filter(|job| job.state == JobState::Running && job.allocation == Some(grant.id))?;
-        let since = grant.started_at?.after(job.spec.grow_after?);
-        let may = grant.phase == AllocationPhase::Active && grant.members() < job.spec.gang && since <= now;
+    pub fn may_grow_since(&self, allocation: &Allocation, now: LogTime) -> Option<LogTime> {
+        let job = self
+            .job(allocation.job)
+            .filter(|job| job.state == JobState::Running && job.allocation == Some(allocation.id))?;
+        let since = allocation.started_at?.after(job.spec.grow_after?);
+        let may = allocation.phase == AllocationPhase::Active && allocation.members() < job.spec.gang && since <= now;
         may.then_some(since)
     }
 
     /// Stops a gang that is to be started again with more virtual cards. What it gets is decided as for any job.
-    pub(super) fn grow_job(&mut self, id: JobId, allocation: AllocationId) -> Applied {
+    pub(super) fn grow_job(&mut self, id: JobId, of: AllocationId) -> Applied {
         let job = self.known_job(id)?;
-        let grant = job.allocation.filter(|held| *held == allocation).and_then(|id| self.allocation(id));
-        if grant.is_none_or(|grant| self.may_grow_since(grant, self.time).is_none()) {
+        let allocation = job.allocation.filter(|held| *held == of).and_then(|id| self.allocation(id));
+        if allocation.is_none_or(|held| self.may_grow_since(held, self.time).is_none()) {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "started again with more" });
         }
         self.begin_suspension(id, Reason::Growing);

@@ -1,4 +1,4 @@
-//! What workers hold of their hosts: counted as grants are made and given back, and checked before they are made.
+//! What workers hold of their hosts: counted as allocations are made and given back, and checked before they are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Turns what the workers of a grant were promised into what they hold: it comes into force.
+    /// Turns what the workers of an allocation were promised into what they hold: it comes into force.
     pub(super) fn keep_host_promises(&mut self, allocation: &Allocation) {
         let request = self.host_request_of(allocation.job);
         for worker in allocation.workers.iter() {
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Whether the hosts of a grant that waits have what it was promised.
+    /// Whether the hosts of an allocation that waits have what it was promised.
     pub(super) fn hosts_have_room(&self, allocation: &Allocation) -> bool {
         let request = self.host_request_of(allocation.job);
         asked_of_hosts(request, allocation.workers.iter().map(|worker| worker.node)).into_iter().all(|(node, asked)| {
@@ -77,8 +77,8 @@ impl State {
         let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { return true };
         let staying = self
             .allocations_on(node)
-            .filter(|grant| !matches!(grant.phase, AllocationPhase::Ending | AllocationPhase::Waiting));
-        let staying: BTreeSet<AllocationId> = staying.map(|grant| grant.id).collect();
+            .filter(|allocation| !matches!(allocation.phase, AllocationPhase::Ending | AllocationPhase::Waiting));
+        let staying: BTreeSet<AllocationId> = staying.map(|allocation| allocation.id).collect();
         let kept = HostUse { used: self.held_of_host(node, &staying), promised: HostRequest::ZERO };
         self.host_use(node).promised.fits_in(kept.left_of(capacity))
     }
@@ -114,7 +114,7 @@ impl State {
         })
     }
 
-    /// Whether a grant that waits could be held up by what others hold of this node's host.
+    /// Whether an allocation that waits could be held up by what others hold of this node's host.
     pub(super) fn waits_for_host(&self, allocation: &Allocation, node: NodeId) -> bool {
         allocation.workers.iter().any(|worker| worker.node == node) && !self.host_request_of(allocation.job).is_zero()
     }

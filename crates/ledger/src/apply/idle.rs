@@ -56,8 +56,8 @@ impl State {
         if step == IdleStep::Released {
             return self.release_due(job, self.time).is_some();
         }
-        let grant = job.allocation.and_then(|id| self.allocation(id));
-        let ran_then = grant.and_then(|grant| grant.started_at).is_some_and(|started| started <= since);
+        let allocation = job.allocation.and_then(|id| self.allocation(id));
+        let ran_then = allocation.and_then(|allocation| allocation.started_at).is_some_and(|started| started <= since);
         let after = self.idle_policy(job).and_then(|policy| policy.after(step));
         let is_over = after.is_some_and(|after| since.after(after) <= self.time);
         job.state == JobState::Running && ran_then && job.idle_step() < Some(step) && is_over
@@ -87,11 +87,12 @@ impl State {
     fn staying_amount(&self, job: &Arc<Job>) -> QueueAmount {
         let movement = job.moving.and_then(|id| self.moves.get(&id));
         let places = movement.into_iter().flat_map(|movement| [movement.source, movement.target]);
-        let mut grants: Vec<AllocationId> = job.allocation.into_iter().chain(places).collect();
-        grants.sort_unstable();
-        grants.dedup();
-        let held = grants.into_iter().filter_map(|id| self.allocations.get(&id));
-        let staying = held.filter(|grant| grant.phase != AllocationPhase::Ending && !self.is_leaving(grant));
-        staying.fold(QueueAmount::default(), |sum, grant| sum.plus(self.held_by(grant)))
+        let mut allocations: Vec<AllocationId> = job.allocation.into_iter().chain(places).collect();
+        allocations.sort_unstable();
+        allocations.dedup();
+        let held = allocations.into_iter().filter_map(|id| self.allocations.get(&id));
+        let staying =
+            held.filter(|allocation| allocation.phase != AllocationPhase::Ending && !self.is_leaving(allocation));
+        staying.fold(QueueAmount::default(), |sum, allocation| sum.plus(self.held_by(allocation)))
     }
 }

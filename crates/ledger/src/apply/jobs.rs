@@ -6,6 +6,7 @@ use std::time::Duration;
 use planted::Bug;
 
 use super::Applied;
+use super::quotas::CheckpointBytes;
 use super::windows::closed_at_first;
 use crate::allocation::{Allocation, MovePhase, Worker};
 use crate::checkpoint::Checkpoints;
@@ -13,6 +14,7 @@ use crate::command::{Outcome, Request};
 use crate::event::{Event, Touched};
 use crate::ids::{AllocationId, JobId};
 use crate::job::{Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
+use crate::level::Rule;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
@@ -32,7 +34,7 @@ impl State {
         let closed = self.jobs.get(&id).filter(|job| job.is_waiting()).map(|job| self.job_closed_until(job));
         let job = Arc::make_mut(self.jobs.get_mut_cow(&id)?);
         let (state, waiting, old_key) = (job.state, job.is_waiting(), WaitingKey::of(job));
-        let had_checkpoints = !job.checkpoints.is_empty();
+        let (had_checkpoints, had_bytes) = (!job.checkpoints.is_empty(), CheckpointBytes::of(job));
         let (had_windows, was_idler) = (job.has_windows(), job.is_idler());
         let began = job.waiting_since().max(closed.unwrap_or_default());
         let result = change(job);
@@ -77,6 +79,10 @@ impl State {
             (true, true) | (false, false) => {}
         }
         let (spec, new_state, changed_at) = (Arc::clone(&job.spec), job.state, job.changed_at);
+        let has_bytes = CheckpointBytes::of(job);
+        if had_bytes != has_bytes {
+            self.charge_checkpoints(&spec.queue, had_bytes, has_bytes);
+        }
         if state != new_state {
             self.count_job(state, false);
             self.count_job(new_state, true);
@@ -236,7 +242,10 @@ impl State {
     pub(super) fn suspend_job(&mut self, id: JobId) -> Applied {
         let job = self.known_job(id)?;
         match job.state {
-            JobState::Starting | JobState::Running => {
+            JobState::Moving if !self.follows(Rule::MovesGiveWay) => {
+                return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "suspended" });
+            }
+            JobState::Starting | JobState::Running | JobState::Moving => {
                 self.with_job(id, |job| job.parked = true);
                 self.begin_suspension(id, Reason::SuspendedByUser);
             }
@@ -263,8 +272,8 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Tells a job to give its blocks back so that it can be resumed (law L5). A grant that never got its blocks is
-    /// given up and the job waits as before.
+    /// Tells a job to give its blocks back so that it can be resumed (law L5). An allocation that never got its blocks
+    /// is given up and the job waits as before.
     pub(super) fn begin_suspension(&mut self, id: JobId, reason: Reason) {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         self.leave_move(&job);
@@ -280,7 +289,7 @@ impl State {
         self.settle_if_over(id, allocation, reason);
     }
 
-    /// Gives up a move that a job is in: what becomes of it is said of the grant that it computes under.
+    /// Gives up a move that a job is in: what becomes of it is said of the allocation that it computes under.
     fn leave_move(&mut self, job: &Job) {
         if let Some(movement) = job.moving.and_then(|id| self.moves.get(&id)).cloned() {
             if movement.phase != MovePhase::Resuming {

@@ -17,6 +17,7 @@ mod moves;
 mod nodes;
 mod offer;
 mod queues;
+pub(crate) mod quotas;
 mod recall;
 mod reports;
 mod retention;

@@ -78,13 +78,13 @@ impl State {
     fn host_changed(&mut self, node: NodeId) {
         let waiting: Vec<AllocationId> = self
             .allocations_on(node)
-            .filter(|grant| grant.phase == AllocationPhase::Waiting && self.waits_for_host(grant, node))
-            .map(|grant| grant.id)
+            .filter(|allocation| allocation.phase == AllocationPhase::Waiting && self.waits_for_host(allocation, node))
+            .map(|allocation| allocation.id)
             .collect();
-        for grant in waiting {
-            self.activate_if_complete(grant);
+        for id in waiting {
+            self.activate_if_complete(id);
             if !self.host_keeps_promises(node) {
-                self.abandon_waiting(grant);
+                self.abandon_waiting(id);
             }
         }
     }

@@ -15,7 +15,10 @@ use crate::level::{DRILL_QUEUE, Rule};
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings, half_life};
 use crate::rejection::Rejection;
 use crate::state::State;
+use crate::units::Mebibytes;
 
+/// Nobody has more, and sums of it do not overflow.
+const MOST_OF_CHECKPOINTS: Mebibytes = Mebibytes(1 << 40);
 /// Most queues above one another.
 const DEPTH_LIMIT: usize = 16;
 
@@ -82,11 +85,11 @@ impl State {
         });
     }
 
-    /// Whether what a grant holds counts as on its way back: it is told to stop, or it is the target of a move whose
-    /// source is not.
-    pub(super) fn is_leaving(&self, grant: &Allocation) -> bool {
-        let phase = || self.jobs.get(&grant.job).and_then(|job| self.move_phase(job));
-        match grant.phase {
+    /// Whether what an allocation holds counts as on its way back: it is told to stop, or it is the target of a move
+    /// whose source is not.
+    pub(super) fn is_leaving(&self, allocation: &Allocation) -> bool {
+        let phase = || self.jobs.get(&allocation.job).and_then(|job| self.move_phase(job));
+        match allocation.phase {
             AllocationPhase::Ending => true,
             AllocationPhase::Reserved => phase() == Some(MovePhase::Reserved),
             AllocationPhase::Waiting | AllocationPhase::Active => false,
@@ -114,6 +117,9 @@ impl State {
         if let Some(idle) = &settings.idle {
             idle.check("queue.idle")?;
         }
+        if settings.checkpoints.is_some_and(|most| most > MOST_OF_CHECKPOINTS) {
+            return Err(Rejection::invalid("queue.checkpoints", "must be at most 1 EiB"));
+        }
         if settings.weight == 0 {
             return Err(Rejection::invalid("queue.weight", "must be at least 1"));
         }
@@ -135,6 +141,10 @@ impl State {
                 self.with_queue(&settings.name, |queue| {
                     (queue.settings, queue.closed_until) = (settings.clone(), closed_until)
                 });
+                if known.settings.parent != settings.parent {
+                    self.checkpoint_bytes = self.count_checkpoint_bytes();
+                }
+                self.keep_to_quotas(&settings.name, None);
             }
             None if self.queues.len() as u64 >= self.config.limits.queues => {
                 return Err(Rejection::TooManyQueues { limit: self.config.limits.queues });

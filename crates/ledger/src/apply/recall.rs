@@ -161,7 +161,7 @@ impl State {
         let own = own.map(|own| without(*own, Returned::in_queue(&before.own, &victim.spec.queue)));
         let whole = theirs.iter().filter_map(|name| self.queues.get(name));
         let whole = whole.map(|queue| without(held_of(queue), Returned::in_queue(&before.whole, &queue.settings.name)));
-        let gives = victim.allocation.and_then(|id| self.allocations.get(&id)).map(|grant| self.held_by(grant));
+        let gives = victim.allocation.and_then(|id| self.allocations.get(&id)).map(|held| self.held_by(held));
         may_recall(asked, branch, own.into_iter().chain(whole), gives.unwrap_or_default(), victim.is_preemptible())
     }
 }

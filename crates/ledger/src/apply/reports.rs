@@ -17,8 +17,8 @@ use crate::rejection::Rejection;
 use crate::state::State;
 
 impl State {
-    /// Takes reports from a node. A report of a grant that is not known, of another epoch, or of another node changes
-    /// nothing: it is out of date and need not be sent again.
+    /// Takes reports from a node. A report of an allocation that is not known, of another epoch, or of another node
+    /// changes nothing: it is out of date and need not be sent again.
     pub(super) fn report_workers(&mut self, node: NodeId, reports: &[WorkerReport]) -> Applied {
         if self.nodes.get(&node).is_none() {
             return Err(Rejection::UnknownNode(node));
@@ -81,7 +81,7 @@ impl State {
         self.start_if_all_run(allocation.id);
     }
 
-    /// Once every worker of a grant runs (or has ended well already), the job runs.
+    /// Once every worker of an allocation runs (or has ended well already), the job runs.
     fn start_if_all_run(&mut self, id: AllocationId) {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let all = allocation.workers.iter().all(|worker| {
@@ -189,12 +189,12 @@ impl State {
         }
     }
 
-    /// Once no worker of a grant holds anything any more, the grant leaves the ledger and its job goes on.
-    pub(super) fn settle_if_over(&mut self, id: JobId, allocation: AllocationId, reason: Reason) {
-        let Some(grant) = self.allocations.get(&allocation).cloned() else {
+    /// Once no worker of an allocation holds anything any more, the allocation leaves the ledger and its job goes on.
+    pub(super) fn settle_if_over(&mut self, id: JobId, held: AllocationId, reason: Reason) {
+        let Some(allocation) = self.allocations.get(&held).cloned() else {
             return self.settle_abandoned(id, reason);
         };
-        if !grant.is_over() {
+        if !allocation.is_over() {
             return;
         }
         let Some(job) = self.jobs.get(&id).cloned() else { return };
@@ -202,31 +202,31 @@ impl State {
             JobState::Suspending => {
                 let succeeded = |worker: &Worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded);
                 let ends = |worker: &Worker| succeeded(worker) && job.spec.is_over_with(worker.rank);
-                let ended_well = grant.workers.iter().all(succeeded) || grant.workers.iter().any(ends);
+                let ended_well = allocation.workers.iter().all(succeeded) || allocation.workers.iter().any(ends);
                 if ended_well {
                     // It ended by itself before it could be asked to stop.
                     self.with_job(id, |job| job.ending = Some(Ending::Completed));
                     self.move_job(id, JobState::Completing, Reason::Exited);
-                    self.close_attempt(&grant, &Reason::Exited);
-                    self.remove_allocation(&grant);
+                    self.close_attempt(&allocation, &Reason::Exited);
+                    self.remove_allocation(&allocation);
                     self.end_attempt(id, Reason::Exited);
                 } else {
-                    self.close_attempt(&grant, &reason);
-                    self.remove_allocation(&grant);
+                    self.close_attempt(&allocation, &reason);
+                    self.remove_allocation(&allocation);
                     self.move_job(id, JobState::Suspended, reason);
                 }
             }
-            JobState::Moving => self.source_stopped(&job, &grant),
+            JobState::Moving => self.source_stopped(&job, &allocation),
             JobState::Completing => {
-                self.close_attempt(&grant, &job.reason);
-                self.remove_allocation(&grant);
+                self.close_attempt(&allocation, &job.reason);
+                self.remove_allocation(&allocation);
                 self.end_attempt(id, job.reason.clone());
             }
             _ => {}
         }
     }
 
-    /// Goes on with a job whose grant was given up before any worker had been started.
+    /// Goes on with a job whose allocation was given up before any worker had been started.
     fn settle_abandoned(&mut self, id: JobId, reason: Reason) {
         match self.jobs.get(&id).map(|job| job.state) {
             Some(JobState::Suspending) => self.move_job(id, JobState::Suspended, reason),

@@ -1,4 +1,4 @@
-//! What a grant must satisfy, checked against the state as it is when the entry is applied: a stale plan can do
+//! What an allocation must satisfy, checked against the state as it is when the entry is applied: a stale plan can do
 //! no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ impl State {
         let (count, sizes) = (last.saturating_add(1), job.spec.gang_sizes());
         if members.len() != count as usize || !sizes.contains(&count) {
             let (least, most) = (sizes.start(), sizes.end());
-            let problem = format!("the gang has {least} to {most} virtual cards, the grant {}", members.len());
+            let problem = format!("the gang has {least} to {most} virtual cards, not {}", members.len());
             return Err(mismatch(problem));
         }
         let given_back = self.given_back_by(victims);
@@ -116,7 +116,7 @@ impl State {
             }
             let others = card.extents.as_slice().iter().flat_map(|extent| extent.state.holders());
             for other in others.filter(|other| !given_back.contains(&other.allocation)) {
-                let Some(other) = self.allocations.get(&other.allocation).map(|grant| grant.job) else { continue };
+                let Some(other) = self.allocations.get(&other.allocation).map(|held| held.job) else { continue };
                 if whole || self.takes_whole_cards(other) {
                     let holder = if whole { job.id } else { other };
                     return Err(Rejection::CardTakenWhole { card: slice.card, job: holder });

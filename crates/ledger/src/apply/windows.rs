@@ -60,7 +60,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Refuses a grant to a job that is closed.
+    /// Refuses blocks to a job that is closed.
     pub(super) fn validate_windows(&self, job: &Arc<crate::job::Job>) -> Result<(), Rejection> {
         if self.queue_closed_until(&job.spec.queue) > self.time {
             let action = "granted blocks now: its queue is outside of its time windows";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::field::{FieldError, each, required, wide_from_wire};
+use super::field::{FieldError, WireEnum, each, enum_from_wire, required, wide_from_wire};
 use super::stored;
 use crate::checkpoint::{Checkpoint, CheckpointKey, CheckpointPart, Checkpoints, PartKey, SavedPart};
 use crate::ids::{JobId, NodeId, Rank};
@@ -32,7 +32,7 @@ pub(super) fn part_key_from_wire(key: stored::PartKey) -> Result<PartKey, FieldE
 }
 
 pub(super) fn saved_to_wire(saved: &SavedPart) -> stored::SavedPart {
-    let SavedPart { sequence, progress, bytes, hash, ticket, shared } = saved;
+    let SavedPart { sequence, progress, bytes, hash, ticket, shared, mode } = saved;
     stored::SavedPart {
         sequence: *sequence,
         progress: *progress,
@@ -40,6 +40,7 @@ pub(super) fn saved_to_wire(saved: &SavedPart) -> stored::SavedPart {
         hash: hash.to_vec(),
         ticket: ticket.to_be_bytes().to_vec(),
         shared: *shared,
+        mode: mode.to_wire(),
     }
 }
 
@@ -52,6 +53,7 @@ pub(super) fn saved_from_wire(saved: stored::SavedPart) -> Result<SavedPart, Fie
         hash: saved.hash.try_into().map_err(wrong)?,
         ticket: wide_from_wire("ticket", &saved.ticket)?,
         shared: saved.shared,
+        mode: required("mode", enum_from_wire("mode", saved.mode)?)?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Jobs, grants and moves as snapshots keep them.
+//! Jobs, allocations and moves as snapshots keep them.
 
 use std::sync::Arc;
 use std::time::Duration;

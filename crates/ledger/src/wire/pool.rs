@@ -107,6 +107,7 @@ pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSetti
         packing: enum_from_wire("packing", queue.packing)?,
         windows: queue.windows,
         idle: queue.idle.as_ref().map(idle_policy_from_wire).transpose().map_err(|error| error.under("idle"))?,
+        checkpoints: queue.checkpoints_mib.map(Mebibytes),
     })
 }
 
@@ -141,7 +142,7 @@ pub fn idle_policy_to_wire(policy: &IdlePolicy) -> v1::IdlePolicy {
 }
 
 pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
-    let QueueSettings { name, parent, guaranteed, maximum, weight, packing, windows, idle } = queue;
+    let QueueSettings { name, parent, guaranteed, maximum, weight, packing, windows, idle, checkpoints } = queue;
     stored::QueueSettings {
         name: name.clone(),
         parent: parent.clone(),
@@ -151,6 +152,7 @@ pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
         packing: packing.map_or(0, WireEnum::to_wire),
         windows: windows.clone(),
         idle: idle.as_ref().map(idle_policy_to_wire),
+        checkpoints_mib: checkpoints.map(|most| most.0),
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn card_of_record(card: stored::Card) -> Result<(CardId, Card), Field
     let card = Card {
         description,
         blocks: BlockCount(card.blocks),
-        // Both follow from the settings and the grants, and are computed when all has been read.
+        // Both follow from the settings and the allocations, and are computed when all has been read.
         oversubscription: Percent::WHOLE,
         shared_only: false,
         offset: card.offset,

@@ -99,7 +99,7 @@ impl SnapshotChunks {
                 .put_map(&state.jobs, after, |_, job| Record::Job(job_to_wire(job)))
                 .map_or(Section::Allocations(None), |last| Section::Jobs(Some(last))),
             Section::Allocations(after) => writer
-                .put_map(&state.allocations, after, |_, grant| Record::Allocation(allocation_to_wire(grant)))
+                .put_map(&state.allocations, after, |_, allocation| Record::Allocation(allocation_to_wire(allocation)))
                 .map_or(Section::Moves(None), |last| Section::Allocations(Some(last))),
             Section::Moves(after) => writer
                 .put_map(&state.moves, after, |_, movement| Record::Move(move_to_wire(movement)))
@@ -200,6 +200,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         node_names: _,
         waiting: _,
         checkpointed: _,
+        checkpoint_bytes: _,
         windowed: _,
         idlers: _,
         ended: _,

@@ -9,7 +9,7 @@ use super::field::{
 use super::v1;
 use crate::affinity::{Affinity, PreferredLabel};
 use crate::host::HostRequest;
-use crate::spec::{CheckpointPolicy, JobSpec, RetryPolicy};
+use crate::spec::{CheckpointMode, CheckpointPolicy, JobSpec, RetryPolicy};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops};
 use crate::virtual_card::{Access, VirtualCardRequest};
 
@@ -98,6 +98,12 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
             signal: checkpoint.signal.clone(),
             grace: Some(duration_to_wire(checkpoint.grace)),
             every: checkpoint.every.map(duration_to_wire),
+            keep: checkpoint.keep.unwrap_or(0),
+            // Not said where members of older releases may read it.
+            fallback: match checkpoint.fallback {
+                CheckpointMode::Requeue => 0,
+                fallback => fallback.to_wire(),
+            },
         }),
         on_disconnect: on_disconnect.to_wire(),
         time_limit: time_limit.map(duration_to_wire),
@@ -226,6 +232,8 @@ fn checkpoint_from_wire(policy: Option<v1::CheckpointPolicy>) -> Result<Checkpoi
         signal: if policy.signal.is_empty() { default.signal } else { policy.signal },
         grace: optional_duration("grace", policy.grace)?.unwrap_or(default.grace),
         every: optional_duration("every", policy.every)?.filter(|every| !every.is_zero()),
+        keep: (policy.keep > 0).then_some(policy.keep),
+        fallback: enum_from_wire("fallback", policy.fallback)?.unwrap_or_default(),
     })
 }
 

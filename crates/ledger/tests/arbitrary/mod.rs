@@ -120,10 +120,11 @@ fn affinity() -> impl Strategy<Value = Affinity> {
 /// A job with everything that storage must keep, within what defaults do not replace.
 pub fn spec() -> impl Strategy<Value = JobSpec> {
     let modes = vec![CheckpointMode::Cooperative, CheckpointMode::Transparent, CheckpointMode::Requeue];
-    let checkpoint =
-        (select(modes), filled(), time(), prop::option::of(time())).prop_map(|(mode, signal, grace, every)| {
+    let checkpoint = (select(modes), filled(), time(), prop::option::of(time()), prop::option::of(1..=16_u32))
+        .prop_map(|(mode, signal, grace, every, keep)| {
             let every = every.filter(|every: &Duration| !every.is_zero());
-            CheckpointPolicy { mode, signal, grace, every }
+            let fallback = if keep.is_some() { CheckpointMode::Cooperative } else { CheckpointMode::Requeue };
+            CheckpointPolicy { mode, signal, grace, every, keep, fallback }
         });
     let retry = (any::<u32>(), time(), time()).prop_map(|(max_retries, backoff, max_backoff)| RetryPolicy {
         max_retries,
@@ -254,14 +255,16 @@ fn part() -> impl Strategy<Value = PlanPart> {
 
 fn saved() -> impl Strategy<Value = SavedPart> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
-    (numbers, any::<[u8; 32]>(), any::<u128>(), any::<bool>()).prop_map(
-        |((sequence, progress, bytes), hash, ticket, shared)| SavedPart {
+    let modes = select(vec![CheckpointMode::Cooperative, CheckpointMode::Transparent]);
+    (numbers, any::<[u8; 32]>(), any::<u128>(), any::<bool>(), modes).prop_map(
+        |((sequence, progress, bytes), hash, ticket, shared, mode)| SavedPart {
             sequence,
             progress,
             bytes,
             hash,
             ticket,
             shared,
+            mode,
         },
     )
 }
@@ -384,16 +387,26 @@ fn command() -> impl Strategy<Value = Command> {
     let eligibilities = vec![Eligibility::Eligible, Eligibility::Cordoned, Eligibility::Draining];
     let phases = vec![MovePhase::Reserved, MovePhase::Suspending, MovePhase::Transferring, MovePhase::Resuming];
     let amounts = (amount(), option::of(amount()));
-    let queue = (text(), text(), amounts, any::<u32>(), option::of(packing()), (vec(text(), 0..3), option::of(idle())))
-        .prop_map(|(name, parent, (guaranteed, maximum), weight, packing, (windows, idle))| QueueSettings {
-            name,
-            parent,
-            guaranteed,
-            maximum,
-            weight,
-            packing,
-            windows,
-            idle,
+    let queue = (
+        text(),
+        text(),
+        amounts,
+        any::<u32>(),
+        option::of(packing()),
+        (vec(text(), 0..3), option::of(idle()), option::of(any::<u64>())),
+    )
+        .prop_map(|(name, parent, (guaranteed, maximum), weight, packing, (windows, idle, checkpoints))| {
+            QueueSettings {
+                name,
+                parent,
+                guaranteed,
+                maximum,
+                weight,
+                packing,
+                windows,
+                idle,
+                checkpoints: checkpoints.map(Mebibytes),
+            }
         });
     prop_oneof![
         (node(), vec(card(), 0..3)).prop_map(|(node, cards)| Command::RegisterNode { node, cards }),

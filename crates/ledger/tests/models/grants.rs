@@ -13,8 +13,8 @@ fn preemption(left: Left) -> Setting {
     let jobs = vec![Submission { priority: 10, gang: 1 }, Submission { priority: 90, gang: 1 }];
     let seen = || {
         vec![
-            Property::sometimes("a grant waits for the one that it preempts", |_, world: &World| {
-                world.ledger.allocations().any(|grant| grant.phase == AllocationPhase::Waiting)
+            Property::sometimes("an allocation waits for the one that it preempts", |_, world: &World| {
+                world.ledger.allocations().any(|allocation| allocation.phase == AllocationPhase::Waiting)
             }),
             Property::sometimes("a preempted job resumes and completes", |_: &Protocol, world: &World| {
                 world.ledger.job(JobId(1)).is_some_and(|job| job.state == JobState::Completed && job.attempts > 1)
@@ -45,8 +45,8 @@ fn retry(left: Left) -> Setting {
 fn gang(left: Left) -> Setting {
     let seen = || {
         vec![Property::sometimes("one worker of a gang is over and the other is not", |_: &Protocol, world: &World| {
-            world.ledger.allocations().any(|grant| {
-                let stopped = grant.workers.iter().filter(|worker| worker.state == WorkerState::Stopped).count();
+            world.ledger.allocations().any(|allocation| {
+                let stopped = allocation.workers.iter().filter(|worker| worker.state == WorkerState::Stopped).count();
                 stopped == 1
             })
         })]

@@ -19,7 +19,7 @@
 //! * a session: orders and reports in order, one message each way under way, lost when the session breaks; a report
 //!   that is in the log and not acknowledged is sent again. One message under way can be as out of date as many. An
 //!   agent that has left a deposed leader does not come back to it: that is a case of having stayed;
-//! * epochs and log indices are left out of what tells states apart: they only ever go up, and a grant has one.
+//! * epochs and log indices are left out of what tells states apart: they only ever go up, and an allocation has one.
 
 mod agent;
 mod grants;

@@ -193,8 +193,9 @@ impl Protocol {
 
     fn victim(view: &State, block: BlockState, priority: u32) -> Option<JobId> {
         let (BlockState::Held(owner) | BlockState::Running(owner)) = block else { return None };
-        let grant = view.allocation(owner.allocation).filter(|grant| grant.phase == AllocationPhase::Active)?;
-        let job = view.job(grant.job)?;
+        let allocation =
+            view.allocation(owner.allocation).filter(|allocation| allocation.phase == AllocationPhase::Active)?;
+        let job = view.job(allocation.job)?;
         let runs = matches!(job.state, JobState::Starting | JobState::Running);
         (runs && job.spec.priority < priority).then_some(job.id)
     }

@@ -113,7 +113,7 @@ impl World {
         self.ledger.apply(position, &[request]).remove(0)
     }
 
-    /// The owner that a name stands for; of a grant that is gone, some owner that the ledger does not know.
+    /// The owner that a name stands for; of an allocation that is gone, some owner that the ledger does not know.
     pub fn owner(&self, name: Name) -> Owner {
         let allocation = AllocationId(name.allocation);
         let epoch = self.ledger.allocation(allocation).map_or(Epoch(0), |allocation| allocation.epoch);

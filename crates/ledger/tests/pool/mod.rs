@@ -65,7 +65,15 @@ pub fn saved(sequence: u64, progress: u64) -> Observation {
     let mut hash = [7; 32];
     hash[..8].copy_from_slice(&progress.to_be_bytes());
     let (bytes, ticket) = (1 << 20, 0xabcd_ef01);
-    Observation::Saved(SavedPart { sequence, progress, bytes, hash, ticket, shared: false })
+    Observation::Saved(SavedPart {
+        sequence,
+        progress,
+        bytes,
+        hash,
+        ticket,
+        shared: false,
+        mode: tessera_ledger::CheckpointMode::Cooperative,
+    })
 }
 
 pub fn tflops(amount: u64) -> MilliTflops {
@@ -157,15 +165,15 @@ impl Pool {
     }
 
     pub fn allocation_of(&self, job: JobId) -> Arc<Allocation> {
-        let id = self.state.job(job).unwrap().allocation.expect("the job has a grant");
+        let id = self.state.job(job).unwrap().allocation.expect("the job has an allocation");
         self.state.allocation(id).unwrap().clone()
     }
 
     /// Every worker of the job says the same.
     pub fn report_all(&mut self, job: JobId, observation: &Observation) {
-        let grant = self.allocation_of(job);
-        for worker in grant.workers.iter() {
-            let report = WorkerReport { worker: grant.owner(worker.rank), observation: observation.clone() };
+        let allocation = self.allocation_of(job);
+        for worker in allocation.workers.iter() {
+            let report = WorkerReport { worker: allocation.owner(worker.rank), observation: observation.clone() };
             self.run(Command::ReportWorkers { node: worker.node, reports: vec![report] });
         }
     }

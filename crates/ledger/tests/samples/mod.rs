@@ -104,6 +104,12 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("close_until.job", close(WindowOf::Job(JobId(41)), UNKNOWN)),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_queue.windows", Command::SetQueue { queue: QueueSettings { windows: nights(), ..self::queue() } }),
+        ("submit_job.keep", submit(keeping_spec())),
+        ("submit_job.fallback", submit(falling_back_spec())),
+        (
+            "set_queue.checkpoints",
+            Command::SetQueue { queue: QueueSettings { checkpoints: Some(Mebibytes(4096)), ..self::queue() } },
+        ),
         ("set_queue.idle", Command::SetQueue { queue: QueueSettings { idle: Some(idle()), ..self::queue() } }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
         ("set_config.leases", Command::SetConfig { config: patient_config(), expected: None }),
@@ -151,6 +157,19 @@ fn nightly_spec() -> JobSpec {
     JobSpec { windows: nights(), grow_after: Some(Duration::from_secs(1800)), ..spec() }
 }
 
+/// A job whose program saves itself where it cannot be dumped.
+fn falling_back_spec() -> JobSpec {
+    let (mode, fallback) = (CheckpointMode::Transparent, CheckpointMode::Cooperative);
+    let checkpoint = CheckpointPolicy { mode, fallback, ..spec().checkpoint };
+    JobSpec { checkpoint, ..spec() }
+}
+
+/// A job that says how many checkpoints are kept.
+fn keeping_spec() -> JobSpec {
+    let checkpoint = CheckpointPolicy { keep: Some(5), ..spec().checkpoint };
+    JobSpec { checkpoint, ..spec() }
+}
+
 /// A job that is asked to save while it runs.
 fn saving_spec() -> JobSpec {
     let checkpoint = CheckpointPolicy { every: Some(Duration::from_secs(600)), ..spec().checkpoint };
@@ -182,8 +201,15 @@ fn part(sequence: u64) -> PartKey {
 fn checkpoint_reports() -> Vec<WorkerReport> {
     let worker = |rank| Owner { allocation: AllocationId(12), epoch: Epoch(880), rank: Rank(rank) };
     let unusable = |lost| Observation::Unusable { lost, message: "chunk 3 is not what was stored".to_owned() };
-    let saved =
-        SavedPart { sequence: 4, progress: 1200, bytes: 1 << 20, hash: [7; 32], ticket: 0xabcd_ef01, shared: true };
+    let saved = SavedPart {
+        sequence: 4,
+        progress: 1200,
+        bytes: 1 << 20,
+        hash: [7; 32],
+        ticket: 0xabcd_ef01,
+        shared: true,
+        mode: CheckpointMode::Transparent,
+    };
     let cause = StopCause::NotRestored;
     let message = "the image of its processes cannot be restored here: no such file".to_owned();
     let (code, signal, checkpointed, not_saved) = (None, None, false, String::new());
@@ -319,6 +345,8 @@ pub fn spec() -> JobSpec {
             signal: "SIGUSR1".to_owned(),
             grace: Duration::from_millis(2500),
             every: None,
+            keep: None,
+            fallback: CheckpointMode::Requeue,
         },
         on_disconnect: OnDisconnect::Keep,
         time_limit: Some(Duration::from_secs(3600)),
@@ -341,6 +369,7 @@ pub fn queue() -> QueueSettings {
         packing: None,
         windows: Vec::new(),
         idle: None,
+        checkpoints: None,
     }
 }
 

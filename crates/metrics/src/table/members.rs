@@ -62,9 +62,11 @@ metrics! { Member;
         "Compute of a queue at the reference precision: what it uses, has borrowed, is guaranteed, and may use at most";
     QUOTA_MEMORY: GaugeKind "tessera_quota_memory_bytes" ["queue", "kind"]
         "Card memory of a queue: what it uses, has borrowed, is guaranteed, and may use at most";
+    QUOTA_CHECKPOINTS: GaugeKind "tessera_quota_checkpoint_bytes" ["queue", "kind"]
+        "Checkpoints of a queue, each counted once: what they take, and may take at most";
 
     NODES: GaugeKind "tessera_nodes" ["state", "eligibility"] "Nodes by state";
-    DRAIN_REMAINING: GaugeKind "tessera_drain_remaining_allocations" [] "Grants still on nodes that are drained";
+    DRAIN_REMAINING: GaugeKind "tessera_drain_remaining_allocations" [] "Allocations still on nodes that are drained";
     NODES_SILENT: GaugeKind "tessera_nodes_silent" [] "Nodes that the leader has not heard in time";
     MASS_LOSS: GaugeKind "tessera_mass_loss_suspected" []
         "1 while so many nodes are silent that the leader suspects itself and declares none of them lost";

@@ -88,7 +88,7 @@ async fn why_and_plan_answer_from_placement() {
     assert!(explanation.sentence.contains("5 TFLOPS"), "{}", explanation.sentence);
     let holds =
         jobs.why(v1::WhyRequest { job_id: first.0, ..Default::default() }).await.expect("it exists").into_inner();
-    assert!(holds.explanation.is_none(), "a job that has its grant does not wait");
+    assert!(holds.explanation.is_none(), "a job that has its allocation does not wait");
 
     let mut verdict = async |tflops, priority: Option<u32>| {
         let spec = Some(v1::JobSpec { priority, ..spec(tflops) });

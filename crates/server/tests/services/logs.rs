@@ -58,7 +58,7 @@ async fn output_is_read_from_any_offset_also_after_the_end() {
         not_saved: String::new(),
     };
     report(&cluster, place, allocation, Observation::Stopped(exit)).await;
-    assert!(cluster.members[0].pool.view().current().allocation(allocation).is_none(), "the grant is gone");
+    assert!(cluster.members[0].pool.view().current().allocation(allocation).is_none(), "the allocation is gone");
     assert_eq!(read(&mut open(clients, request(job, 4, true)).await, 4, 99).await.expect("it is kept"), "two\n");
     let asked = agent.asked.lock().expect("nobody panicked")[0];
     let worker = asked.worker.expect("it names a worker");

@@ -23,7 +23,7 @@ pub(super) enum Until {
 pub(super) struct Standing {
     /// Its state.
     pub state: String,
-    /// The grant concerned.
+    /// The allocation concerned.
     pub allocation: Option<u64>,
     /// For people.
     pub sentence: String,

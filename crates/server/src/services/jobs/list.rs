@@ -48,8 +48,8 @@ fn candidates(state: &State, filter: &JobFilter) -> Option<Vec<JobId>> {
     let mut jobs: Vec<JobId> = node
         .into_iter()
         .flat_map(|node| state.allocations_on(node))
-        .filter(|grant| grant.workers.iter().any(holds))
-        .map(|grant| grant.job)
+        .filter(|allocation| allocation.workers.iter().any(holds))
+        .map(|allocation| allocation.job)
         .collect();
     jobs.sort_unstable();
     jobs.dedup();

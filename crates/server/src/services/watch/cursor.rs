@@ -93,6 +93,7 @@ mod tests {
             packing: None,
             windows: Vec::new(),
             idle: None,
+            checkpoints: None,
         };
         Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } }
     }

@@ -1,4 +1,4 @@
-//! Nodes, jobs and grants, made by commands.
+//! Nodes, jobs and allocations, made by commands.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ pub async fn grant(cluster: &Cluster, job: JobId, node: NodeId, blocks: u32) -> 
     }
 }
 
-/// Has the only worker of a grant reported.
+/// Has the only worker of an allocation reported.
 pub async fn report(cluster: &Cluster, node: NodeId, allocation: AllocationId, observation: Observation) {
     let leader = cluster.leader().await;
     let state = leader.pool.view().current();

@@ -1,0 +1,69 @@
+//! The ports that the workers of a job meet at: no two allocations of a node have the same, and one that something else
+//! on the host has is not given to the same job again and again.
+
+mod pool;
+
+use std::collections::BTreeSet;
+
+use pool::{Pool, card, slice, stopped};
+use tessera_ledger::{
+    CardKind, Command, JobId, Level, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, Rejection,
+    State, StopCause,
+};
+
+const FIRST: u16 = 30_000;
+
+fn pool(ports: u16) -> Pool {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10)]]);
+    let config = PoolConfig { first_master_port: FIRST, master_ports: ports, ..pool.state.config().clone() };
+    assert_eq!(pool.run(Command::SetConfig { config, expected: None }), Outcome::Done);
+    pool
+}
+
+fn grant(pool: &mut Pool, job: JobId, block: u32) -> u16 {
+    pool.grant(job, vec![slice(0, 0, block, 1)]);
+    pool.allocation_of(job).master_port
+}
+
+/// Grants a job so often, each time after its worker could not be started, and answers the ports.
+fn again_and_again(pool: &mut Pool, times: usize) -> Vec<u16> {
+    let job = pool.submit(|_| {});
+    let mut ports = Vec::new();
+    for _ in 0..times {
+        ports.push(grant(pool, job, 0));
+        pool.report_all(job, &Observation::Running);
+        pool.run(Command::SuspendJob { job });
+        pool.report_all(job, &stopped(StopCause::Ordered, Some(15)));
+        pool.run(Command::ResumeJob { job });
+    }
+    ports
+}
+
+#[test]
+fn each_allocation_meets_at_another_port_until_all_had_their_turn() {
+    let ports = again_and_again(&mut pool(4), 9);
+    assert!(ports.windows(4).all(|four| four.iter().collect::<BTreeSet<_>>().len() == 4), "{ports:?}");
+    assert!(ports.iter().all(|port| (FIRST..FIRST + 4).contains(port)), "{ports:?}");
+}
+
+#[test]
+fn no_two_allocations_of_a_node_meet_at_the_same_port_and_none_beyond_the_last() {
+    let mut pool = pool(4);
+    let jobs: Vec<JobId> = (0..5).map(|_| pool.submit(|_| {})).collect();
+    let taken: BTreeSet<u16> = (0..).zip(&jobs[..4]).map(|(block, job)| grant(&mut pool, *job, block)).collect();
+    assert_eq!(taken, (FIRST..FIRST + 4).collect());
+    let node = NodeId(0);
+    let workers = vec![PlannedWorker { member: 0, node, slices: vec![slice(0, 0, 9, 1)] }];
+    let part = PlanPart::Grant { job: jobs[4], workers, victims: vec![] };
+    let Outcome::Planned(parts) = pool.plan(vec![part]) else { panic!("a plan is answered part by part") };
+    assert_eq!(parts, [Err(Rejection::NoMasterPort(node))]);
+}
+
+/// A log that older releases wrote means what it meant.
+#[test]
+fn before_their_level_the_lowest_free_port_is_taken() {
+    let mut pool = Pool::begin(State::at(Level::One), &[&[card(CardKind::Gpu, 10)]]);
+    let ports = again_and_again(&mut pool, 3);
+    let first = pool.state.config().first_master_port;
+    assert_eq!(ports, [first; 3]);
+}
