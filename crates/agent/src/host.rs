@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::boot::BootTime;
 use crate::config::Limits;
 use crate::identity::TermKeeper;
-use crate::node::{CheckpointNews, Event, LaunchOrder};
+use crate::node::{CheckpointNews, Event, LaunchOrder, Readings};
 use crate::shell::Input;
 use crate::supervisor::message::Request;
 use crate::supervisor::status::{Cause, Status};
@@ -49,6 +49,10 @@ pub trait Host: Send + 'static {
     fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()>;
     /// The checkpoints that this node keeps; `None` while that is not known.
     fn kept(&self) -> Option<BTreeSet<PartKey>>;
+    /// What is measured of cards and workers, if nobody else looks at them and tells the node.
+    fn measured(&self) -> Option<Readings> {
+        None
+    }
     /// Removes and fetches checkpoints as the leader wants, unless it is doing so already: the leader says it again.
     fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()>;
     /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and

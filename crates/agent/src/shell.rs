@@ -85,6 +85,9 @@ impl<H: Host> Shell<H> {
 
     /// The checkpoints that are kept are looked at just before, so that none is missing that was reported.
     fn heartbeat(&mut self) -> Option<Duration> {
+        if let Some(readings) = self.host.measured() {
+            self.happen(Event::Measured(Box::new(readings)));
+        }
         let kept = self.host.kept().and_then(|kept| self.happen(Event::Kept(kept)));
         self.happen(Event::HeartbeatDue).or(kept)
     }

@@ -7,8 +7,8 @@ use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision}
 
 use crate::caps::Caps;
 use crate::error::DeviceError;
-use crate::grant::{Attach, Grant};
 use crate::reading::ErrorKind;
+use crate::slices::{Attach, WorkerSlices};
 
 /// Whether a mechanism can work on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,12 +116,13 @@ pub trait Backend: Send {
     /// Health of every card.
     fn health(&mut self) -> Vec<HealthReport>;
 
-    /// Prepares a worker's part of the cards. Called again for the same worker, the new grant replaces the old one.
+    /// Prepares a worker's part of the cards. Called again for the same worker, what it holds now replaces what
+    /// it held.
     ///
     /// # Errors
     /// When a card does not exist.
-    fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError>;
+    fn prepare(&mut self, held: &WorkerSlices) -> Result<Attach, DeviceError>;
 
-    /// Forgets a worker's grant.
+    /// Forgets what a worker holds.
     fn release(&mut self, owner: Owner);
 }

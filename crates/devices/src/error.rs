@@ -39,7 +39,7 @@ pub enum DeviceError {
         /// Names that are declared.
         declared: String,
     },
-    /// A grant names a card that the node does not have.
+    /// A slice is of a card that the node does not have.
     #[error("the node has no card {index}; it has {count} cards")]
     NoSuchCard {
         /// The card asked for.

@@ -3,7 +3,7 @@
 //!
 //! Two mechanisms exist so far:
 //! * [`cpu`]: the processors of the host, real: measured by a short benchmark, shares enforced by control groups;
-//! * [`simulated`]: cards declared by an inventory file, which compute nothing but carry readings, faults and grants
+//! * [`simulated`]: cards declared by an inventory file, which compute nothing but carry readings, faults and slices
 //!   like real ones, so that a whole pool can be tried on one machine.
 //!
 //! What a card can do is said honestly by [`Caps`]; nothing above promises more. Files of the host are read through
@@ -13,17 +13,17 @@ mod backend;
 mod caps;
 pub mod cpu;
 mod error;
-mod grant;
 mod host;
 mod node;
 mod reading;
 pub mod simulated;
+mod slices;
 
 pub use backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 pub use caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 pub use error::DeviceError;
-pub use grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 pub use host::HostRoot;
 pub use node::NodeDevices;
 pub use reading::ErrorKind;
 pub use simulated::inventory;
+pub use slices::{Attach, GrantedSlice, HostLimits, Share, TorchDevice, WorkerSlices};

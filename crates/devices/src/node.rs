@@ -9,10 +9,10 @@ use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, Sl
 use crate::caps::Caps;
 use crate::cpu::CpuBackend;
 use crate::error::DeviceError;
-use crate::grant::{Attach, Grant};
 use crate::host::HostRoot;
 use crate::inventory::Inventory;
 use crate::simulated::SimulatedBackend;
+use crate::slices::{Attach, WorkerSlices};
 
 /// The cards of a node.
 pub struct NodeDevices {
@@ -107,7 +107,7 @@ impl NodeDevices {
         Some(self.backends[place].hardware(&card))
     }
 
-    /// What a worker uses of its slices: a reading for each card that its grant names and whose mechanism can tell.
+    /// What a worker uses of its slices: a reading for each card that it holds a slice of and whose mechanism can tell.
     pub fn slices(&mut self, owner: Owner, host: HostUse, since_start: Duration) -> Vec<SliceSample> {
         let places = &self.places;
         let readings = self.backends.iter_mut().enumerate().flat_map(|(place, backend)| {
@@ -160,13 +160,13 @@ impl NodeDevices {
         self.cards.get(index as usize).map(|card| card.health)
     }
 
-    /// Prepares a worker's grant over all mechanisms.
+    /// Prepares what a worker holds, over all mechanisms.
     ///
     /// # Errors
-    /// When the grant names a card that the node does not have; nothing is prepared then.
-    pub fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
+    /// When a slice is of a card that the node does not have; nothing is prepared then.
+    pub fn prepare(&mut self, held: &WorkerSlices) -> Result<Attach, DeviceError> {
         let mut parts = vec![Vec::new(); self.backends.len()];
-        for slice in &grant.slices {
+        for slice in &held.slices {
             let no_such_card = || DeviceError::NoSuchCard { index: slice.card_index, count: self.cards.len() };
             let (place, index) = *self.places.get(slice.card_index as usize).ok_or_else(no_such_card)?;
             let mut own = *slice;
@@ -176,14 +176,14 @@ impl NodeDevices {
         let mut attach = Attach::default();
         for (backend, slices) in self.backends.iter_mut().zip(parts) {
             if !slices.is_empty() {
-                attach =
-                    attach.joined(backend.prepare(&Grant { owner: grant.owner, slices, elastic: grant.elastic })?);
+                let part = WorkerSlices { owner: held.owner, slices, elastic: held.elastic };
+                attach = attach.joined(backend.prepare(&part)?);
             }
         }
         Ok(attach)
     }
 
-    /// Forgets a worker's grant.
+    /// Forgets what a worker holds.
     pub fn release(&mut self, owner: Owner) {
         for backend in &mut self.backends {
             backend.release(owner);

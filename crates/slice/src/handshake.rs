@@ -55,12 +55,12 @@ impl Versions {
     }
 }
 
-/// What binds a connection to a grant.
+/// What binds a connection to an allocation.
 #[derive(Clone)]
 pub struct Credentials {
-    /// Secret of this grant, given to the program and to its servers only.
+    /// Secret of this allocation, given to the program and to its servers only.
     pub token: String,
-    /// Epoch of the grant.
+    /// Epoch of the allocation.
     pub epoch: u64,
 }
 
@@ -271,7 +271,7 @@ pub fn of_server(
             ));
         }
         (!proves(credentials, claim.role.word(), &hello.nonce, &claim.nonce, &claim.proof))
-            .then(|| "the token is not the one of this grant".into())
+            .then(|| "the token is not the one of this allocation".into())
     });
     Ok(Heard { role: claim.role, coming: claim.coming, server: hello.nonce, program: claim.nonce, refusal })
 }

@@ -287,7 +287,7 @@ mod tests {
     use crate::owner::tests::alone;
 
     fn credentials() -> Credentials {
-        Credentials { token: "a token of the grant".into(), epoch: 3 }
+        Credentials { token: "a token of an allocation".into(), epoch: 3 }
     }
 
     fn listener(admits: Admits) -> Listener {

@@ -70,8 +70,8 @@ impl Connection {
 
 #[pymethods]
 impl Connection {
-    /// Goes to a slice server with the token and the epoch of the grant: as this program (family, number, whether it
-    /// comes again), which goes on with what it has there or begins; or, without one, as another server of the same
+    /// Goes to a slice server with the token and the epoch of the allocation: as this program (family, number, whether
+    /// it comes again), which goes on with what it has there or begins; or, without one, as another server of the same
     /// card.
     #[staticmethod]
     #[pyo3(signature = (address, torch, token, epoch, program=None, goes_on=false))]

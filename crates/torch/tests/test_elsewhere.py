@@ -145,18 +145,18 @@ def test_a_network_that_breaks_anywhere_changes_nothing(folder, asked, checkpoin
 
 
 def refused(asked, listener, **place):
-    asked.answers["where"] = {"address": listener.address, **GRANT, **place}
+    asked.answers["where"] = {"address": listener.address, **CREDENTIALS, **place}
     running = start(asked, "import torch\ntorch.ones(1, device='tessera')")
     _, errors = running.communicate(timeout=60)
     assert running.returncode == 1
     return errors
 
 
-GRANT = {"token": "0123456789abcdef", "epoch": 7}
+CREDENTIALS = {"token": "0123456789abcdef", "epoch": 7}
 
 
 def listening(torch):
-    return _native.Listener("tcp:127.0.0.1:0", torch=torch, **GRANT, device="cpu", memory_bytes=1 << 20, share=1.0, sequence=0)
+    return _native.Listener("tcp:127.0.0.1:0", torch=torch, **CREDENTIALS, device="cpu", memory_bytes=1 << 20, share=1.0, sequence=0)
 
 
 def test_a_program_whose_pytorch_is_another_one_is_told_at_once(asked):
@@ -166,7 +166,7 @@ def test_a_program_whose_pytorch_is_another_one_is_told_at_once(asked):
 
 def test_a_program_that_comes_to_a_card_of_another_one_is_told_so(asked):
     listener = listening(torch.__version__)
-    first = _native.Connection.connect(listener.address, torch.__version__, *GRANT.values(), serving.STRANGER)
+    first = _native.Connection.connect(listener.address, torch.__version__, *CREDENTIALS.values(), serving.STRANGER)
     assert "the slice has a program already" in refused(asked, listener)
     first.close()
 

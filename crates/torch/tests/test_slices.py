@@ -205,7 +205,7 @@ print(torch.equal(y.cpu(), x), (y[:100] * 2).sum().item())
 
 
 @pytest.mark.parametrize("change, reason", [
-    (dict(token="0" * 32), "the token is not the one of this grant"),
+    (dict(token="0" * 32), "the token is not the one of this allocation"),
     (dict(epoch=6), "the slice is granted in epoch 7, the program comes from epoch 6"),
     (dict(torch="1.13.0"), "PyTorch .* the program PyTorch 1.13.0"),
 ])  # fmt: skip
@@ -304,7 +304,7 @@ def test_frames_that_are_announced_too_large_and_silent_strangers(folder):
         assert server.lives()
 
 
-def test_a_server_without_a_grant_does_not_start(folder):
+def test_a_server_without_credentials_does_not_start(folder):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_TOKEN")}
     command = [sys.executable, "-m", "tessera.slice", "--listen", f"unix:{folder}/s", "--memory", "1GiB"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)

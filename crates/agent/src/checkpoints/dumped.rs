@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::saver::{Saving, periods};
+use super::asking::periods;
+use super::saver::Saving;
 use crate::boot::unix_millis;
 use crate::supervisor::image::Snapshot;
 
@@ -54,6 +55,14 @@ impl Dumped {
                 tracing::warn!(worker = %saving.worker(), %error, "there is no room for an image of a worker");
                 false
             }
+        }
+    }
+
+    /// Waits until what was made is kept, or cannot be.
+    pub async fn are_packed(self) {
+        if let Some(packing) = self.packing {
+            // Whatever became of it was told.
+            let _ = packing.await;
         }
     }
 

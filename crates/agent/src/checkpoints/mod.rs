@@ -12,6 +12,7 @@
 //! granted elsewhere, before the checkpoint that it is to go on from is there. What is in a checkpoint, and how one is
 //! found whole or not at all, is said in `tessera_checkpoint`; which are needed and where is the ledger's to say.
 
+mod asking;
 mod control;
 mod dumped;
 mod meters;

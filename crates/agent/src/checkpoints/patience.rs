@@ -12,7 +12,7 @@ const KEEP_PATIENCE: Duration = Duration::from_secs(600);
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Tries again and again for as long as it may go better.
-pub(super) async fn patiently<F: Future<Output = Result<(), Error>>>(attempt: impl FnMut() -> F) -> Result<(), Error> {
+pub(super) async fn patiently<T, F: Future<Output = Result<T, Error>>>(attempt: impl FnMut() -> F) -> Result<T, Error> {
     let until = Instant::now() + KEEP_PATIENCE;
     let told = |error: &Error, _| {
         tracing::warn!(%error, "what a worker saved at its end cannot be kept now; it is tried again");
@@ -44,11 +44,11 @@ mod tests {
         };
         patiently(attempt).await.expect("it is kept");
         assert_eq!(tries.get(), 4);
-        let never = patiently(|| std::future::ready(Err(full()))).await;
+        let never = patiently(|| std::future::ready(Err::<(), _>(full()))).await;
         assert!(matches!(never, Err(Error::Full { .. })), "its blocks are not held for ever: {never:?}");
         let since = Instant::now();
         let refused = || Error::Unsuitable { path: PathBuf::new(), problem: "it is a device" };
-        let unsuitable = || std::future::ready(Err(refused()));
+        let unsuitable = || std::future::ready(Err::<(), _>(refused()));
         patiently(unsuitable).await.expect_err("that does not pass");
         assert_eq!(since.elapsed(), Duration::ZERO, "nobody waits for it");
     }

@@ -1,6 +1,6 @@
 //! What is saved of one worker: when its program is asked to, and when it was told to stop and has ended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tessera_actor::Address;
@@ -8,13 +8,13 @@ use tessera_api::v1 as wire;
 use tessera_checkpoint::Error;
 use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::control::{Control, Saved};
+use super::asking::Asking;
+use super::control::Control;
 use super::dumped::Dumped;
 use super::patience::patiently;
-use super::shelf::Shelf;
+use super::shelf::{Made, Shelf};
 use crate::boot::{boot_id, unix_millis};
 use crate::host::{Wanted, tell_node};
 use crate::node::{CheckpointNews, Event};
@@ -22,7 +22,7 @@ use crate::shell::Input;
 use crate::supervisor::image::ImageRecord;
 use crate::supervisor::status::{Cause, Exit, Status};
 use crate::worker::folder::WorkerFolder;
-use crate::worker::{WorkerId, is_cooperative, is_transparent};
+use crate::worker::{WorkerId, falls_back, is_cooperative, is_transparent, written_by};
 
 /// Saves of one worker.
 pub(crate) struct Saver {
@@ -40,7 +40,7 @@ enum Way {
         progress: watch::Sender<u64>,
         asking: Option<AbortOnDropHandle<()>>,
     },
-    /// Its processes are dumped.
+    /// Its processes are dumped. Where that cannot be, what its program writes is saved, if it is to write.
     Dumped(Dumped),
 }
 
@@ -68,6 +68,7 @@ impl Saver {
         let saving = Saving {
             shelf: shelf.clone(),
             folder: folder.clone(),
+            written: written_by(order, folder),
             worker: status.worker,
             job: JobId(order.job_id),
             attempt: order.attempt,
@@ -101,7 +102,7 @@ impl Saver {
     /// `started`: when it started.
     pub async fn due(&self, started: Option<u64>) -> u64 {
         match &self.way {
-            Way::Dumped(dumped) => dumped.due(started).await,
+            Way::Dumped(images) => images.due(started).await,
             Way::Asked { .. } => std::future::pending().await,
         }
     }
@@ -109,50 +110,78 @@ impl Saver {
     /// Whether it may be asked so now.
     pub async fn may_ask(&mut self, number: u64) -> bool {
         match &mut self.way {
-            Way::Dumped(dumped) => dumped.may_ask(number, &self.saving).await,
+            Way::Dumped(images) => images.may_ask(number, &self.saving).await,
             Way::Asked { .. } => false,
         }
     }
 
     /// The supervisor says how the worker stands.
     pub fn heard(&mut self, status: &Status) {
-        if let (Way::Dumped(dumped), Some(snapshot)) = (&mut self.way, &status.snapshot)
+        if let (Way::Dumped(images), Some(snapshot)) = (&mut self.way, &status.snapshot)
             // What was made before the host was started anew may be on disk by half.
-            && boot_id().is_ok_and(|present| present == status.boot_id)
+            && is_of_this_boot(status)
         {
-            dumped.heard_of(snapshot, &self.saving);
+            images.heard_of(snapshot, &self.saving);
         }
     }
 
     /// The worker is over. What was saved of it when it was told to stop is kept, unless its job is not to go on;
     /// answers why it could not be. Its processes are gone when they were dumped, and what stands in the way of keeping
     /// that may pass: it is tried for a while.
-    pub async fn finish(self, status: &Status, mut wanted: watch::Receiver<Wanted>) -> Result<(), Error> {
+    pub async fn finish(self, status: &Status, mut wanted: watch::Receiver<Wanted>) -> Result<(), NotKept> {
         let Self { saving, way } = self;
-        let progress = match (way, &status.image) {
+        let (folder, made) = match (way, &status.image, &saving.written) {
             _ if is_needless(*wanted.borrow()) => return Ok(()),
-            (Way::Asked { progress, asking, .. }, _) if ended_by_saving(status) => {
+            (Way::Asked { progress, asking, .. }, _, Some(written)) if ended_by_saving(status) => {
                 // One that is half done is left: what is there now is newer.
                 drop(asking);
-                *progress.borrow()
+                (written, Made::written(*progress.borrow()))
             }
-            (Way::Dumped(_), Some(image)) => {
-                let keep = || {
-                    let (saving, image) = (saving.clone(), image.clone());
-                    async move {
-                        saving.complete_image(Place::AtTheEnd, &image).await?;
-                        saving.save(CheckpointKey::LAST, 0).await.map(|_| ())
+            (Way::Dumped(_), None, Some(written))
+                if ended_by_saving(status) && (!is_of_this_boot(status) || saving.has_written(written).await) =>
+            {
+                (written, Made::written(0))
+            }
+            (Way::Dumped(images), image, _) => {
+                let kept = async {
+                    match image {
+                        Some(image) => patiently(|| saving.keep_image(image)).await,
+                        // One that is being packed is the newest that there will be.
+                        None => {
+                            images.are_packed().await;
+                            Ok(())
+                        }
                     }
                 };
                 return tokio::select! {
-                    kept = patiently(keep) => kept,
+                    kept = kept => Ok(kept?),
                     _ = wanted.wait_for(|wanted| is_needless(*wanted)) => Ok(()),
                 };
             }
-            (Way::Asked { .. } | Way::Dumped(_), _) => return Ok(()),
+            (Way::Asked { .. }, ..) => return Ok(()),
         };
-        saving.save(CheckpointKey::LAST, progress).await.map(|_| ())
+        if !is_of_this_boot(status) {
+            return saving.tell_of_kept(made).await;
+        }
+        saving.save(folder, CheckpointKey::LAST, made).await?;
+        Ok(())
     }
+}
+
+/// Why what a worker saved at its end is not kept.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotKept {
+    /// What a program wrote before its host lost power may be on the disk by half.
+    #[error("its host was started anew before it was, and may have lost some of it")]
+    Restarted,
+    /// The stores.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// Whether the host was not started anew since.
+fn is_of_this_boot(status: &Status) -> bool {
+    boot_id().is_ok_and(|present| present == status.boot_id)
 }
 
 /// Whether the leader has said that the job is not to go on.
@@ -171,7 +200,9 @@ fn ended_by_saving(status: &Status) -> bool {
 #[must_use]
 pub fn is_due_at_the_end(status: &Status, order: Option<&wire::WorkerOrder>, saved: Option<&SavedPart>) -> bool {
     let was_saved = |order: &wire::WorkerOrder| {
-        (is_cooperative(order) && ended_by_saving(status)) || (is_transparent(order) && status.image.is_some())
+        let dumped = is_transparent(order) && status.image.is_some();
+        let may_have_written = is_cooperative(order) || falls_back(order);
+        dumped || (may_have_written && ended_by_saving(status))
     };
     order.is_some_and(was_saved) && status.is_final() && saved.is_none_or(|saved| saved.sequence != CheckpointKey::LAST)
 }
@@ -190,6 +221,8 @@ enum Place {
 pub(super) struct Saving {
     shelf: Shelf,
     folder: WorkerFolder,
+    /// Where its program writes what it needs to go on, if it is to.
+    written: Option<PathBuf>,
     worker: WorkerId,
     job: JobId,
     attempt: u32,
@@ -197,31 +230,52 @@ pub(super) struct Saving {
 }
 
 impl Saving {
-    /// Keeps what is in the worker's folder now, and tells the node.
-    async fn save(&self, sequence: u64, progress: u64) -> Result<SavedPart, Error> {
-        self.save_folder(self.folder.checkpoint(), sequence, progress).await
+    /// Tells of what an agent before this one kept when the worker ended. What the program wrote is not looked at: its
+    /// host was started anew since.
+    async fn tell_of_kept(&self, made: Made) -> Result<(), NotKept> {
+        let part = self.part(CheckpointKey::LAST);
+        match patiently(|| self.shelf.saved(&part, made)).await? {
+            Some(saved) => {
+                self.tell(&saved).await;
+                Ok(())
+            }
+            None => Err(NotKept::Restarted),
+        }
     }
 
-    async fn save_folder(&self, folder: PathBuf, sequence: u64, progress: u64) -> Result<SavedPart, Error> {
-        let part = PartKey {
-            job: self.job,
-            checkpoint: CheckpointKey { attempt: self.attempt, sequence },
-            epoch: self.worker.epoch,
-            rank: self.worker.rank,
-        };
-        let saved = self.shelf.save(&part, progress, &folder).await?;
-        tracing::info!(worker = %self.worker, job = %self.job, sequence, progress, bytes = saved.bytes, "a checkpoint is kept");
+    fn part(&self, sequence: u64) -> PartKey {
+        let checkpoint = CheckpointKey { attempt: self.attempt, sequence };
+        PartKey { job: self.job, checkpoint, epoch: self.worker.epoch, rank: self.worker.rank }
+    }
+
+    /// Keeps what is in a folder now, and tells the node.
+    pub(super) async fn save(&self, folder: &Path, sequence: u64, made: Made) -> Result<SavedPart, Error> {
+        let saved = self.shelf.save(&self.part(sequence), made, folder).await?;
+        let Made { mode, progress } = made;
+        let (worker, job, bytes) = (self.worker, self.job, saved.bytes);
+        tracing::info!(%worker, %job, sequence, ?mode, progress, bytes, "a checkpoint is kept");
+        self.tell(&saved).await;
+        Ok(saved)
+    }
+
+    /// Writes down what is kept, and tells the node.
+    async fn tell(&self, saved: &SavedPart) {
         let (noted, told) = (self.folder.clone(), saved.clone());
         let noted = tokio::task::spawn_blocking(move || noted.note_saved(&told)).await;
         if let Err(error) = noted.map_err(std::io::Error::other).flatten() {
             tracing::warn!(worker = %self.worker, %error, "what was saved cannot be noted; a next agent would not tell of it");
         }
         tell_node(&self.node, Event::Checkpoint(self.worker, CheckpointNews::Saved(saved.clone()))).await;
-        Ok(saved)
     }
 }
 
 impl Saving {
+    /// Whether the program of a worker that was to be dumped has written something since its newest image.
+    async fn has_written(&self, written: &Path) -> bool {
+        let (folder, written) = (self.folder.clone(), written.to_owned());
+        tokio::task::spawn_blocking(move || folder.has_written(&written)).await.unwrap_or(true)
+    }
+
     /// Puts the rest of what was dumped beside its image.
     async fn complete_image(&self, place: Place, image: &ImageRecord) -> Result<(), Error> {
         let (folder, image) = (self.folder.clone(), image.clone());
@@ -233,10 +287,25 @@ impl Saving {
         completed.map_err(|source| Error::Io { path: self.folder.path().to_owned(), source })
     }
 
+    /// Keeps the image of a worker that is over.
+    async fn keep_image(&self, image: &ImageRecord) -> Result<(), Error> {
+        self.complete_image(Place::AtTheEnd, image).await?;
+        self.save(&self.folder.checkpoint(), CheckpointKey::LAST, Made::DUMPED).await.map(|_| ())
+    }
+
     /// Keeps an image of a worker that runs on.
     pub(super) async fn keep_snapshot(&self, number: u64, image: ImageRecord) -> Result<(), Error> {
         self.complete_image(Place::Snapshot(number), &image).await?;
-        self.save_folder(self.folder.snapshot(number), number, 0).await.map(|_| ())
+        self.save(&self.folder.snapshot(number), number, Made::DUMPED).await?;
+        if self.written.is_none() {
+            return Ok(());
+        }
+        let folder = self.folder.clone();
+        let noted = tokio::task::spawn_blocking(move || folder.note_in_snapshot(number)).await;
+        if let Err(error) = noted.unwrap_or(Err(Error::Ended)) {
+            tracing::warn!(worker = %self.worker, number, %error, "what is in an image may be taken for newer than it");
+        }
+        Ok(())
     }
 
     /// Tells the node why the newest image of a worker that runs on is not kept; `None`: it is.
@@ -275,110 +344,6 @@ impl Saving {
     }
 }
 
-/// The task that asks a program to save while it runs.
-struct Asking {
-    saving: Saving,
-    every: Option<Duration>,
-    progress: watch::Sender<u64>,
-    control: Control,
-}
-
-impl Asking {
-    /// Asks again and again. The number of a checkpoint is that of its period since the worker started: the workers of a
-    /// gang count alike, and so does an agent that adopts one.
-    async fn run(mut self, ran: Duration) {
-        let started = Instant::now().checked_sub(ran).unwrap_or_else(Instant::now);
-        let mut passed = self.every.map_or(0, |every| periods(ran, every));
-        let mut asked = None;
-        loop {
-            let next = u32::try_from(passed + 1).unwrap_or(u32::MAX);
-            let due = self.every.map(|every| started + every.saturating_mul(next));
-            tokio::select! {
-                said = self.control.heard() => self.answer(said, asked.take()).await,
-                every = until(due, self.every) => {
-                    passed = periods(started.elapsed(), every).max(passed + 1);
-                    if asked.is_none() && self.control.is_connected() {
-                        asked = Some(passed);
-                        self.control.say("save").await;
-                    }
-                }
-            }
-        }
-    }
-
-    /// The program says that it has saved: because it was asked to, or by itself.
-    async fn answer(&mut self, said: Saved, asked: Option<u64>) {
-        let Saved { progress } = said;
-        self.progress.send_replace(progress);
-        if let Err(error) = self.saving.folder.note_progress(progress) {
-            tracing::warn!(worker = %self.saving.worker, %error, "how far a program is cannot be noted");
-        }
-        let Some(sequence) = asked else { return self.control.say("noted").await };
-        let answer = match self.saving.save(sequence, progress).await {
-            Ok(saved) => format!("kept {progress} {}", saved.bytes),
-            Err(error) => {
-                tracing::warn!(worker = %self.saving.worker, %error, "a checkpoint is not kept; the one before stands");
-                format!("failed {}", error.to_string().replace('\n', " "))
-            }
-        };
-        self.control.say(&answer).await;
-    }
-}
-
-/// Whole periods in a time.
-pub(super) fn periods(time: Duration, every: Duration) -> u64 {
-    u64::try_from(time.as_nanos() / every.as_nanos().max(1)).unwrap_or(u64::MAX)
-}
-
-/// Ends when it is due, with the period; never where there is none.
-async fn until(due: Option<Instant>, every: Option<Duration>) -> Duration {
-    match due.zip(every) {
-        Some((due, every)) => {
-            sleep_until(due).await;
-            every
-        }
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use tessera_ledger::{AllocationId, Epoch, Rank};
-
-    use super::*;
-    use crate::supervisor::status::Phase;
-    use crate::worker::{Fence, Term};
-
-    fn order(mode: wire::CheckpointMode) -> wire::WorkerOrder {
-        let checkpoint = Some(wire::CheckpointPolicy { mode: mode.into(), ..Default::default() });
-        wire::WorkerOrder { spec: Some(wire::JobSpec { checkpoint, ..Default::default() }), ..Default::default() }
-    }
-
-    fn over(change: impl FnOnce(&mut Status)) -> Status {
-        let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(5), rank: Rank(0) };
-        let mut status = Status::new(worker, 7, Fence { term: Term(1), epoch: Epoch(5) }, String::new());
-        (status.phase, status.cause, status.exit) = (Phase::Stopped, Some(Cause::Ordered), Some(Exit::Code(0)));
-        change(&mut status);
-        status
-    }
-
-    #[test]
-    fn only_what_was_written_in_time_by_a_program_that_ended_well_is_kept() {
-        let cooperative = order(wire::CheckpointMode::Cooperative);
-        let due = |change: fn(&mut Status)| is_due_at_the_end(&over(change), Some(&cooperative), None);
-        assert!(due(|_| {}));
-        assert!(due(|status| status.cause = Some(Cause::LeaseExpired)));
-        assert!(!due(|status| status.exit = Some(Exit::Code(1))));
-        assert!(!due(|status| status.exit = Some(Exit::Signal(15))), "the signal ended it: it may have been writing");
-        assert!(!due(|status| status.within_grace = false));
-        assert!(!due(|status| status.cause = Some(Cause::Exited)), "nobody told it to stop");
-        assert!(!due(|status| status.phase = Phase::Stopping));
-        let requeue = order(wire::CheckpointMode::Requeue);
-        assert!(!is_due_at_the_end(&over(|_| {}), Some(&requeue), None));
-        let (bytes, hash, ticket) = (1, [0; 32], 1);
-        let saved = |sequence| SavedPart { sequence, progress: 0, bytes, hash, ticket, shared: false };
-        assert!(is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&saved(3))));
-        let last = saved(CheckpointKey::LAST);
-        assert!(!is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&last)), "it was done");
-    }
-}
+#[path = "saver_tests.rs"]
+mod tests;

@@ -12,7 +12,7 @@ use tessera_checkpoint::{
     CheckpointId, Error, Limits, Objects, Owner, Published, Remote, Store, copy, read_published, restore, save,
 };
 use tessera_connection::Outbound;
-use tessera_ledger::{PartKey, SavedPart};
+use tessera_ledger::{CheckpointMode, PartKey, SavedPart};
 use tokio::time::{Instant, sleep};
 
 use super::meters::{CheckpointMeters, Operation};
@@ -39,6 +39,24 @@ pub(crate) struct Unusable {
     pub message: String,
 }
 
+/// How a part of a checkpoint came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub mode: CheckpointMode,
+    /// How far the program said it was; 0: it did not say.
+    pub progress: u64,
+}
+
+impl Made {
+    /// By dumping processes, which say nothing.
+    pub const DUMPED: Self = Self { mode: CheckpointMode::Transparent, progress: 0 };
+
+    /// By a program.
+    pub const fn written(progress: u64) -> Self {
+        Self { mode: CheckpointMode::Cooperative, progress }
+    }
+}
+
 /// The checkpoints that a node keeps.
 #[derive(Clone)]
 pub(crate) struct Shelf(Arc<Inner>);
@@ -61,7 +79,7 @@ impl Shelf {
     /// The shelf of an agent with this data folder.
     pub async fn open(data: &Path, config: &CheckpointConfig) -> Result<Self, Error> {
         let disk = Objects::folder(&data.join(STORE_FOLDER))?;
-        let shared = config.store.as_deref().map(Objects::open).transpose()?;
+        let shared = config.store.as_deref().map(Objects::open).transpose()?.map(Objects::only_copy);
         let here: BTreeSet<CheckpointId> = disk.list(None).await?.into_iter().collect();
         let folder = data.join(TICKETS_FOLDER);
         let opened = Tickets::open(folder.clone(), &here);
@@ -105,6 +123,22 @@ impl Shelf {
         result
     }
 
+    /// Where something lies that was saved here.
+    fn store(&self, shared: bool) -> &Objects {
+        self.0.shared.as_ref().filter(|_| shared).unwrap_or(&self.0.disk)
+    }
+
+    /// A part that was saved here, where it is kept whole: on the disk or in the shared store, as its ticket says.
+    pub async fn saved(&self, part: &PartKey, made: Made) -> Result<Option<SavedPart>, Error> {
+        let id = id_of(part);
+        let Some(known) = self.0.tickets.of(&id) else { return Ok(None) };
+        match read_published(self.store(known.shared), &id).await {
+            Ok(published) => Ok(Some(told(part, made, &published, known.ticket, known.shared))),
+            Err(Error::Missing { .. } | Error::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Everything that is kept here.
     pub fn kept(&self) -> BTreeSet<PartKey> {
         self.0.tickets.whole().iter().map(part_of).collect()
@@ -112,22 +146,22 @@ impl Shelf {
 
     /// Saves what is in a folder as a part of a checkpoint: in the shared store where there is one, and on this node's
     /// disk where there is none or it fails.
-    pub async fn save(&self, part: &PartKey, progress: u64, folder: &Path) -> Result<SavedPart, Error> {
-        let saved = self.measured(Operation::Save, self.save_somewhere(part, progress, folder)).await?;
+    pub async fn save(&self, part: &PartKey, made: Made, folder: &Path) -> Result<SavedPart, Error> {
+        let saved = self.measured(Operation::Save, self.save_somewhere(part, made, folder)).await?;
         self.0.meters.saved(saved.bytes);
         Ok(saved)
     }
 
-    async fn save_somewhere(&self, part: &PartKey, progress: u64, folder: &Path) -> Result<SavedPart, Error> {
+    async fn save_somewhere(&self, part: &PartKey, made: Made, folder: &Path) -> Result<SavedPart, Error> {
         if let Some(shared) = &self.0.shared {
-            match self.save_in(shared, true, part, progress, folder).await {
+            match self.save_in(shared, true, part, made, folder).await {
                 Err(error) => {
                     tracing::warn!(%error, "the shared store did not take a checkpoint: this node keeps it");
                 }
                 saved => return saved,
             }
         }
-        self.save_in(&self.0.disk, false, part, progress, folder).await
+        self.save_in(&self.0.disk, false, part, made, folder).await
     }
 
     async fn save_in(
@@ -135,7 +169,7 @@ impl Shelf {
         store: &Objects,
         shared: bool,
         part: &PartKey,
-        progress: u64,
+        made: Made,
         folder: &Path,
     ) -> Result<SavedPart, Error> {
         let id = id_of(part);
@@ -147,8 +181,7 @@ impl Shelf {
             saved => saved?,
         };
         self.0.tickets.is_there(&id);
-        let Published { bytes, hash, .. } = published;
-        Ok(SavedPart { sequence: part.checkpoint.sequence, progress, bytes, hash: *hash.bytes(), ticket, shared })
+        Ok(told(part, made, &published, ticket, shared))
     }
 
     /// Brings a checkpoint into a folder that is empty or not there. Places that do not answer are asked again for a
@@ -200,7 +233,7 @@ impl Shelf {
         for store in &stores {
             let fetched = async {
                 let published = self.published(store.as_ref(), id, from).await?;
-                restore(store.as_ref(), &published, into, owner, &self.0.limits).await
+                restore(store.as_ref(), Some(&self.0.disk), &published, into, owner, &self.0.limits).await
             };
             match fetched.await {
                 Ok(()) => return Ok(()),
@@ -270,8 +303,7 @@ impl Shelf {
     async fn remove(&self, id: &CheckpointId) -> Result<(), Error> {
         self.0.tickets.is_leaving(id);
         let shared = self.0.tickets.of(id).is_some_and(|known| known.shared);
-        let store = self.0.shared.as_ref().filter(|_| shared).unwrap_or(&self.0.disk);
-        store.delete(id).await?;
+        self.store(shared).delete(id).await?;
         let gone = self.0.tickets.is_gone(id);
         gone.map_err(|source| Error::Io { path: id.to_string().into(), source })
     }
@@ -316,6 +348,13 @@ impl Shelf {
             }
         }
     }
+}
+
+/// What is told of a part that is kept.
+fn told(part: &PartKey, made: Made, published: &Published, ticket: u128, shared: bool) -> SavedPart {
+    let Made { mode, progress } = made;
+    let (sequence, bytes, hash) = (part.checkpoint.sequence, published.bytes, *published.hash.bytes());
+    SavedPart { sequence, progress, bytes, hash, ticket, shared, mode }
 }
 
 #[cfg(test)]

@@ -58,13 +58,14 @@ fn source(part: &PartKey, saved: &SavedPart, addresses: Vec<String>) -> wire::Ch
         addresses,
         ticket: saved.ticket.to_be_bytes().to_vec().into(),
         progress: saved.progress,
+        mode: wire::CheckpointMode::Cooperative.into(),
     }
 }
 
 #[tokio::test]
 async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
     let (one, two) = (Place::with(None).await, Place::with(None).await);
-    let saved = one.shelf.save(&part(1), 12, &one.written("so far")).await.expect("it is saved");
+    let saved = one.shelf.save(&part(1), Made::written(12), &one.written("so far")).await.expect("it is saved");
     assert_eq!(one.shelf.kept(), BTreeSet::from([part(1)]));
     let from = source(&part(1), &saved, vec![one.served().await]);
     assert_eq!(two.fetched(&from).await.expect("it is fetched"), "so far");
@@ -81,7 +82,7 @@ async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
 #[tokio::test]
 async fn a_stranger_without_the_ticket_is_given_nothing() {
     let (one, two) = (Place::with(None).await, Place::with(None).await);
-    let saved = one.shelf.save(&part(1), 0, &one.written("secret")).await.expect("it is saved");
+    let saved = one.shelf.save(&part(1), Made::written(0), &one.written("secret")).await.expect("it is saved");
     let stranger = SavedPart { ticket: saved.ticket ^ 1, ..saved };
     let from = source(&part(1), &stranger, vec![one.served().await]);
     let refused = two.shelf.fetch_once(&id_of(&part(1)), &from, &two.data.path().join("x"), None).await;
@@ -92,7 +93,7 @@ async fn a_stranger_without_the_ticket_is_given_nothing() {
 #[tokio::test]
 async fn what_is_gone_or_another_one_everywhere_is_given_up_for_good() {
     let place = Place::with(None).await;
-    let saved = place.shelf.save(&part(1), 0, &place.written("a")).await.expect("it is saved");
+    let saved = place.shelf.save(&part(1), Made::written(0), &place.written("a")).await.expect("it is saved");
     let other = SavedPart { hash: [9; 32], ..saved.clone() };
     let damaged = place.fetched(&source(&part(1), &other, vec![])).await.expect_err("it is another one");
     assert!(damaged.for_good, "{damaged}");
@@ -107,13 +108,13 @@ async fn what_a_shared_store_does_not_take_the_node_keeps() {
     let shared = store.path().join("shared");
     let url = format!("file://{}", shared.display());
     let (one, two) = (Place::with(Some(url.clone())).await, Place::with(Some(url)).await);
-    let saved = one.shelf.save(&part(1), 0, &one.written("for all")).await.expect("it is saved");
+    let saved = one.shelf.save(&part(1), Made::written(0), &one.written("for all")).await.expect("it is saved");
     assert!(saved.shared);
     assert_eq!(two.fetched(&source(&part(1), &saved, vec![])).await.expect("it is shared"), "for all");
     // The share is gone: a file lies where it was.
     fs::remove_dir_all(&shared).expect("removable");
     fs::write(&shared, "").expect("writable");
-    let saved = one.shelf.save(&part(2), 0, &one.written("here")).await.expect("the node keeps it");
+    let saved = one.shelf.save(&part(2), Made::written(0), &one.written("here")).await.expect("the node keeps it");
     assert!(!saved.shared);
     assert_eq!(one.fetched(&source(&part(2), &saved, vec![])).await.expect("it is here"), "here");
 }

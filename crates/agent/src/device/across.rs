@@ -2,7 +2,7 @@
 //!
 //! The worker of the first node runs the program, and the first slice server, which serves it. Those of the other nodes
 //! serve their slices and nothing else: they come to the first server where the workers of an allocation meet, prove
-//! the token that the leader derived for this grant, and end when the card does.
+//! the token that the leader derived for this allocation, and end when the card does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

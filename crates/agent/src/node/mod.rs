@@ -6,7 +6,7 @@
 //! * what an older term orders is refused, and the session that brought it is ended;
 //! * a higher term is kept on disk before anything of it is obeyed;
 //! * a worker is started at most once per (allocation, epoch, rank), only under a valid lease, and only when no older
-//!   grant of the same rank is left alive here (law L2);
+//!   allocation of the same rank is left alive here (law L2);
 //! * reconciliation goes both ways: what complete orders do not name is stopped and reported; what they name and is not
 //!   there any more is reported, never started again;
 //! * a report is sent again until it is acknowledged; a stopped worker is forgotten only after that;

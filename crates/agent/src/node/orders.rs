@@ -53,7 +53,7 @@ impl Node {
         let newest = self.newest_epoch(worker);
         let mut record = self.new_record(worker, order);
         if newest.is_some_and(|newest| newest > worker.epoch) {
-            record.end_unstarted(Cause::StartFailed, "refused: a newer grant of the same allocation was seen here");
+            record.end_unstarted(Cause::StartFailed, "refused: a newer epoch of the same allocation was seen here");
             record.granted = false;
         }
         self.workers.insert(worker, record);

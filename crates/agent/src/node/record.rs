@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prost_types::Timestamp;
 use tessera_api::v1 as wire;
+use tessera_ledger::wire::WireEnum;
 use tessera_ledger::{AllocationId, CheckpointKey, Epoch, Rank, SavedPart};
 
 use crate::supervisor::status::{Cause, Exit, Phase, Status};
@@ -16,7 +17,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// How far a worker has come on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Accepted; waits for a lease, or for an older grant to be gone.
+    /// Accepted; waits for a lease, or for an older allocation to be gone.
     Waiting,
     /// Handed to the launcher: from here on it exists once and for all.
     Launched,
@@ -202,7 +203,7 @@ impl WorkerRecord {
 }
 
 fn saved_to_wire(saved: &SavedPart) -> wire::SavedCheckpoint {
-    let SavedPart { sequence, progress, bytes, hash, ticket, shared } = saved;
+    let SavedPart { sequence, progress, bytes, hash, ticket, shared, mode } = saved;
     wire::SavedCheckpoint {
         sequence: *sequence,
         progress: *progress,
@@ -210,6 +211,7 @@ fn saved_to_wire(saved: &SavedPart) -> wire::SavedCheckpoint {
         hash: hash.to_vec().into(),
         ticket: ticket.to_be_bytes().to_vec().into(),
         shared: *shared,
+        mode: mode.to_wire(),
     }
 }
 

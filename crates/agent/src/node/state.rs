@@ -225,7 +225,7 @@ impl Node {
         Vec::new()
     }
 
-    /// Starts what waits and may start: the lease must be valid, and no older grant of the same rank alive.
+    /// Starts what waits and may start: the lease must be valid, and no older allocation of the same rank alive.
     fn launch_waiting(&mut self, now: Now) -> Vec<Effect> {
         let Some(pool) = self.pool else { return Vec::new() };
         let Some(lease) = self.lease.filter(|lease| now < lease.stop_at) else { return Vec::new() };

@@ -7,6 +7,7 @@ use tessera_api::v1 as wire;
 
 use super::account::Account;
 use super::folder::WorkerFolder;
+use super::written::written_by;
 use crate::checkpoints::CONTROL_FILE;
 use crate::device::{runs_program, spreads};
 use crate::trace::context_of_program;
@@ -64,7 +65,17 @@ pub(crate) fn is_transparent(order: &wire::WorkerOrder) -> bool {
 }
 
 fn mode(order: &wire::WorkerOrder) -> Option<wire::CheckpointMode> {
-    order.spec.as_ref()?.checkpoint.as_ref().map(wire::CheckpointPolicy::mode)
+    policy(order).map(wire::CheckpointPolicy::mode)
+}
+
+fn policy(order: &wire::WorkerOrder) -> Option<&wire::CheckpointPolicy> {
+    order.spec.as_ref()?.checkpoint.as_ref()
+}
+
+/// Whether a program that cannot be dumped saves itself.
+pub(crate) fn falls_back(order: &wire::WorkerOrder) -> bool {
+    let cooperative = |policy: &wire::CheckpointPolicy| policy.fallback() == wire::CheckpointMode::Cooperative;
+    is_transparent(order) && policy(order).is_some_and(cooperative)
 }
 
 /// Whether the job takes time of its cards that nobody else uses.
@@ -124,8 +135,10 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
         ("LOCAL_RANK", place.local_rank.to_string()),
         ("LOCAL_WORLD_SIZE", place.local_of.to_string()),
     ];
+    if let Some(written) = written_by(order, folder) {
+        own.push(("TESSERA_CHECKPOINT_DIR", written.display().to_string()));
+    }
     if is_cooperative(order) {
-        own.push(("TESSERA_CHECKPOINT_DIR", folder.checkpoint().display().to_string()));
         own.push(("TESSERA_CONTROL", folder.file(CONTROL_FILE).display().to_string()));
     }
     if !order.master_address.is_empty() && place.meets {
@@ -145,7 +158,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use tessera_devices::{Grant, GrantedSlice, HostRoot, NodeDevices, Share};
+    use tessera_devices::{GrantedSlice, HostRoot, NodeDevices, Share, WorkerSlices};
     use tessera_ledger::{AllocationId, Epoch, Mebibytes, Owner, Rank};
 
     use super::*;
@@ -254,10 +267,10 @@ mod tests {
         let data = tempfile::tempdir().expect("a folder");
         let owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
         let slice = GrantedSlice { card_index: 0, share: Share::WHOLE, memory: Mebibytes(1) };
-        let grant = Grant { owner, slices: vec![slice], elastic: false };
+        let held = WorkerSlices { owner, slices: vec![slice], elastic: false };
         let root = HostRoot::new("node-0", data.path());
         let inventory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/demo/reference-pool.toml");
-        let simulated = NodeDevices::declared(&inventory, &root).and_then(|mut cards| cards.prepare(&grant));
+        let simulated = NodeDevices::declared(&inventory, &root).and_then(|mut cards| cards.prepare(&held));
         let mut cards = simulated.expect("a simulated card can be given").environment;
         cards.insert("OMP_NUM_THREADS".to_owned(), "1".to_owned());
         let inherited = INHERITED.iter().map(|name| ((*name).to_owned(), String::new())).collect();

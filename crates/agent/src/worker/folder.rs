@@ -13,12 +13,13 @@
 //!   settled.json     the worker is settled in the ledger; until when its output is kept
 //!   vcard.json       TESSERA_VCARD_FILE: what backs the virtual card; the worker reads it, the agent rewrites it
 //!   checkpoint/      TESSERA_CHECKPOINT_DIR: what a cooperative program needs to go on; the worker's own. Of a program
-//!                    that is dumped: its image; the agent's alone
+//!                    that is dumped: its image; the agent's alone (what it may write itself lies in work/.checkpoint)
 //!   control.sock     TESSERA_CONTROL: where such a program is asked to save while it runs
 //!   saved.json       the newest part of a checkpoint that was saved of the worker
 //!   progress         how far the program said it is
 //!   snapshot/NUMBER/ an image of a program that was dumped while it ran, until it is kept
 //!   restored/        the checkpoint that a program that was dumped goes on from
+//!   found            marks of what the newest image of a program that may save itself too has of that
 //!   work/            TESSERA_WORKER_DIR: the worker's own: its script, and where the program starts
 //! ```
 //!
@@ -35,6 +36,7 @@ use prost::Message;
 use serde::{Deserialize, Serialize};
 use tessera_api::v1 as wire;
 use tessera_ledger::SavedPart;
+use tessera_ledger::wire::{WireEnum, enum_from_wire};
 
 use super::account::Account;
 use super::environment::VCARD_FILE;
@@ -75,6 +77,8 @@ struct NotedSave {
     hash: Vec<u8>,
     ticket: String,
     shared: bool,
+    #[serde(default)]
+    mode: i32,
 }
 
 /// What is known of the end of a worker's output.
@@ -199,19 +203,20 @@ impl WorkerFolder {
     /// # Errors
     /// What the file system says.
     pub(crate) fn note_saved(&self, saved: &SavedPart) -> io::Result<()> {
-        let SavedPart { sequence, progress, bytes, hash, ticket, shared } = saved;
+        let SavedPart { sequence, progress, bytes, hash, ticket, shared, mode } = saved;
         let (hash, ticket) = (hash.to_vec(), format!("{ticket:032x}"));
-        let (sequence, progress, bytes, shared) = (*sequence, *progress, *bytes, *shared);
-        let noted = NotedSave { sequence, progress, bytes, hash, ticket, shared };
+        let (sequence, progress, bytes, shared, mode) = (*sequence, *progress, *bytes, *shared, mode.to_wire());
+        let noted = NotedSave { sequence, progress, bytes, hash, ticket, shared, mode };
         durable::replace(&self.file(SAVED_FILE), &serde_json::to_vec(&noted)?)
     }
 
     /// The newest part of a checkpoint that was saved of the worker.
     pub(crate) fn saved(&self) -> Option<SavedPart> {
         let noted: NotedSave = serde_json::from_slice(&fs::read(self.file(SAVED_FILE)).ok()?).ok()?;
-        let NotedSave { sequence, progress, bytes, hash, ticket, shared } = noted;
+        let NotedSave { sequence, progress, bytes, hash, ticket, shared, mode } = noted;
+        let mode = enum_from_wire("mode", mode).ok().flatten()?;
         let ticket = u128::from_str_radix(&ticket, 16).ok()?;
-        Some(SavedPart { sequence, progress, bytes, hash: hash.try_into().ok()?, ticket, shared })
+        Some(SavedPart { sequence, progress, bytes, hash: hash.try_into().ok()?, ticket, shared, mode })
     }
 
     /// Notes how far the program said it is, for the agent that may come after this one.

@@ -6,15 +6,31 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{AccessFlags, eaccess};
 use tessera_api::v1 as wire;
+use tessera_checkpoint::Error;
 
-use super::environment::{access, is_transparent};
+use super::environment::{access, falls_back, is_transparent};
 use super::folder::WorkerFolder;
 use super::id::WorkerId;
 use super::launch::{LaunchError, Launcher};
+use super::written::written_by;
 use crate::checkpoints::Unusable;
 use crate::criu::Criu;
 use crate::node::LaunchOrder;
 use crate::supervisor::image::ImagePlan;
+
+/// Whether the worker is restored from an image of its processes.
+pub(super) fn goes_on_from_image(order: &wire::WorkerOrder) -> bool {
+    order.from.as_ref().is_some_and(|from| match from.mode() {
+        // A leader of an older release does not say it.
+        wire::CheckpointMode::Unspecified => is_transparent(order),
+        mode => mode == wire::CheckpointMode::Transparent,
+    })
+}
+
+/// Whether the worker's program finds what it wrote.
+pub(super) fn goes_on_from_written(order: &wire::WorkerOrder) -> bool {
+    order.from.is_some() && !goes_on_from_image(order)
+}
 
 impl Launcher {
     /// How the worker is dumped and restored; `None` when its job does not want that, or this node cannot.
@@ -29,7 +45,7 @@ impl Launcher {
         let alone = matches!(access(order), wire::Access::Worker | wire::Access::Unspecified);
         let usable = self.criu.clone().filter(|_| self.contained && alone);
         let Some(Criu { program, version }) = usable else {
-            return if order.from.is_some() { Err(LaunchError::NoCriu) } else { Ok(None) };
+            return if goes_on_from_image(order) { Err(LaunchError::NoCriu) } else { Ok(None) };
         };
         // It was looked for when the agent started, and jobs come here for it.
         eaccess(&program, AccessFlags::X_OK).map_err(|_| LaunchError::NoCriu)?;
@@ -41,19 +57,32 @@ impl Launcher {
             into: folder.checkpoint(),
             snapshots: folder.snapshots(),
             is_packed_here: !self.shelf.is_shared(),
-            from: order.from.as_ref().map(|_| folder.restored()),
+            from: goes_on_from_image(order).then(|| folder.restored()),
         }))
     }
 
     /// Brings the checkpoint that a worker goes on from to where its program finds it, or is restored from.
     pub(crate) async fn bring_checkpoint(&self, order: &LaunchOrder) -> Result<(), Unusable> {
         let Some(from) = &order.order.from else { return Ok(()) };
-        let owner = self.owner_of(order.worker);
-        if is_transparent(&order.order) {
-            return self.bring_image(order.worker, from, owner).await;
+        let (owner, folder) = (self.owner_of(order.worker), self.folders.of(order.worker));
+        let is_image = goes_on_from_image(&order.order);
+        if is_image {
+            self.bring_image(order.worker, from, owner).await?;
+        } else {
+            let owner = owner.map(|(user, group)| tessera_checkpoint::Owner { user, group });
+            let into = if is_transparent(&order.order) { folder.restored() } else { folder.checkpoint() };
+            self.shelf.fetch(from, &into, owner).await?;
         }
-        let owner = owner.map(|(user, group)| tessera_checkpoint::Owner { user, group });
-        self.shelf.fetch(from, &self.folders.of(order.worker).checkpoint(), owner).await
+        let written = written_by(&order.order, &folder).filter(|_| falls_back(&order.order));
+        let Some(written) = written else { return Ok(()) };
+        let handed_over = tokio::task::spawn_blocking(move || -> Result<(), Error> {
+            if !is_image {
+                folder.hand_over(&written).map_err(|source| Error::Io { path: written.clone(), source })?;
+            }
+            folder.note_found(&written)
+        });
+        let handed_over = handed_over.await.unwrap_or(Err(Error::Ended));
+        handed_over.map_err(|error| Unusable { for_good: false, message: error.to_string() })
     }
 
     /// An image is the agent's own; only what lay in the worker's folder is the worker's again.

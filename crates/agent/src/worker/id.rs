@@ -1,4 +1,4 @@
-//! The name of a worker: one rank of one grant.
+//! The name of a worker: one rank of one allocation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tessera_ledger::{AllocationId, Epoch, Rank};
 
-/// One worker of one grant. It is started at most once: whoever has seen this name never starts it again.
+/// One worker of one allocation. It is started at most once: whoever has seen this name never starts it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkerId {
-    /// The grant.
+    /// The allocation.
     pub allocation: AllocationId,
     /// The index of the log entry that made it: fences older ones.
     pub epoch: Epoch,
-    /// The worker among the grant's workers.
+    /// The worker among the allocation's workers.
     pub rank: Rank,
 }
 

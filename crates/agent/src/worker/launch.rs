@@ -14,19 +14,21 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1 as wire;
-use tessera_devices::{Attach, DeviceError, Grant, GrantedSlice, HostLimits, NodeDevices, Share};
+use tessera_devices::{Attach, DeviceError, GrantedSlice, HostLimits, NodeDevices, Share, WorkerSlices};
 use tessera_ledger::wire::{enum_from_wire, host_from_wire};
 use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Precision};
 use tokio::process::Child;
 
 use super::account::{Account, AccountError, Accounts};
-use super::environment::{self, is_cooperative, is_elastic};
+use super::environment::{self, is_elastic};
 use super::folder::{WorkerFolder, WorkerFolders};
-use super::grant_file;
+use super::going_on::goes_on_from_written;
 use super::id::WorkerId;
 use super::program::{self, Means, Program, SCRIPT_FILE};
+use super::slices_file;
 use super::spare::Spare;
 use super::vcard;
+use super::written::written_by;
 use crate::cgroup::Limits;
 use crate::checkpoints::Shelf;
 use crate::config::{Limits as Bounds, SupervisorCommand};
@@ -182,14 +184,14 @@ impl Launcher {
     }
 
     /// Tells the cards what an adopted worker holds of them, and remembers whom it runs as.
-    pub async fn restore_grant(&self, worker: WorkerId, job: u64) {
+    pub async fn restore_slices(&self, worker: WorkerId, job: u64) {
         let own = self.clone();
         let restore = move || {
             if let Err(error) = own.accounts.restore(worker, job, &own.folders) {
                 tracing::warn!(%worker, %error, "it is not known whom an adopted worker runs as");
             }
-            let grant = grant_file::load(owner(worker), &own.folders.of(worker))?;
-            own.devices().prepare(&grant).ok()
+            let held = slices_file::load(owner(worker), &own.folders.of(worker))?;
+            own.devices().prepare(&held).ok()
         };
         if !matches!(tokio::task::spawn_blocking(restore).await, Ok(Some(_))) {
             tracing::warn!(%worker, "it is not known what an adopted worker holds of the cards; readings leave it out");
@@ -197,7 +199,7 @@ impl Launcher {
     }
 
     /// Tells the cards that a worker is over. What it left is closed to whoever gets its identity next.
-    pub async fn release_grant(&self, worker: WorkerId) {
+    pub async fn release_slices(&self, worker: WorkerId) {
         let own = self.clone();
         let release = move || {
             own.devices().release(owner(worker));
@@ -239,14 +241,14 @@ impl Launcher {
             _ => LaunchError::Folder(error),
         })?;
         let account = self.accounts.take(launch.worker, order.job_id, &order.submitter)?;
-        let grant = self.grant(launch);
-        let attach = self.devices().prepare(&grant)?;
+        let held = self.held(launch);
+        let attach = self.devices().prepare(&held)?;
         let image = self.image_plan(order, folder)?;
         let is_dumped = image.is_some();
         let plan = self.plan(launch, folder, attach, account.clone(), began, image)?;
         let write = || -> io::Result<()> {
             folder.write_order(order)?;
-            grant_file::store(&grant, folder)?;
+            slices_file::store(&held, folder)?;
             self.store_card(launch, folder)?;
             let script = order.spec.as_ref().map_or("", |spec| spec.script.as_str());
             if !script.is_empty() {
@@ -254,8 +256,10 @@ impl Launcher {
                 fs::write(&path, script)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
             }
-            if is_cooperative(order) && order.from.is_none() {
-                make_own(&folder.checkpoint(), account.as_ref())?;
+            if let Some(written) = written_by(order, folder)
+                && !goes_on_from_written(order)
+            {
+                make_own(&written, account.as_ref())?;
             }
             if is_dumped {
                 folder.make_image_folder()?;
@@ -276,7 +280,7 @@ impl Launcher {
     }
 
     /// What the worker holds of this node's cards: the slices of its rank that lie here.
-    fn grant(&self, launch: &LaunchOrder) -> Grant {
+    fn held(&self, launch: &LaunchOrder) -> WorkerSlices {
         let reference: Precision = enum_from_wire("reference_precision", launch.pool.reference.into())
             .ok()
             .flatten()
@@ -295,7 +299,11 @@ impl Launcher {
                 memory: Mebibytes(slice.memory_mib),
             }
         };
-        Grant { owner: owner(launch.worker), slices: slices.map(granted).collect(), elastic: is_elastic(&launch.order) }
+        WorkerSlices {
+            owner: owner(launch.worker),
+            slices: slices.map(granted).collect(),
+            elastic: is_elastic(&launch.order),
+        }
     }
 
     fn plan(

@@ -56,7 +56,7 @@ impl Link {
                     // A supervisor whose starter goes away without the word to begin starts nothing.
                     drop((child, stream));
                     self.tell().await;
-                    return launcher.release_grant(self.line.status.worker).await;
+                    return launcher.release_slices(self.line.status.worker).await;
                 }
                 let status = &self.line.status;
                 let owner = launcher.owner_of(status.worker);
@@ -85,13 +85,13 @@ impl Link {
                 self.tell().await;
             }
         }
-        launcher.release_grant(self.line.status.worker).await;
+        launcher.release_slices(self.line.status.worker).await;
     }
 
     /// Finds the worker of an earlier agent and stays with it to its end.
     pub async fn adopt(mut self, launcher: Launcher) {
         let worker = self.line.status.worker;
-        launcher.restore_grant(worker, self.line.status.job).await;
+        launcher.restore_slices(worker, self.line.status.job).await;
         if let Ok(Some(order)) = self.folder.order() {
             let (owner, node) = (launcher.owner_of(worker), self.line.node.clone());
             self.saver = Saver::of(&launcher.shelf, &self.folder, &self.line.status, &order, owner, node);
@@ -103,7 +103,7 @@ impl Link {
         }
         self.follow_by_socket().await;
         self.conclude().await;
-        launcher.release_grant(self.line.status.worker).await;
+        launcher.release_slices(self.line.status.worker).await;
     }
 
     /// Brings the checkpoint that the worker goes on from; answers whether it can be started. It cannot when the

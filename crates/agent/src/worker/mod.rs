@@ -5,25 +5,27 @@ mod account;
 mod environment;
 pub mod folder;
 mod going_on;
-mod grant_file;
 mod id;
 mod image;
 pub mod launch;
 pub mod link;
 mod program;
+mod slices_file;
 pub mod spare;
 pub mod sweep;
 mod terms;
 mod used;
 mod vcard;
+mod written;
 
 pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
 
 pub(crate) use environment::{
-    INHERITED, WORKER_DIR, inherited as inherited_environment, is_cooperative, is_elastic, is_transparent,
+    INHERITED, WORKER_DIR, falls_back, inherited as inherited_environment, is_cooperative, is_elastic, is_transparent,
 };
 pub(crate) use folder::WORK_FOLDER;
 pub use id::WorkerId;
 pub(crate) use image::snapshot_in;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};
 pub use used::{Measurable, Meter, WorkerUse};
+pub(crate) use written::written_by;

@@ -26,13 +26,13 @@ impl fmt::Display for Term {
 pub struct Fence {
     /// The leader's term.
     pub term: Term,
-    /// The grant's epoch.
+    /// The allocation's epoch.
     #[serde(with = "epoch_number")]
     pub epoch: Epoch,
 }
 
 impl Fence {
-    /// Whether a message that carries `other` comes from an older leader or an older grant.
+    /// Whether a message that carries `other` comes from an older leader or an older allocation.
     #[must_use]
     pub fn refuses(self, other: Self) -> bool {
         other.term < self.term || other.epoch < self.epoch
@@ -141,8 +141,8 @@ mod tests {
         let fence = |term, epoch| Fence { term: Term(term), epoch: Epoch(epoch) };
         assert!(!fence(2, 5).refuses(fence(2, 5)));
         assert!(!fence(2, 5).refuses(fence(3, 5)));
-        assert!(fence(2, 5).refuses(fence(1, 9)), "an old leader, however new its grant");
-        assert!(fence(2, 5).refuses(fence(3, 4)), "an old grant, however new its leader");
+        assert!(fence(2, 5).refuses(fence(1, 9)), "an old leader, however new its allocation");
+        assert!(fence(2, 5).refuses(fence(3, 4)), "an old allocation, however new its leader");
         assert_eq!(fence(2, 5).raised_to(fence(3, 4)), fence(3, 5));
     }
 

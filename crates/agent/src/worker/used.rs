@@ -137,7 +137,7 @@ fn part(of: Duration, whole: Option<Duration>) -> f64 {
 mod tests {
     use std::fs;
 
-    use tessera_devices::{Grant, GrantedSlice, HostRoot, Share};
+    use tessera_devices::{GrantedSlice, HostRoot, Share, WorkerSlices};
     use tessera_ledger::{AllocationId, Epoch, Mebibytes, Rank};
 
     use super::*;
@@ -176,8 +176,8 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
             let slice =
                 |card_index: &u32| GrantedSlice { card_index: *card_index, share: Share(250), memory: Mebibytes(100) };
             let slices = cards.iter().map(slice).collect();
-            let grant = Grant { owner: super::super::launch::owner(WORKER), slices, elastic: false };
-            self.devices.prepare(&grant).expect("the cards exist");
+            let held = WorkerSlices { owner: super::super::launch::owner(WORKER), slices, elastic: false };
+            self.devices.prepare(&held).expect("the cards exist");
         }
 
         fn look(&mut self, processor_ms: u64, at_ms: u64) -> WorkerUse {

@@ -18,8 +18,8 @@ use tessera_ledger::{
 use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
-use crate::grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 use crate::host::{HostRoot, field};
+use crate::slices::{Attach, GrantedSlice, HostLimits, Share, TorchDevice, WorkerSlices};
 use readings::Readings;
 
 /// Least memory that is left to the host itself.
@@ -121,14 +121,14 @@ impl Backend for CpuBackend {
         vec![HealthReport { card_index: 0, health: CardHealth::Healthy, reason: String::new() }]
     }
 
-    fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
-        let share = grant.slices.iter().fold(0_u32, |sum, slice| sum.saturating_add(slice.share.0)).min(Share::WHOLE.0);
+    fn prepare(&mut self, held: &WorkerSlices) -> Result<Attach, DeviceError> {
+        let share = held.slices.iter().fold(0_u32, |sum, slice| sum.saturating_add(slice.share.0)).min(Share::WHOLE.0);
         let millicores = u64::from(share) * self.cores;
-        let memory: Mebibytes = grant.slices.iter().map(|slice| slice.memory).sum();
-        self.held.insert(grant.owner, Share(share));
+        let memory: Mebibytes = held.slices.iter().map(|slice| slice.memory).sum();
+        self.held.insert(held.owner, Share(share));
         // Libraries start a thread per core of the machine otherwise, and are throttled most of the time.
         let threads = |share: Share| {
-            let used = if grant.elastic { Share::WHOLE } else { share };
+            let used = if held.elastic { Share::WHOLE } else { share };
             (u64::from(used.0) * self.cores).div_ceil(1000).max(1)
         };
         // The control group holds the share; a second gate would take off once more what it has taken already.
@@ -141,12 +141,12 @@ impl Backend for CpuBackend {
             memory: slice.memory,
         };
         Ok(Attach {
-            torch: grant.slices.iter().map(torch).collect(),
+            torch: held.slices.iter().map(torch).collect(),
             environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads(Share(share)).to_string())]),
             device_nodes: Vec::new(),
             limits: HostLimits {
                 cpu_millicores: Some(millicores),
-                cpu_elastic: grant.elastic,
+                cpu_elastic: held.elastic,
                 memory: (memory > Mebibytes::ZERO).then_some(memory),
             },
         })

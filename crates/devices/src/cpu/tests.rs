@@ -6,9 +6,9 @@ use tempfile::TempDir;
 use tessera_ledger::{AllocationId, Epoch, Rank};
 
 use super::*;
-use crate::grant::GrantedSlice;
 use crate::node::NodeDevices;
 use crate::reading::ErrorKind;
+use crate::slices::GrantedSlice;
 
 const OWNER: Owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
 
@@ -104,7 +104,7 @@ fn what_a_worker_does_on_the_host_is_what_it_does_on_its_share() {
     let used = HostUse { processors: 0.75, memory_bytes: 5 << 20 };
     assert_eq!(backend.slices(OWNER, used, Duration::ZERO), [], "it holds nothing");
     let slices = vec![GrantedSlice { card_index: 0, share: Share(375), memory: Mebibytes(100) }];
-    backend.prepare(&Grant { owner: OWNER, slices, elastic: false }).expect("preparable");
+    backend.prepare(&WorkerSlices { owner: OWNER, slices, elastic: false }).expect("preparable");
     let read = backend.slices(OWNER, used, Duration::ZERO);
     assert_eq!(read, [SliceSample { card_index: 0, utilization: 0.5, memory_used_bytes: 5 << 20 }]);
     backend.release(OWNER);
@@ -117,7 +117,7 @@ fn a_share_becomes_a_quota_and_a_limit() {
     let mut backend = CpuBackend::new(host);
     backend.cores = 4;
     let slices = vec![GrantedSlice { card_index: 0, share: Share(375), memory: Mebibytes(100) }];
-    let attach = backend.prepare(&Grant { owner: OWNER, slices, elastic: false }).expect("preparable");
+    let attach = backend.prepare(&WorkerSlices { owner: OWNER, slices, elastic: false }).expect("preparable");
     assert_eq!(
         attach.limits,
         HostLimits { cpu_millicores: Some(1500), cpu_elastic: false, memory: Some(Mebibytes(100)) }

@@ -17,9 +17,9 @@ use tessera_ledger::{CardDescription, CardHealth, Isolation, Mebibytes, MilliTfl
 use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
-use crate::grant::{Attach, Grant, GrantedSlice, HostLimits, Share, TorchDevice};
 use crate::host::HostRoot;
 use crate::reading::ErrorKind;
+use crate::slices::{Attach, GrantedSlice, HostLimits, Share, TorchDevice, WorkerSlices};
 use inventory::{DeclaredNode, TimeSlicing};
 
 /// Name of the faults file in the node's data folder.
@@ -57,7 +57,7 @@ pub struct SimulatedBackend {
     cards: Vec<CardDescription>,
     faults: PathBuf,
     told: Faults,
-    grants: BTreeMap<Owner, Grant>,
+    held: BTreeMap<Owner, WorkerSlices>,
     /// When readings were taken last, and what each card has drawn until then, in joules.
     drawn: (Duration, Vec<f64>),
 }
@@ -69,7 +69,7 @@ impl SimulatedBackend {
         let faults = host.data_file(FAULTS_FILE);
         let cards = describe(&node);
         let drawn = (Duration::ZERO, vec![0.0; cards.len()]);
-        Self { cards, node, faults, told: Faults::default(), grants: BTreeMap::new(), drawn }
+        Self { cards, node, faults, told: Faults::default(), held: BTreeMap::new(), drawn }
     }
 
     /// Whether the agent divides the time of a card.
@@ -80,7 +80,7 @@ impl SimulatedBackend {
 
     /// Share and memory granted on a card.
     fn granted(&self, index: u32) -> (Share, Mebibytes) {
-        let slices = self.grants.values().flat_map(|grant| &grant.slices).filter(|slice| slice.card_index == index);
+        let slices = self.held.values().flat_map(|held| &held.slices).filter(|slice| slice.card_index == index);
         let (mut share, mut memory) = (0_u32, Mebibytes::ZERO);
         for slice in slices {
             share = share.saturating_add(slice.share.0);
@@ -192,9 +192,9 @@ impl Backend for SimulatedBackend {
 
     /// Work computes as hard on what it holds as the card's readings say, and keeps all of its memory in use.
     fn slices(&mut self, owner: Owner, _host: HostUse, since_start: Duration) -> Vec<SliceSample> {
-        let Some(grant) = self.grants.get(&owner) else { return Vec::new() };
+        let Some(held) = self.held.get(&owner) else { return Vec::new() };
         let mut cards: BTreeMap<u32, Mebibytes> = BTreeMap::new();
-        for slice in &grant.slices {
+        for slice in &held.slices {
             let memory = cards.entry(slice.card_index).or_insert(Mebibytes::ZERO);
             *memory = memory.saturating_add(slice.memory);
         }
@@ -226,12 +226,12 @@ impl Backend for SimulatedBackend {
         self.cards.iter().map(report).collect()
     }
 
-    fn prepare(&mut self, grant: &Grant) -> Result<Attach, DeviceError> {
-        let missing = grant.slices.iter().find(|slice| slice.card_index as usize >= self.cards.len());
+    fn prepare(&mut self, held: &WorkerSlices) -> Result<Attach, DeviceError> {
+        let missing = held.slices.iter().find(|slice| slice.card_index as usize >= self.cards.len());
         if let Some(slice) = missing {
             return Err(DeviceError::NoSuchCard { index: slice.card_index, count: self.cards.len() });
         }
-        self.grants.insert(grant.owner, grant.clone());
+        self.held.insert(held.owner, held.clone());
         let environment = HIDDEN.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         // A thread of the host computes for the card that is not there, for as much of the time as the slice is of it.
         let torch = |slice: &GrantedSlice| TorchDevice {
@@ -243,12 +243,12 @@ impl Backend for SimulatedBackend {
             threads: 1,
             memory: slice.memory,
         };
-        let torch = grant.slices.iter().map(torch).collect();
+        let torch = held.slices.iter().map(torch).collect();
         Ok(Attach { environment, device_nodes: Vec::new(), limits: HostLimits::default(), torch })
     }
 
     fn release(&mut self, owner: Owner) {
-        self.grants.remove(&owner);
+        self.held.remove(&owner);
     }
 }
 

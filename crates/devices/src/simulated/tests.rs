@@ -7,8 +7,8 @@ use tessera_ledger::{AllocationId, BlockCount, CardKind, Epoch, Rank};
 
 use super::inventory::Inventory;
 use super::*;
-use crate::grant::GrantedSlice;
 use crate::node::NodeDevices;
+use crate::slices::GrantedSlice;
 
 const OWNER: Owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
 
@@ -29,13 +29,13 @@ fn devices(data: &Path) -> NodeDevices {
     NodeDevices::declared(&file, &HostRoot::new("node-3", data)).expect("declared")
 }
 
-fn grant(slices: &[(u32, Share, Mebibytes)]) -> Grant {
+fn held(slices: &[(u32, Share, Mebibytes)]) -> WorkerSlices {
     let slice = |(card_index, share, memory): &(u32, Share, Mebibytes)| GrantedSlice {
         card_index: *card_index,
         share: *share,
         memory: *memory,
     };
-    Grant { owner: OWNER, slices: slices.iter().map(slice).collect(), elastic: false }
+    WorkerSlices { owner: OWNER, slices: slices.iter().map(slice).collect(), elastic: false }
 }
 
 #[test]
@@ -54,13 +54,13 @@ fn cards_are_indexed_in_the_order_in_which_blocks_are_numbered() {
 }
 
 #[test]
-fn readings_follow_the_grants_and_nothing_else() {
+fn readings_follow_what_is_held_and_nothing_else() {
     let data = tempfile::tempdir().expect("a temporary folder");
     let mut devices = devices(data.path());
     let time = Duration::from_secs(7);
     assert!(devices.sample(time).iter().all(|sample| sample.utilization == 0.0));
     let half = Share::of(BlockCount(7), MilliTflops(1000), MilliTflops(14_000));
-    devices.prepare(&grant(&[(1, half, Mebibytes(1000)), (3, Share::WHOLE, Mebibytes(2000))])).expect("cards exist");
+    devices.prepare(&held(&[(1, half, Mebibytes(1000)), (3, Share::WHOLE, Mebibytes(2000))])).expect("cards exist");
     let samples = devices.sample(time);
     assert_eq!(samples, devices.sample(time), "the same time, the same readings");
     assert!(samples[0].utilization == 0.0 && (0.4..0.5).contains(&samples[1].utilization));
@@ -78,7 +78,7 @@ fn work_uses_what_it_holds_and_the_card_draws_what_that_costs() {
     devices.sample(begin);
     assert_eq!(devices.slices(OWNER, host, begin), [], "it holds nothing");
     let half = Share(500);
-    devices.prepare(&grant(&[(3, half, Mebibytes(2000)), (1, half, Mebibytes(1000))])).expect("cards exist");
+    devices.prepare(&held(&[(3, half, Mebibytes(2000)), (1, half, Mebibytes(1000))])).expect("cards exist");
     let used = devices.slices(OWNER, host, begin);
     let cards: Vec<(u32, u64)> = used.iter().map(|slice| (slice.card_index, slice.memory_used_bytes >> 20)).collect();
     assert_eq!(cards, [(3, 2000), (1, 1000)], "by this node's own numbers");
@@ -106,13 +106,13 @@ fn errors_are_those_of_the_file_and_a_card_says_who_made_it() {
 }
 
 #[test]
-fn a_grant_hides_real_cards_and_limits_nothing_of_the_host() {
+fn a_slice_hides_real_cards_and_limits_nothing_of_the_host() {
     let data = tempfile::tempdir().expect("a temporary folder");
     let mut devices = devices(data.path());
-    let attach = devices.prepare(&grant(&[(0, Share::WHOLE, Mebibytes(1))])).expect("the card exists");
+    let attach = devices.prepare(&held(&[(0, Share::WHOLE, Mebibytes(1))])).expect("the card exists");
     assert_eq!(attach.environment["CUDA_VISIBLE_DEVICES"], "");
     assert_eq!(attach.limits, HostLimits::default());
-    let error = devices.prepare(&grant(&[(4, Share::WHOLE, Mebibytes(1))])).expect_err("no such card");
+    let error = devices.prepare(&held(&[(4, Share::WHOLE, Mebibytes(1))])).expect_err("no such card");
     assert_eq!(error.to_string(), "the node has no card 4; it has 4 cards");
 }
 

@@ -4,8 +4,8 @@ Nothing has to be imported: PyTorch loads this package as it starts (the entry p
 is there. Where the card is comes from the environment of the program, which the agent sets:
 
     TESSERA_SLICES   address of the slice server, unix:/path or tcp:host:port
-    TESSERA_TOKEN    token of the grant (or TESSERA_TOKEN_FILE, a file that holds it)
-    TESSERA_EPOCH    epoch of the grant
+    TESSERA_TOKEN    token of the allocation (or TESSERA_TOKEN_FILE, a file that holds it)
+    TESSERA_EPOCH    epoch of the allocation
 
 Without `TESSERA_SLICES` the device is not there, and PyTorch is as it would be without this package.
 """

@@ -73,14 +73,14 @@ def _reach(place: elsewhere.Place, goes_on: bool):
     return _native.Connection.connect(place.address, torch.__version__, place.token, place.epoch, program, goes_on)
 
 
-def _grant() -> tuple[str, int]:
+def _credentials() -> tuple[str, int]:
     file = os.environ.get("TESSERA_TOKEN_FILE")
     token = pathlib.Path(file).read_text().strip() if file else os.environ.get("TESSERA_TOKEN", "")
     return token, int(os.environ.get("TESSERA_EPOCH", "0"))
 
 
 def _connect(address: str, fresh: bool) -> None:
-    _connect_to(elsewhere.Place(address, *_grant()), fresh)
+    _connect_to(elsewhere.Place(address, *_credentials()), fresh)
 
 
 def _connect_to(place: elsewhere.Place, fresh: bool) -> None:

@@ -2,7 +2,7 @@
 
     python -m tessera.slice --listen unix:/run/slice.sock --device cpu --memory 4GiB --share 0.25
 
-The token and the epoch of the grant come from the environment, `TESSERA_TOKEN` (or the file `TESSERA_TOKEN_FILE`) and
+The token and the epoch of the allocation come from the environment, `TESSERA_TOKEN` (or the file `TESSERA_TOKEN_FILE`) and
 `TESSERA_EPOCH`, so that no list of processes shows them. Once it listens it prints one line, `listening ADDRESS`. It serves one
 program at a time and keeps what the program has on the card when the connection ends, until it is stopped itself or, with
 `--linger`, until that many seconds have gone by without a program.
@@ -109,22 +109,22 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def grant() -> tuple[str, int]:
-    """Token and epoch of the grant."""
+def credentials() -> tuple[str, int]:
+    """Token and epoch of the allocation."""
     token = os.environ.get("TESSERA_TOKEN") or ""
     if file := os.environ.get("TESSERA_TOKEN_FILE"):
         token = pathlib.Path(file).read_text().strip()
     if len(token) < 16:
-        sys.exit("TESSERA_TOKEN (or TESSERA_TOKEN_FILE) must hold the token of the grant, at least 16 characters")
+        sys.exit("TESSERA_TOKEN (or TESSERA_TOKEN_FILE) must hold the token of the allocation, at least 16 characters")
     try:
         return token, int(os.environ["TESSERA_EPOCH"])
     except (KeyError, ValueError):
-        sys.exit("TESSERA_EPOCH must hold the epoch of the grant, a number")
+        sys.exit("TESSERA_EPOCH must hold the epoch of the allocation, a number")
 
 
 def main() -> None:
     options = arguments()
-    token, epoch = grant()
+    token, epoch = credentials()
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)

@@ -119,7 +119,7 @@ fn an_older_epoch_of_the_same_allocation_is_refused() {
 }
 
 #[test]
-fn a_newer_grant_waits_until_the_older_one_is_gone() {
+fn a_newer_allocation_waits_until_the_older_one_is_gone() {
     let (old, new) = (worker(1, 10, 0), worker(1, 12, 0));
     let mut bench = Bench::leased();
     bench.order(old, WorkerDesire::Run);
@@ -136,7 +136,7 @@ fn a_newer_grant_waits_until_the_older_one_is_gone() {
 }
 
 #[test]
-fn ranks_of_one_grant_run_side_by_side() {
+fn ranks_of_one_allocation_run_side_by_side() {
     let mut bench = Bench::leased();
     let run = |rank| order(worker(1, 10, rank), WorkerDesire::Run);
     let effects = bench.hear(orders(5, true, vec![run(0), run(1)]));

@@ -52,7 +52,7 @@ impl World {
                     && other.rank == worker.rank
                     && other.epoch < worker.epoch
             });
-            assert_eq!(rival, None, "L2: an older grant of {worker} is alive");
+            assert_eq!(rival, None, "L2: an older allocation of {worker} is alive");
             self.launched.insert(worker, false);
         }
         for (worker, _) in stopped(effects) {

@@ -96,7 +96,15 @@ fn a_late_word_does_not_bring_the_dead_back() {
 }
 
 fn saved(sequence: u64, bytes: u64) -> SavedPart {
-    SavedPart { sequence, progress: 12, bytes, hash: [7; 32], ticket: 9, shared: false }
+    SavedPart {
+        sequence,
+        progress: 12,
+        bytes,
+        hash: [7; 32],
+        ticket: 9,
+        shared: false,
+        mode: tessera_ledger::CheckpointMode::Cooperative,
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use tessera_devices::{Grant, GrantedSlice, Share};
+use tessera_devices::{GrantedSlice, Share, WorkerSlices};
 use tessera_ledger::{Mebibytes, Owner};
 
 use super::folder::WorkerFolder;
@@ -20,24 +20,24 @@ struct Entry {
     elastic: bool,
 }
 
-/// Writes a grant into the worker's folder.
+/// Writes what a worker holds into its folder.
 ///
 /// # Errors
 /// What the file system says.
-pub fn store(grant: &Grant, folder: &WorkerFolder) -> io::Result<()> {
+pub fn store(held: &WorkerSlices, folder: &WorkerFolder) -> io::Result<()> {
     let entry = |slice: &GrantedSlice| Entry {
         card_index: slice.card_index,
         share_thousandths: slice.share.0,
         memory_mib: slice.memory.0,
-        elastic: grant.elastic,
+        elastic: held.elastic,
     };
-    let entries: Vec<Entry> = grant.slices.iter().map(entry).collect();
+    let entries: Vec<Entry> = held.slices.iter().map(entry).collect();
     fs::write(folder.file(FILE), serde_json::to_vec(&entries)?)
 }
 
-/// Reads a grant back; `None` when it is not there or not understood.
+/// Reads it back; `None` when it is not there or not understood.
 #[must_use]
-pub fn load(owner: Owner, folder: &WorkerFolder) -> Option<Grant> {
+pub fn load(owner: Owner, folder: &WorkerFolder) -> Option<WorkerSlices> {
     let entries: Vec<Entry> = serde_json::from_slice(&fs::read(folder.file(FILE)).ok()?).ok()?;
     let slice = |entry: Entry| GrantedSlice {
         card_index: entry.card_index,
@@ -45,5 +45,5 @@ pub fn load(owner: Owner, folder: &WorkerFolder) -> Option<Grant> {
         memory: Mebibytes(entry.memory_mib),
     };
     let elastic = entries.iter().any(|entry| entry.elastic);
-    Some(Grant { owner, slices: entries.into_iter().map(slice).collect(), elastic })
+    Some(WorkerSlices { owner, slices: entries.into_iter().map(slice).collect(), elastic })
 }

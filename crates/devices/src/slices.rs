@@ -38,7 +38,7 @@ pub struct GrantedSlice {
 
 /// What one worker holds on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct WorkerSlices {
     /// The worker.
     pub owner: Owner,
     /// Its slices.
@@ -75,7 +75,7 @@ pub struct TorchDevice {
     pub memory: Mebibytes,
 }
 
-/// What must be done for a worker so that it gets its grant.
+/// What must be done for a worker so that it gets what it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attach {
     /// Variables for its environment; what the job sets itself goes before them.
@@ -84,7 +84,7 @@ pub struct Attach {
     pub device_nodes: Vec<PathBuf>,
     /// Limits of its control group.
     pub limits: HostLimits,
-    /// Its slices as PyTorch sees them, in the order of the grant.
+    /// Its slices as PyTorch sees them, in their order.
     pub torch: Vec<TorchDevice>,
 }
 

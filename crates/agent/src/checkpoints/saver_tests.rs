@@ -1,0 +1,79 @@
+use std::path::Path;
+
+use tessera_actor::{ActorMeters, WhenFull, mailbox};
+use tessera_ledger::{AllocationId, Epoch, Rank};
+
+use super::*;
+use crate::config::CheckpointConfig;
+use crate::supervisor::status::Phase;
+use crate::worker::{Fence, Term};
+
+fn order(mode: wire::CheckpointMode) -> wire::WorkerOrder {
+    let checkpoint = Some(wire::CheckpointPolicy { mode: mode.into(), ..Default::default() });
+    wire::WorkerOrder { spec: Some(wire::JobSpec { checkpoint, ..Default::default() }), ..Default::default() }
+}
+
+fn over(change: impl FnOnce(&mut Status)) -> Status {
+    let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(5), rank: Rank(0) };
+    let mut status = Status::new(worker, 7, Fence { term: Term(1), epoch: Epoch(5) }, String::new());
+    (status.phase, status.cause, status.exit) = (Phase::Stopped, Some(Cause::Ordered), Some(Exit::Code(0)));
+    change(&mut status);
+    status
+}
+
+#[test]
+fn only_what_was_written_in_time_by_a_program_that_ended_well_is_kept() {
+    let cooperative = order(wire::CheckpointMode::Cooperative);
+    let due = |change: fn(&mut Status)| is_due_at_the_end(&over(change), Some(&cooperative), None);
+    assert!(due(|_| {}));
+    assert!(due(|status| status.cause = Some(Cause::LeaseExpired)));
+    assert!(!due(|status| status.exit = Some(Exit::Code(1))));
+    assert!(!due(|status| status.exit = Some(Exit::Signal(15))), "the signal ended it: it may have been writing");
+    assert!(!due(|status| status.within_grace = false));
+    assert!(!due(|status| status.cause = Some(Cause::Exited)), "nobody told it to stop");
+    assert!(!due(|status| status.phase = Phase::Stopping));
+    let requeue = order(wire::CheckpointMode::Requeue);
+    assert!(!is_due_at_the_end(&over(|_| {}), Some(&requeue), None));
+    let (bytes, hash, ticket) = (1, [0; 32], 1);
+    let saved = |sequence| SavedPart {
+        sequence,
+        progress: 0,
+        bytes,
+        hash,
+        ticket,
+        shared: false,
+        mode: tessera_ledger::CheckpointMode::Cooperative,
+    };
+    assert!(is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&saved(3))));
+    let last = saved(CheckpointKey::LAST);
+    assert!(!is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&last)), "it was done");
+}
+
+/// A cooperative worker of a job, with a file in its checkpoint folder.
+async fn saver_in(data: &Path) -> (Saver, Shelf) {
+    let shelf = Shelf::open(data, &CheckpointConfig::default()).await.expect("it opens");
+    let folder = WorkerFolder::at(data.join("worker"));
+    std::fs::create_dir_all(folder.checkpoint()).expect("made");
+    std::fs::write(folder.checkpoint().join("state"), "7").expect("written");
+    let (node, _) = mailbox("node", 8, WhenFull::Wait, &ActorMeters::default());
+    let saver = Saver::of(&shelf, &folder, &over(|_| {}), &order(wire::CheckpointMode::Cooperative), None, node);
+    (saver.expect("its job saves"), shelf)
+}
+
+/// The host lost power after the program had ended: what it wrote may be there by half, unless it was kept before.
+#[tokio::test]
+async fn what_was_written_before_the_host_was_started_anew_is_not_taken_for_whole() {
+    let data = tempfile::tempdir().expect("a folder");
+    let wanted = || watch::Sender::new(Wanted::default()).subscribe();
+    let here = boot_id().expect("Linux");
+    let (this_boot, other_boot) = (over(|status| status.boot_id = here), over(|_| {}));
+    let (saver, shelf) = saver_in(data.path()).await;
+    let not_kept = saver.finish(&other_boot, wanted()).await.expect_err("it may be torn").to_string();
+    assert!(not_kept.contains("started anew"), "{not_kept}");
+    assert!(shelf.kept().is_empty());
+    let (saver, shelf) = saver_in(data.path()).await;
+    saver.finish(&this_boot, wanted()).await.expect("it is kept");
+    assert_eq!(shelf.kept().len(), 1);
+    let (saver, _) = saver_in(data.path()).await;
+    saver.finish(&other_boot, wanted()).await.expect("it was kept before the host lost power, and is told again");
+}
