@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use tessera_chaos::bench::saver::Saves;
 use tessera_chaos::bench::{
-    backup, exhaust, failover, motion, place, preempt, restart, slicing, start, submit, watched,
+    backup, exhaust, failover, motion, place, preempt, restart, saver, slicing, start, submit, watched,
 };
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 /// The clients share the processors with what they measure: what they use is taken from both systems.
@@ -49,6 +51,9 @@ enum Bench {
         /// Bytes of its state
         #[arg(long)]
         bytes: u64,
+        /// How it does
+        #[arg(long, value_enum)]
+        saves: Saves,
     },
     /// What workers run that take turns
     #[command(hide = true)]
@@ -77,8 +82,8 @@ fn main() -> Result<()> {
     if let Bench::Worker { stand, stay } = bench {
         return start::worker(&stand, stay);
     }
-    if let Bench::Saver { stand, bytes } = bench {
-        return motion::worker(&stand, bytes);
+    if let Bench::Saver { stand, bytes, saves } = bench {
+        return saver::worker(&stand, bytes, saves);
     }
     if let Bench::Computer { stand, name } = bench {
         return slicing::worker(&stand.join(name));
@@ -108,6 +113,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Watched(options) => options.common.limit,
         Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => return Ok(()),
     };
+    let mut terminated = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     tokio::select! {
         done = timeout(limit, run(bench)) => {
             done.with_context(|| format!("not done within {}; give more with --limit", humantime::format_duration(limit)))?
@@ -116,6 +122,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
             interrupted.context("cannot wait for signals")?;
             bail!("interrupted")
         }
+        _ = terminated.recv() => bail!("terminated"),
     }
 }
 

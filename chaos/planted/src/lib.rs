@@ -42,7 +42,7 @@ bugs! {
     NewLeaderDoesNotWait = "new-leader-does-not-wait",
     /// Whoever leads waits only for leases as they are granted now, not for those of before the timings were shortened.
     CeilingIgnored = "ceiling-ignored",
-    /// A supervisor obeys leaders and grants that were superseded.
+    /// A supervisor obeys leaders and allocations that were superseded.
     FenceUncheckedAtSupervisor = "fence-unchecked-at-supervisor",
     /// An agent obeys leaders that were deposed.
     TermUncheckedAtAgent = "term-unchecked-at-agent",

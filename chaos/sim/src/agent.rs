@@ -12,7 +12,7 @@ use tessera_agent::Conduct;
 use tessera_agent::boot::BootTime;
 use tessera_agent::host::{Host, Line, Wanted};
 use tessera_agent::is_due_at_the_end;
-use tessera_agent::node::{CheckpointNews, LaunchOrder, Node, NodeFacts};
+use tessera_agent::node::{CheckpointNews, LaunchOrder, Node, NodeFacts, Readings};
 use tessera_agent::supervisor::message::Request;
 use tessera_agent::supervisor::status::{Cause, Phase};
 use tessera_agent::worker::{Term, WorkerId};
@@ -117,6 +117,11 @@ impl Host for SimulatedHost {
 
     fn kept(&self) -> Option<BTreeSet<PartKey>> {
         Some(self.machine.world().shelf.kept(&self.name))
+    }
+
+    fn measured(&self) -> Option<Readings> {
+        let workers = self.machine.measure();
+        Some(Readings { at: Some(self.now()), workers, ..Readings::default() })
     }
 
     fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()> {

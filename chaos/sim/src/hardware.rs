@@ -15,12 +15,12 @@ use tessera_agent::boot::BootTime;
 use tessera_agent::is_due_at_the_end;
 use tessera_agent::node::{LaunchOrder, WorkerRecord};
 use tessera_agent::supervisor::status::{Cause, Phase, Status};
-use tessera_agent::worker::{Term, WorkerId};
+use tessera_agent::worker::{Term, WorkerId, WorkerUse};
 use tessera_api::v1 as wire;
 use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
 use tokio::sync::mpsc;
 
-use crate::machine::{WALL_EPOCH, now};
+use crate::machine::{now, wall_epoch};
 use crate::process::Drift;
 use crate::story::Story;
 use crate::supervised::{Ground, Supervised};
@@ -370,6 +370,12 @@ impl Machine {
         inner.booted = now();
     }
 
+    /// What workers use of their cards, each since it was measured last.
+    pub fn measure(&self) -> BTreeMap<WorkerId, WorkerUse> {
+        let mut inner = self.inner();
+        inner.supervised.iter_mut().filter_map(|(worker, own)| Some((*worker, own.measure()?))).collect()
+    }
+
     /// How many supervisors there are.
     pub fn supervisors(&self) -> usize {
         self.inner().supervised.len()
@@ -388,7 +394,7 @@ impl Inner {
 
     /// Lets one supervisor do something, and keeps what it publishes.
     fn act(&mut self, worker: WorkerId, act: impl FnOnce(&mut Supervised, &Ground<'_>)) -> bool {
-        let unix_ms = u64::try_from((WALL_EPOCH + now()).as_millis()).unwrap_or(u64::MAX);
+        let unix_ms = u64::try_from((wall_epoch() + now()).as_millis()).unwrap_or(u64::MAX);
         let ground =
             Ground { boot: self.boot_time(), unix_ms, machine: &self.name, story: &self.story, world: &self.world };
         let Some(supervised) = self.supervised.get_mut(&worker) else { return false };

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tessera_controller::machine::Onlooker;
-use tessera_ledger::{EntryPosition, Event, Outcome, Request, Revision, State};
+use tessera_ledger::{Command, EntryPosition, Event, Outcome, Request, Revision, State};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::machine::now;
@@ -34,6 +34,14 @@ pub struct Applied {
     pub events: Arc<[Event]>,
     /// The state after.
     pub after: Arc<State>,
+}
+
+impl Applied {
+    /// The commands that were carried out and have nothing more to answer.
+    pub fn done(&self) -> impl Iterator<Item = &Command> {
+        let answered = self.requests.iter().zip(&self.outcomes);
+        answered.filter_map(|(request, outcome)| (*outcome == Outcome::Done).then_some(&request.command))
+    }
 }
 
 /// What was seen of an entry first: the member, and a hash of what it came to.

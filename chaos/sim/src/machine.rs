@@ -18,8 +18,20 @@ static ENTROPY: AtomicU64 = AtomicU64::new(0);
 
 /// What clocks read when a run begins: some days of uptime, so that nothing lies before zero.
 const EPOCH: Duration = Duration::from_secs(1_000_000);
-/// 2026-01-01, where the wall clock begins.
-pub const WALL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
+/// 2026-01-01, the day of every run.
+const DAY: Duration = Duration::from_secs(1_767_225_600);
+/// Milliseconds of the day that have passed when the run begins.
+static BEGINS_AT: AtomicU64 = AtomicU64::new(0);
+
+/// What wall clocks show that are right when a run begins.
+pub fn wall_epoch() -> Duration {
+    DAY + Duration::from_millis(BEGINS_AT.load(Ordering::Relaxed))
+}
+
+/// The run begins at this time of the day. To be called before anything looks at a clock.
+pub fn begin_at(time: Duration) {
+    BEGINS_AT.store(u64::try_from(time.as_millis()).unwrap_or_default(), Ordering::Relaxed);
+}
 
 /// Simulated time since the run began.
 pub fn now() -> Duration {
@@ -82,7 +94,7 @@ pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut libc::timespec) ->
         let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
         return i32::try_from(read).unwrap_or(-1);
     }
-    let since = now() + if clock == libc::CLOCK_REALTIME { WALL_EPOCH } else { EPOCH };
+    let since = now() + if clock == libc::CLOCK_REALTIME { wall_epoch() } else { EPOCH };
     // SAFETY: the caller keeps to the contract of clock_gettime(2).
     unsafe {
         (*time).tv_sec = libc::time_t::try_from(since.as_secs()).unwrap_or(libc::time_t::MAX);

@@ -20,7 +20,7 @@ use tessera_store::memory::{Crash, Flushing, MemoryDisk};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::machine::{WALL_EPOCH, mix, now};
+use crate::machine::{mix, now, wall_epoch};
 use crate::network::{PORT, Plug};
 use crate::process::{Drift, Process};
 use crate::scenario::{Scenario, timings};
@@ -35,7 +35,7 @@ struct WallClock {
 
 impl Clock for WallClock {
     fn now(&self) -> LogTime {
-        let shown = WALL_EPOCH + self.drift.shown(now());
+        let shown = wall_epoch() + self.drift.shown(now());
         let shown = u64::try_from(shown.as_millis()).unwrap_or(u64::MAX / 2);
         LogTime(shown.saturating_add_signed(self.jumped_ms.load(Ordering::Relaxed)))
     }

@@ -13,13 +13,15 @@ use tokio::time::sleep;
 use crate::agent::CARD_MEMORY_MIB;
 use crate::network::{PORT, Plug};
 use crate::story::Story;
-use crate::workload::TENANTS;
+use crate::workload::{Ladder, SHIFT, SHIFT_WINDOW, TENANTS, WITH_LADDER};
 
 /// What the operator is told to do. Machines are named; addresses follow from the names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Found the cluster with these members, and set it up.
     Found(Vec<String>, Terms),
+    /// Make the queues that have rules of their own, as soon as every member knows such rules.
+    Rules,
     /// Grant leases for other times from now on.
     Lease(LeaseTimings),
     /// Graphics cards offer so many percent of the blocks that they are rated for.
@@ -98,6 +100,7 @@ impl Console {
         self.story.tell("op", format!("{order:?}"));
         let result = match &order {
             Order::Found(members, terms) => self.found(members, terms).await,
+            Order::Rules => self.rules().await,
             Order::Lease(leases) => self.lease(leases).await,
             Order::Offer(percent) => self.offer(*percent).await,
             Order::Compact => self.compact().await,
@@ -164,13 +167,32 @@ impl Console {
         })
         .await?;
         for (name, percent) in TENANTS {
-            self.set_queue(name, percent, terms).await?;
+            self.set_tenant(name, percent, terms).await?;
         }
         Ok(())
     }
 
+    /// Tried until it succeeds: members take a rule that is new only when all of them know it.
+    async fn rules(&self) -> Result<(), ClientError> {
+        let named = |name: &str| v1::QueueSettings { name: name.to_owned(), weight: 1, ..v1::QueueSettings::default() };
+        let desk = v1::QueueSettings { idle: Some(Ladder::to_wire()), ..named(WITH_LADDER) };
+        let shift = v1::QueueSettings { windows: vec![SHIFT_WINDOW.text.to_owned()], ..named(SHIFT) };
+        for queue in [desk, shift] {
+            while let Err(error) = self.set_queue(queue.clone()).await {
+                self.story.tell("op", format!("cannot set the queue {} yet: {error}", queue.name));
+                sleep(Duration::from_millis(500)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_queue(&self, queue: v1::QueueSettings) -> Result<(), ClientError> {
+        let request = v1::SetQueueRequest { queue: Some(queue), ..v1::SetQueueRequest::default() };
+        self.client.set_queue(request).await.map(drop)
+    }
+
     /// A queue that is guaranteed so much of the pool.
-    async fn set_queue(&self, name: &str, percent: u64, terms: &Terms) -> Result<(), ClientError> {
+    async fn set_tenant(&self, name: &str, percent: u64, terms: &Terms) -> Result<(), ClientError> {
         let guaranteed = v1::QueueAmount {
             milli_tflops: terms.tflops * 1_000 * percent / 100,
             memory_mib: terms.cards * CARD_MEMORY_MIB * percent / 100,
@@ -181,8 +203,7 @@ impl Console {
             weight: 1,
             ..v1::QueueSettings::default()
         };
-        let request = v1::SetQueueRequest { queue: Some(queue), ..v1::SetQueueRequest::default() };
-        self.client.set_queue(request).await.map(drop)
+        self.set_queue(queue).await
     }
 
     /// Changes settings; what was changed meanwhile is not overwritten.

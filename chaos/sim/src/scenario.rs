@@ -22,6 +22,9 @@ const SCRIPTED: Duration = Duration::from_secs(38);
 pub struct Scenario {
     /// The seed that it came from.
     pub seed: u64,
+    /// What time of the day it begins at: some time before the windows of workloads close, so that they do and open
+    /// again within the run.
+    pub begins_at: Duration,
     /// Founding members.
     pub founders: usize,
     /// Machines on which further members can be started.
@@ -122,6 +125,7 @@ impl Scenario {
         let leases = if random.random_bool(0.25) { LeaseTimings::default() } else { hasty() };
         Self {
             seed,
+            begins_at: Duration::from_millis(random.random_range(17_000..37_000)),
             founders,
             spares: 2,
             nodes: (0..nodes).map(|_| cards(&mut random)).collect(),

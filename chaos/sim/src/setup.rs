@@ -13,7 +13,7 @@ use crate::client::{self, Desk};
 use crate::history::History;
 use crate::journal::Journal;
 use crate::links::Links;
-use crate::machine::WALL_EPOCH;
+use crate::machine::wall_epoch;
 use crate::member::Member;
 use crate::network::wire as plug_in;
 use crate::node::{self, Node};
@@ -40,7 +40,7 @@ impl Simulation {
             .max_message_latency(scenario.latency.1)
             .simulation_duration(Duration::from_secs(100_000))
             .tcp_capacity(1 << 16)
-            .epoch(std::time::UNIX_EPOCH + WALL_EPOCH)
+            .epoch(std::time::UNIX_EPOCH + wall_epoch())
             .build();
         let mut plugs = BTreeMap::new();
         let mut connect = |name: &str| {

@@ -21,6 +21,12 @@ struct Held {
     saved: SavedPart,
 }
 
+/// For how long the work had computed that a part holds.
+pub fn computed_in(saved: &SavedPart) -> Duration {
+    let millis = saved.hash[..8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    Duration::from_millis(millis)
+}
+
 /// A checkpoint cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotThere;
@@ -45,6 +51,7 @@ impl Shelf {
             hash,
             ticket: u128::from(part.job.0),
             shared: false,
+            mode: tessera_ledger::CheckpointMode::Cooperative,
         };
         let held = Held { computed, saved };
         self.held().entry((machine.to_owned(), part)).or_insert(held).saved.clone()

@@ -95,6 +95,7 @@ impl Simulation {
             member.start();
         }
         self.order(Order::Found(founders, self.scenario.terms()));
+        self.order(Order::Rules);
         let violation = self.run_through(&mut faults).err();
         Outcome {
             violation,

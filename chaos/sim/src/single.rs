@@ -8,6 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::machine::begin_at;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::simulation::Simulation;
@@ -18,6 +19,7 @@ const ENDING: usize = 60;
 
 /// Runs a scenario; tells its story as it happens when `aloud`.
 pub fn run(scenario: Scenario, aloud: bool) -> Report {
+    begin_at(scenario.begins_at);
     let story = Story::new(aloud);
     let ending = story.clone();
     let usual = std::panic::take_hook();

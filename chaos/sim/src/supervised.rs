@@ -11,7 +11,7 @@ use tessera_agent::process::ProcessId;
 use tessera_agent::supervisor::machine::{Effect, Event, Machine, Now, Rules};
 use tessera_agent::supervisor::message::Request;
 use tessera_agent::supervisor::status::{Exit, Status};
-use tessera_agent::worker::WorkerId;
+use tessera_agent::worker::{WorkerId, WorkerUse};
 use tessera_ledger::{HostRequest, Mebibytes, MilliCpus};
 use tokio::sync::mpsc;
 
@@ -58,6 +58,8 @@ struct Behaviour {
     hangs_for: Duration,
     /// For how long attempts before it have computed, as far as that was saved.
     computed: Duration,
+    /// Between which times of its life it stands still.
+    stands_still: Option<(Duration, Duration)>,
 }
 
 impl Behaviour {
@@ -65,11 +67,14 @@ impl Behaviour {
         let environment = order.order.spec.as_ref().map(|spec| &spec.environment);
         let number = |name: &str| environment.and_then(|all| all.get(name)?.parse::<u64>().ok());
         let hangs = random.random_bool(0.05);
+        let stands_still = number("STILL_FROM_MS").zip(number("STILL_MS"));
+        let between = |(from, lasts)| (Duration::from_millis(from), Duration::from_millis(from + lasts));
         Self {
             runs_for: Duration::from_millis(number("RUN_MS").unwrap_or(1_000)),
             exit_code: number("EXIT").and_then(|code| i32::try_from(code).ok()).unwrap_or(0),
             stops_within: number("STOP_MS").map(Duration::from_millis),
             computed,
+            stands_still: stands_still.map(between),
             hangs_for: if hangs { Duration::from_millis(random.random_range(100..5_000)) } else { Duration::ZERO },
         }
     }
@@ -77,10 +82,25 @@ impl Behaviour {
 
 struct Program {
     began: Duration,
+    /// When it was measured last.
+    measured: Duration,
+    /// Between which moments it computes nothing.
+    stands_still: Option<(Duration, Duration)>,
     ends_at: Duration,
     exit: Exit,
     /// It was told to stop, or killed.
     told: bool,
+}
+
+impl Program {
+    /// The share of the time that it computed since it was measured last; `None`: there was no such time.
+    fn measure(&mut self) -> Option<f64> {
+        let (from, to) = (std::mem::replace(&mut self.measured, now()), now());
+        let still =
+            self.stands_still.map_or(Duration::ZERO, |(begins, ends)| ends.min(to).saturating_sub(begins.max(from)));
+        let whole = to.saturating_sub(from);
+        (!whole.is_zero()).then(|| 1.0 - still.as_secs_f64() / whole.as_secs_f64())
+    }
 }
 
 /// One worker, with its supervisor.
@@ -159,6 +179,19 @@ impl Supervised {
     pub fn computed(&self) -> Duration {
         let running = self.program.as_ref().map(|program| now().saturating_sub(program.began));
         running.map_or(self.computed, |running| self.behaviour.computed + running)
+    }
+
+    /// What it uses of its cards, all alike, since it was measured last: a worker whose program has not begun uses
+    /// nothing.
+    pub fn measure(&mut self) -> Option<WorkerUse> {
+        let utilization = self.program.as_mut().map_or(Some(0.0), Program::measure)?;
+        let mut used = WorkerUse::default();
+        for share in &self.shares {
+            let index = share.card.index;
+            let slice = used.slices.entry(index).or_default();
+            (slice.card_index, slice.utilization) = (index, utilization);
+        }
+        Some(used)
     }
 
     /// Whether nothing of the program is left.
@@ -294,9 +327,11 @@ impl Supervised {
     }
 
     fn start(&mut self, ground: &Ground<'_>) {
-        let Behaviour { runs_for, exit_code, computed, .. } = self.behaviour;
-        let ends_at = now() + runs_for.saturating_sub(computed);
-        self.program = Some(Program { began: now(), ends_at, exit: Exit::Code(exit_code), told: false });
+        let Behaviour { runs_for, exit_code, computed, stands_still, .. } = self.behaviour;
+        let at = |life: Duration| now() + life.saturating_sub(computed);
+        let stands_still = stands_still.map(|(from, to)| (at(from), at(to))).filter(|(_, to)| *to > now());
+        let (began, measured, exit) = (now(), now(), Exit::Code(exit_code));
+        self.program = Some(Program { began, measured, stands_still, ends_at: at(runs_for), exit, told: false });
         ground.story.tell(
             ground.machine,
             format!("worker {} of job {} computes on {}", self.worker, self.job, described(&self.shares)),
@@ -308,6 +343,8 @@ impl Supervised {
             shares: self.shares.clone(),
             host: self.host,
             began: now(),
+            computed,
+            stands_still,
         });
         self.happen(ground, Event::Started(ProcessId { pid: self.pid + 1, start_ticks: 1 }));
     }

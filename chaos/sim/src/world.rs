@@ -28,6 +28,10 @@ pub struct Computation {
     pub host: HostRequest,
     /// When it began.
     pub began: Duration,
+    /// For how long those before it had computed, by the checkpoint that it was started with.
+    pub computed: Duration,
+    /// Between which moments it computes nothing.
+    pub stands_still: Option<(Duration, Duration)>,
 }
 
 /// What a program is told that it has of one card: blocks and memory. The ledger may renumber blocks within a card
@@ -80,6 +84,8 @@ pub struct Fate {
     /// Its supervisor was killed, its machine lost power, or its agent died before it was begun: nobody can know how it
     /// ended.
     pub torn_away: bool,
+    /// Between which moments its program computed nothing.
+    pub stands_still: Option<(Duration, Duration)>,
 }
 
 #[derive(Default)]
@@ -99,7 +105,7 @@ impl World {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A program begins. One rank of a job may not run twice at once, in whatever grants.
+    /// A program begins. One rank of a job may not run twice at once, under whatever allocations.
     pub fn begin(&self, computation: Computation) {
         let mut seen = self.seen();
         let again = |other: &&Computation| {
@@ -114,7 +120,9 @@ impl World {
             );
             seen.twice.push(twice);
         }
-        if std::mem::replace(&mut seen.fates.entry(computation.worker).or_default().began, true) {
+        let fate = seen.fates.entry(computation.worker).or_default();
+        fate.stands_still = computation.stands_still;
+        if std::mem::replace(&mut fate.began, true) {
             let Computation { worker, machine, job, .. } = &computation;
             seen.twice.push(format!("worker {worker} of job {job} is started a second time on {machine}"));
         }
@@ -174,7 +182,7 @@ impl World {
         self.seen().twice.clone()
     }
 
-    /// Somebody obeyed a leader or a grant that was superseded.
+    /// Somebody obeyed a leader or an allocation that was superseded.
     pub fn obeyed_older(&self, what: String) {
         self.seen().older_obeyed.push(what);
     }

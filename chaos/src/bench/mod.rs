@@ -7,6 +7,7 @@ pub mod motion;
 pub mod place;
 pub mod preempt;
 pub mod restart;
+pub mod saver;
 pub mod slicing;
 pub mod start;
 pub mod submit;

@@ -9,6 +9,7 @@ use tessera_api::v1::{
 };
 use tessera_client::Client;
 
+use crate::bench::saver::Saves;
 use crate::readback::Written;
 use crate::writer::Writer;
 
@@ -38,18 +39,23 @@ impl Job {
         Self::new(name, stand, true)
     }
 
-    /// A job whose worker keeps a state of so many bytes, and saves it when it is told to stop.
+    /// A job whose worker keeps a state of so many bytes, which outlives an interruption in this way.
     ///
     /// # Errors
     /// This binary cannot be found.
-    pub fn saving(name: &str, stand: &Path, bytes: u64) -> Result<Self> {
+    pub fn saving(name: &str, stand: &Path, bytes: u64, saves: Saves) -> Result<Self> {
         let Self(job) = Self::new(name, stand, false)?;
         let mut command = job.command;
         "saver".clone_into(&mut command[1]);
-        command.extend(["--bytes".to_owned(), bytes.to_string()]);
-        let grace = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-        let mode = CheckpointMode::Cooperative.into();
-        let checkpoint = Some(CheckpointPolicy { mode, grace, ..CheckpointPolicy::default() });
+        command.extend(["--bytes".to_owned(), bytes.to_string(), "--saves".to_owned(), saves.to_string()]);
+        let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+        let (mode, every) = match saves {
+            Saves::Whole => (CheckpointMode::Cooperative, None),
+            Saves::Little => (CheckpointMode::Cooperative, seconds(5)),
+            Saves::Never => (CheckpointMode::Transparent, None),
+        };
+        let checkpoint =
+            Some(CheckpointPolicy { mode: mode.into(), grace: seconds(60), every, ..CheckpointPolicy::default() });
         Ok(Self(JobSpec { command, checkpoint, ..job }))
     }
 

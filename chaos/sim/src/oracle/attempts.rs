@@ -31,7 +31,7 @@ pub struct Attempts {
     lost: BTreeMap<NodeId, Revision>,
     /// When each job was told to give its blocks back last.
     suspended: BTreeMap<JobId, Revision>,
-    /// When each grant was seen first.
+    /// When each allocation was seen first.
     granted: BTreeMap<AllocationId, Duration>,
     /// The last attempt of each job that was judged.
     judged: BTreeMap<JobId, u32>,
@@ -167,7 +167,7 @@ impl Oracle for Attempts {
                 };
                 if let Some(why_not) = self.untrue(view, job, attempt, reason) {
                     return Err(format!(
-                        "attempt {} of job {} (grant {}) ended by {}, and {why_not}",
+                        "attempt {} of job {} (allocation {}) ended by {}, and {why_not}",
                         attempt.number,
                         job.id,
                         attempt.allocation.0,

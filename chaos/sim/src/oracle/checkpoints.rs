@@ -57,13 +57,14 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     fn report(&mut self, before: &State, node: NodeId, report: &WorkerReport) {
-        let grant = before.allocation(report.worker.allocation).filter(|grant| grant.epoch == report.worker.epoch);
-        let Some(grant) = grant else { return };
+        let allocation =
+            before.allocation(report.worker.allocation).filter(|allocation| allocation.epoch == report.worker.epoch);
+        let Some(allocation) = allocation else { return };
         match &report.observation {
             Observation::Saved(saved) => {
-                let key = CheckpointKey { attempt: grant.attempt, sequence: saved.sequence };
-                let told = self.told.entry(grant.job).or_default().entry(key).or_default();
-                told.workers = grant.workers.len();
+                let key = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
+                let told = self.told.entry(allocation.job).or_default().entry(key).or_default();
+                told.workers = allocation.workers.len();
                 let part = told.parts.entry(report.worker.rank);
                 let told = || Part {
                     hash: saved.hash,
@@ -74,7 +75,7 @@ impl Checkpoints {
                 part.or_insert_with(told).nodes.insert(node);
             }
             Observation::Unusable { lost: true, .. } => {
-                if let Some((all, from)) = self.told.get_mut(&grant.job).zip(grant.from) {
+                if let Some((all, from)) = self.told.get_mut(&allocation.job).zip(allocation.from) {
                     all.remove(&from);
                 }
             }
@@ -83,23 +84,23 @@ impl Checkpoints {
     }
 
     /// What is wrong with where an attempt goes on. `before` and `after`: around the entry that granted it.
-    fn further_back(&self, before: &State, after: &State, grant: &Allocation) -> Option<String> {
-        let all = self.told.get(&grant.job)?;
-        let chosen = grant.from.and_then(|from| all.get(&from)).map(Told::hashes);
+    fn further_back(&self, before: &State, after: &State, allocation: &Allocation) -> Option<String> {
+        let all = self.told.get(&allocation.job)?;
+        let chosen = allocation.from.and_then(|from| all.get(&from)).map(Told::hashes);
         // No more than the two newest are kept.
         let newest = all.iter().rev().filter(|(_, told)| told.is_whole()).take(2);
-        let newer = newest.take_while(|(key, _)| Some(**key) > grant.from);
+        let newer = newest.take_while(|(key, _)| Some(**key) > allocation.from);
         let mut better = newer.filter(|(key, told)| {
-            let usable = told.is_whole() && told.suits(grant.workers.len());
+            let usable = told.is_whole() && told.suits(allocation.workers.len());
             // What says the same as the one before is none of its own.
             let same = chosen.as_ref() == Some(&told.hashes())
                 || all.range(..*key).any(|(_, older)| older.is_whole() && older.hashes() == told.hashes());
-            usable && told.is_there(before) && told.is_there(after) && !same && key.attempt < grant.attempt
+            usable && told.is_there(before) && told.is_there(after) && !same && key.attempt < allocation.attempt
         });
         let (key, _) = better.next()?;
         Some(format!(
             "attempt {} of job {} goes on from {:?}, and {key:?} could be had",
-            grant.attempt, grant.job, grant.from
+            allocation.attempt, allocation.job, allocation.from
         ))
     }
 }
@@ -114,11 +115,11 @@ impl Oracle for Checkpoints {
             Event::Worker { allocation, .. } => entry.after.allocation(*allocation),
             _ => None,
         });
-        for grant in granted {
+        for allocation in granted {
             // The target of a move is given its checkpoint later than its blocks.
-            let begun = matches!(grant.phase, AllocationPhase::Active | AllocationPhase::Waiting);
-            if self.judged.insert(grant.id) && begun {
-                self.further_back(&entry.before, &entry.after, grant).map_or(Ok(()), Err)?;
+            let begun = matches!(allocation.phase, AllocationPhase::Active | AllocationPhase::Waiting);
+            if self.judged.insert(allocation.id) && begun {
+                self.further_back(&entry.before, &entry.after, allocation).map_or(Ok(()), Err)?;
             }
         }
         let resumed = entry.events.iter().filter_map(|event| match event {

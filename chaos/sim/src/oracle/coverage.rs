@@ -87,7 +87,9 @@ fn describe(event: &Event) -> Option<String> {
         Event::Worker { job, allocation, rank, node, state } => {
             Some(format!("job {job} worker {}-*-{} on node {node}: {state:?}", allocation.0, rank.0))
         }
-        Event::AllocationReleased { job, allocation } => Some(format!("job {job} grant {} given back", allocation.0)),
+        Event::AllocationReleased { job, allocation } => {
+            Some(format!("job {job} allocation {} given back", allocation.0))
+        }
         Event::Node { node, state, eligibility } => Some(format!("node {node}: {state:?}, {eligibility:?}")),
         Event::Move { id, job, in_progress } => {
             Some(format!("job {job} move {} {}", id.0, if *in_progress { "goes on" } else { "ended" }))

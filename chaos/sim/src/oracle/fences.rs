@@ -1,5 +1,5 @@
-//! Fences only ever go up: no supervisor obeys a leader or a grant that is older than one it obeyed before, and no
-//! agent keeps an older term than one that it kept, or passes on the word of an older leader than its supervisors
+//! Fences only ever go up: no supervisor obeys a leader or an allocation that is older than one it obeyed before, and
+//! no agent keeps an older term than one that it kept, or passes on the word of an older leader than its supervisors
 //! have heard.
 
 use super::{Oracle, View};

@@ -86,13 +86,13 @@ fn stuck(state: &State) -> Option<String> {
 }
 
 impl Liveness {
-    /// Log time goes on while somebody leads: a backoff ends when it said, within the slack.
+    /// Log time goes on while somebody leads: a backoff ends when it said, and windows open, within the slack.
     fn backoffs_end(&mut self, view: &View<'_>) -> Result<(), String> {
         let Some(state) = view.newest() else { return Ok(()) };
         let waits: BTreeMap<(JobId, LogTime), Duration> = state
             .jobs_from(JobId(1))
             .filter(|job| job.is_waiting() && !job.is_eligible(state.time()))
-            .map(|job| ((job.id, job.not_before), job.not_before.since(state.time())))
+            .map(|job| ((job.id, job.waits_until()), job.waits_until().since(state.time())))
             .collect();
         self.backing_off.retain(|key, _| waits.contains_key(key));
         for ((job, until), left) in waits {

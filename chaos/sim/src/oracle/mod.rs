@@ -15,14 +15,19 @@ pub mod checkpoints;
 pub mod coverage;
 pub mod fences;
 pub mod grants;
+pub mod growth;
+pub mod idle;
 pub mod laws;
+pub mod leader;
 pub mod liveness;
 pub mod one_owner;
 pub mod preemption;
 pub mod reads;
 pub mod refusals;
+pub mod resumption;
 pub mod sights;
 pub mod watches;
+pub mod windows;
 pub mod wishes;
 
 use std::collections::BTreeSet;
@@ -36,6 +41,11 @@ use crate::journal::{Applied, Journal};
 use crate::story::Story;
 use crate::world::World;
 use coverage::{Coverage, Follower};
+
+/// The first of some things that is wrong.
+fn first_of<const COUNT: usize>(wrong: [(bool, &'static str); COUNT]) -> Option<&'static str> {
+    wrong.into_iter().find_map(|(wrong, why)| wrong.then_some(why))
+}
 
 /// One member as an oracle sees it.
 #[derive(Clone, Debug)]
@@ -132,6 +142,10 @@ impl Panel {
             Box::new(wishes::Wishes::default()),
             Box::new(attempts::Attempts::default()),
             Box::new(checkpoints::Checkpoints::default()),
+            Box::new(resumption::Resumption::default()),
+            Box::new(growth::Growth),
+            Box::new(idle::Idle::default()),
+            Box::new(windows::Windows::default()),
             Box::new(laws::Laws::default()),
             Box::new(preemption::Preemption),
             Box::new(refusals::Refusals::default()),

@@ -1,7 +1,8 @@
 //! L2, block by block: no block has two owners, in the ledger at any entry of the log, nor in truth at any moment.
 //!
-//! * **In the ledger**, after every entry, counted from the grants and not from what cards say of themselves: a block
-//!   is in the slices of one live worker at most, and beside it promised to one other at most, which waits for it.
+//! * **In the ledger**, after every entry, counted from the allocations and not from what cards say of themselves: a
+//!   block is in the slices of one live worker at most, and beside it promised to one other at most, which waits for
+//!   it.
 //! * **In truth**: whoever computes is known to the ledger as a live worker; the blocks that the ledger has it on are
 //!   its own there, and nobody else who computes is on one of them; and what it was told that it has, card, blocks and
 //!   memory, is what the ledger granted it. Within a card the ledger renumbers blocks while work goes on, and workers
@@ -81,7 +82,7 @@ fn held_once(state: &State) -> Result<(), String> {
         live_workers(state).partition(|(allocation, _)| allocation.phase == AllocationPhase::Waiting);
     for side in [holding, waiting] {
         let on = |(allocation, worker): &(&Allocation, &Worker)| {
-            places(worker, &format!("worker {} of grant {} ({:?})", worker.rank.0, allocation.id.0, worker.state))
+            places(worker, &format!("worker {} of allocation {} ({:?})", worker.rank.0, allocation.id.0, worker.state))
         };
         if let Some(twice) = shared(side.iter().flat_map(on).collect()) {
             return Err(twice);
@@ -105,10 +106,11 @@ impl OneOwner {
     fn judge(&self, live: &Computation, state: &State) -> Result<Vec<Place>, String> {
         let Computation { worker: id, job, machine, began, .. } = live;
         let who = format!("worker {id} of job {job} on {machine}");
-        let grant = state.allocation(id.allocation).filter(|grant| grant.epoch == id.epoch);
-        let worker = grant.and_then(|grant| grant.worker(id.rank));
+        let allocation = state.allocation(id.allocation).filter(|allocation| allocation.epoch == id.epoch);
+        let worker = allocation.and_then(|allocation| allocation.worker(id.rank));
         let Some(worker) = worker.filter(|worker| worker.state != WorkerState::Stopped) else {
-            let stands = if grant.is_some() { "takes it for stopped" } else { "does not know its grant any more" };
+            let stands =
+                if allocation.is_some() { "takes it for stopped" } else { "does not know its allocation any more" };
             return Err(format!(
                 "{who} computes since {began:?}, and the ledger at revision {} {stands}",
                 state.revision()

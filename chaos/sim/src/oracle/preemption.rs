@@ -10,7 +10,7 @@ use tessera_ledger::{
     Command, Event, Job, JobId, JobState, Outcome, Plan, PlanPart, QueueAmount, Reason, Request, State, WorkerState,
 };
 
-use super::Oracle;
+use super::{Oracle, first_of};
 use crate::journal::Applied;
 
 /// See the module.
@@ -18,8 +18,8 @@ pub struct Preemption;
 
 /// What a job holds, as its queue counts it.
 fn held(state: &State, job: &Job) -> QueueAmount {
-    let grant = job.allocation.and_then(|id| state.allocation(id));
-    let workers = grant.into_iter().flat_map(|grant| grant.workers.iter());
+    let allocation = job.allocation.and_then(|id| state.allocation(id));
+    let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
     let slices = workers.filter(|worker| worker.state != WorkerState::Stopped).flat_map(|worker| &worker.slices);
     slices.fold(QueueAmount::default(), |sum, slice| {
         let compute = state.config().block_size.saturating_mul(slice.length.0);
@@ -37,7 +37,7 @@ fn unjust(before: &State, after: &State, victim: &Job, winner: &Job, back: Queue
             (victim.effective_priority() >= winner.spec.priority, "its priority is not lower"),
             (own > per_hour as usize, "it was preempted too often within an hour"),
         ];
-        return wrong.into_iter().find_map(|(wrong, why)| wrong.then_some(why));
+        return first_of(wrong);
     }
     let lender = before.queue(&victim.spec.queue)?;
     let (holds, guaranteed) = (lender.standing().minus(back), lender.settings.guaranteed);
@@ -51,7 +51,7 @@ fn unjust(before: &State, after: &State, victim: &Job, winner: &Job, back: Queue
             "the queue that recalls has more than its guarantee",
         ),
     ];
-    wrong.into_iter().find_map(|(wrong, why)| wrong.then_some(why))
+    first_of(wrong)
 }
 
 /// One grant with its victims; answers how many there were.

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{Allocation, Command, Event, Job, JobId, JobState, Outcome, PlanPart, Reason, State};
+use tessera_ledger::{Allocation, Command, Event, IdleStep, Job, JobId, JobState, Outcome, PlanPart, Reason, State};
 
 use super::refusals::is_refused;
 use super::wishes::granted;
 use crate::journal::Applied;
 
 /// Everything that is to be seen.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 31] = [
     COPIED,
     WENT_ON,
     BORROWED,
@@ -19,6 +19,7 @@ pub const ALL: [&str; 23] = [
     SMALL,
     SHRUNK,
     GREW,
+    GROWN,
     HOST_HELD,
     HOST_FULL,
     TOGETHER,
@@ -34,6 +35,13 @@ pub const ALL: [&str; 23] = [
     PART_REFUSED,
     FORGOTTEN,
     WAITED,
+    IDLE_TOLD,
+    IDLE_GAVE_WAY,
+    IDLE_SUSPENDED,
+    IDLE_ENDED,
+    BUSY_AGAIN,
+    CLOSED,
+    OPENED,
 ];
 
 const COPIED: &str = "copy of a checkpoint kept";
@@ -44,6 +52,7 @@ const PREEMPTED: &str = "job preempted by its own queue";
 const SMALL: &str = "elastic gang starts smaller than it would like";
 const SHRUNK: &str = "elastic gang is smaller than before";
 const GREW: &str = "elastic gang is larger than before";
+const GROWN: &str = "gang that was stopped to grow is larger than before";
 const HOST_HELD: &str = "host held by a worker";
 const HOST_FULL: &str = "host has no room for another such worker";
 const TOGETHER: &str = "gang kept together";
@@ -58,7 +67,14 @@ const RENUMBERED: &str = "card renumbered";
 const REFUSED: &str = "request refused by the ledger";
 const PART_REFUSED: &str = "part of a plan refused";
 const FORGOTTEN: &str = "past forgotten by the ledger";
-const WAITED: &str = "grant waits for those that give way";
+const WAITED: &str = "allocation waits for those that give way";
+const IDLE_TOLD: &str = "idle job told so";
+const IDLE_GAVE_WAY: &str = "idle job made preemptible";
+const IDLE_SUSPENDED: &str = "idle job suspended";
+const IDLE_ENDED: &str = "idle job ended";
+const BUSY_AGAIN: &str = "job that was idle is busy again";
+const CLOSED: &str = "window closed on a running job";
+const OPENED: &str = "window opened for a job that waited";
 
 /// A sight, among what a run has covered.
 pub fn named(sight: &str) -> String {
@@ -81,11 +97,12 @@ impl Sights {
             return seen;
         }
         seen.extend(queues(entry));
-        for grant in granted(entry) {
-            let Some(job) = entry.after.job(grant.job) else { continue };
-            seen.extend(self.size(job, grant));
-            seen.extend(wishes(&entry.after, job, grant));
-            seen.extend(places(&entry.after, job, grant));
+        for allocation in granted(entry) {
+            let Some(job) = entry.after.job(allocation.job) else { continue };
+            seen.extend(opened(entry, job).then_some(OPENED));
+            seen.extend(self.size(&entry.before, job, allocation));
+            seen.extend(wishes(&entry.after, job, allocation));
+            seen.extend(places(&entry.after, job, allocation));
         }
         let overfull = |event: &Event| matches!(event, Event::Config);
         if entry.events.iter().any(overfull) && entry.after.cards().any(|(_, card)| card.is_overfull()) {
@@ -93,7 +110,7 @@ impl Sights {
         }
         let goes_on = |event: &Event| match event {
             Event::Worker { allocation, .. } => {
-                entry.after.allocation(*allocation).is_some_and(|grant| grant.from.is_some())
+                entry.after.allocation(*allocation).is_some_and(|begun| begun.from.is_some())
             }
             _ => false,
         };
@@ -106,11 +123,17 @@ impl Sights {
         seen
     }
 
-    /// How large an elastic gang is.
-    fn size(&mut self, job: &Job, grant: &Allocation) -> Vec<&'static str> {
-        let size = grant.workers.last().map_or(0, |worker| worker.member + 1);
+    /// How large an elastic gang is, and was.
+    fn size(&mut self, state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
+        let size = allocation.members();
         let before = self.sizes.insert(job.id, size).unwrap_or(size);
-        let seen = [(size < job.spec.gang, SMALL), (size < before, SHRUNK), (size > before, GREW)];
+        let asked = state.job(job.id).is_some_and(|waiting| waiting.reason == Reason::Growing);
+        let seen = [
+            (size < job.spec.gang, SMALL),
+            (size < before, SHRUNK),
+            (size > before, GREW),
+            (size > before && asked, GROWN),
+        ];
         seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
     }
 }
@@ -119,8 +142,10 @@ impl Sights {
 fn answers(entry: &Applied) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for (request, outcome) in entry.requests.iter().zip(&entry.outcomes) {
-        if let Command::NoteKept { kept, .. } = &request.command {
-            seen.extend((!kept.is_empty()).then_some(COPIED));
+        match (&request.command, outcome) {
+            (Command::NoteKept { kept, .. }, _) => seen.extend((!kept.is_empty()).then_some(COPIED)),
+            (Command::NoteIdle { step, .. }, Outcome::Done) => seen.push(idleness(*step)),
+            _ => {}
         }
         let (Command::CommitPlan { plan }, Outcome::Planned(answers)) = (&request.command, outcome) else {
             seen.extend(is_refused(outcome).then_some(REFUSED));
@@ -134,6 +159,17 @@ fn answers(entry: &Applied) -> Vec<&'static str> {
         }));
     }
     seen
+}
+
+/// How far a job has come for being idle.
+const fn idleness(step: Option<IdleStep>) -> &'static str {
+    match step {
+        None => BUSY_AGAIN,
+        Some(IdleStep::Noticed) => IDLE_TOLD,
+        Some(IdleStep::Preemptible) => IDLE_GAVE_WAY,
+        Some(IdleStep::Suspended) => IDLE_SUSPENDED,
+        Some(IdleStep::Released) => IDLE_ENDED,
+    }
 }
 
 /// What queues lend to one another.
@@ -156,24 +192,31 @@ fn queues(entry: &Applied) -> Vec<&'static str> {
                 seen.push(if queue(job) == queue(beneficiary) { PREEMPTED } else { RECALLED });
             }
             Event::Job { to: JobState::Starting, reason: Reason::WaitingForPreempted, .. } => seen.push(WAITED),
+            Event::Job { to: JobState::Suspending, reason: Reason::OutsideWindow, .. } => seen.push(CLOSED),
             _ => {}
         }
     }
     seen
 }
 
+/// Whether a job is granted something that its windows kept from it before.
+fn opened(entry: &Applied, job: &Job) -> bool {
+    let closed_until = entry.before.job_closed_until(job);
+    job.submitted_at < closed_until && closed_until <= entry.at.time
+}
+
 /// Which wishes of a job are met.
-fn wishes(state: &State, job: &Job, grant: &Allocation) -> Vec<&'static str> {
+fn wishes(state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
     let affinity = &job.spec.affinity;
     let values = |key: &str| -> BTreeSet<String> {
         let of = |worker: &tessera_ledger::Worker| Some(state.node(worker.node)?.description.label(key)?.to_owned());
-        grant.workers.iter().filter_map(of).collect()
+        allocation.workers.iter().filter_map(of).collect()
     };
     let carried = |other: &Job| affinity.avoid.iter().all(|(key, value)| other.spec.labels.get(key) == Some(value));
     let elsewhere = || {
         state.allocations().filter_map(|other| state.job(other.job)).any(|other| other.id != job.id && carried(other))
     };
-    let several = grant.workers.len() > 1;
+    let several = allocation.workers.len() > 1;
     let preferred = |label: &tessera_ledger::PreferredLabel| values(&label.key).contains(&label.value);
     let seen = [
         (several && !affinity.together.is_empty(), TOGETHER),
@@ -184,8 +227,8 @@ fn wishes(state: &State, job: &Job, grant: &Allocation) -> Vec<&'static str> {
     seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
 }
 
-/// What the blocks and hosts of a grant are.
-fn places(state: &State, job: &Job, grant: &Allocation) -> Vec<&'static str> {
+/// What the blocks and hosts of an allocation are.
+fn places(state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
     let config = state.config();
     let beyond = |slice: &tessera_ledger::Slice| {
         let card = state.card(slice.card);
@@ -198,9 +241,9 @@ fn places(state: &State, job: &Job, grant: &Allocation) -> Vec<&'static str> {
         |worker: &tessera_ledger::Worker| state.host_left(worker.node).is_some_and(|left| !job.spec.host.fits_in(left));
     let asks = !job.spec.host.is_zero();
     let seen = [
-        (grant.workers.iter().flat_map(|worker| &worker.slices).any(beyond), OVERSUBSCRIBED),
+        (allocation.workers.iter().flat_map(|worker| &worker.slices).any(beyond), OVERSUBSCRIBED),
         (asks, HOST_HELD),
-        (asks && grant.workers.iter().any(full), HOST_FULL),
+        (asks && allocation.workers.iter().any(full), HOST_FULL),
     ];
     seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
 }

@@ -13,19 +13,19 @@ pub struct Wishes {
     granted: Revision,
 }
 
-/// The grants of an entry that are still there at its end.
+/// The allocations that an entry made and that are still there at its end.
 pub fn granted(entry: &Applied) -> Vec<&Allocation> {
     let begun = |event: &Event| match event {
         Event::Worker { allocation, state: WorkerState::Held, rank, .. } if rank.0 == 0 => Some(*allocation),
         _ => None,
     };
-    let fresh = |grant: &&Allocation| grant.epoch.0 == entry.at.revision.0;
+    let fresh = |allocation: &&Allocation| allocation.epoch.0 == entry.at.revision.0;
     entry
         .events
         .iter()
         .filter_map(begun)
         .filter_map(|id| entry.after.allocation(id))
-        .map(|grant| &**grant)
+        .map(|allocation| &**allocation)
         .filter(fresh)
         .collect()
 }
@@ -35,21 +35,21 @@ fn label<'a>(state: &'a State, node: NodeId, key: &str) -> Option<&'a str> {
 }
 
 /// Whether all workers are where a label has one value.
-fn are_together(state: &State, grant: &Allocation, key: &str) -> bool {
-    let mut values = grant.workers.iter().map(|worker| label(state, worker.node, key));
+fn are_together(state: &State, allocation: &Allocation, key: &str) -> bool {
+    let mut values = allocation.workers.iter().map(|worker| label(state, worker.node, key));
     let first = values.next().flatten();
     first.is_some() && values.all(|value| value == first)
 }
 
-/// A job that runs beside a worker of the grant and carries all that its job avoids.
-fn avoided<'a>(state: &'a State, job: &Job, grant: &Allocation) -> Option<&'a Job> {
+/// A job that runs beside a worker of the allocation and carries all that its job avoids.
+fn avoided<'a>(state: &'a State, job: &Job, allocation: &Allocation) -> Option<&'a Job> {
     let carries =
         |other: &Job| job.spec.affinity.avoid.iter().all(|(key, value)| other.spec.labels.get(key) == Some(value));
     let stays = |state: WorkerState| matches!(state, WorkerState::Held | WorkerState::Running);
     let others = state.allocations().filter(|other| other.job != job.id);
     let beside = others.filter(|other| {
         let there = other.workers.iter().filter(|worker| stays(worker.state));
-        there.into_iter().any(|worker| grant.workers.iter().any(|own| own.node == worker.node))
+        there.into_iter().any(|worker| allocation.workers.iter().any(|own| own.node == worker.node))
     });
     beside.filter_map(|other| state.job(other.job)).map(|other| &**other).find(|other| carries(other))
 }
@@ -78,15 +78,15 @@ impl Oracle for Wishes {
     }
 
     fn learn(&mut self, entry: &Applied) -> Result<(), String> {
-        let grants = granted(entry);
-        if grants.is_empty() {
+        let allocations = granted(entry);
+        if allocations.is_empty() {
             return Ok(());
         }
         let foreseen = self.was_foreseen(entry);
-        for grant in grants {
-            let Some(job) = entry.after.job(grant.job) else { continue };
-            let (key, nodes) = (&job.spec.affinity.together, || grant.workers.iter().map(|worker| worker.node.0));
-            if !key.is_empty() && !are_together(&entry.after, grant, key) {
+        for allocation in allocations {
+            let Some(job) = entry.after.job(allocation.job) else { continue };
+            let (key, nodes) = (&job.spec.affinity.together, || allocation.workers.iter().map(|worker| worker.node.0));
+            if !key.is_empty() && !are_together(&entry.after, allocation, key) {
                 return Err(format!(
                     "revision {}: the workers of job {} must be together by {key:?}, and are on the nodes {:?}",
                     entry.at.revision,
@@ -96,7 +96,7 @@ impl Oracle for Wishes {
             }
             if foreseen
                 && !job.spec.affinity.avoid.is_empty()
-                && let Some(other) = avoided(&entry.after, job, grant)
+                && let Some(other) = avoided(&entry.after, job, allocation)
             {
                 return Err(format!(
                     "revision {}: job {} avoids what job {} is, and is put beside it",
