@@ -118,7 +118,7 @@ SHARES = [
             ),
         ),
         shape=Shape.BARS,
-        width=12,
+        width=8,
         empty_while="the pool is younger than a minute",
     ),
     Panel(
@@ -127,7 +127,16 @@ SHARES = [
         "bytes",
         (Query(of_leader("tessera_quota_memory_bytes", "queue", where=f'{CHOSEN}, kind="used"'), "{{queue}}"),),
         shape=Shape.STACK,
-        width=12,
+        width=8,
+    ),
+    Panel(
+        "Checkpoints",
+        "What the checkpoints of each queue's jobs take, each counted once wherever it lies. Above the queue's bound older ones are "
+        "given up, and never the newest of a job.",
+        "bytes",
+        (Query(of_leader("tessera_quota_checkpoint_bytes", "queue", where=f'{CHOSEN}, kind="used"'), "{{queue}}"),),
+        shape=Shape.STACK,
+        width=8,
     ),
 ]
 WAITS = [

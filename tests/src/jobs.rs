@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use tessera_api::v1::{
-    GetJobRequest, Job, JobSpec, JobState, Span, StreamLogsRequest, SubmitJobRequest, VirtualCardRequest,
+    GetJobRequest, Job, JobSpec, JobState, ResumeJobRequest, Span, StreamLogsRequest, SubmitJobRequest,
+    SuspendJobRequest, VirtualCardRequest,
 };
 use tessera_client::Client;
 
@@ -35,6 +36,24 @@ pub fn on(mut spec: JobSpec, tflops: u64, span: Span) -> JobSpec {
 pub async fn submit(client: &Client, spec: JobSpec) -> Result<u64> {
     let request = SubmitJobRequest { spec: Some(spec), ..Default::default() };
     Ok(client.submit_job(request).await?.job_id)
+}
+
+/// Suspends a job and waits until it is.
+///
+/// # Errors
+/// When it is refused or nobody answers.
+pub async fn suspend(client: &Client, job: u64) -> Result<Job> {
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    wait_for(client, job, JobState::Suspended).await
+}
+
+/// Resumes a job and waits until it runs.
+///
+/// # Errors
+/// When it is refused or nobody answers.
+pub async fn resume(client: &Client, job: u64) -> Result<Job> {
+    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+    wait_for(client, job, JobState::Running).await
 }
 
 /// The job as the ledger has it.

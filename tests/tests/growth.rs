@@ -26,8 +26,14 @@ async fn a_gang_goes_on_with_more_virtual_cards_when_there_is_room() -> Result<(
     spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
     spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
     let mode = CheckpointMode::Cooperative.into();
-    let checkpoint =
-        Some(CheckpointPolicy { mode, signal: "SIGTERM".to_owned(), grace: seconds(50), every: seconds(1) });
+    let checkpoint = Some(CheckpointPolicy {
+        mode,
+        signal: "SIGTERM".to_owned(),
+        grace: seconds(50),
+        every: seconds(1),
+        keep: 0,
+        fallback: 0,
+    });
     let job =
         submit(&client, JobSpec { gang: 2, gang_min: Some(1), grow_after: seconds(1), checkpoint, ..spec }).await?;
     let runs = || std::fs::read_to_string(out.join("runs")).unwrap_or_default();

@@ -1,123 +1,18 @@
 //! Work in motion, through real processes and real programs: whatever interrupts a job, it goes on where it was, and what
 //! it comes to is bit for bit what it comes to undisturbed.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use tessera_api::v1::{
-    CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest,
-};
-use tessera_client::Client;
-use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
+use anyhow::{Context, Result};
+use tessera_api::v1::{JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest};
+use tessera_tests::jobs::{get, on, output, shell, submit, suspend, wait_for};
 use tessera_tests::pool::{Options, Pool};
+use tessera_tests::trainer::{Trainer, comes_to_the_same, is_saved, undisturbed};
 use tessera_tests::wait::until;
-
-const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer.py");
-const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
-const STEPS: u64 = 400;
-
-/// A program that computes as far as it is let, and what it leaves behind.
-struct Trainer(PathBuf);
-
-impl Trainer {
-    fn new(pool: &Pool, name: &str) -> Result<Self> {
-        Ok(Self(pool.shared_folder(name)?))
-    }
-
-    /// The job, on so many TFLOPS of one card; asked to save every so many seconds, if at all.
-    fn spec(&self, tflops: u64, every: Option<i64>) -> JobSpec {
-        let line = format!("exec python3 {TRAINER} {} {STEPS}", self.0.display());
-        let mut spec = on(shell(&line), tflops, Span::Card);
-        spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
-        spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
-        let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
-        spec.checkpoint = Some(CheckpointPolicy {
-            mode: CheckpointMode::Cooperative.into(),
-            signal: "SIGTERM".to_owned(),
-            grace: Some(seconds(50)),
-            every: every.map(seconds),
-        });
-        spec
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.0.join(name);
-        let whole = self.0.join(format!("{name}.new"));
-        std::fs::write(&whole, text)?;
-        Ok(std::fs::rename(whole, path)?)
-    }
-
-    /// Lets it go on to this step and no further.
-    fn limit(&self, step: u64) -> Result<()> {
-        self.write("limit", &step.to_string())
-    }
-
-    fn lines(&self, name: &str) -> Vec<String> {
-        let text = std::fs::read_to_string(self.0.join(name)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    /// Attempt, node and first step of each run of a worker.
-    fn runs(&self, rank: u32) -> Vec<(u32, String, u64)> {
-        let run = |line: &String| {
-            let mut words = line.split(' ');
-            Some((words.next()?.parse().ok()?, words.next()?.to_owned(), words.next()?.parse().ok()?))
-        };
-        self.lines(&format!("runs-{rank}")).iter().filter_map(run).collect()
-    }
-
-    /// Waits until the attempt of a worker has come to this step.
-    async fn is_at(&self, rank: u32, attempt: u32, step: u64) -> Result<()> {
-        until(&format!("attempt {attempt} of rank {rank} to be at step {step}"), async || {
-            let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
-            let at = std::fs::read_to_string(self.0.join(format!("at-{rank}"))).ok()?;
-            (here && at == step.to_string()).then_some(())
-        })
-        .await
-    }
-}
-
-/// What the program comes to when nobody disturbs it.
-fn undisturbed() -> Result<String> {
-    let folder = tempfile::tempdir()?;
-    let run = Command::new("python3")
-        .args([TRAINER, &folder.path().display().to_string(), &STEPS.to_string()])
-        .env("PYTHONPATH", HELPER)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("TESSERA_CHECKPOINT_DIR", folder.path())
-        .env_remove("TESSERA_CONTROL")
-        .output()?;
-    ensure!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    Ok(String::from_utf8(run.stdout)?)
-}
-
-/// Waits until the newest checkpoint of a job is at this step and lies on so many nodes.
-async fn is_saved(client: &Client, job: u64, step: u64, nodes: usize) -> Result<Job> {
-    until(&format!("step {step} to be kept by {nodes} nodes"), async || {
-        let seen = get(client, job).await.ok()?;
-        let newest = seen.checkpoints.first()?;
-        let kept = newest.parts.iter().all(|part| part.nodes.len() >= nodes);
-        (newest.progress == step && kept).then_some(seen)
-    })
-    .await
-}
 
 /// A node of the pool by name.
 fn place_of(pool: &Pool, name: &str) -> usize {
     pool.nodes.iter().position(|node| node.name == name).expect("it is a node of the pool")
-}
-
-/// It ends well, each attempt went on at the step where the one before had been saved, and it came to what it comes to
-/// undisturbed.
-async fn comes_to_the_same(client: &Client, trainer: &Trainer, job: u64, began_at: &[u64]) -> Result<Job> {
-    trainer.limit(STEPS)?;
-    let done = wait_for(client, job, JobState::Completed).await?;
-    let steps: Vec<u64> = trainer.runs(0).into_iter().map(|(.., step)| step).collect();
-    assert_eq!(steps, began_at, "where each attempt began");
-    assert_eq!(output(client, job, 0).await?, undisturbed()?);
-    assert_eq!(done.retries, 0);
-    Ok(done)
 }
 
 /// Suspended and resumed, moved to another node, preempted: each time it saves itself and goes on elsewhere or later.
@@ -129,8 +24,7 @@ async fn a_program_goes_on_where_it_was_when_it_is_suspended_moved_and_preempted
     trainer.limit(50)?;
     let job = submit(&client, JobSpec { priority: Some(10), ..trainer.spec(8, None) }).await?;
     trainer.is_at(0, 1, 50).await?;
-    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
-    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    let suspended = suspend(&client, job).await?;
     assert_eq!(suspended.checkpoints[0].progress, 50);
     let listed = pool.cli_ok(&["job", "checkpoints", &job.to_string()]).await?;
     assert!(listed.contains("1.last") && listed.contains("yes"), "{listed}");
@@ -263,6 +157,31 @@ async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_checkpoint()
     Ok(())
 }
 
+/// It is moved to a node that has nothing of it: what it saved so far is there before it is told to stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_saved_so_far_is_where_a_program_goes_before_it_stops() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 3], ..Options::default() }).await?;
+    let client = pool.client();
+    let trainer = Trainer::new(&pool, "trainer")?;
+    trainer.limit(150)?;
+    let job = submit(&client, trainer.spec(5, Some(1))).await?;
+    trainer.is_at(0, 1, 150).await?;
+    let saved = is_saved(&client, job, 150, 2).await?;
+    let has_it = &saved.checkpoints[0].parts[0].nodes;
+    let target = pool.nodes.iter().find(|node| !has_it.contains(&node.name)).context("a third node")?;
+    pool.cli_ok(&["job", "move", &job.to_string(), "--to", &target.name, "--yes"]).await?;
+    trainer.is_at(0, 2, 150).await?;
+    assert_eq!(trainer.runs(0)[1].1, target.name);
+    let moved = get(&client, job).await?;
+    let newest = &moved.checkpoints[0];
+    assert_eq!((newest.attempt, newest.progress), (1, 150));
+    // What it saved when it stopped, if it saved anything then, is newer than what was brought there before.
+    let brought = moved.checkpoints.iter().any(|saved| saved.parts[0].nodes.contains(&target.name));
+    assert!(brought, "nobody else has a copy made there: {:?}", moved.checkpoints);
+    comes_to_the_same(&client, &trainer, job, &[0, 150]).await?;
+    pool.verify().await
+}
+
 /// The leader and the agent die while what a stopped worker wrote is being kept: the next ones finish that.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_death_of_leader_and_agent_while_saving_loses_nothing() -> Result<()> {
@@ -305,8 +224,7 @@ async fn a_program_that_ignores_everything_is_ended_and_begins_again() -> Result
     spec.checkpoint.as_mut().context("it has one")?.grace = Some(prost_types::Duration { seconds: 1, nanos: 0 });
     let job = submit(&client, spec).await?;
     trainer.is_at(0, 1, 60).await?;
-    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
-    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    let suspended = suspend(&client, job).await?;
     assert!(suspended.checkpoints.is_empty());
     assert!(suspended.history[0].lost_seconds > 0.5, "the loss is told: {:?}", suspended.history[0]);
     client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
@@ -327,8 +245,7 @@ async fn a_damaged_checkpoint_is_passed_over_for_the_one_before() -> Result<()> 
     is_saved(&client, job, 40, 2).await?;
     trainer.limit(90)?;
     trainer.is_at(0, 1, 90).await?;
-    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
-    wait_for(&client, job, JobState::Suspended).await?;
+    suspend(&client, job).await?;
     let newest = is_saved(&client, job, 90, 2).await?.checkpoints.remove(0);
     let name = format!("sequence-{}", newest.sequence);
     let damaged: usize = pool.nodes.iter().map(|node| damage(&node.data.join("checkpoints"), &name)).sum();
@@ -379,8 +296,7 @@ async fn a_gang_goes_on_whole() -> Result<()> {
     for rank in 0..2 {
         trainer.is_at(rank, 1, 100).await?;
     }
-    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
-    let suspended = wait_for(&client, job, JobState::Suspended).await?;
+    let suspended = suspend(&client, job).await?;
     assert_eq!(suspended.checkpoints[0].parts.len(), 2);
     client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
     for rank in 0..2 {

@@ -4,17 +4,18 @@
 //!
 //! Where CRIU cannot be used these tests fail, and say what the node says.
 
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tessera_api::v1::{
     CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest,
 };
 use tessera_client::Client;
-use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
+use tessera_tests::dumping::{pool_that_dumps, socket_of_a_stranger};
+use tessera_tests::jobs::{get, on, output, resume, shell, submit, suspend, wait_for};
 use tessera_tests::library::build;
+use tessera_tests::paced::{Paced, comes_to};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 
@@ -23,19 +24,19 @@ const STEPS: u64 = 400;
 
 /// A program that computes as far as it is let, and what it leaves behind.
 struct Program {
-    folder: PathBuf,
+    paced: Paced,
     words: String,
 }
 
 impl Program {
     fn new(pool: &Pool, words: &str) -> Result<Self> {
-        let program = Self { folder: pool.shared_folder("program")?, words: words.to_owned() };
+        let program = Self { paced: Paced::new(pool.shared_folder("program")?), words: words.to_owned() };
         program.limit(50)?;
         Ok(program)
     }
 
     fn spec(&self, tflops: u64) -> JobSpec {
-        let line = format!("exec python3 {PROGRAM} {} {STEPS} {}", self.folder.display(), self.words);
+        let line = format!("exec python3 {PROGRAM} {} {STEPS} {}", self.paced.folder().display(), self.words);
         let mut spec = on(shell(&line), tflops, Span::Card);
         let grace = Some(prost_types::Duration { seconds: 50, nanos: 0 });
         let mode = CheckpointMode::Transparent.into();
@@ -43,26 +44,17 @@ impl Program {
         spec
     }
 
-    /// Lets it go on to this step and no further.
     fn limit(&self, step: u64) -> Result<()> {
-        let whole = self.folder.join("limit.new");
-        std::fs::write(&whole, step.to_string())?;
-        Ok(std::fs::rename(whole, self.folder.join("limit"))?)
+        self.paced.limit(step)
     }
 
     /// Attempt and node of each time that it began.
     fn runs(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.folder.join("runs")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        self.paced.lines("runs")
     }
 
-    /// Waits until it has come to this step.
     async fn is_at(&self, step: u64) -> Result<()> {
-        until(&format!("the program to be at step {step}"), async || {
-            let at = std::fs::read_to_string(self.folder.join("at")).ok()?;
-            (at == step.to_string()).then_some(())
-        })
-        .await
+        self.paced.is_at(&step.to_string()).await
     }
 
     /// Lets it go on to this step and waits until it is there.
@@ -75,15 +67,9 @@ impl Program {
     fn undisturbed(&self) -> Result<String> {
         let folder = tempfile::tempdir()?;
         let words = self.words.split_whitespace();
-        let run = Command::new("python3")
-            .arg(PROGRAM)
-            .arg(folder.path())
-            .arg(STEPS.to_string())
-            .args(words)
-            .current_dir(folder.path())
-            .output()?;
-        ensure!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        Ok(String::from_utf8(run.stdout)?)
+        let mut run = Command::new("python3");
+        run.arg(PROGRAM).arg(folder.path()).arg(STEPS.to_string()).args(words).current_dir(folder.path());
+        comes_to(&mut run)
     }
 
     /// It ends well, and came to what it comes to undisturbed.
@@ -97,29 +83,12 @@ impl Program {
 
 /// A pool of nodes that can dump programs.
 async fn pool(nodes: usize) -> Result<Pool> {
-    pool_of(options(nodes, "")).await
-}
-
-async fn pool_of(options: Options) -> Result<Pool> {
-    let pool = Pool::start(options).await?;
-    let shown = pool.cli_ok(&["node", "show", &pool.nodes[0].name]).await?;
-    ensure!(shown.contains("tessera.transparent"), "CRIU cannot be used here (deploy/setup.sh test):\n{shown}");
-    Ok(pool)
+    pool_that_dumps(options(nodes, "")).await
 }
 
 fn options(nodes: usize, agent_config: &str) -> Options {
     let nodes = vec![vec![("gpu", 8)]; nodes];
     Options { members: 1, nodes, agent_config: agent_config.to_owned(), ..Options::default() }
-}
-
-async fn suspend(client: &Client, job: u64) -> Result<Job> {
-    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
-    wait_for(client, job, JobState::Suspended).await
-}
-
-async fn resume(client: &Client, job: u64) -> Result<Job> {
-    client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
-    wait_for(client, job, JobState::Running).await
 }
 
 /// Suspended and resumed, moved to another node, preempted, and its node drained.
@@ -236,11 +205,7 @@ fn found_below(folder: &Path, name: &str) -> bool {
 async fn a_program_that_cannot_be_dumped_begins_again_and_its_attempt_says_why() -> Result<()> {
     let pool = pool(1).await?;
     let client = pool.client();
-    let path = pool.folder().join("elsewhere.sock");
-    let listener = UnixListener::bind(&path)?;
-    // Whoever connects is connected for as long as this test runs.
-    std::thread::spawn(move || listener.incoming().flatten().collect::<Vec<_>>());
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+    let path = socket_of_a_stranger(&pool)?;
     for (words, why) in
         [("stray".to_owned(), "has outlived its parent"), (format!("socket {}", path.display()), "unix")]
     {
@@ -256,7 +221,7 @@ async fn a_program_that_cannot_be_dumped_begins_again_and_its_attempt_says_why()
         resume(&client, job).await?;
         program.comes_to_the_same(&client, job).await?;
         assert_eq!(program.runs().len(), 2, "it began again");
-        std::fs::rename(&program.folder, pool.folder().join(format!("over-{job}")))?;
+        std::fs::rename(program.paced.folder(), pool.folder().join(format!("over-{job}")))?;
     }
     Ok(())
 }
@@ -333,7 +298,7 @@ async fn the_driver_of_its_cards_is_told_before_and_after() -> Result<()> {
     let notes = folder.path().join("notes");
     let shown = |path: &Path| path.display().to_string();
     let environment = vec![("LD_LIBRARY_PATH", shown(folder.path())), ("NOTES", shown(&notes))];
-    let pool = pool_of(Options { environment, ..options(1, "") }).await?;
+    let pool = pool_that_dumps(Options { environment, ..options(1, "") }).await?;
     let client = pool.client();
     let program = Program::new(&pool, &format!("library {}", library.display()))?;
     let job = submit(&client, program.spec(8)).await?;
@@ -382,7 +347,7 @@ async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_dump() -> Re
     let done = program.comes_to_the_same(&client, job).await?;
     assert_eq!(done.history.last().map(|last| last.from_attempt), Some(1));
     assert_eq!(program.runs().len(), 1, "it began once");
-    let log = std::fs::read_to_string(program.folder.join("log"))?;
+    let log = std::fs::read_to_string(program.paced.folder().join("log"))?;
     assert!((1..=STEPS).all(|step| log.lines().any(|line| line == step.to_string())), "no line is missing");
     Ok(())
 }

@@ -1,0 +1,132 @@
+//! A program that computes as far as it is let, for tests of work that is interrupted: what it comes to is compared bit
+//! for bit with what it comes to undisturbed.
+
+use std::process::Command;
+
+use anyhow::Result;
+use tessera_api::v1::{CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, Span};
+use tessera_client::Client;
+
+use crate::jobs::{get, on, output, shell, wait_for};
+use crate::paced::{Paced, comes_to};
+use crate::pool::Pool;
+use crate::wait::until;
+
+const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer.py");
+const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
+const STEPS: u64 = 400;
+
+/// A program that computes as far as it is let, and what it leaves behind.
+pub struct Trainer(Paced);
+
+impl Trainer {
+    /// Whose files lie in a folder of this name that all nodes see.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn new(pool: &Pool, name: &str) -> Result<Self> {
+        Ok(Self(Paced::new(pool.shared_folder(name)?)))
+    }
+
+    /// The job, on so many TFLOPS of one card; asked to save every so many seconds, if at all.
+    #[must_use]
+    pub fn spec(&self, tflops: u64, every: Option<i64>) -> JobSpec {
+        let line = format!("exec python3 {TRAINER} {} {STEPS}", self.0.folder().display());
+        let mut spec = on(shell(&line), tflops, Span::Card);
+        spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
+        spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+        let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
+        spec.checkpoint = Some(CheckpointPolicy {
+            mode: CheckpointMode::Cooperative.into(),
+            signal: "SIGTERM".to_owned(),
+            grace: Some(seconds(50)),
+            every: every.map(seconds),
+            ..CheckpointPolicy::default()
+        });
+        spec
+    }
+
+    /// Lets it go on to this step and no further.
+    ///
+    /// # Errors
+    /// That cannot be written.
+    pub fn limit(&self, step: u64) -> Result<()> {
+        self.0.limit(step)
+    }
+
+    /// The lines of one of its files; none when it is not there.
+    #[must_use]
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        self.0.lines(name)
+    }
+
+    /// Attempt, node and first step of each run of a worker.
+    #[must_use]
+    pub fn runs(&self, rank: u32) -> Vec<(u32, String, u64)> {
+        let run = |line: &String| {
+            let mut words = line.split(' ');
+            Some((words.next()?.parse().ok()?, words.next()?.to_owned(), words.next()?.parse().ok()?))
+        };
+        self.lines(&format!("runs-{rank}")).iter().filter_map(run).collect()
+    }
+
+    /// Waits until the attempt of a worker has come to this step.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn is_at(&self, rank: u32, attempt: u32, step: u64) -> Result<()> {
+        until(&format!("attempt {attempt} of rank {rank} to be at step {step}"), async || {
+            let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
+            let at = std::fs::read_to_string(self.0.folder().join(format!("at-{rank}"))).ok()?;
+            (here && at == step.to_string()).then_some(())
+        })
+        .await
+    }
+}
+
+/// What the program comes to when nobody disturbs it.
+///
+/// # Errors
+/// It does not run here.
+pub fn undisturbed() -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let mut run = Command::new("python3");
+    run.args([TRAINER, &folder.path().display().to_string(), &STEPS.to_string()])
+        .env("PYTHONPATH", HELPER)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TESSERA_CHECKPOINT_DIR", folder.path())
+        .env_remove("TESSERA_CONTROL");
+    comes_to(&mut run)
+}
+
+/// Waits until the newest checkpoint of a job is at this step and lies on so many nodes.
+///
+/// # Errors
+/// It does not come to.
+pub async fn is_saved(client: &Client, job: u64, step: u64, nodes: usize) -> Result<Job> {
+    until(&format!("step {step} to be kept by {nodes} nodes"), async || {
+        let seen = get(client, job).await.ok()?;
+        let newest = seen.checkpoints.first()?;
+        let kept = newest.parts.iter().all(|part| part.nodes.len() >= nodes);
+        (newest.progress == step && kept).then_some(seen)
+    })
+    .await
+}
+
+/// It ends well, each attempt went on at the step where the one before had been saved, and it came to what it comes to
+/// undisturbed.
+///
+/// # Errors
+/// It does not end well.
+///
+/// # Panics
+/// It began elsewhere or came to something else.
+pub async fn comes_to_the_same(client: &Client, trainer: &Trainer, job: u64, began_at: &[u64]) -> Result<Job> {
+    trainer.limit(STEPS)?;
+    let done = wait_for(client, job, JobState::Completed).await?;
+    let steps: Vec<u64> = trainer.runs(0).into_iter().map(|(.., step)| step).collect();
+    assert_eq!(steps, began_at, "where each attempt began");
+    assert_eq!(output(client, job, 0).await?, undisturbed()?);
+    assert_eq!(done.retries, 0);
+    Ok(done)
+}
