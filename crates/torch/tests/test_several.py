@@ -322,9 +322,13 @@ torch.manual_seed(0)
 wide = int(__import__("sys").argv[1])
 model = nn.Linear(wide, wide).to("tessera"); x = torch.randn(int(__import__("sys").argv[2]), wide).to("tessera")
 optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
-for _ in range(150):
-    loss = model(model(x)).pow(2).mean(); optimiser.zero_grad(); loss.backward(); optimiser.step()
-loss.item()
+for _ in range(60):  # until there is a plan, and then a while by it
+    status = torch.tessera.slice_status()
+    for _ in range(20):
+        loss = model(model(x)).pow(2).mean(); optimiser.zero_grad(); loss.backward(); optimiser.step()
+    loss.item()
+    if "until it is known" not in status["why"]:
+        break
 status = torch.tessera.slice_status()
 print(status["plan"], status["done"]["by_rows"] > 0, status["why"])
 """

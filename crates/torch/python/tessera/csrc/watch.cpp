@@ -118,7 +118,6 @@ void Group::watch(const Executor::Template& of, const Signature& seen, const std
 // Asks at the first server now and then whether another plan is better, and has all change over together.
 void Group::reconsider() {
   if (++watched_ < next_look_) return;
-  next_look_ *= 2;
   // What no operation has touched yet, such as the later layers of a model, is on every server all the same.
   for (auto& [id, placed] : placed_) {
     if (watch_.book.count(id)) continue;
@@ -126,12 +125,16 @@ void Group::reconsider() {
     whole.bytes = placed.bytes, whole.rows = placed.rows, whole.kind = Placed::kWhole, whole.holders = all();
     watch_.note(id, whole);
   }
-  // While a program still grows, what it will keep and exchange is not known.
-  bool grew = watch_.peak() > std::exchange(seen_peak_, watch_.peak());
+  // While a program still grows, what it will keep and exchange is not known: it is looked at again soon. A little more is what was
+  // freed a little later, as that comes when the program gets to it.
+  bool grew = watch_.peak() - seen_peak_ > seen_peak_ / 8;
+  seen_peak_ = watch_.peak();
   if (members_.changes && split_ != Split::kBatch && grew) {
+    next_look_ += kFirstLook + watched_ / 4;
     watch_.work = {};
     return;
   }
+  next_look_ = 2 * watched_;
   auto choice = static_cast<Split>(exchange_.gather(leads() ? int64_t(exchange_.reconsider(watch_.work, watch_.fits())) : 0)[0]);
   watch_.work = {};
   if (choice == Split::kRefused) {
