@@ -1,14 +1,15 @@
 //! What end-to-end tests share: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of what they
 //! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), libraries in the place of others
-//! ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), programs that go as far as they
-//! are let ([`paced`]), one of them whose result can be compared ([`trainer`]), pools that dump programs ([`dumping`]),
-//! and waiting on conditions ([`wait`]).
+//! ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), ways to servers that are cut
+//! ([`link`]), programs that go as far as they are let ([`paced`]), one of them whose result can be compared
+//! ([`trainer`]), pools that dump programs ([`dumping`]), and waiting on conditions ([`wait`]).
 
 pub mod collector;
 pub mod command;
 pub mod dumping;
 pub mod jobs;
 pub mod library;
+pub mod link;
 pub mod paced;
 pub mod page;
 pub mod pool;

@@ -54,6 +54,33 @@ impl Trainer {
         self.0.limit(step)
     }
 
+    /// Makes it slow to stop: it saves itself when the gate is gone.
+    ///
+    /// # Errors
+    /// That cannot be written.
+    pub fn shut_gate(&self) -> Result<()> {
+        self.0.write("gate", "")
+    }
+
+    /// Lets it save itself.
+    ///
+    /// # Errors
+    /// The gate was not shut.
+    pub fn open_gate(&self) -> Result<()> {
+        Ok(std::fs::remove_file(self.0.folder().join("gate"))?)
+    }
+
+    /// Waits until the attempt has been told to stop, and waits for its gate.
+    ///
+    /// # Errors
+    /// It is not told.
+    pub async fn is_stopping(&self, attempt: u32) -> Result<()> {
+        until(&format!("attempt {attempt} to be told to stop"), async || {
+            self.lines("stopping-0").contains(&attempt.to_string()).then_some(())
+        })
+        .await
+    }
+
     /// The lines of one of its files; none when it is not there.
     #[must_use]
     pub fn lines(&self, name: &str) -> Vec<String> {
@@ -76,11 +103,17 @@ impl Trainer {
     /// It does not.
     pub async fn is_at(&self, rank: u32, attempt: u32, step: u64) -> Result<()> {
         until(&format!("attempt {attempt} of rank {rank} to be at step {step}"), async || {
-            let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
-            let at = std::fs::read_to_string(self.0.folder().join(format!("at-{rank}"))).ok()?;
-            (here && at == step.to_string()).then_some(())
+            self.is_now_at(rank, attempt, step).then_some(())
         })
         .await
+    }
+
+    /// Whether the attempt of a worker has come to this step, and is the newest.
+    #[must_use]
+    pub fn is_now_at(&self, rank: u32, attempt: u32, step: u64) -> bool {
+        let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
+        let at = std::fs::read_to_string(self.0.folder().join(format!("at-{rank}")));
+        here && at.is_ok_and(|at| at == step.to_string())
     }
 }
 
@@ -122,11 +155,24 @@ pub async fn is_saved(client: &Client, job: u64, step: u64, nodes: usize) -> Res
 /// # Panics
 /// It began elsewhere or came to something else.
 pub async fn comes_to_the_same(client: &Client, trainer: &Trainer, job: u64, began_at: &[u64]) -> Result<Job> {
-    trainer.limit(STEPS)?;
-    let done = wait_for(client, job, JobState::Completed).await?;
+    let done = ends_as_undisturbed(client, trainer, job).await?;
     let steps: Vec<u64> = trainer.runs(0).into_iter().map(|(.., step)| step).collect();
     assert_eq!(steps, began_at, "where each attempt began");
-    assert_eq!(output(client, job, 0).await?, undisturbed()?);
     assert_eq!(done.retries, 0);
+    Ok(done)
+}
+
+/// It ends well, came to what it comes to undisturbed, and never ran twice at once.
+///
+/// # Errors
+/// It does not end well.
+///
+/// # Panics
+/// It came to something else.
+pub async fn ends_as_undisturbed(client: &Client, trainer: &Trainer, job: u64) -> Result<Job> {
+    trainer.limit(STEPS)?;
+    let done = wait_for(client, job, JobState::Completed).await?;
+    assert_eq!(output(client, job, 0).await?, undisturbed()?);
+    assert_eq!(trainer.lines("overlaps"), Vec::<String>::new(), "two ran at once");
     Ok(done)
 }

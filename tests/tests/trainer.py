@@ -1,11 +1,14 @@
 """A program that computes for a while, saves itself when it is asked to, and prints what it came to.
 
 It fits a line to noisy points by stochastic gradient descent. Its state is the parameters and the random numbers to come,
-so that a run which loses or repeats a step ends with other bits. It goes no further than the number in OUT/limit.
+so that a run which loses or repeats a step ends with other bits. It goes no further than the number in OUT/limit. While
+OUT/gate is there it is slow to stop: it says that it was told to, and saves itself when the gate is gone. Two that run at
+once would be seen in OUT/overlaps: a lock ends with whoever has it.
 
     trainer.py OUT STEPS [ignore]        ignore: does not listen to anybody
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -52,6 +55,12 @@ def limit():
         return steps
 
 
+lock = open(out / f"lock-{rank}", "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    note("overlaps", os.environ.get("TESSERA_ATTEMPT", "1"))
+
 step, slope, offset = load()
 note(f"runs-{rank}", f"{os.environ.get('TESSERA_ATTEMPT', 1)} {os.environ.get('TESSERA_NODE_NAME', '-')} {step}")
 while step < steps:
@@ -64,6 +73,10 @@ while step < steps:
         (out / f"at-{rank}").write_text(str(step))
         time.sleep(0.005)
     if "ignore" not in sys.argv and control.asked():
+        if control.stopping and (out / "gate").exists():
+            note(f"stopping-{rank}", os.environ.get("TESSERA_ATTEMPT", "1"))
+            while (out / "gate").exists():
+                time.sleep(0.005)
         save(step, slope, offset)
         kept = control.saved(step)
         note(f"saves-{rank}", f"{step} {kept}")

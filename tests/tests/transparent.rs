@@ -91,15 +91,26 @@ fn options(nodes: usize, agent_config: &str) -> Options {
     Options { members: 1, nodes, agent_config: agent_config.to_owned(), ..Options::default() }
 }
 
-/// Suspended and resumed, moved to another node, preempted, and its node drained.
+/// Leases that a change of leader does not use up.
+const LEASE: [u64; 4] = [200, 9_000, 12_000, 15_000];
+
+/// Kills the leader and starts it anew.
+async fn leader_dies(pool: &mut Pool) -> Result<()> {
+    let leader = pool.kill_leader().await?;
+    pool.start_member(leader)
+}
+
+/// Suspended and resumed, moved to another node, preempted, and its node drained; the leader dies in the middle of each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
-    let pool = pool(2).await?;
+    let mut pool = pool_that_dumps(Options { members: 3, lease: LEASE, ..options(2, "") }).await?;
     let client = pool.client();
     let program = Program::new(&pool, "")?;
     let job = submit(&client, JobSpec { priority: Some(10), ..program.spec(8) }).await?;
     program.is_at(50).await?;
-    let suspended = suspend(&client, job).await?;
+    client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
+    leader_dies(&mut pool).await?;
+    let suspended = wait_for(&client, job, JobState::Suspended).await?;
     assert!(suspended.history[0].lost_seconds < 5.0, "it was saved: {:?}", suspended.history[0]);
     let listed = pool.cli_ok(&["job", "checkpoints", &job.to_string()]).await?;
     assert!(listed.contains("1.last") && listed.contains("yes"), "{listed}");
@@ -108,6 +119,7 @@ async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
 
     let before = get(&client, job).await?.history[1].nodes.clone();
     client.move_job(MoveJobRequest { job_id: job, ..Default::default() }).await?;
+    leader_dies(&mut pool).await?;
     until("the job to run elsewhere", async || {
         let seen = get(&client, job).await.ok()?;
         (seen.state() == JobState::Running && seen.history.len() == 3).then_some(())
@@ -124,6 +136,7 @@ async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
     for _ in 0..2 {
         others.push(submit(&client, JobSpec { priority: Some(90), ..on(shell(&line), 8, Span::Card) }).await?);
     }
+    leader_dies(&mut pool).await?;
     for other in &others {
         wait_for(&client, *other, JobState::Running).await?;
     }
@@ -136,6 +149,7 @@ async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
 
     let home = get(&client, job).await?.history.last().context("it ran")?.nodes[0].clone();
     pool.cli_ok(&["node", "drain", &home, "--reason", "a test", "--yes"]).await?;
+    leader_dies(&mut pool).await?;
     until("the job to run elsewhere", async || {
         let seen = get(&client, job).await.ok()?;
         let place = seen.history.last()?.nodes.first()?.clone();
@@ -311,11 +325,11 @@ async fn the_driver_of_its_cards_is_told_before_and_after() -> Result<()> {
     Ok(())
 }
 
-/// Dumped while it runs, a tree with connections among it, whose log grows on. Its node is lost: a copy on another node
-/// is gone on from.
+/// Dumped while it runs, a tree with connections among it, whose log grows on. Its node is lost, and the leader with it: a
+/// copy on another node is gone on from.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_dump() -> Result<()> {
-    let mut pool = pool(2).await?;
+    let mut pool = pool_that_dumps(Options { members: 3, ..options(2, "") }).await?;
     let client = pool.client();
     let program = Program::new(&pool, "tree log")?;
     let mut spec = program.spec(8);
@@ -336,6 +350,7 @@ async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_dump() -> Re
     let home = pool.nodes.iter().position(|node| node.name == saved.history[0].nodes[0]).context("a node")?;
     pool.kill_agent(home);
     pool.kill_supervisors(home)?;
+    leader_dies(&mut pool).await?;
     let home = pool.nodes[home].name.clone();
     // The nodes of this pool share one host: ports that the lost one had may be taken for a moment, and it is tried
     // again.

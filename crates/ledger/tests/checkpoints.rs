@@ -323,10 +323,29 @@ fn what_a_job_saved_so_far_is_copied_to_where_it_is_moved_before_it_stops() {
         pool.run(Command::NoteKept { node: NodeId(target), kept: vec![key], gone: vec![] });
         assert_eq!(ahead(&pool, id), []);
         pool.report_all(job, &saved(2, 20));
-        assert_eq!(ahead(&pool, id), [(2, NodeId(target))], "it saves while it waits");
+        assert_eq!(ahead(&pool, id), [], "it saves while it waits, and is not followed");
+        pool.run(Command::NoteKept { node: NodeId(target), kept: vec![], gone: vec![key] });
+        assert_eq!(ahead(&pool, id), [(2, NodeId(target))], "that disk was changed");
         pool.run(Command::AdvanceMove { id, from: MovePhase::Reserved, proceed: true });
         assert_eq!(ahead(&pool, id), [], "its program is stopping: only what it saves now counts");
     }
+}
+
+#[test]
+fn a_move_waits_for_what_was_the_newest_when_it_began() {
+    let mut pool = nodes(3);
+    let job = saving(&mut pool, 0);
+    let keys = [1, 2].map(|sequence| {
+        pool.report_all(job, &saved(sequence, sequence * 10));
+        part(&pool, job, 1, sequence)
+    });
+    pool.run(Command::NoteKept { node: NodeId(1), kept: vec![keys[0]], gone: vec![] });
+    let id = move_to(&mut pool, job, 1);
+    assert_eq!(ahead(&pool, id), [(2, NodeId(1))], "the one before is not enough");
+    pool.report_all(job, &saved(3, 30));
+    assert_eq!(ahead(&pool, id), [(3, NodeId(1))], "the newest is the one to bring");
+    pool.run(Command::NoteKept { node: NodeId(1), kept: vec![keys[1]], gone: vec![] });
+    assert_eq!(ahead(&pool, id), [], "but what was the newest will do");
 }
 
 #[test]

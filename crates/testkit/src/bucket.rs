@@ -43,10 +43,22 @@ impl BucketServer {
         format!("s3://{BUCKET}/{prefix}")
     }
 
+    /// Where it is, a `host:port`.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The variables with which a process reaches it.
     #[must_use]
     pub fn variables(&self) -> Vec<(String, String)> {
-        let endpoint = format!("http://{}", self.address);
+        Self::variables_at(&self.address)
+    }
+
+    /// The variables with which a process reaches it by another address.
+    #[must_use]
+    pub fn variables_at(address: &str) -> Vec<(String, String)> {
+        let endpoint = format!("http://{address}");
         let variables = [
             ("AWS_ENDPOINT_URL", endpoint.as_str()),
             ("AWS_ALLOW_HTTP", "true"),

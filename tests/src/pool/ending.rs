@@ -60,6 +60,16 @@ impl Pool {
         self.members[place].process = None;
     }
 
+    /// Kills the leader with SIGKILL; answers its place.
+    ///
+    /// # Errors
+    /// When nobody leads.
+    pub async fn kill_leader(&mut self) -> Result<usize> {
+        let leader = self.leader().await?;
+        self.kill_member(leader);
+        Ok(leader)
+    }
+
     /// The live processes of the workers of a node, whatever they forked.
     #[must_use]
     pub fn processes_on(&self, place: usize) -> Vec<i32> {

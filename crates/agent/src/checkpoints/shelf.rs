@@ -1,8 +1,8 @@
 //! The checkpoints that a node keeps: the store on its disk, and the one that all nodes share, where there is one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
@@ -73,6 +73,8 @@ struct Inner {
     background: Limits,
     /// Held while orders of the leader are followed.
     tending: tokio::sync::Mutex<()>,
+    /// Where it said last that what workers go on from can be had.
+    sources: Mutex<HashMap<CheckpointId, wire::CheckpointSource>>,
 }
 
 impl Shelf {
@@ -94,6 +96,7 @@ impl Shelf {
             limits: Limits::new().at_once(4),
             background,
             tending: tokio::sync::Mutex::new(()),
+            sources: Mutex::default(),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -185,7 +188,7 @@ impl Shelf {
     }
 
     /// Brings a checkpoint into a folder that is empty or not there. Places that do not answer are asked again for a
-    /// while.
+    /// while, and those that the leader has named since.
     pub async fn fetch(
         &self,
         from: &wire::CheckpointSource,
@@ -209,7 +212,8 @@ impl Shelf {
         }
         let until = Instant::now() + FETCH_PATIENCE;
         loop {
-            match self.fetch_once(&id, from, into, owner).await {
+            let newest = self.sources().get(&id).cloned();
+            match self.fetch_once(&id, newest.as_ref().unwrap_or(from), into, owner).await {
                 Err(Unusable { for_good: false, message }) if Instant::now() < until => {
                     tracing::warn!(%id, message, "a checkpoint cannot be had now; it is tried again");
                     sleep(AGAIN).await;
@@ -286,8 +290,14 @@ impl Shelf {
         Err(Error::Damaged { place: store.place().to_owned(), id: *id, problem })
     }
 
-    /// Removes and copies what the leader says. Does nothing while it does so already.
+    fn sources(&self) -> MutexGuard<'_, HashMap<CheckpointId, wire::CheckpointSource>> {
+        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes and copies what the leader says. Does nothing of it while it does so already.
     pub async fn tend(&self, orders: wire::CheckpointOrders) {
+        let named = |source: wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source));
+        *self.sources() = orders.sources.into_iter().filter_map(named).collect();
         let Ok(_tending) = self.0.tending.try_lock() else { return };
         for name in &orders.needless {
             let id = id_of(&part_of_name(name));

@@ -70,13 +70,26 @@ async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
     let from = source(&part(1), &saved, vec![one.served().await]);
     assert_eq!(two.fetched(&from).await.expect("it is fetched"), "so far");
     assert!(two.shelf.kept().is_empty(), "fetched is not kept");
-    two.shelf.tend(wire::CheckpointOrders { term: 1, needless: vec![], copies: vec![from.clone()] }).await;
+    two.shelf.tend(wire::CheckpointOrders { copies: vec![from.clone()], ..wire::CheckpointOrders::default() }).await;
     assert_eq!(two.shelf.kept(), BTreeSet::from([part(1)]));
     let needless = vec![part_name(&part(1))];
-    one.shelf.tend(wire::CheckpointOrders { term: 1, needless, copies: vec![] }).await;
+    one.shelf.tend(wire::CheckpointOrders { needless, ..wire::CheckpointOrders::default() }).await;
     assert!(one.shelf.kept().is_empty());
     let from_copy = source(&part(1), &saved, vec![two.served().await]);
     assert_eq!(one.fetched(&from_copy).await.expect("the copy is given under the same ticket"), "so far");
+}
+
+/// Whoever has it was started anew at another address, and the leader says so.
+#[tokio::test]
+async fn what_is_not_where_it_was_is_fetched_from_where_it_is_now() {
+    let (one, two) = (Place::with(None).await, Place::with(None).await);
+    let saved = one.shelf.save(&part(1), Made::written(12), &one.written("so far")).await.expect("it is saved");
+    let before = source(&part(1), &saved, vec!["127.0.0.1:1".to_owned()]);
+    let now = source(&part(1), &saved, vec![one.served().await]);
+    let told = two.shelf.tend(wire::CheckpointOrders { sources: vec![now], ..wire::CheckpointOrders::default() });
+    // It is told after the first try has begun.
+    let (fetched, ()) = tokio::join!(two.fetched(&before), told);
+    assert_eq!(fetched.expect("it is fetched"), "so far");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use tessera_ledger::{Command, Level, NodeId, PartKey, Revision, SavedPart, State
 use tokio::time::Instant;
 
 use super::messages::Sighting;
+use super::orders::sources;
 
 /// How often it is looked anew which copies are to be made: looking takes time in proportion to the jobs with
 /// checkpoints.
@@ -73,16 +74,24 @@ impl KeptHere {
         self.compared = false;
     }
 
-    /// What is to be done with the node's disk, if anything is.
-    pub(super) fn orders(&self, term: Term, copies: Vec<CheckpointSource>, state: &State) -> Option<CheckpointOrders> {
+    /// What is to be done with the node's disk, and where its workers find what they go on from, if there is any of it.
+    pub(super) fn orders(
+        &self,
+        term: Term,
+        node: NodeId,
+        copies: Vec<CheckpointSource>,
+        state: &State,
+    ) -> Option<CheckpointOrders> {
         let parts = self.parts.as_ref()?;
         let needless = |part: &&PartKey| {
             let job = state.job(part.job).filter(|job| !job.state.is_terminal());
             job.is_none_or(|job| job.checkpoints.can_do_without(part, job.attempts))
         };
         let needless: Vec<_> = parts.iter().filter(needless).take(AT_ONCE).map(part_name).collect();
-        let orders = CheckpointOrders { term: term.0, needless, copies };
-        (!orders.needless.is_empty() || !orders.copies.is_empty()).then_some(orders)
+        let sources = sources(state, node).take(AT_ONCE).collect();
+        let orders = CheckpointOrders { term: term.0, needless, copies, sources };
+        let nothing = orders.needless.is_empty() && orders.copies.is_empty() && orders.sources.is_empty();
+        (!nothing).then_some(orders)
     }
 }
 

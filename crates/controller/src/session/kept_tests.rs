@@ -33,6 +33,10 @@ fn part(sequence: u64) -> SavedPart {
     }
 }
 
+fn orders(ledger: &Ledger, node: NodeId, parts: &[PartKey]) -> Option<CheckpointOrders> {
+    said(parts).orders(Term(1), node, vec![], &ledger.state)
+}
+
 fn said(parts: &[PartKey]) -> KeptHere {
     let mut kept = KeptHere::default();
     kept.said(parts.iter().copied().collect());
@@ -71,7 +75,7 @@ fn what_can_never_be_used_is_removed_and_nothing_else() {
     let (mut ledger, [home, ..], id, worker, key) = saved();
     let of = |sequence| PartKey { checkpoint: CheckpointKey { attempt: 1, sequence }, ..key };
     let needless = |ledger: &Ledger| -> Vec<u64> {
-        let orders = said(&[of(1), of(2), of(LAST)]).orders(Term(1), vec![], &ledger.state);
+        let orders = orders(ledger, home, &[of(1), of(2), of(LAST)]);
         orders.map(|orders| orders.needless.iter().map(|name| name.sequence).collect()).unwrap_or_default()
     };
     assert_eq!(needless(&ledger), [0; 0], "the others may be told yet");
@@ -91,7 +95,7 @@ fn what_can_never_be_used_is_removed_and_nothing_else() {
     ledger.report(home, worker, Observation::Stopped(stop));
     assert_eq!(needless(&ledger), [1, 2, LAST], "the job is over");
     let stranger = PartKey { job: JobId(4_711), ..key };
-    assert!(said(&[stranger]).orders(Term(1), vec![], &ledger.state).is_some(), "its job is forgotten");
+    assert!(orders(&ledger, home, &[stranger]).is_some(), "its job is forgotten");
 }
 
 #[test]
@@ -108,6 +112,37 @@ fn one_other_node_is_told_to_copy_and_looks_cost_little() {
     ledger.apply(Command::NoteKept { node: onto, kept: vec![key], gone: vec![] });
     assert_eq!(orders(&ledger, now).iter().sum::<usize>(), 1, "it was looked just now");
     assert_eq!(orders(&ledger, now + LOOK).iter().sum::<usize>(), 0);
+}
+
+/// A worker that is being started is told where its checkpoint can be had now, until it runs.
+#[test]
+fn where_a_checkpoint_can_be_had_now_is_said_until_its_worker_runs() {
+    let (mut ledger, [home, other, third], id, worker, key) = saved();
+    let sources = |ledger: &Ledger, node| {
+        let orders = orders(ledger, node, &[]);
+        orders.map(|orders| orders.sources.into_iter().flat_map(|source| source.addresses).collect::<Vec<_>>())
+    };
+    assert_eq!(sources(&ledger, home), None, "it goes on from nothing");
+    let stop = tessera_ledger::WorkerExit {
+        cause: tessera_ledger::StopCause::Ordered,
+        code: Some(0),
+        signal: None,
+        checkpointed: true,
+        message: String::new(),
+        not_saved: String::new(),
+    };
+    ledger.apply(Command::SuspendJob { job: id });
+    ledger.report(home, worker, Observation::Stopped(stop));
+    ledger.apply(Command::ResumeJob { job: id });
+    let allocation = ledger.grant(id, &[(other, 0, 4)]);
+    let address = |node| ledger.state.node(node).expect("it is known").description.address.clone();
+    let (first, copied) = (address(home), vec![address(home), address(third)]);
+    assert_eq!(sources(&ledger, other), Some(vec![first]));
+    assert_eq!(sources(&ledger, third), None, "it starts nothing");
+    ledger.apply(Command::NoteKept { node: third, kept: vec![key], gone: vec![] });
+    assert_eq!(sources(&ledger, other), Some(copied), "a copy was made since");
+    ledger.report(other, owner(&allocation, 0), Observation::Running);
+    assert_eq!(sources(&ledger, other), None, "it has what it needs");
 }
 
 /// Members of the release before cannot read what agents say of checkpoints.

@@ -148,6 +148,17 @@ fn how_to_stop(state: &State, job: &Job, rank: Rank) -> v1::StopPolicy {
     }
 }
 
+/// Where all can be had now that workers of a node go on from which do not run yet. What their orders said of it may be
+/// so no more.
+pub(super) fn sources(state: &State, node: NodeId) -> impl Iterator<Item = v1::CheckpointSource> {
+    let going_on = state.allocations_on(node).filter(|allocation| allocation.from.is_some());
+    let held = move |worker: &&Worker| worker.node == node && worker.state == WorkerState::Held;
+    let workers = going_on.flat_map(move |allocation| {
+        allocation.workers.iter().filter(held).map(move |worker| (allocation, worker.rank))
+    });
+    workers.filter_map(|(allocation, rank)| source(state, state.job(allocation.job)?, allocation, rank))
+}
+
 /// The worker's part of the checkpoint that its attempt goes on from. One that has left the ledger since is named all the
 /// same: the worker must not begin from the beginning, and its agent says that it cannot be had.
 fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Option<v1::CheckpointSource> {

@@ -242,8 +242,9 @@ impl Session {
     /// Has the node do what is to be done with its checkpoints, and the ledger know what it keeps.
     fn tend(&mut self, copies: Vec<v1::CheckpointSource>, state: &State, effects: &mut Vec<Effect>) {
         let Phase::Serving { node, .. } = self.phase else { return };
-        effects
-            .extend(self.kept.orders(self.term, copies, state).map(|orders| send(Message::CheckpointOrders(orders))));
+        effects.extend(
+            self.kept.orders(self.term, node, copies, state).map(|orders| send(Message::CheckpointOrders(orders))),
+        );
         if self.proposing.is_some() {
             return;
         }

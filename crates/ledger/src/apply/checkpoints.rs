@@ -51,23 +51,30 @@ impl State {
     /// The copies that are worth waiting for before the source of a move is told to stop: of the newest checkpoint of a
     /// program that saves while it runs. What it saves when it stops may be the same for the most part, and only the
     /// rest must be brought to the target while the job runs nowhere. Of two images of processes little is the same.
+    ///
+    /// Any that was the newest at some time since the move began will do: a program that saves more often than copies
+    /// are made would be followed for ever.
     pub fn copies_ahead(&self, movement: &Move) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
-        let moved = || {
-            let job = self.jobs.get(&movement.job).filter(|_| movement.phase == MovePhase::Reserved)?;
-            let CheckpointPolicy { mode: CheckpointMode::Cooperative, every: Some(_), .. } = job.spec.checkpoint else {
-                return None;
-            };
-            let newest = job.checkpoints.that_count().next()?;
-            Some((job.id, newest, self.allocations.get(&movement.target)?))
-        };
-        moved().into_iter().flat_map(move |(job, newest, target)| {
-            newest.parts.iter().filter_map(move |part| {
-                let onto = target.worker(part.rank)?.node;
-                let lacking = !part.saved.shared && !part.nodes.contains(&onto);
-                (lacking && self.sources_of(part).next().is_some())
-                    .then(|| (newest.part_key(job, part.rank), part.clone(), onto))
-            })
+        self.copied_ahead(movement).into_iter().flat_map(|(job, newest, target)| {
+            let lacking = lacking_at(newest, target);
+            lacking
+                .filter(|(part, _)| self.sources_of(part).next().is_some())
+                .map(move |(part, onto)| (newest.part_key(job, part.rank), part.clone(), onto))
         })
+    }
+
+    /// The checkpoint that is brought to the target of a move first, unless one that will do is there.
+    fn copied_ahead(&self, movement: &Move) -> Option<(JobId, &Arc<Checkpoint>, &Arc<Allocation>)> {
+        let job = self.jobs.get(&movement.job).filter(|_| movement.phase == MovePhase::Reserved)?;
+        let CheckpointPolicy { mode: CheckpointMode::Cooperative, every: Some(_), .. } = job.spec.checkpoint else {
+            return None;
+        };
+        let target = self.allocations.get(&movement.target)?;
+        let newer = job.checkpoints.that_count().take_while(|saved| saved.at > movement.started_at).count();
+        let mut will_do = job.checkpoints.that_count().take(newer + 1);
+        let newest = job.checkpoints.that_count().next()?;
+        let is_there = will_do.any(|saved| lacking_at(saved, target).next().is_none());
+        (!is_there).then_some((job.id, newest, target))
     }
 
     fn copies_of(&self, job: &Job, ready: &[NodeId]) -> Vec<(PartKey, CheckpointPart, NodeId)> {
@@ -190,6 +197,17 @@ impl State {
         }
         Ok(Outcome::Done)
     }
+}
+
+/// The parts of a checkpoint that are not where an allocation needs them, with the node that does.
+fn lacking_at<'a>(
+    checkpoint: &'a Checkpoint,
+    allocation: &'a Allocation,
+) -> impl Iterator<Item = (&'a CheckpointPart, NodeId)> {
+    checkpoint.parts.iter().filter_map(|part| {
+        let onto = allocation.worker(part.rank)?.node;
+        (!part.saved.shared && !part.nodes.contains(&onto)).then_some((part, onto))
+    })
 }
 
 /// How much a node is preferred for the copies of a worker's checkpoints: jobs spread over the nodes, and nodes that come
