@@ -233,6 +233,29 @@ async fn a_program_that_ignores_everything_is_ended_and_begins_again() -> Result
     pool.verify().await
 }
 
+/// A program that is killed in the middle of writing what it needs, and one that does not hear that it is to stop: both go
+/// on from what they had saved while they ran, and nobody takes a half for a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_does_not_save_at_its_end_goes_on_from_what_it_saved_before() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    for (word, seconds) in [("dies", 50), ("deaf", 1)] {
+        let trainer = Trainer::new(&pool, word)?;
+        trainer.limit(60)?;
+        let mut spec = trainer.spec(5, Some(1));
+        spec.command[2].push_str(&format!(" {word}"));
+        spec.checkpoint.as_mut().context("it has one")?.grace = Some(prost_types::Duration { seconds, nanos: 0 });
+        let job = submit(&client, spec).await?;
+        is_saved(&client, job, 60, 1).await?;
+        let suspended = suspend(&client, job).await?;
+        assert_eq!(suspended.checkpoints.first().map(|newest| newest.progress), Some(60), "{word}");
+        client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;
+        trainer.is_at(0, 2, 60).await?;
+        comes_to_the_same(&client, &trainer, job, &[0, 60]).await?;
+    }
+    pool.verify().await
+}
+
 /// The newest checkpoint is damaged on disk, wherever it lies: the one before is gone on from, and nobody is told that
 /// nothing was lost.
 #[tokio::test(flavor = "multi_thread")]

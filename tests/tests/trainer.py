@@ -5,7 +5,10 @@ so that a run which loses or repeats a step ends with other bits. It goes no fur
 OUT/gate is there it is slow to stop: it says that it was told to, and saves itself when the gate is gone. Two that run at
 once would be seen in OUT/overlaps: a lock ends with whoever has it.
 
-    trainer.py OUT STEPS [ignore]        ignore: does not listen to anybody
+    trainer.py OUT STEPS [ignore] [deaf] [dies]
+        ignore: does not listen to anybody
+        deaf: saves when it is asked to, and does not hear that it is to stop
+        dies: is killed in the middle of saving itself when it is told to stop for the first time
 """
 
 import fcntl
@@ -22,7 +25,7 @@ import tessera_control
 out, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 rank = os.environ.get("RANK", "0")
 control = tessera_control.Control()
-if "ignore" in sys.argv:
+if "ignore" in sys.argv or "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 state_file = pathlib.Path(control.folder) / "state.json"
 
@@ -35,6 +38,9 @@ def note(name, text):
 def save(step, slope, offset):
     version, internal, gauss = random.getstate()
     text = json.dumps({"step": step, "slope": slope.hex(), "offset": offset.hex(), "random": [version, internal, gauss]})
+    if "dies" in sys.argv and control.stopping and os.environ["TESSERA_ATTEMPT"] == "1":
+        state_file.write_text(text[: len(text) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
     state_file.write_text(text)
 
 

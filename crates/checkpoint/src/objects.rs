@@ -21,6 +21,9 @@ use crate::{CheckpointId, Error, Reservation, Store, StoredChunk};
 
 const MANIFEST: &str = "manifest";
 
+/// Says which store it is: a number that was drawn when it was first used.
+const IDENTITY: &str = "identity";
+
 /// Objects that are removed at once.
 const REMOVED_AT_ONCE: usize = 8;
 
@@ -82,6 +85,35 @@ impl Objects {
             used += object.size;
         }
         Ok(used)
+    }
+
+    /// Which store this is, whoever reaches it by whatever name: it is written down in it at the first call. A folder in
+    /// which another file system should be mounted, and is not, is another store.
+    ///
+    /// # Errors
+    /// When that can be neither read nor written.
+    pub async fn identity(&self) -> Result<u128, Error> {
+        let key = self.at.prefix().clone().join(IDENTITY);
+        let drawn = Bytes::from(format!("{:032x}\n", rand::random::<u128>()));
+        loop {
+            match self.at.objects().get(&key).await {
+                Ok(object) => {
+                    let text = object.bytes().await.map_err(|error| self.error(error))?;
+                    let number =
+                        std::str::from_utf8(&text).ok().and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
+                    let problem = || format!("{key} does not say which store this is; restore it from another copy");
+                    return number
+                        .ok_or_else(|| Error::BadAddress { address: self.at.url().to_owned(), problem: problem() });
+                }
+                Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+            match self.at.objects().put_opts(&key, drawn.clone().into(), PutOptions::from(PutMode::Create)).await {
+                // Somebody else may have been first.
+                Ok(_) | Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
     }
 
     fn error(&self, error: object_store::Error) -> Error {

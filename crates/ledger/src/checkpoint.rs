@@ -20,6 +20,9 @@ use crate::units::{Epoch, LogTime};
 pub const CHECKPOINTS_KEPT: usize = 2;
 /// Checkpoints that a job may ask to be kept.
 pub const MOST_CHECKPOINTS: u32 = 16;
+/// Checkpoints of an attempt that are told in part and may come to count: workers of a gang that wait for each other are
+/// no further apart.
+const PARTIAL_KEPT: usize = 8;
 /// Nodes on which a part is kept that lies on nodes: the loss of one loses nothing.
 pub const COPIES_WANTED: usize = 2;
 
@@ -71,7 +74,7 @@ pub struct SavedPart {
     pub bytes: u64,
     /// Hash over all of it.
     pub hash: [u8; 32],
-    /// What another agent shows to be given it.
+    /// What another agent shows to be given it; where it is shared, which store it lies in.
     pub ticket: u128,
     /// Whether it lies in a store that all nodes share; otherwise it lies on the node that saved it.
     pub shared: bool,
@@ -103,6 +106,8 @@ pub struct Checkpoint {
     pub workers: u32,
     /// The parts that were told, by rank.
     pub parts: Vec<CheckpointPart>,
+    /// Whether it is the one of its job that is copied next, so that it outlives the loss of a node.
+    pub is_next_copied: bool,
 }
 
 impl Checkpoint {
@@ -111,9 +116,12 @@ impl Checkpoint {
     #[must_use]
     pub fn counts(&self) -> bool {
         let progress = self.parts.first().map(|part| part.saved.progress);
+        self.is_whole() && self.parts.iter().all(|part| Some(part.saved.progress) == progress) && self.bytes() > 0
+    }
+
+    /// Whether every worker has told its part. Workers tell theirs in order: none before it comes to be whole any more.
+    fn is_whole(&self) -> bool {
         self.parts.len() == self.workers as usize
-            && self.parts.iter().all(|part| Some(part.saved.progress) == progress)
-            && self.bytes() > 0
     }
 
     /// Whether all of it outlives the loss of a node.
@@ -232,7 +240,7 @@ impl Checkpoints {
         let place = match self.0.binary_search_by_key(&key, |known| known.key) {
             Ok(place) => place,
             Err(place) => {
-                let empty = Checkpoint { key, epoch, at, workers, parts: Vec::new() };
+                let empty = Checkpoint { key, epoch, at, workers, parts: Vec::new(), is_next_copied: false };
                 self.0.insert(place, Arc::new(empty));
                 place
             }
@@ -250,16 +258,41 @@ impl Checkpoints {
     }
 
     /// What is kept beside the newest ones, whatever is asked for: the newest that outlives the loss of a node, and the
-    /// oldest after it, which is being copied so that it comes to.
+    /// one that is being copied so that it comes to.
     fn reserve(&self) -> [Option<CheckpointKey>; 2] {
-        let mut newer = None;
-        for checkpoint in self.that_count() {
-            if checkpoint.has_its_copies() {
-                return [Some(checkpoint.key), newer];
+        let key = |checkpoint: &Arc<Checkpoint>| checkpoint.key;
+        let outlives = self.that_count().find(|checkpoint| checkpoint.has_its_copies()).map(key);
+        [outlives, self.0.iter().find(|checkpoint| checkpoint.is_next_copied).map(key)]
+    }
+
+    /// Chooses the one that is copied next: the newest, should it lack copies. It stays that until it has them, however
+    /// many are saved meanwhile, or nothing would ever have any where copies are slower than saves; or until the next
+    /// attempt has saved something, since what the one before left may be out of reach.
+    fn choose_copied(&mut self) {
+        let newest = self.that_count().next().map(|newest| newest.key);
+        let [outlives, chosen] = self.reserve();
+        let stays = chosen
+            .filter(|chosen| Some(*chosen) > outlives && newest.is_some_and(|newest| newest.attempt == chosen.attempt));
+        let chosen = stays.or_else(|| newest.filter(|newest| Some(*newest) > outlives));
+        for checkpoint in &mut self.0 {
+            let is_chosen = Some(checkpoint.key) == chosen;
+            if checkpoint.is_next_copied != is_chosen {
+                Arc::make_mut(checkpoint).is_next_copied = is_chosen;
             }
-            newer = Some(checkpoint.key);
         }
-        [None, newer]
+    }
+
+    /// Whether one stays for as long as copying it takes.
+    pub(crate) fn is_reserved(&self, key: CheckpointKey) -> bool {
+        self.reserve().contains(&Some(key))
+    }
+
+    /// Those that are worth copies: the one that stays until it has them, and the newest, which often has them before
+    /// there is a newer one.
+    pub(crate) fn to_be_copied(&self) -> impl Iterator<Item = &Arc<Checkpoint>> {
+        let chosen = self.0.iter().find(|checkpoint| checkpoint.is_next_copied);
+        let newest = self.that_count().take(1).filter(|newest| !newest.is_next_copied);
+        chosen.into_iter().chain(newest)
     }
 
     /// Those that can be done without, should room be short: all that count but the newest and the reserve.
@@ -268,18 +301,25 @@ impl Checkpoints {
         self.that_count().skip(1).filter(move |checkpoint| !reserve.contains(&Some(checkpoint.key)))
     }
 
-    /// Keeps so many of the newest that count, the reserve, and those after the newest that may come to count.
+    /// Keeps so many of the newest that count, the reserve, and some of the newest that may come to count.
     fn retain(&mut self, kept: usize) {
-        let newest = self.that_count().next().map(|checkpoint| checkpoint.key);
-        let reserve = self.reserve();
+        self.choose_copied();
+        let (whole, reserve) = (self.newest_whole(), self.reserve());
         let mut counted = self.0.iter().filter(|checkpoint| checkpoint.counts()).count();
+        let mut partial = self.0.len() - counted;
         self.0.retain(|checkpoint| {
             if !checkpoint.counts() {
-                return newest.is_none_or(|newest| checkpoint.key > newest);
+                partial -= 1;
+                // One that is whole and does not count says why nothing newer is gone on from.
+                return partial < PARTIAL_KEPT && whole.is_none_or(|whole| checkpoint.key >= whole);
             }
             counted -= 1;
             counted < kept || reserve.contains(&Some(checkpoint.key))
         });
+    }
+
+    fn newest_whole(&self) -> Option<CheckpointKey> {
+        self.0.iter().rev().find(|checkpoint| checkpoint.is_whole()).map(|checkpoint| checkpoint.key)
     }
 
     /// An attempt is over: what it saved and does not count never will.
@@ -290,6 +330,7 @@ impl Checkpoints {
     /// Takes one out: it cannot be used.
     pub(crate) fn remove(&mut self, key: CheckpointKey) {
         self.0.retain(|checkpoint| checkpoint.key != key);
+        self.choose_copied();
     }
 
     /// Changes where parts are kept; answers whether that changed anything.
@@ -318,8 +359,10 @@ impl Checkpoints {
         if self.holding(part).is_some() {
             return false;
         }
-        let newer_counts = self.that_count().next().is_some_and(|newest| newest.key > part.checkpoint);
-        newer_counts || part.checkpoint.attempt < newest_attempt
+        let newer = |checkpoint: &&Arc<Checkpoint>| checkpoint.key > part.checkpoint;
+        self.newest_whole().is_some_and(|whole| whole > part.checkpoint)
+            || part.checkpoint.attempt < newest_attempt
+            || self.0.iter().filter(newer).count() >= PARTIAL_KEPT
     }
 }
 

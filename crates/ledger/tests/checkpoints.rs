@@ -177,6 +177,58 @@ fn the_newest_checkpoint_is_to_lie_on_two_nodes() {
     assert_eq!(pool.run(Command::NoteKept { node: NodeId(2), kept: vec![stranger], gone: vec![] }), Outcome::Done);
 }
 
+/// A copy takes as long as several saves: what is being copied stays until it is, and the loss of a node costs no more
+/// than that.
+#[test]
+fn copies_that_are_slower_than_saves_come_to_their_end() {
+    for slowness in 1..9 {
+        let mut pool = nodes(3);
+        let job = running(&mut pool, 0);
+        let mut under_way: Option<(PartKey, NodeId, u64)> = None;
+        let mut copied = 0;
+        for sequence in 1..=100 {
+            pool.report_all(job, &saved(sequence, sequence));
+            let ordered = pool.state.copies_to_make().next().map(|(key, _, onto)| (key, onto, sequence + slowness));
+            under_way = under_way.or(ordered);
+            let Some((key, onto, until)) = under_way.filter(|(.., until)| *until <= sequence) else { continue };
+            assert!(until == sequence && pool.state.job(job).unwrap().checkpoints.holding(&key).is_some(), "{key:?}");
+            pool.run(Command::NoteKept { node: onto, kept: vec![key], gone: vec![] });
+            copied = key.checkpoint.sequence;
+            under_way = None;
+        }
+        assert!(100 - copied <= 2 * slowness + 2, "{copied} of 100, when a copy takes {slowness} saves");
+        let kept = pool.state.job(job).unwrap().checkpoints.iter().count();
+        assert!(kept <= 4, "{kept} are kept");
+    }
+}
+
+/// Workers that save at different places, one that says nothing, and a program that writes nothing: what never comes to
+/// count is not gathered.
+#[test]
+fn what_does_not_count_is_bounded() {
+    let gathered = |pool: &Pool, job| pool.state.job(job).unwrap().checkpoints.iter().count();
+    for told in [&[(0, 1), (1, 2)][..], &[(0, 1)], &[(1, 1)]] {
+        let mut pool = nodes(3);
+        let job = gang(&mut pool);
+        for sequence in 1..=200 {
+            for (rank, apart) in told {
+                report(&mut pool, job, *rank, saved(sequence, 1_000 * sequence + apart));
+            }
+            assert!(gathered(&pool, job) <= 8, "{} of {told:?}", gathered(&pool, job));
+        }
+        let (checkpoint, epoch) = (CheckpointKey { attempt: 1, sequence: 1 }, pool.allocation_of(job).epoch);
+        let first = PartKey { job, checkpoint, epoch, rank: Rank(told[0].0) };
+        assert!(pool.state.job(job).unwrap().checkpoints.can_do_without(&first, 1), "nor on disks");
+    }
+    let mut pool = nodes(3);
+    let job = running(&mut pool, 0);
+    let Observation::Saved(part) = saved(1, 0) else { unreachable!() };
+    for sequence in 1..=200 {
+        pool.report_all(job, &Observation::Saved(SavedPart { sequence, bytes: 0, ..part.clone() }));
+        assert_eq!(gathered(&pool, job), 1);
+    }
+}
+
 #[test]
 fn one_that_is_damaged_is_given_up_for_the_one_before() {
     let mut pool = nodes(2);
@@ -343,9 +395,9 @@ fn a_move_waits_for_what_was_the_newest_when_it_began() {
     let id = move_to(&mut pool, job, 1);
     assert_eq!(ahead(&pool, id), [(2, NodeId(1))], "the one before is not enough");
     pool.report_all(job, &saved(3, 30));
-    assert_eq!(ahead(&pool, id), [(3, NodeId(1))], "the newest is the one to bring");
+    assert_eq!(ahead(&pool, id), [(2, NodeId(1))], "what is under way is brought to its end");
     pool.run(Command::NoteKept { node: NodeId(1), kept: vec![keys[1]], gone: vec![] });
-    assert_eq!(ahead(&pool, id), [], "but what was the newest will do");
+    assert_eq!(ahead(&pool, id), [], "what was the newest will do");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Asking a cooperative program to save while it runs, and keeping what it says that it has saved.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::control::{Control, Saved};
@@ -16,13 +17,18 @@ pub(super) struct Asking {
     pub every: Option<Duration>,
     /// How far the program said it was.
     pub progress: watch::Sender<u64>,
+    /// Held while what it has saved is packed: that is kept also when the program is ended meanwhile.
+    pub packing: Arc<Mutex<()>>,
     pub control: Control,
 }
 
 impl Asking {
     /// Asks again and again. The number of a checkpoint is that of its period since the worker started: the workers of a
-    /// gang count alike, and so does an agent that adopts one.
-    pub async fn run(mut self, ran: Duration) {
+    /// gang count alike, and so does an agent that adopts one. `ran`: for how long it has run by the time of day, which may
+    /// have been set back since; what is `kept` was before.
+    pub async fn run(mut self, ran: Duration, kept: u64) {
+        let ran =
+            self.every.map_or(ran, |every| ran.max(every.saturating_mul(u32::try_from(kept).unwrap_or(u32::MAX))));
         let started = Instant::now().checked_sub(ran).unwrap_or_else(Instant::now);
         let mut passed = self.every.map_or(0, |every| periods(ran, every));
         let mut asked = None;
@@ -51,6 +57,7 @@ impl Asking {
         }
         let Some(sequence) = asked else { return self.control.say("noted").await };
         let folder = self.saving.folder().checkpoint();
+        let _packing = self.packing.lock().await;
         let answer = match self.saving.save(&folder, sequence, Made::written(progress)).await {
             Ok(saved) => format!("kept {progress} {}", saved.bytes),
             Err(error) => {

@@ -19,6 +19,7 @@ mod meters;
 mod patience;
 mod saver;
 mod shelf;
+mod tending;
 mod tickets;
 
 use tessera_checkpoint::CheckpointId;
@@ -27,7 +28,7 @@ use tessera_ledger::{CheckpointKey, Epoch, JobId, PartKey, Rank};
 pub(crate) use control::CONTROL_FILE;
 pub(crate) use saver::Saver;
 pub use saver::is_due_at_the_end;
-pub(crate) use shelf::{Shelf, Unusable};
+pub(crate) use shelf::{Hindrance, Shelf, Unusable};
 
 /// The name of a part in checkpoint stores.
 const fn id_of(part: &PartKey) -> CheckpointId {

@@ -6,7 +6,7 @@ use backon::{ConstantBuilder, Retryable};
 use tessera_checkpoint::Error;
 use tokio::time::Instant;
 
-/// How long it is tried to keep what was dumped of a worker that is over. Its blocks are held meanwhile.
+/// How long it is tried to keep what was saved of a worker that is over. Its blocks are held meanwhile.
 const KEEP_PATIENCE: Duration = Duration::from_secs(600);
 /// Wait before that is tried again.
 const AGAIN: Duration = Duration::from_secs(10);

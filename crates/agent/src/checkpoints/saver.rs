@@ -1,13 +1,14 @@
 //! What is saved of one worker: when its program is asked to, and when it was told to stop and has ended.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_actor::Address;
 use tessera_api::v1 as wire;
 use tessera_checkpoint::Error;
 use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::asking::Asking;
@@ -39,6 +40,8 @@ enum Way {
         /// How far the program said it is.
         progress: watch::Sender<u64>,
         asking: Option<AbortOnDropHandle<()>>,
+        /// Held while what it said that it has saved is packed.
+        packing: Arc<Mutex<()>>,
     },
     /// Its processes are dumped. Where that cannot be, what its program writes is saved, if it is to write.
     Dumped(Dumped),
@@ -58,7 +61,8 @@ impl Saver {
         let policy = order.spec.as_ref()?.checkpoint.as_ref()?;
         let every = policy.every.and_then(|every| Duration::try_from(every).ok()).filter(|every| !every.is_zero());
         let way = if is_cooperative(order) {
-            Way::Asked { every, owner, progress: watch::Sender::new(folder.progress()), asking: None }
+            let progress = watch::Sender::new(folder.progress());
+            Way::Asked { every, owner, progress, asking: None, packing: Arc::default() }
         } else if is_transparent(order) {
             let kept = folder.saved().map_or(0, |saved| saved.sequence);
             Way::Dumped(Dumped::new(every, kept, status.started_unix_ms))
@@ -80,9 +84,11 @@ impl Saver {
     /// The worker runs: from here on its program can connect, and is asked to save. `started`: when it started, in
     /// milliseconds since the Unix epoch.
     pub fn begin(&mut self, started: Option<u64>) {
-        let (every, owner, progress, asking) = match &mut self.way {
+        let (every, owner, progress, packing, asking) = match &mut self.way {
             Way::Asked { asking: Some(_), .. } => return,
-            Way::Asked { every, owner, progress, asking } => (*every, *owner, progress.clone(), asking),
+            Way::Asked { every, owner, progress, packing, asking } => {
+                (*every, *owner, progress.clone(), Arc::clone(packing), asking)
+            }
             // It has been restored, if it had to be.
             Way::Dumped(_) => return self.saving.forget_restored(),
         };
@@ -94,8 +100,9 @@ impl Saver {
             }
         };
         let ran = Duration::from_millis(started.map_or(0, |started| unix_millis().saturating_sub(started)));
-        let task = Asking { saving: self.saving.clone(), every, progress, control };
-        *asking = Some(AbortOnDropHandle::new(tokio::spawn(task.run(ran))));
+        let kept = self.saving.folder.saved().map_or(0, |saved| saved.sequence);
+        let task = Asking { saving: self.saving.clone(), every, progress, packing, control };
+        *asking = Some(AbortOnDropHandle::new(tokio::spawn(task.run(ran, kept))));
     }
 
     /// Waits until the supervisor is to be asked to dump the worker while it runs; answers under which number.
@@ -126,45 +133,43 @@ impl Saver {
     }
 
     /// The worker is over. What was saved of it when it was told to stop is kept, unless its job is not to go on;
-    /// answers why it could not be. Its processes are gone when they were dumped, and what stands in the way of keeping
-    /// that may pass: it is tried for a while.
+    /// answers why it could not be. What stands in the way of that may pass: it is tried for a while.
     pub async fn finish(self, status: &Status, mut wanted: watch::Receiver<Wanted>) -> Result<(), NotKept> {
+        if is_needless(*wanted.borrow()) {
+            return Ok(());
+        }
+        tokio::select! {
+            kept = self.keep_the_last(status) => kept,
+            Ok(_) = wanted.wait_for(|wanted| is_needless(*wanted)) => Ok(()),
+        }
+    }
+
+    /// Keeps the newest that there is of a worker that is over. Its processes are gone when they were dumped.
+    async fn keep_the_last(self, status: &Status) -> Result<(), NotKept> {
         let Self { saving, way } = self;
-        let (folder, made) = match (way, &status.image, &saving.written) {
-            _ if is_needless(*wanted.borrow()) => return Ok(()),
+        match (way, &status.image, &saving.written) {
             (Way::Asked { progress, asking, .. }, _, Some(written)) if ended_by_saving(status) => {
                 // One that is half done is left: what is there now is newer.
                 drop(asking);
-                (written, Made::written(*progress.borrow()))
+                let made = Made::written(*progress.borrow());
+                saving.keep_written(status, written, made).await
             }
             (Way::Dumped(_), None, Some(written))
                 if ended_by_saving(status) && (!is_of_this_boot(status) || saving.has_written(written).await) =>
             {
-                (written, Made::written(0))
+                saving.keep_written(status, written, Made::written(0)).await
             }
-            (Way::Dumped(images), image, _) => {
-                let kept = async {
-                    match image {
-                        Some(image) => patiently(|| saving.keep_image(image)).await,
-                        // One that is being packed is the newest that there will be.
-                        None => {
-                            images.are_packed().await;
-                            Ok(())
-                        }
-                    }
-                };
-                return tokio::select! {
-                    kept = kept => Ok(kept?),
-                    _ = wanted.wait_for(|wanted| is_needless(*wanted)) => Ok(()),
-                };
+            (Way::Dumped(_), Some(image), _) => Ok(patiently(|| saving.keep_image(image)).await?),
+            // What is being packed is the newest that there will be.
+            (Way::Dumped(images), None, _) => {
+                images.are_packed().await;
+                Ok(())
             }
-            (Way::Asked { .. }, ..) => return Ok(()),
-        };
-        if !is_of_this_boot(status) {
-            return saving.tell_of_kept(made).await;
+            (Way::Asked { packing, .. }, ..) => {
+                drop(packing.lock().await);
+                Ok(())
+            }
         }
-        saving.save(folder, CheckpointKey::LAST, made).await?;
-        Ok(())
     }
 }
 
@@ -241,6 +246,15 @@ impl Saving {
             }
             None => Err(NotKept::Restarted),
         }
+    }
+
+    /// Keeps what the program of a worker wrote that is over.
+    async fn keep_written(&self, status: &Status, written: &Path, made: Made) -> Result<(), NotKept> {
+        if !is_of_this_boot(status) {
+            return self.tell_of_kept(made).await;
+        }
+        patiently(|| self.save(written, CheckpointKey::LAST, made)).await?;
+        Ok(())
     }
 
     fn part(&self, sequence: u64) -> PartKey {

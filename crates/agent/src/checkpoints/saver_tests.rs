@@ -2,6 +2,9 @@ use std::path::Path;
 
 use tessera_actor::{ActorMeters, WhenFull, mailbox};
 use tessera_ledger::{AllocationId, Epoch, Rank};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::*;
 use crate::config::CheckpointConfig;
@@ -51,12 +54,16 @@ fn only_what_was_written_in_time_by_a_program_that_ended_well_is_kept() {
 
 /// A cooperative worker of a job, with a file in its checkpoint folder.
 async fn saver_in(data: &Path) -> (Saver, Shelf) {
+    saver_of(data, &order(wire::CheckpointMode::Cooperative)).await
+}
+
+async fn saver_of(data: &Path, order: &wire::WorkerOrder) -> (Saver, Shelf) {
     let shelf = Shelf::open(data, &CheckpointConfig::default()).await.expect("it opens");
     let folder = WorkerFolder::at(data.join("worker"));
     std::fs::create_dir_all(folder.checkpoint()).expect("made");
     std::fs::write(folder.checkpoint().join("state"), "7").expect("written");
     let (node, _) = mailbox("node", 8, WhenFull::Wait, &ActorMeters::default());
-    let saver = Saver::of(&shelf, &folder, &over(|_| {}), &order(wire::CheckpointMode::Cooperative), None, node);
+    let saver = Saver::of(&shelf, &folder, &over(|_| {}), order, None, node);
     (saver.expect("its job saves"), shelf)
 }
 
@@ -76,4 +83,57 @@ async fn what_was_written_before_the_host_was_started_anew_is_not_taken_for_whol
     assert_eq!(shelf.kept().len(), 1);
     let (saver, _) = saver_in(data.path()).await;
     saver.finish(&other_boot, wanted()).await.expect("it was kept before the host lost power, and is told again");
+}
+
+/// A worker that is asked to save every ten seconds, and its program's end of the control socket, once it was asked.
+async fn asked_in(data: &Path, started: u64) -> (Saver, Shelf, UnixStream) {
+    let mut order = order(wire::CheckpointMode::Cooperative);
+    let policy = order.spec.as_mut().and_then(|spec| spec.checkpoint.as_mut()).expect("it has one");
+    policy.every = Some(prost_types::Duration { seconds: 10, nanos: 0 });
+    let (mut saver, shelf) = saver_of(data, &order).await;
+    saver.begin(Some(started));
+    let mut program = UnixStream::connect(data.join("worker/control.sock")).await.expect("it listens");
+    let mut said = [0; 5];
+    program.read_exact(&mut said).await.expect("it is asked");
+    assert_eq!(&said, b"save\n");
+    (saver, shelf, program)
+}
+
+fn sequences(shelf: &Shelf) -> Vec<u64> {
+    shelf.kept().iter().map(|part| part.checkpoint.sequence).collect()
+}
+
+/// It has said that it has saved, waits for the word that this is kept, and its grace is over before that comes.
+#[tokio::test(start_paused = true)]
+async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packed() {
+    let data = tempfile::tempdir().expect("a folder");
+    let (saver, shelf, mut program) = asked_in(data.path(), unix_millis()).await;
+    let Way::Asked { packing, .. } = &saver.way else { unreachable!("it is asked") };
+    let packing = Arc::clone(packing);
+    program.write_all(b"saved 7\n").await.expect("written");
+    while packing.try_lock().is_ok() && shelf.kept().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let killed = over(|status| (status.exit, status.within_grace) = (Some(Exit::Signal(9)), false));
+    saver.finish(&killed, watch::Sender::new(Wanted::default()).subscribe()).await.expect("it is kept");
+    assert_eq!(sequences(&shelf), [1]);
+}
+
+/// The time of day was set back by an hour, and the agent was started anew: what is saved next is newer than what was.
+#[tokio::test(start_paused = true)]
+async fn numbers_go_on_when_the_time_of_day_is_set_back() {
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = WorkerFolder::at(data.path().join("worker"));
+    std::fs::create_dir_all(folder.path()).expect("made");
+    let (bytes, hash, ticket, mode) = (1, [0; 32], 1, tessera_ledger::CheckpointMode::Cooperative);
+    let kept = SavedPart { sequence: 41, progress: 0, bytes, hash, ticket, shared: false, mode };
+    folder.note_saved(&kept).expect("writable");
+    let since = Instant::now();
+    let (saver, shelf, mut program) = asked_in(data.path(), unix_millis() + 3_600_000).await;
+    assert_eq!(since.elapsed().as_secs(), 10, "it is asked in time");
+    program.write_all(b"saved 7\n").await.expect("written");
+    let mut answer = [0; 6];
+    program.read_exact(&mut answer).await.expect("it is answered");
+    assert_eq!((&answer, sequences(&shelf)), (b"kept 7", vec![42]));
+    drop(saver);
 }

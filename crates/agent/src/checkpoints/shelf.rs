@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use tessera_api::agent::part_of as part_of_name;
 use tessera_api::v1 as wire;
 use tessera_checkpoint::{
-    CheckpointId, Error, Limits, Objects, Owner, Published, Remote, Store, copy, read_published, restore, save,
+    CheckpointId, Error, Limits, Objects, Owner, Published, Remote, Store, read_published, restore, save,
 };
 use tessera_connection::Outbound;
 use tessera_ledger::{CheckpointMode, PartKey, SavedPart};
@@ -28,15 +28,45 @@ const FETCH_PATIENCE: Duration = Duration::from_secs(60);
 /// Wait before they are asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// What a save left that never came to its end is removed after this time.
-const LEFT_OVER: Duration = Duration::from_secs(3600);
+pub(super) const LEFT_OVER: Duration = Duration::from_secs(3600);
 
 /// A checkpoint cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[error("its checkpoint cannot be had: {message}")]
 pub(crate) struct Unusable {
-    /// And never can be.
-    pub for_good: bool,
+    pub why: Hindrance,
     pub message: String,
+}
+
+/// Why a checkpoint cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hindrance {
+    /// It is nowhere any more, or damaged everywhere.
+    Gone,
+    /// Whoever has it does not answer.
+    Away,
+    /// This node cannot take it.
+    Node,
+}
+
+impl Hindrance {
+    /// Of one place at which it was looked for.
+    const fn of(error: &Error) -> Self {
+        match error {
+            Error::Missing { .. } | Error::Damaged { .. } => Self::Gone,
+            Error::Full { .. } | Error::Io { .. } | Error::NotEmpty { .. } => Self::Node,
+            _ => Self::Away,
+        }
+    }
+
+    /// Of two places: what may pass is waited for.
+    const fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Node, _) | (_, Self::Node) => Self::Node,
+            (Self::Gone, Self::Gone) => Self::Gone,
+            _ => Self::Away,
+        }
+    }
 }
 
 /// How a part of a checkpoint came to be.
@@ -59,22 +89,28 @@ impl Made {
 
 /// The checkpoints that a node keeps.
 #[derive(Clone)]
-pub(crate) struct Shelf(Arc<Inner>);
+pub(crate) struct Shelf(pub(super) Arc<Inner>);
 
-struct Inner {
-    disk: Objects,
-    shared: Option<Objects>,
-    tickets: Tickets,
+pub(super) struct Inner {
+    pub(super) disk: Objects,
+    pub(super) shared: Option<Objects>,
+    pub(super) tickets: Tickets,
     meters: CheckpointMeters,
     outbound: Outbound,
     /// Of what is saved and brought to workers.
     limits: Limits,
     /// Of what is copied for others: it never takes the seat of a save.
-    background: Limits,
-    /// Held while orders of the leader are followed.
-    tending: tokio::sync::Mutex<()>,
+    pub(super) background: Limits,
+    /// Held while what nobody needs is removed.
+    pub(super) removing: tokio::sync::Mutex<()>,
+    /// Held while copies are made.
+    pub(super) copying: tokio::sync::Mutex<()>,
+    /// Those that the leader said last are to be made.
+    pub(super) copies: Mutex<Vec<wire::CheckpointSource>>,
     /// Where it said last that what workers go on from can be had.
-    sources: Mutex<HashMap<CheckpointId, wire::CheckpointSource>>,
+    pub(super) sources: Mutex<HashMap<CheckpointId, wire::CheckpointSource>>,
+    /// When the shared store is swept next.
+    pub(super) sweep_due: Mutex<Instant>,
 }
 
 impl Shelf {
@@ -95,8 +131,12 @@ impl Shelf {
             outbound: Outbound::default(),
             limits: Limits::new().at_once(4),
             background,
-            tending: tokio::sync::Mutex::new(()),
+            removing: tokio::sync::Mutex::new(()),
+            copying: tokio::sync::Mutex::new(()),
+            copies: Mutex::default(),
             sources: Mutex::default(),
+            // Not all agents at once.
+            sweep_due: Mutex::new(Instant::now() + LEFT_OVER.mul_f64(rand::random())),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -119,7 +159,11 @@ impl Shelf {
     }
 
     /// Measures a piece of work.
-    async fn measured<T, E>(&self, operation: Operation, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub(super) async fn measured<T, E>(
+        &self,
+        operation: Operation,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let began = Instant::now();
         let result = work.await;
         self.0.meters.done(operation, result.is_ok(), began.elapsed());
@@ -127,7 +171,7 @@ impl Shelf {
     }
 
     /// Where something lies that was saved here.
-    fn store(&self, shared: bool) -> &Objects {
+    pub(super) fn store(&self, shared: bool) -> &Objects {
         self.0.shared.as_ref().filter(|_| shared).unwrap_or(&self.0.disk)
     }
 
@@ -150,33 +194,38 @@ impl Shelf {
     /// Saves what is in a folder as a part of a checkpoint: in the shared store where there is one, and on this node's
     /// disk where there is none or it fails.
     pub async fn save(&self, part: &PartKey, made: Made, folder: &Path) -> Result<SavedPart, Error> {
-        let saved = self.measured(Operation::Save, self.save_somewhere(part, made, folder)).await?;
+        let saved = self.save_somewhere(part, made, folder).await?;
         self.0.meters.saved(saved.bytes);
         Ok(saved)
     }
 
     async fn save_somewhere(&self, part: &PartKey, made: Made, folder: &Path) -> Result<SavedPart, Error> {
         if let Some(shared) = &self.0.shared {
-            match self.save_in(shared, true, part, made, folder).await {
+            let saved = async {
+                let identity = shared.identity().await?;
+                self.save_in(shared, Some(identity), part, made, folder).await
+            };
+            // A store that fails is seen to, wherever the checkpoint then goes.
+            match self.measured(Operation::Save, saved).await {
                 Err(error) => {
                     tracing::warn!(%error, "the shared store did not take a checkpoint: this node keeps it");
                 }
                 saved => return saved,
             }
         }
-        self.save_in(&self.0.disk, false, part, made, folder).await
+        self.measured(Operation::Save, self.save_in(&self.0.disk, None, part, made, folder)).await
     }
 
     async fn save_in(
         &self,
         store: &Objects,
-        shared: bool,
+        shared: Option<u128>,
         part: &PartKey,
         made: Made,
         folder: &Path,
     ) -> Result<SavedPart, Error> {
         let id = id_of(part);
-        let announced = self.0.tickets.announce(id, rand::random(), shared);
+        let announced = self.0.tickets.announce(id, shared.unwrap_or_else(rand::random), shared.is_some());
         let ticket = announced.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
         let published = match save(store, &id, folder, &self.0.limits).await {
             // An agent before this one had saved it, and could not tell.
@@ -184,7 +233,7 @@ impl Shelf {
             saved => saved?,
         };
         self.0.tickets.is_there(&id);
-        Ok(told(part, made, &published, ticket, shared))
+        Ok(told(part, made, &published, ticket, shared.is_some()))
     }
 
     /// Brings a checkpoint into a folder that is empty or not there. Places that do not answer are asked again for a
@@ -205,16 +254,17 @@ impl Shelf {
         owner: Option<Owner>,
     ) -> Result<(), Unusable> {
         let Some(id) = from.name.as_ref().map(part_of_name).as_ref().map(id_of) else {
-            return Err(Unusable { for_good: true, message: "it has no name".to_owned() });
+            return Err(Unusable { why: Hindrance::Gone, message: "it has no name".to_owned() });
         };
         if from.hash.is_empty() {
-            return Err(Unusable { for_good: true, message: format!("the ledger does not know {id} any more") });
+            let message = format!("the ledger does not know {id} any more");
+            return Err(Unusable { why: Hindrance::Gone, message });
         }
         let until = Instant::now() + FETCH_PATIENCE;
         loop {
-            let newest = self.sources().get(&id).cloned();
+            let newest = lock(&self.0.sources).get(&id).cloned();
             match self.fetch_once(&id, newest.as_ref().unwrap_or(from), into, owner).await {
-                Err(Unusable { for_good: false, message }) if Instant::now() < until => {
+                Err(Unusable { why, message }) if why != Hindrance::Gone && Instant::now() < until => {
                     tracing::warn!(%id, message, "a checkpoint cannot be had now; it is tried again");
                     sleep(AGAIN).await;
                 }
@@ -232,7 +282,10 @@ impl Shelf {
         owner: Option<Owner>,
     ) -> Result<(), Unusable> {
         let mut failures = Vec::new();
-        let mut for_good = true;
+        let mut why = Hindrance::Gone;
+        if from.shared {
+            self.is_store_of(from).await.map_err(|message| Unusable { why: Hindrance::Away, message })?;
+        }
         let stores = self.places(from);
         for store in &stores {
             let fetched = async {
@@ -242,19 +295,40 @@ impl Shelf {
             match fetched.await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    for_good &= matches!(error, Error::Missing { .. } | Error::Damaged { .. });
+                    why = why.or(Hindrance::of(&error));
                     failures.push(error.to_string());
                 }
             }
         }
         if stores.is_empty() {
-            return Err(Unusable { for_good: false, message: "no node that keeps it is connected".to_owned() });
+            let message = "no node that keeps it is connected".to_owned();
+            return Err(Unusable { why: Hindrance::Away, message });
         }
-        Err(Unusable { for_good, message: failures.join("; ") })
+        Err(Unusable { why, message: failures.join("; ") })
+    }
+
+    /// Whether the shared store of this node is the one in which something lies. Another one, such as the folder in which
+    /// it is not mounted, says nothing about that.
+    async fn is_store_of(&self, from: &wire::CheckpointSource) -> Result<(), String> {
+        let Some(shared) = &self.0.shared else {
+            return Err(
+                "it is in a store that all nodes share, and this node's agent has none: see [checkpoints] store \
+                        in its configuration"
+                    .to_owned(),
+            );
+        };
+        let identity = shared.identity().await.map_err(|error| error.to_string())?;
+        if from.ticket.as_ref() == identity.to_be_bytes() {
+            return Ok(());
+        }
+        let place = shared.place();
+        Err(format!(
+            "it is in another store than the one at {place} on this node; is that mounted, and the same everywhere?"
+        ))
     }
 
     /// Where it may be.
-    fn places(&self, from: &wire::CheckpointSource) -> Vec<Box<dyn Store>> {
+    pub(super) fn places(&self, from: &wire::CheckpointSource) -> Vec<Box<dyn Store>> {
         if from.shared {
             return self.0.shared.iter().map(|shared| Box::new(shared.clone()) as Box<dyn Store>).collect();
         }
@@ -289,75 +363,10 @@ impl Shelf {
         let problem = "it is not the one that was saved".to_owned();
         Err(Error::Damaged { place: store.place().to_owned(), id: *id, problem })
     }
+}
 
-    fn sources(&self) -> MutexGuard<'_, HashMap<CheckpointId, wire::CheckpointSource>> {
-        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Removes and copies what the leader says. Does nothing of it while it does so already.
-    pub async fn tend(&self, orders: wire::CheckpointOrders) {
-        let named = |source: wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source));
-        *self.sources() = orders.sources.into_iter().filter_map(named).collect();
-        let Ok(_tending) = self.0.tending.try_lock() else { return };
-        for name in &orders.needless {
-            let id = id_of(&part_of_name(name));
-            if let Err(error) = self.measured(Operation::Remove, self.remove(&id)).await {
-                tracing::warn!(%id, %error, "a checkpoint that nobody needs cannot be removed");
-            }
-        }
-        for source in &orders.copies {
-            self.keep_copy(source).await;
-        }
-    }
-
-    async fn remove(&self, id: &CheckpointId) -> Result<(), Error> {
-        self.0.tickets.is_leaving(id);
-        let shared = self.0.tickets.of(id).is_some_and(|known| known.shared);
-        self.store(shared).delete(id).await?;
-        let gone = self.0.tickets.is_gone(id);
-        gone.map_err(|source| Error::Io { path: id.to_string().into(), source })
-    }
-
-    async fn keep_copy(&self, source: &wire::CheckpointSource) {
-        let Some(id) = source.name.as_ref().map(part_of_name).as_ref().map(id_of) else { return };
-        if self.0.tickets.of(&id).is_some_and(|known| known.whole) {
-            return;
-        }
-        let ticket = <[u8; 16]>::try_from(source.ticket.as_ref()).map_or(0, u128::from_be_bytes);
-        let copied = async {
-            let announced = self.0.tickets.announce(id, ticket, false);
-            announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;
-            let mut failed = None;
-            for store in self.places(source) {
-                match copy(store.as_ref(), &self.0.disk, &id, &self.0.background).await {
-                    Ok(_) => return Ok(()),
-                    Err(error) => failed = Some(error),
-                }
-            }
-            Err(failed.unwrap_or(Error::Ended))
-        };
-        match self.measured(Operation::Copy, copied).await {
-            Ok(()) => {
-                tracing::info!(%id, "a copy of a checkpoint of another node is kept here");
-                self.0.tickets.is_there(&id);
-            }
-            Err(error) => {
-                tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again")
-            }
-        }
-    }
-
-    /// Removes what saves left that never came to their end, now and then.
-    pub async fn sweep(&self) {
-        let stores = [Some(&self.0.disk), self.0.shared.as_ref()];
-        for store in stores.into_iter().flatten() {
-            match store.sweep(LEFT_OVER).await {
-                Ok(removed) if removed.is_empty() => {}
-                Ok(removed) => tracing::info!(count = removed.len(), "what was left of unfinished saves is removed"),
-                Err(error) => tracing::warn!(%error, "what is left of unfinished saves cannot be removed"),
-            }
-        }
-    }
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is told of a part that is kept.

@@ -99,8 +99,8 @@ async fn a_stranger_without_the_ticket_is_given_nothing() {
     let stranger = SavedPart { ticket: saved.ticket ^ 1, ..saved };
     let from = source(&part(1), &stranger, vec![one.served().await]);
     let refused = two.shelf.fetch_once(&id_of(&part(1)), &from, &two.data.path().join("x"), None).await;
-    let Unusable { for_good, message } = refused.expect_err("it is refused");
-    assert!(!for_good && message.contains("refuses"), "{message}");
+    let Unusable { why, message } = refused.expect_err("it is refused");
+    assert!(why == Hindrance::Away && message.contains("refuses"), "{message}");
 }
 
 #[tokio::test]
@@ -109,10 +109,65 @@ async fn what_is_gone_or_another_one_everywhere_is_given_up_for_good() {
     let saved = place.shelf.save(&part(1), Made::written(0), &place.written("a")).await.expect("it is saved");
     let other = SavedPart { hash: [9; 32], ..saved.clone() };
     let damaged = place.fetched(&source(&part(1), &other, vec![])).await.expect_err("it is another one");
-    assert!(damaged.for_good, "{damaged}");
+    assert_eq!(damaged.why, Hindrance::Gone, "{damaged}");
     fs::remove_dir_all(place.data.path().join(STORE_FOLDER)).expect("removable");
     let gone = place.fetched(&source(&part(1), &saved, vec![])).await.expect_err("the disk was emptied");
-    assert!(gone.for_good, "{gone}");
+    assert_eq!(gone.why, Hindrance::Gone, "{gone}");
+}
+
+/// Where the share is not mounted there is an empty folder of the same name.
+#[tokio::test]
+async fn what_is_not_in_another_store_is_not_gone() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (mounted, folder) = (store.path().join("mounted"), store.path().join("not-mounted"));
+    let url = |folder: &Path| Some(format!("file://{}", folder.display()));
+    let (one, two) = (Place::with(url(&mounted)).await, Place::with(url(&folder)).await);
+    let saved = one.shelf.save(&part(1), Made::written(0), &one.written("for all")).await.expect("it is saved");
+    let from = source(&part(1), &saved, vec![]);
+    let into = two.data.path().join("into");
+    let without = Place::with(None).await;
+    for (place, says) in [(&two, "another store"), (&without, "has none")] {
+        let missed = place.shelf.fetch_once(&id_of(&part(1)), &from, &into, None).await.expect_err("it is not there");
+        assert!(missed.why == Hindrance::Away && missed.message.contains(says), "{missed}");
+    }
+    fs::remove_dir_all(&folder).expect("removable");
+    fs::rename(&mounted, &folder).expect("it can be mounted elsewhere");
+    assert_eq!(two.fetched(&from).await.expect("it is mounted"), "for all");
+}
+
+/// The node's own disk takes nothing more: that is no fault of the checkpoint.
+#[tokio::test]
+async fn what_this_node_cannot_take_is_the_node_s_fault() {
+    let place = Place::with(None).await;
+    let saved = place.shelf.save(&part(1), Made::written(0), &place.written("a")).await.expect("it is saved");
+    let (from, in_the_way) = (source(&part(1), &saved, vec![]), place.data.path().join("file"));
+    fs::write(&in_the_way, "").expect("writable");
+    let refused = place.shelf.fetch_once(&id_of(&part(1)), &from, &in_the_way.join("into"), None).await;
+    let refused = refused.expect_err("no folder can be made there");
+    assert_eq!(refused.why, Hindrance::Node, "{refused}");
+}
+
+/// A copy that does not come to its end keeps nothing from being removed, and what is more urgent comes next.
+#[tokio::test]
+async fn removals_do_not_wait_for_copies() {
+    let (one, two) = (Place::with(None).await, Place::with(None).await);
+    let saved = two.shelf.save(&part(1), Made::written(0), &two.written("old")).await.expect("it is saved");
+    // Somebody who accepts connections and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = silent.local_addr().expect("it has one").to_string();
+    let copy = |sequence, addresses| source(&part(sequence), &saved, addresses);
+    let orders = |copies, needless| wire::CheckpointOrders { copies, needless, ..wire::CheckpointOrders::default() };
+    let copying = two.shelf.tend(orders(vec![copy(2, vec![address])], vec![]));
+    let urgent = one.shelf.save(&part(3), Made::written(0), &one.written("new")).await.expect("it is saved");
+    let urgent = source(&part(3), &urgent, vec![one.served().await]);
+    let meanwhile = async {
+        let accepted = silent.accept().await.expect("it is asked");
+        two.shelf.tend(orders(vec![urgent], vec![part_name(&part(1))])).await;
+        assert!(two.shelf.kept().is_empty(), "it is removed");
+        drop((accepted, silent));
+    };
+    tokio::join!(copying, meanwhile);
+    assert_eq!(two.shelf.kept(), BTreeSet::from([part(3)]), "what was said last is copied next");
 }
 
 #[tokio::test]

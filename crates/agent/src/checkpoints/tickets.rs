@@ -13,7 +13,7 @@ use tessera_connection::Peer;
 
 use crate::durable;
 
-/// What is known of one.
+/// What is known of one. The ticket of what lies in the store that all nodes share is what that store is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub ticket: u128,
@@ -85,7 +85,7 @@ impl Tickets {
 
     /// Writes down the ticket of one that is to be made: the one that it has already, or `ticket`.
     pub fn announce(&self, id: CheckpointId, ticket: u128, shared: bool) -> io::Result<u128> {
-        let ticket = self.of(&id).map_or(ticket, |known| known.ticket);
+        let ticket = self.of(&id).filter(|known| known.shared == shared).map_or(ticket, |known| known.ticket);
         let written = Written { ticket: format!("{ticket:032x}"), shared };
         durable::replace(&self.folder.join(id.to_string()), &serde_json::to_vec(&written)?)?;
         self.known().insert(id, Known { ticket, shared, whole: false });
@@ -128,7 +128,7 @@ pub(super) fn ticket_text(ticket: u128) -> String {
 impl Guard for Tickets {
     fn permits(&self, _peer: Option<&Peer>, ticket: &str, job: u64) -> bool {
         let known = self.known();
-        let mut of_job = known.iter().filter(|(id, _)| id.job == job);
+        let mut of_job = known.iter().filter(|(id, known)| id.job == job && !known.shared);
         of_job.any(|(_, known)| ticket_text(known.ticket) == ticket)
     }
 }

@@ -13,7 +13,7 @@ use super::folder::WorkerFolder;
 use super::id::WorkerId;
 use super::launch::{LaunchError, Launcher};
 use super::written::written_by;
-use crate::checkpoints::Unusable;
+use crate::checkpoints::{Hindrance, Unusable};
 use crate::criu::Criu;
 use crate::node::LaunchOrder;
 use crate::supervisor::image::ImagePlan;
@@ -82,7 +82,7 @@ impl Launcher {
             folder.note_found(&written)
         });
         let handed_over = handed_over.await.unwrap_or(Err(Error::Ended));
-        handed_over.map_err(|error| Unusable { for_good: false, message: error.to_string() })
+        handed_over.map_err(|error| Unusable { why: Hindrance::Node, message: error.to_string() })
     }
 
     /// An image is the agent's own; only what lay in the worker's folder is the worker's again.
@@ -99,11 +99,11 @@ impl Launcher {
             None => folder.restore_work(owner).map(|()| None),
         });
         let lacks = restored.await.map_err(io::Error::other).flatten().map_err(|error| Unusable {
-            for_good: false,
+            why: Hindrance::Node,
             message: format!("the worker's folder cannot be put back: {error}"),
         })?;
         let incomplete =
-            |part| Unusable { for_good: true, message: format!("it is no image of processes: it has no {part}") };
+            |part| Unusable { why: Hindrance::Gone, message: format!("it is no image of processes: it has no {part}") };
         lacks.map_or(Ok(()), |part| Err(incomplete(part)))
     }
 

@@ -14,7 +14,7 @@ use super::folder::WorkerFolder;
 use super::launch::{LaunchError, Launcher, Prepared};
 use super::sweep::{Swept, sweep};
 use crate::boot::{BootTime, unix_millis};
-use crate::checkpoints::Saver;
+use crate::checkpoints::{Hindrance, Saver};
 use crate::host::{Line, Wanted};
 use crate::node::{CheckpointNews, LaunchOrder};
 use crate::process::kill_pid;
@@ -114,9 +114,15 @@ impl Link {
                 Ok(()) => return true,
                 Err(unusable) => {
                     tracing::warn!(worker = %order.worker, error = %unusable, "a worker cannot go on from its checkpoint");
-                    let news = CheckpointNews::Unusable { for_good: unusable.for_good };
-                    self.line.tell_of_checkpoint(news).await;
-                    (Cause::StartFailed, unusable.to_string())
+                    let for_good = match unusable.why {
+                        Hindrance::Node => None,
+                        why => Some(why == Hindrance::Gone),
+                    };
+                    if let Some(for_good) = for_good {
+                        self.line.tell_of_checkpoint(CheckpointNews::Unusable { for_good }).await;
+                    }
+                    let cause = if for_good.is_some() { Cause::StartFailed } else { Cause::NodeFault };
+                    (cause, unusable.to_string())
                 }
             },
             cause = stopped(&mut self.line.wanted) => (cause, "it was stopped before it was started".to_owned()),

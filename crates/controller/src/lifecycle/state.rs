@@ -259,12 +259,13 @@ impl Lifecycle {
 
     /// Whether a move's source runs on for now: what the job has saved is being copied to the target.
     fn waits_for_copies(&mut self, state: &State, movement: &Move) -> bool {
-        let Some(now) = self.looked_at else { return false };
         if state.copies_ahead(movement).next().is_none() {
             return false;
         }
+        // A leader that has not looked yet does not know for how long.
+        let Some(now) = self.looked_at else { return true };
         let since = *self.moving_since.entry(movement.id).or_insert(now);
-        let others_wait = state.waiting().next().is_some();
+        let others_wait = state.waiting().any(|job| job.not_before <= state.time());
         let patience = if others_wait { COPY_AHEAD_OF_OTHERS } else { COPY_AHEAD };
         now.saturating_duration_since(since) < patience
     }

@@ -264,6 +264,7 @@ fn look_at_both(stage: &mut Stage, seconds: u64) -> Vec<(MovePhase, bool)> {
 #[tokio::test(start_paused = true)]
 async fn a_source_runs_on_while_what_it_saved_is_copied_to_the_target() {
     let (mut stage, target, key) = saved_while_moving();
+    assert_eq!(proposed(&stage.on(Event::Changed)), [], "a leader that has just begun waits too");
     assert_eq!(look_at_both(&mut stage, 1), []);
     assert_eq!(proposed(&stage.on(Event::Changed)), [], "it is not there yet");
     stage.ledger.apply(Command::NoteKept { node: target, kept: vec![key], gone: vec![] });

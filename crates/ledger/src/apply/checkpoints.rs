@@ -39,7 +39,7 @@ impl State {
     }
 
     /// Every copy of a part that is to be made, with the node that is to keep it too: where a job is about to be moved
-    /// to, and one more of those that outlive a node. That one is the same for all checkpoints of a worker for as long
+    /// to, and one more node for what is to outlive one. That one is the same for all checkpoints of a worker for as long
     /// as it is there.
     pub fn copies_to_make(&self) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
         let ahead = self.moves().flat_map(|movement| self.copies_ahead(movement));
@@ -48,22 +48,22 @@ impl State {
         ahead.chain(self.jobs_with_checkpoints().flat_map(move |job| self.copies_of(job, &ready)))
     }
 
-    /// The copies that are worth waiting for before the source of a move is told to stop: of the newest checkpoint of a
-    /// program that saves while it runs. What it saves when it stops may be the same for the most part, and only the
-    /// rest must be brought to the target while the job runs nowhere. Of two images of processes little is the same.
+    /// The copies that are worth waiting for before the source of a move is told to stop: of what a program has saved
+    /// that saves while it runs. What it saves when it stops may be the same for the most part, and only the rest must
+    /// be brought to the target while the job runs nowhere. Of two images of processes little is the same.
     ///
     /// Any that was the newest at some time since the move began will do: a program that saves more often than copies
     /// are made would be followed for ever.
     pub fn copies_ahead(&self, movement: &Move) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
-        self.copied_ahead(movement).into_iter().flat_map(|(job, newest, target)| {
-            let lacking = lacking_at(newest, target);
-            lacking
+        self.copied_ahead(movement).into_iter().flat_map(|(job, checkpoint, target)| {
+            lacking_at(checkpoint, target)
                 .filter(|(part, _)| self.sources_of(part).next().is_some())
-                .map(move |(part, onto)| (newest.part_key(job, part.rank), part.clone(), onto))
+                .map(move |(part, onto)| (checkpoint.part_key(job, part.rank), part.clone(), onto))
         })
     }
 
-    /// The checkpoint that is brought to the target of a move first, unless one that will do is there.
+    /// The checkpoint that is brought to the target of a move first, unless one that will do is there: the first of them
+    /// that stays for as long as that takes.
     fn copied_ahead(&self, movement: &Move) -> Option<(JobId, &Arc<Checkpoint>, &Arc<Allocation>)> {
         let job = self.jobs.get(&movement.job).filter(|_| movement.phase == MovePhase::Reserved)?;
         let CheckpointPolicy { mode: CheckpointMode::Cooperative, every: Some(_), .. } = job.spec.checkpoint else {
@@ -71,22 +71,26 @@ impl State {
         };
         let target = self.allocations.get(&movement.target)?;
         let newer = job.checkpoints.that_count().take_while(|saved| saved.at > movement.started_at).count();
-        let mut will_do = job.checkpoints.that_count().take(newer + 1);
-        let newest = job.checkpoints.that_count().next()?;
-        let is_there = will_do.any(|saved| lacking_at(saved, target).next().is_none());
-        (!is_there).then_some((job.id, newest, target))
+        let will_do = || job.checkpoints.that_count().take(newer + 1);
+        if will_do().any(|saved| lacking_at(saved, target).next().is_none()) {
+            return None;
+        }
+        let stays = will_do().filter(|saved| job.checkpoints.is_reserved(saved.key)).last();
+        Some((job.id, stays.or_else(|| will_do().next())?, target))
     }
 
     fn copies_of(&self, job: &Job, ready: &[NodeId]) -> Vec<(PartKey, CheckpointPart, NodeId)> {
-        let Some(newest) = job.checkpoints.that_count().next() else { return Vec::new() };
-        let lacking = newest.parts.iter().filter(|part| {
+        let lacking = |part: &CheckpointPart| {
             let kept = self.sources_of(part).count();
             !part.saved.shared && kept > 0 && kept < COPIES_WANTED
+        };
+        let parts = job.checkpoints.to_be_copied().flat_map(|checkpoint| {
+            checkpoint.parts.iter().map(move |part| (checkpoint.part_key(job.id, part.rank), part))
         });
-        let to_make = lacking.filter_map(|part| {
+        let to_make = parts.filter(|(_, part)| lacking(part)).filter_map(|(key, part)| {
             let others = ready.iter().copied().filter(|node| !part.nodes.contains(node));
             let onto = others.max_by_key(|node| preference(job.id, part.rank, *node))?;
-            Some((newest.part_key(job.id, part.rank), part.clone(), onto))
+            Some((key, part.clone(), onto))
         });
         to_make.collect()
     }

@@ -58,7 +58,7 @@ pub(super) fn saved_from_wire(saved: stored::SavedPart) -> Result<SavedPart, Fie
 }
 
 pub(super) fn checkpoint_to_wire(checkpoint: &Checkpoint) -> stored::Checkpoint {
-    let Checkpoint { key, epoch, at, workers, parts } = checkpoint;
+    let Checkpoint { key, epoch, at, workers, parts, is_next_copied } = checkpoint;
     let part = |part: &CheckpointPart| {
         let CheckpointPart { rank, saved, nodes } = part;
         stored::CheckpointPart {
@@ -73,6 +73,7 @@ pub(super) fn checkpoint_to_wire(checkpoint: &Checkpoint) -> stored::Checkpoint 
         at_ms: at.0,
         workers: *workers,
         parts: parts.iter().map(part).collect(),
+        is_next_copied: *is_next_copied,
     }
 }
 
@@ -91,6 +92,7 @@ fn checkpoint_from_wire(checkpoint: stored::Checkpoint) -> Result<Arc<Checkpoint
         at: LogTime(checkpoint.at_ms),
         workers: checkpoint.workers,
         parts: each("parts", checkpoint.parts, part_from_wire)?,
+        is_next_copied: checkpoint.is_next_copied,
     }))
 }
 

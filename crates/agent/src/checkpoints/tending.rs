@@ -1,0 +1,104 @@
+//! What the leader has done with the checkpoints of a node: what nobody needs is removed, and copies are made for other
+//! nodes. And what nobody else sees is tidied up.
+
+use std::collections::BTreeSet;
+
+use tessera_api::agent::part_of as part_of_name;
+use tessera_api::v1 as wire;
+use tessera_checkpoint::{CheckpointId, Error, Store as _, copy};
+use tokio::time::Instant;
+
+use super::id_of;
+use super::meters::Operation;
+use super::shelf::{LEFT_OVER, Shelf, lock};
+
+impl Shelf {
+    /// Removes and copies what the leader says. It says all of it again: what is to be removed does not wait for copies,
+    /// and the next copy is the first of those that it said last.
+    pub async fn tend(&self, orders: wire::CheckpointOrders) {
+        let named = |source: wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source));
+        *lock(&self.0.sources) = orders.sources.into_iter().filter_map(named).collect();
+        *lock(&self.0.copies) = orders.copies;
+        if let Ok(_removing) = self.0.removing.try_lock() {
+            for name in &orders.needless {
+                let id = id_of(&part_of_name(name));
+                if let Err(error) = self.measured(Operation::Remove, self.remove(&id)).await {
+                    tracing::warn!(%id, %error, "a checkpoint that nobody needs cannot be removed");
+                }
+            }
+        }
+        let Ok(_copying) = self.0.copying.try_lock() else { return };
+        let mut tried = BTreeSet::new();
+        while let Some((id, source)) = self.next_copy(&tried) {
+            self.keep_copy(&id, &source).await;
+            tried.insert(id);
+        }
+    }
+
+    fn may_sweep_shared(&self) -> bool {
+        let mut due = lock(&self.0.sweep_due);
+        let is_due = *due <= Instant::now();
+        if is_due {
+            *due = Instant::now() + LEFT_OVER;
+        }
+        is_due
+    }
+
+    /// The first copy that is to be made and was not tried.
+    fn next_copy(&self, tried: &BTreeSet<CheckpointId>) -> Option<(CheckpointId, wire::CheckpointSource)> {
+        let copies = lock(&self.0.copies);
+        let mut named = copies.iter().filter_map(|source| Some((id_of(&part_of_name(source.name.as_ref()?)), source)));
+        let (id, source) = named.find(|(id, _)| !tried.contains(id))?;
+        Some((id, source.clone()))
+    }
+
+    async fn remove(&self, id: &CheckpointId) -> Result<(), Error> {
+        self.0.tickets.is_leaving(id);
+        let shared = self.0.tickets.of(id).is_some_and(|known| known.shared);
+        self.store(shared).delete(id).await?;
+        let gone = self.0.tickets.is_gone(id);
+        gone.map_err(|source| Error::Io { path: id.to_string().into(), source })
+    }
+
+    async fn keep_copy(&self, id: &CheckpointId, source: &wire::CheckpointSource) {
+        if self.0.tickets.of(id).is_some_and(|known| known.whole) {
+            return;
+        }
+        let ticket = <[u8; 16]>::try_from(source.ticket.as_ref()).map_or(0, u128::from_be_bytes);
+        let copied = async {
+            let announced = self.0.tickets.announce(*id, ticket, false);
+            announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;
+            let mut failed = None;
+            for store in self.places(source) {
+                match copy(store.as_ref(), &self.0.disk, id, &self.0.background).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            Err(failed.unwrap_or(Error::Ended))
+        };
+        match self.measured(Operation::Copy, copied).await {
+            Ok(()) => {
+                tracing::info!(%id, "a copy of a checkpoint of another node is kept here");
+                self.0.tickets.is_there(id);
+            }
+            Err(error) => {
+                tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again")
+            }
+        }
+    }
+
+    /// Removes what saves left that never came to their end, now and then. All agents look through all of a shared store,
+    /// so they do it seldom.
+    pub async fn sweep(&self) {
+        let shared = self.0.shared.as_ref().filter(|_| self.may_sweep_shared());
+        let stores = [Some(&self.0.disk), shared];
+        for store in stores.into_iter().flatten() {
+            match store.sweep(LEFT_OVER).await {
+                Ok(removed) if removed.is_empty() => {}
+                Ok(removed) => tracing::info!(count = removed.len(), "what was left of unfinished saves is removed"),
+                Err(error) => tracing::warn!(%error, "what is left of unfinished saves cannot be removed"),
+            }
+        }
+    }
+}
