@@ -250,6 +250,47 @@ async fn a_gang_meets_again_where_it_was_moved() -> Result<()> {
     pool.verify().await
 }
 
+/// A node is to be empty by some time: what saves itself goes where it goes on, what would begin again stays until the time
+/// is over. The leader dies in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_drained_by_some_time_is_left_without_haste() -> Result<()> {
+    let mut pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    let [home, other] = [0, 1].map(|place| pool.nodes[place].name.clone());
+    pool.cli_ok(&["node", "cordon", &other]).await?;
+    let diary = Diary::new(&pool, "diary")?;
+    let saves = submit(&client, saving(&diary.program(), 3)).await?;
+    runs(&client, &diary, saves, 1).await?;
+    let begins_again = submit(&client, on(shell("exec sleep 600"), 3, Span::Card)).await?;
+    wait_for(&client, begins_again, JobState::Running).await?;
+    pool.cli_ok(&["node", "uncordon", &other]).await?;
+
+    pool.cli_ok(&["node", "drain", &home, "--deadline", "1h", "--reason", "fan", "--yes"]).await?;
+    let leader = pool.kill_leader().await?;
+    let moved = runs(&client, &diary, saves, 2).await?;
+    assert_eq!((on_node(&moved, 1), on_node(&moved, 2)), (home.as_str(), other.as_str()));
+    let stays = get(&client, begins_again).await?;
+    assert_eq!((stays.state(), stays.attempts), (JobState::Running, 1));
+    let shown = pool.cli_ok(&["node", "show", &home]).await?;
+    assert!(shown.contains("draining (fan)") && shown.contains("left by"), "{shown}");
+    pool.start_member(leader)?;
+
+    pool.cli_ok(&["node", "drain", &home, "--deadline", "1s", "--yes"]).await?;
+    until("the node to be left", async || {
+        let seen = get(&client, begins_again).await.ok()?;
+        (seen.state() == JobState::Running && seen.attempts == 2).then_some(seen)
+    })
+    .await
+    .map(|seen| assert_eq!(on_node(&seen, 2), other))?;
+    diary.touch("finish")?;
+    wait_for(&client, saves, JobState::Completed).await?;
+    diary.assert_whole(2);
+    let refused = pool.cli(&["node", "drain", &home, "--deadline", "400d", "--yes"]).await?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("at most 366 days"), "{said}");
+    pool.verify().await
+}
+
 /// P7: compaction is previewed and then makes room for a job that waits for a whole card, and shows how far it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn compaction_lets_a_large_job_start() -> Result<()> {

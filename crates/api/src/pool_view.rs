@@ -98,6 +98,7 @@ pub fn node(state: &State, node: &Node) -> v1::Node {
             Containment::Partial { missing } => v1::Containment { whole: false, missing: missing.clone() },
         }),
         faults: node.faults,
+        drain_by: node.drain_by.map(timestamp),
     }
 }
 

@@ -9,6 +9,7 @@
 mod compaction;
 #[cfg(test)]
 mod compaction_tests;
+mod emptying;
 mod state;
 
 use std::time::Duration;

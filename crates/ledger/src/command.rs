@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::allocation::{MovePhase, PlannedWorker, StopCause, WorkerExit};
 use crate::card::CardDescription;
@@ -93,6 +94,16 @@ commands! {
         eligibility: Eligibility,
         /// Why, for people.
         reason: String,
+    },
+    /// A node is to be empty by some time: it takes no new work, its jobs are moved away, and what is left is suspended
+    /// then.
+    DrainNode = "drain_node" @ Two {
+        /// The node.
+        node: NodeId,
+        /// Why, for people.
+        reason: String,
+        /// How long there is.
+        within: Duration,
     },
     /// The node's lease is provably over (architecture section 5).
     NodeLost = "node_lost" @ Zero {

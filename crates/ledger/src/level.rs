@@ -178,6 +178,7 @@ impl Needs for Command {
             | Self::GrowJob { job: _, allocation: _ }
             | Self::NoteIdle { job: _, attempt: _, since: _, step: _ }
             | Self::SetEligibility { node: _, eligibility: _, reason: _ }
+            | Self::DrainNode { node: _, reason: _, within: _ }
             | Self::NodeLost { node: _, epoch: _ }
             | Self::NodeReturned { node: _, incarnation: _ }
             | Self::ForgetNode { node: _ }

@@ -103,6 +103,8 @@ pub struct Node {
     pub eligibility: Eligibility,
     /// Why an operator changed the eligibility; empty when none did.
     pub eligibility_reason: String,
+    /// When what is left on it is suspended, if it is drained by some time; until then its jobs are moved away.
+    pub drain_by: Option<LogTime>,
     /// Number of its first block (P2): handed out in registration order.
     pub base: BlockNumber,
     /// Number of cards.
@@ -123,5 +125,11 @@ impl Node {
     #[must_use]
     pub fn grantable(&self) -> bool {
         self.state == NodeState::Ready && self.eligibility == Eligibility::Eligible
+    }
+
+    /// Whether jobs have to leave the node now.
+    #[must_use]
+    pub fn must_be_left(&self, now: LogTime) -> bool {
+        self.eligibility == Eligibility::Draining && self.drain_by.is_none_or(|by| by <= now)
     }
 }

@@ -95,6 +95,8 @@ fn eventful_pool() -> Pool {
         let note = Command::NoteIdle { job: sleeper, attempt: 1, since, step: Some(step) };
         assert_eq!(pool.run(note), Outcome::Done);
     }
+    let drain = Command::DrainNode { node: NodeId(4), reason: "fan".to_owned(), within: Duration::from_secs(600) };
+    assert_eq!(pool.run(drain), Outcome::Done);
     let side = QueueSettings { name: "side".to_owned(), parent: String::new(), ..samples::queue() };
     pool.run(Command::SetQueue { queue: side });
     pool.run(Command::RemoveQueue { name: "side".to_owned() });

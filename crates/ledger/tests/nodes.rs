@@ -2,10 +2,12 @@
 
 mod pool;
 
+use std::time::Duration;
+
 use pool::{Pool, card, exited, node, numbered, one_card, rejected, slice, stopped, tflops};
 use tessera_ledger::{
-    CardHealth, CardId, CardKind, Command, Eligibility, JobState, NodeId, NodeState, Observation, OnDisconnect,
-    Outcome, PlanPart, Reason, StopCause,
+    CardHealth, CardId, CardKind, Command, Eligibility, JobState, LogTime, NodeId, NodeState, Observation,
+    OnDisconnect, Outcome, PlanPart, Reason, Rejection, StopCause,
 };
 
 /// A stop that cannot be confirmed quarantines the blocks, and only an operator's word frees them (L2).
@@ -94,6 +96,28 @@ fn what_is_on_offer_changes_under_live_allocations_without_touching_them() {
     assert_eq!((pool.state.block_counts().offline, pool.state.job(job).unwrap().state), (8, JobState::Suspended));
     pool.run(drain(Eligibility::Eligible));
     assert_eq!(pool.state.block_counts().free, 8);
+}
+
+/// Until then its jobs may be moved away, and none has to leave; nothing new comes.
+#[test]
+fn a_node_that_is_to_be_empty_by_some_time_is_left_then() {
+    let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 8)], &[card(CardKind::Gpu, 8)]]);
+    let job = pool.submit(|_| {});
+    pool.grant(job, vec![slice(0, 0, 0, 1)]);
+    pool.report_all(job, &Observation::Running);
+    let within = Duration::from_secs(600);
+    pool.run(Command::DrainNode { node: NodeId(0), reason: "fan".to_owned(), within });
+    let node = pool.state.node(NodeId(0)).unwrap();
+    assert!(!node.grantable() && node.drain_by == Some(LogTime(pool.time + 600_000)));
+    let evict = PlanPart::Evict { job, node: NodeId(0) };
+    let early = rejected(pool.plan(vec![evict.clone()]));
+    assert!(matches!(early, Rejection::GrantMismatch { .. }), "it need not leave yet: {early}");
+    pool.time += 600_000;
+    pool.accept(evict);
+    assert_eq!(pool.state.job(job).unwrap().state, JobState::Suspending);
+    let (eligibility, reason) = (Eligibility::Eligible, String::new());
+    pool.run(Command::SetEligibility { node: NodeId(0), eligibility, reason });
+    assert_eq!(pool.state.node(NodeId(0)).unwrap().drain_by, None);
 }
 
 /// L2: a card that gets another place on its node while a worker still holds it is not offered a second time.

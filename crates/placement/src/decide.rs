@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_ledger::{JobId, JobState, LogTime, Plan, PlanPart, State};
+use tessera_ledger::{JobId, JobState, LogTime, NodeId, Plan, PlanPart, State};
 
 use crate::kept::Keeping;
 use crate::line::Order;
@@ -114,7 +114,8 @@ impl Pool {
         self.end_keeping(round.keeping);
         let patience = self.next_out_of_patience(at, limits);
         let opening = self.queues.next_opening();
-        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).min();
+        let drained = self.draining.iter().filter_map(|node| state.node(*node)?.drain_by).filter(|by| *by > at.now);
+        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).chain(drained).min();
         Decision { plan: round.plan, next_wakeup, more: round.more }
     }
 
@@ -133,7 +134,9 @@ impl Pool {
     fn evict(&mut self, round: &mut Round<'_>) {
         let state = round.at.state;
         let mut givers = Vec::new();
-        'nodes: for node in &self.draining {
+        let must_be_left = |node: &NodeId| state.node(*node).is_some_and(|node| node.must_be_left(round.at.now));
+        let left: Vec<NodeId> = self.draining.iter().copied().filter(must_be_left).collect();
+        'nodes: for node in &left {
             for allocation in state.allocations_on(*node) {
                 let Some(job) = state.job(allocation.job) else { continue };
                 let there = job.allocation == Some(allocation.id)

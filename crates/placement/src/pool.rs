@@ -166,6 +166,11 @@ impl Pool {
         Work { costs_computed, nodes_looked_at, uses_recounted: self.queues.uses_recounted(), ..self.work }
     }
 
+    /// The nodes that are heard from and drained.
+    pub fn draining(&self) -> impl Iterator<Item = NodeId> {
+        self.draining.iter().copied()
+    }
+
     /// Takes over how busy nodes are, as telemetry says; nodes that are not named are idle. It breaks ties
     /// between equally good places and nothing else. It is not replicated: pools that were told differently may
     /// decide differently.

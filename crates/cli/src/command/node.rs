@@ -22,9 +22,17 @@ pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
         NodeVerb::List { watch: false } => list(desk).await,
         NodeVerb::List { watch: true } => watch(desk).await,
         NodeVerb::Show { node } => show(desk, &node).await,
-        NodeVerb::Drain { node, reason, yes } => {
-            confirm(yes, &format!("Drain {node}? Its jobs are stopped and resumed elsewhere."))?;
-            let request = DrainNodeRequest { request_id, node: Some(node_named(&node)), reason };
+        NodeVerb::Drain { node, reason, deadline, yes } => {
+            let how = match deadline {
+                None => "Its jobs are stopped and resumed elsewhere.".to_owned(),
+                Some(time) => format!(
+                    "Jobs that save themselves are moved away, and what is left is stopped after {}.",
+                    humantime::format_duration(time)
+                ),
+            };
+            confirm(yes, &format!("Drain {node}? {how}"))?;
+            let deadline = deadline.and_then(|time| time.try_into().ok());
+            let request = DrainNodeRequest { request_id, node: Some(node_named(&node)), reason, deadline };
             let answer = desk.client.drain_node(request).await.map(|answer| answer.revision);
             done(desk, &node, "is being drained", "drained", answer)
         }

@@ -22,6 +22,8 @@ pub struct NodeView {
     pub eligibility: String,
     /// Why an operator changed that.
     pub eligibility_reason: String,
+    /// When what is left on it is suspended, if it is drained by some time.
+    pub drain_by: Option<String>,
     /// Number of its cards.
     pub cards: u32,
     /// Its blocks.
@@ -69,6 +71,7 @@ impl From<v1::Node> for NodeView {
             state: words::node_state(node.state),
             eligibility: words::eligibility(node.eligibility),
             eligibility_reason: node.eligibility_reason,
+            drain_by: text(node.drain_by.as_ref()),
             cards: node.cards,
             blocks: node.blocks.unwrap_or_default().into(),
             first_block: node.first_block_number,
@@ -204,6 +207,9 @@ impl Detail for NodeDetailView {
         let why =
             if node.eligibility_reason.is_empty() { String::new() } else { format!(" ({})", node.eligibility_reason) };
         out.line("eligibility", format!("{}{why}", node.eligibility));
+        if let Some(by) = &node.drain_by {
+            out.line("left by", by);
+        }
         out.line("heartbeat", node.heartbeat());
         out.line("since", format!("{} ago", clock.ago(node.changed_at.as_deref())));
         out.line("agent", format!("{}, start {}", node.agent_version, node.incarnation));

@@ -9,6 +9,7 @@ use tessera_ledger::{Command, Job, JobState, LogTime, NodeId, Outcome, Percent, 
 use tessera_placement::{Fragmentation, Limits, Pool};
 
 use super::compaction::{Compaction, Errand};
+use super::emptying::Emptying;
 use super::{NAME, Question};
 use crate::feed::{Change, Scope};
 use crate::metrics::Waits;
@@ -87,6 +88,7 @@ pub(super) struct Placement {
     /// Something happened since the last decision.
     due: bool,
     compaction: Compaction,
+    emptying: Emptying,
     limits: Limits,
     propose_within: Duration,
     /// How busy nodes are, as telemetry says: not in the ledger, and never a reason to decide.
@@ -100,6 +102,7 @@ impl Placement {
             flight: Flight::Landed,
             due: false,
             compaction: Compaction::default(),
+            emptying: Emptying::default(),
             limits: Limits::default(),
             propose_within,
             load: BTreeMap::new(),
@@ -161,6 +164,7 @@ impl Placement {
             }
         }
         self.decide(now, &mut effects);
+        self.empty(now, &mut effects);
         self.compact(now, &mut effects);
         effects
     }
@@ -182,6 +186,17 @@ impl Placement {
         }
         if let Some(known) = &self.known {
             self.compaction.watch(&known.state);
+        }
+    }
+
+    /// Moves jobs away from nodes that are to be empty when nothing else is to be done.
+    fn empty(&mut self, now: LogTime, effects: &mut Vec<Effect>) {
+        let Some(known) = self.known.as_mut().filter(|_| self.flight == Flight::Landed) else { return };
+        let parts = self.emptying.parts(&mut known.pool, &known.state, now);
+        if !parts.is_empty() {
+            self.flight = Flight::Proposed;
+            let plan = Plan { revision: known.state.revision(), parts };
+            effects.push(Effect::Propose { request: Box::new(request(plan)), within: self.propose_within });
         }
     }
 
@@ -216,7 +231,8 @@ impl Placement {
         let tried = known.pool.work().tried;
         let decision = known.pool.decide(&known.state, now, &self.limits);
         let look = self.compaction.next_look(&known.state).filter(|look| *look > now);
-        let wake = match (decision.more, decision.next_wakeup.into_iter().chain(look).min()) {
+        let looks = look.into_iter().chain(self.emptying.next_look(&known.pool, &known.state, now));
+        let wake = match (decision.more, decision.next_wakeup.into_iter().chain(looks).min()) {
             (true, _) if decision.plan.parts.is_empty() => Wake::In(PAUSE),
             (_, Some(time)) => Wake::At(time),
             (_, None) => Wake::Never,

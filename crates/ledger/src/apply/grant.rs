@@ -11,7 +11,6 @@ use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
 use crate::job::{Attempt, JobState};
 use crate::level::Rule;
-use crate::node::Eligibility;
 use crate::queue::QueueAmount;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
@@ -196,7 +195,7 @@ impl State {
             .allocation
             .and_then(|id| self.allocations.get(&id))
             .is_some_and(|allocation| allocation.workers.iter().any(|worker| worker.node == node));
-        if known.eligibility != Eligibility::Draining || !there {
+        if !known.must_be_left(self.time) || !there {
             return Err(Rejection::GrantMismatch { job: id, problem: format!("it need not leave {node}") });
         }
         if !matches!(job.state, JobState::Starting | JobState::Running) {

@@ -151,6 +151,7 @@ impl State {
             Command::RegisterNode { node, cards } => self.register_node(node, cards),
             Command::UpdateCards { node, cards } => self.update_cards(*node, cards),
             Command::SetEligibility { node, eligibility, reason } => self.set_eligibility(*node, *eligibility, reason),
+            Command::DrainNode { node, reason, within } => self.drain_node(*node, reason, *within),
             Command::NodeLost { node, epoch } => self.node_lost(*node, *epoch),
             Command::NodeReturned { node, incarnation } => self.node_returned(*node, *incarnation),
             Command::ForgetNode { node } => self.forget_node(*node),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use planted::Bug;
 
@@ -111,6 +112,7 @@ impl State {
             state: if was_forgotten { NodeState::Lost } else { NodeState::Ready },
             eligibility: Eligibility::Eligible,
             eligibility_reason: String::new(),
+            drain_by: None,
             base: self.next_block,
             cards: 0,
             epoch,
@@ -265,6 +267,7 @@ impl State {
         let now = self.time;
         self.with_node(node, |node| {
             node.eligibility = eligibility;
+            node.drain_by = None;
             reason.clone_into(&mut node.eligibility_reason);
             node.changed_at = now;
             if eligibility == Eligibility::Eligible {
@@ -276,6 +279,14 @@ impl State {
             self.rest_card(id);
         }
         Ok(Outcome::Done)
+    }
+
+    /// A node takes no new work, and has to be left when so much time has passed.
+    pub(super) fn drain_node(&mut self, node: NodeId, reason: &str, within: Duration) -> Applied {
+        let drained = self.set_eligibility(node, Eligibility::Draining, reason)?;
+        let by = self.time.after(within);
+        self.with_node(node, |node| node.drain_by = Some(by));
+        Ok(drained)
     }
 
     /// The node's lease is provably over: its workers are, too, except those that may go on without one.

@@ -15,7 +15,19 @@ use crate::state::AnsweredRequest;
 use crate::units::{BlockCount, BlockIndex, BlockNumber, Epoch, LogTime, Mebibytes, Percent, Revision};
 
 pub(super) fn node_record(node: &Node) -> stored::Node {
-    let Node { id, description, state, eligibility, eligibility_reason, base, cards, epoch, changed_at, faults } = node;
+    let Node {
+        id,
+        description,
+        state,
+        eligibility,
+        eligibility_reason,
+        drain_by,
+        base,
+        cards,
+        epoch,
+        changed_at,
+        faults,
+    } = node;
     stored::Node {
         id: id.0,
         description: Some(node_to_wire(description)),
@@ -27,6 +39,7 @@ pub(super) fn node_record(node: &Node) -> stored::Node {
         epoch: epoch.0,
         changed_at_ms: changed_at.0,
         faults: *faults,
+        drain_by_ms: drain_by.map_or(0, |by| by.0),
     }
 }
 
@@ -42,6 +55,7 @@ pub(super) fn node_of_record(node: stored::Node) -> Result<Node, FieldError> {
         epoch: Epoch(node.epoch),
         changed_at: LogTime(node.changed_at_ms),
         faults: node.faults,
+        drain_by: (node.drain_by_ms > 0).then_some(LogTime(node.drain_by_ms)),
     })
 }
 

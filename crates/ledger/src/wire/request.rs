@@ -1,6 +1,7 @@
 //! Commands of the log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 
@@ -18,6 +19,7 @@ use crate::command::{Command, Request};
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId, RequestKey};
 use crate::level::{self, Level};
 use crate::rejection::Rejection;
+use crate::standing::millis;
 use crate::units::{Epoch, LogTime, Revision};
 use crate::window::WindowOf;
 
@@ -88,6 +90,9 @@ fn command_to_wire(command: &Command) -> Stored {
             eligibility: eligibility.to_wire(),
             reason: reason.clone(),
         }),
+        Command::DrainNode { node, reason, within } => {
+            Stored::DrainNode(stored::DrainNode { node_id: node.0, reason: reason.clone(), within_ms: millis(*within) })
+        }
         Command::NodeLost { node, epoch } => Stored::NodeLost(stored::NodeLost { node_id: node.0, epoch: epoch.0 }),
         Command::NodeReturned { node, incarnation } => {
             Stored::NodeReturned(stored::NodeReturned { node_id: node.0, incarnation: *incarnation })
@@ -165,6 +170,11 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
             node: NodeId(set.node_id),
             eligibility: required_enum("eligibility", set.eligibility)?,
             reason: set.reason,
+        },
+        Stored::DrainNode(drain) => Command::DrainNode {
+            node: NodeId(drain.node_id),
+            reason: drain.reason,
+            within: Duration::from_millis(drain.within_ms),
         },
         Stored::NodeLost(lost) => Command::NodeLost { node: NodeId(lost.node_id), epoch: Epoch(lost.epoch) },
         Stored::NodeReturned(returned) => {

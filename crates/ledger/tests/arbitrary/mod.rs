@@ -416,6 +416,11 @@ fn command() -> impl Strategy<Value = Command> {
             eligibility,
             reason
         }),
+        (node_id(), text(), any::<u64>()).prop_map(|(node, reason, millis)| Command::DrainNode {
+            node,
+            reason,
+            within: Duration::from_millis(millis)
+        }),
         (node_id(), any::<u64>()).prop_map(|(node, epoch)| Command::NodeLost { node, epoch: Epoch(epoch) }),
         (node_id(), any::<u64>()).prop_map(|(node, incarnation)| Command::NodeReturned { node, incarnation }),
         node_id().prop_map(|node| Command::ForgetNode { node }),

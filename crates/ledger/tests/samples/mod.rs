@@ -22,6 +22,7 @@ pub fn commands() -> Vec<Command> {
         Command::RegisterNode { node: node_description(), cards: vec![card()] },
         Command::UpdateCards { node, cards: vec![card()] },
         Command::SetEligibility { node, eligibility: Eligibility::Draining, reason: "fan 2 is dying".to_owned() },
+        Command::DrainNode { node, reason: "fan 2 is dying".to_owned(), within: Duration::from_secs(1_800) },
         Command::NodeLost { node, epoch: Epoch(77) },
         Command::NodeReturned { node, incarnation: 5 },
         Command::ForgetNode { node },

@@ -102,7 +102,7 @@ async fn ids_that_are_none_or_name_nothing_are_refused() {
     assert_refused(pool.get_node(get).await, Code::NotFound, ErrorReason::NodeUnknown);
     let get = v1::GetNodeRequest { node: Some(v1::NodeRef { r#ref: None }), ..Default::default() };
     assert_refused(pool.get_node(get).await, Code::InvalidArgument, ErrorReason::InvalidField);
-    let drain = v1::DrainNodeRequest { request_id: id(), node, reason: String::new() };
+    let drain = v1::DrainNodeRequest { request_id: id(), node, reason: String::new(), deadline: None };
     assert_refused(pool.drain_node(drain).await, Code::NotFound, ErrorReason::NodeUnknown);
     let list = v1::ListNodesRequest { states: vec![42], ..Default::default() };
     assert_refused(pool.list_nodes(list).await, Code::InvalidArgument, ErrorReason::InvalidField);

@@ -65,6 +65,7 @@ async fn a_watcher_sees_rows_change_and_nodes_come() {
         request_id: crate::support::id(),
         node: Some(v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name("n0".to_owned())) }),
         reason: "repair".to_owned(),
+        deadline: None,
     };
     member.clients.pool.clone().drain_node(drain).await.expect("it is drained");
     let drained = watch.next_like(|event| event.data["nodes"] != json!([])).await;

@@ -72,7 +72,8 @@ async fn an_operator_closes_empties_opens_and_forgets_nodes() {
     let get = || v1::GetNodeRequest { node: numbered(first.0), ..Default::default() };
     let seen = pool.get_node(get()).await.expect("it exists").into_inner().node.expect("a node");
     assert_eq!((seen.eligibility(), seen.eligibility_reason), (Eligibility::Cordoned, reason));
-    let drain = v1::DrainNodeRequest { request_id: id(), node: numbered(first.0), reason: String::new() };
+    let drain =
+        v1::DrainNodeRequest { request_id: id(), node: numbered(first.0), reason: String::new(), deadline: None };
     pool.drain_node(drain).await.expect("it exists");
     let filter = v1::ListNodesRequest { eligibilities: vec![Eligibility::Draining.into()], ..Default::default() };
     assert_eq!(pool.list_nodes(filter.clone()).await.expect("a list").into_inner().nodes.len(), 1);

@@ -141,7 +141,11 @@ impl PoolService for PoolApi {
         request: Request<v1::DrainNodeRequest>,
     ) -> Result<Response<v1::DrainNodeResponse>, Status> {
         let reason = operate::reason(&request.get_ref().reason)?;
-        let command = |node| Command::SetEligibility { node, eligibility: Eligibility::Draining, reason };
+        let within = operate::deadline(request.get_ref().deadline)?;
+        let command = |node| match within {
+            Some(within) => Command::DrainNode { node, reason, within },
+            None => Command::SetEligibility { node, eligibility: Eligibility::Draining, reason },
+        };
         let revision = operate::on_node(&self.desk, request, |asked| asked.node.as_ref(), command).await?;
         Ok(Response::new(v1::DrainNodeResponse { revision }))
     }

@@ -1,5 +1,7 @@
 //! What an operator does with nodes.
 
+use std::time::Duration;
+
 use tessera_api::error::Refusal;
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::request_id::Mutation;
@@ -35,6 +37,9 @@ pub(super) async fn on_node<M: Mutation>(
     Ok(made.revision.0)
 }
 
+/// Nobody means more than that.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 /// The reason that an operator gives, for people.
 pub(super) fn reason(text: &str) -> Result<String, Status> {
     if text.len() > limits::NAME {
@@ -42,4 +47,12 @@ pub(super) fn reason(text: &str) -> Result<String, Status> {
         return Err(Refusal::from(FieldError::invalid("reason", problem)).into());
     }
     Ok(text.to_owned())
+}
+
+/// How long an operator gives.
+pub(super) fn deadline(deadline: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    let problem = || format!("must be more than nothing and at most {} days", LONGEST.as_secs() / 86_400);
+    let wrong = || Status::from(Refusal::from(FieldError::invalid("deadline", problem())));
+    let read = |deadline| Duration::try_from(deadline).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
+    deadline.map(|deadline| read(deadline).ok_or_else(wrong)).transpose()
 }
