@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Tensors are read and written where they lie.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, TryLockError},
     thread,
     time::{Duration, Instant},
 };
@@ -33,6 +33,7 @@ struct State {
     batch: u32,
     waiting: u32,
     since: Instant,
+    operations: u64,
     sequence: u64,
     frames: u64,
     bytes: u64,
@@ -75,14 +76,16 @@ impl State {
         }
     }
 
-    /// Whether the batch is not full yet.
-    fn put(&mut self, commands: &[u8]) -> bool {
+    /// Puts commands into the batch, of which so many are operations. Tells whether it is full, and how many operations there were so far.
+    fn put(&mut self, commands: &[u8], operations: u64) -> Result<(bool, u64), String> {
+        self.check()?;
         if self.waiting == 0 {
             self.since = Instant::now();
         }
         self.waiting += 1;
+        self.operations += operations;
         self.commands.extend_from_slice(commands);
-        self.waiting < self.batch && self.commands.len() <= FULL
+        Ok((self.waiting >= self.batch || self.commands.len() > FULL, self.operations))
     }
 
     /// Sends what waits, and bulk data that the last command announces.
@@ -184,6 +187,7 @@ impl Queue {
             batch: 32,
             waiting: 0,
             since: Instant::now(),
+            operations: 0,
             sequence: 0,
             frames: 0,
             bytes: 0,
@@ -222,22 +226,20 @@ impl Queue {
         self.0.held.fork();
     }
 
-    /// Puts commands into the batch, and sends that when it is full.
-    fn put(&self, py: Python<'_>, commands: &[u8]) -> PyResult<()> {
-        if let Ok(mut state) = self.0.state.try_lock() {
-            if state.lost.is_some() {
-                return told(state.check().map(drop));
-            }
-            if state.put(commands) {
-                return Ok(());
-            }
-            drop(state);
-            return told(self.with(py, |state, held| state.flush(held, None)));
+    /// Puts commands into the batch, of which so many are operations, and sends that when it is full. Gives how many operations there were
+    /// so far: it is counted here, where nothing breaks off in between.
+    #[pyo3(signature = (commands, operations=0))]
+    fn put(&self, py: Python<'_>, commands: &[u8], operations: u64) -> PyResult<u64> {
+        let put = match self.0.state.try_lock() {
+            Ok(mut state) => state.put(commands, operations),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().put(commands, operations),
+            Err(TryLockError::WouldBlock) => self.with(py, |state, _| state.put(commands, operations)),
+        };
+        let (full, operations) = told(put)?;
+        if full {
+            self.flush(py)?;
         }
-        told(self.with(py, |state, held| {
-            state.check()?;
-            if state.put(commands) { Ok(()) } else { state.flush(held, None) }
-        }))
+        Ok(operations)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -247,18 +249,22 @@ impl Queue {
     /// Sends a command with this many bytes of memory behind it.
     fn write(&self, py: Python<'_>, command: &[u8], address: usize, length: usize) -> PyResult<()> {
         told(self.with(py, |state, held| {
-            state.check()?;
-            state.put(command);
+            state.put(command, 0)?;
             state.flush(held, Some(Place { address, length }))
         }))
     }
 
     /// Sends a question and gives its answer.
-    #[pyo3(signature = (command, when_done=false))]
-    fn ask<'py>(&self, py: Python<'py>, command: &[u8], when_done: bool) -> PyResult<Bound<'py, PyBytes>> {
+    #[pyo3(signature = (command, operations=0, when_done=false))]
+    fn ask<'py>(
+        &self,
+        py: Python<'py>,
+        command: &[u8],
+        operations: u64,
+        when_done: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let answer = self.with(py, |state, held| {
-            state.check()?;
-            state.put(command);
+            state.put(command, operations)?;
             state.ask(held, when_done)
         });
         Ok(PyBytes::new(py, &told(answer)?))
@@ -273,8 +279,7 @@ impl Queue {
         length: usize,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let answer = self.with(py, |state, held| {
-            state.check()?;
-            state.put(command);
+            state.put(command, 0)?;
             state.read(held, Place { address, length })
         });
         Ok(told(answer)?.map(|answer| PyBytes::new(py, &answer)))
@@ -315,6 +320,12 @@ impl Queue {
 
     fn reset_peak(&self) {
         self.0.held.reset_peak();
+    }
+
+    /// Operations that were put into it.
+    #[getter]
+    fn operations(&self, py: Python<'_>) -> u64 {
+        self.with(py, |state, _| state.operations)
     }
 
     /// Number of the last frame that was sent.

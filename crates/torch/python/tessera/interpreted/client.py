@@ -83,12 +83,25 @@ class Client:
 
     # -- Questions
 
-    def ask(self, command: bytes, when_done: bool = False) -> wire.Reader:
+    def ask(self, command: bytes, operations: int = 0, when_done: bool = False) -> wire.Reader:
         """Waits for the answer, and raises the error in it."""
         self.waits += 1
-        answer = QUEUE.ask(command, when_done)
+        answer = QUEUE.ask(command, operations, when_done)
         self.check(answer)
         return wire.Reader(answer, 9)
+
+    def issue(self, command: bytes) -> None:
+        """Puts an operation into the queue."""
+        self.note_line()
+        self.operations = QUEUE.put(command, 1)
+
+    def issue_and_ask(self, command: bytes) -> wire.Reader:
+        """The same for one that is answered at once."""
+        self.note_line()
+        try:
+            return self.ask(command, 1)
+        finally:
+            self.operations = QUEUE.operations
 
     def check(self, answer: bytes) -> None:
         if answer[0]:
@@ -97,7 +110,7 @@ class Client:
     def command(self, code: str, more: bytes = b"", when_done: bool = False) -> bytes:
         with LOCK:
             self.need()
-            return self.ask(bytes([_COMMAND[code]]) + more, when_done).rest()
+            return self.ask(bytes([_COMMAND[code]]) + more, when_done=when_done).rest()
 
     def synchronize(self) -> None:
         """Waits until all that was issued has been executed. Without a connection that is nothing."""
@@ -146,9 +159,9 @@ class Client:
     def count_from(self, operations: int) -> None:
         self._operations_base = operations
 
-    def issued(self) -> None:
-        """Counts an operation, and notes which line issued it: the innermost one outside of PyTorch."""
-        self.operations += 1
+    def note_line(self) -> None:
+        """Notes which line issues the next operation: the innermost one outside of PyTorch."""
+        number = self.operations + 1
         frame = sys._getframe().f_back
         known = self._of_library
         for _ in range(_DEPTH):
@@ -158,10 +171,10 @@ class Client:
             if (library := known.get(code)) is None:
                 library = known[code] = code.co_filename.startswith(self._libraries)
             if not library:
-                self._lines[self.operations % _LINES] = self.operations, code, frame.f_lasti
+                self._lines[number % _LINES] = number, code, frame.f_lasti
                 return
             frame = frame.f_back
-        self._lines[self.operations % _LINES] = self.operations, None, 0
+        self._lines[number % _LINES] = number, None, 0
 
     def _where(self, operation: int) -> str:
         number = operation - self._operations_base

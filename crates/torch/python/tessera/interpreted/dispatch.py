@@ -131,8 +131,7 @@ class Operator(Signature):
         results = self._make(entry, call, first) if single is None else single(first)
         if entry.send:
             command = self._issue(entry, call, args, kwargs, range(first, first + entry.fresh))
-            CLIENT.issued()
-            QUEUE.put(command)
+            CLIENT.issue(command)
             entry.generation = CLIENT.generation
         else:
             CLIENT.views += 1
@@ -166,9 +165,8 @@ class Operator(Signature):
         CLIENT.immediate += 1
         first = CLIENT.storages(wire.MOST_ELEMENTS if self.lists else len(self.written) or 1)
         command = self._issue(entry, call, args, kwargs, (first,))
-        CLIENT.issued()
         try:
-            answer = CLIENT.ask(command)
+            answer = CLIENT.issue_and_ask(command)
         except BaseException:
             # A wrong call is not worth a place.
             if self.cache.pop(call.key, None) is not None:
