@@ -89,9 +89,13 @@ class Call:
     __slots__ = ("changing", "key", "names", "tensors")
 
     def __init__(self, of: Signature, args, kwargs, upload):
-        parts, tensors, names, changing = [len(args), *kwargs], [], [], []
+        pairs, given = zip(of.kinds, args), ()
+        if kwargs:
+            # In the order of the template, in which numbers that change are sent.
+            given = tuple(kwargs) if len(kwargs) == 1 else tuple(name for name in of.keywords if name in kwargs)
+            pairs = [*pairs, *((of.keywords[name], kwargs[name]) for name in given)]
+        parts, tensors, names, changing = [len(args), given], [], [], []
         self.tensors, self.names, self.changing = tensors, names, changing
-        pairs = [*zip(of.kinds, args), *((of.keywords[name], value) for name, value in kwargs.items())] if kwargs else zip(of.kinds, args)
         for kind, value in pairs:
             if value is None:
                 parts.append(None)

@@ -69,7 +69,8 @@ class Operator(Signature):
         self._upload = upload
 
     def __call__(self, *args, **kwargs):
-        with LOCK:
+        # What a subclass of tensors has for PyTorch's functions is not for ours.
+        with LOCK, torch._C.DisableTorchFunctionSubclass():
             if CLIENT.forked or not CLIENT.connected:
                 CLIENT.need()
             call = Call(self, args, kwargs, self._upload)
@@ -234,7 +235,7 @@ class Operator(Signature):
         before = [(meta.shape, meta.stride()) for meta in metas]
         following = iter(metas)
         args = [_on_meta(value, following) for value in args]
-        kwargs = {name: _on_meta(value, following) for name, value in kwargs.items()}
+        kwargs = {name: _on_meta(kwargs[name], following) for name in self.keywords if name in kwargs}
         with torch._C._AutoDispatchBelowADInplaceOrView():
             results = self.call(*args, **kwargs)
         entry = Entry(immediate=False)

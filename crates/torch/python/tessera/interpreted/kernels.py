@@ -129,6 +129,11 @@ def copy_from_and_resize(self, to):
     return copy_from(self, to)
 
 
+def to_copy(self, **options):
+    """Without `non_blocking`, for which PyTorch asks the device for memory of its own on the processor; a copy from the card waits."""
+    return _aten._to_copy.default._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, self, **{**options, "non_blocking": False})
+
+
 def item(self):
     return _fetch(self).item()
 
@@ -203,10 +208,23 @@ def _natively(name: str):
 _OWN = {
     "empty.memory_format": empty, "empty_strided": empty_strided, "_efficientzerotensor": zeros, "resize_": resize,
     "_copy_from": copy_from, "_copy_from_and_resize": copy_from_and_resize, "_local_scalar_dense": item, "histc": histogram,
+    "_to_copy": to_copy,
     "set_.source_Storage": set_storage, "set_.source_Storage_storage_offset": set_view, "set_.source_Tensor": set_tensor, "set_": set_empty,
     "quantize_per_tensor": refuse_quantised,
-    **{name: _natively(name) for name in ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")},
 }  # fmt: skip
+_VIEWS = {name: _natively(name) for name in ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")}
+
+
+def _plainly(kernel):
+    """A kernel for which a tensor of a subclass is a tensor."""
+
+    @functools.wraps(kernel)
+    def plain(*args, **kwargs):
+        with torch._C.DisableTorchFunctionSubclass():
+            return kernel(*args, **kwargs)
+
+    return plain
+
 
 _libraries = []  # what is registered is so as long as these live
 
@@ -239,10 +257,11 @@ def install() -> None:
     """Has PyTorch bring every operator of the card here."""
     _library("_").fallback(lambda overload, *args, **kwargs: operator_of(overload, upload)(*args, **kwargs), "PrivateUse1")
     library = _library("aten")
-    for name, kernel in _OWN.items():
+    own = {name: _plainly(kernel) for name, kernel in _OWN.items()} | _VIEWS
+    for name, kernel in own.items():
         library.impl(name, kernel, "PrivateUse1")
     for name in operators.bound():
-        if name not in _OWN:
+        if name not in own:
             library.impl(name, _bound(name), "PrivateUse1")
     # `_copy_from` sees conjugate and negative bits itself: their fallbacks would clone, which copies, which clones.
     for key in ("Conjugate", "Negative"):

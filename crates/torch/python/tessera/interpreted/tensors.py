@@ -34,6 +34,19 @@ def _like(dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device="cpu")
 
 
+@functools.cache
+def _has_word(dtype: torch.dtype) -> bool:
+    """Whether DLPack knows a type, and by a word that is not another one's."""
+    try:
+        return _from_dlpack(torch._C._to_dlpack(_like(dtype))).dtype == dtype
+    except (RuntimeError, BufferError, NotImplementedError):
+        return False
+
+
+def _capsule(dtype: torch.dtype):
+    return torch._C._to_dlpack(_like(dtype))
+
+
 def contiguous(sizes) -> tuple[int, ...]:
     """Strides of a tensor that lies in one piece."""
     strides, stride = [], 1
@@ -59,13 +72,13 @@ class Form:
         self.bytes = nbytes
         wire.code_of(dtype)
         self._dtype, self._flags, self._sizes, self._strides, self._offset = dtype, flags, sizes, strides, offset
-        simple = not flags and offset == 0 and nbytes == reach(dtype, sizes, strides, 0)
-        if simple:
-            self._native = QUEUE.form(torch._C._to_dlpack(_like(dtype)), sizes, strides, nbytes)
+        whole = not flags and offset == 0 and nbytes == reach(dtype, sizes, strides, 0)
+        if whole and _has_word(dtype):
+            self._native = QUEUE.form(_capsule(dtype), sizes, strides, nbytes)
             made = self._native.made
             self.made = lambda name: _from_dlpack(made(name))
         else:
-            self._native = QUEUE.form(torch._C._to_dlpack(_like(torch.uint8)), [nbytes], [1], nbytes)
+            self._native = QUEUE.form(_capsule(torch.uint8), [nbytes], [1], nbytes)
             self.made = self._made_within
 
     def _made_within(self, name: int) -> torch.Tensor:
@@ -126,6 +139,6 @@ def widen(tensor, nbytes: int) -> None:
     """The server has made the storage of a tensor larger. PyTorch cannot tell its own storage so: this tensor gets another one of the
     same name, and its aliases go on with theirs, which is the same memory."""
     storage, name = tensor.untyped_storage(), name_of(tensor)
-    larger = QUEUE.form(torch._C._to_dlpack(_like(torch.uint8)), [nbytes], [1], nbytes)
+    larger = QUEUE.form(_capsule(torch.uint8), [nbytes], [1], nbytes)
     whole = _from_dlpack(larger.grown(name, nbytes - storage.nbytes()))
     place(tensor, whole.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
