@@ -9,7 +9,7 @@ import struct
 
 import torch
 
-from tessera.interpreted import autocast, kernels, streams, tensors
+from tessera.interpreted import autocast, kernels, replaced, tensors
 from tessera.interpreted.client import CLIENT, LOCK, QUEUE
 from tessera.interpreted.wire import COMMAND, text
 
@@ -30,7 +30,7 @@ def install(name: str, module) -> None:
     tensors.CARD = torch.device(name, 0)
     kernels.install()
     autocast.install()
-    streams.install()
+    replaced.install()
 
 
 def need() -> None:
