@@ -28,9 +28,9 @@ def run(server, code, **environment):
     return server.run(code, environment={**PYTHON, "OMP_NUM_THREADS": "1", **environment})
 
 
-def again(*arguments):
+def again(*arguments, **environment):
     """Tests, or a program, in a process with the dispatcher in Python."""
-    environment = {**os.environ, **PYTHON, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    environment = {**os.environ, **PYTHON, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **environment}
     done = subprocess.run([sys.executable, *arguments], cwd=serving.TESTS, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return done.stdout
@@ -41,11 +41,11 @@ def test_programs_see_what_they_see_of_the_compiled_one():
 
 
 def test_operators_give_what_the_processor_gives_or_refuse():
-    assert "2 passed" in again("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_operators.py")
+    assert "2 passed" in again("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_operators.py", OPINFO_EVERY="12")
 
 
 def test_families_of_transformers_train_as_on_the_processor():
-    assert "4 of 4 equal" in again("run_program.py", "models.py", "gpt2", "mixtral", "t5", "resnet")
+    assert "4 of 4 equal" in again("run_program.py", "models.py", "gpt2", "mixtral", "bert", "resnet")
 
 
 def test_without_a_compiler_a_program_computes_and_says_so(server, tmp_path):
@@ -165,7 +165,7 @@ from tessera.interpreted import dispatch
 dispatch.MOST_ENTRIES = 64
 print(all(torch.ones(size, device="tessera").sum().item() == size for size in range(1, 150)))
 print(sum(len(each.cache) for each in dispatch._operators.values()) <= 65)
-for scale in (1.5, 2.5, 3.5): (torch.ones(3, device="tessera") * scale + scale).tolist()
+(torch.ones(3, device="tessera") * 1.5 + 1.5).sum().item()
 before = torch.tessera.statistics()["templates"]
 print([(torch.ones(3, device="tessera") * scale + scale).sum().item() for scale in (4.5, 5.5)])
 print(torch.tessera.statistics()["templates"] - before)
