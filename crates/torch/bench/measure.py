@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 GOALS = {
     "issue add": 5.0, "issue mul scalar": 5.0, "issue mm": 5.0, "issue softmax": 5.0, "issue relu": 5.0, "round trip": 15.0,
 }  # fmt: skip
+IN_PYTHON = 40.0  # each operation of the dispatcher in Python, in microseconds
 LEAST = {"copy to the card": 2.0, "copy from the card": 2.0}
 STEPS = 1.15
 
@@ -98,6 +99,7 @@ def program(device):
             after = torch.tessera.statistics()
             figures[f"bytes of a step of width {width}"] = after["bytes"] - before["bytes"]
             figures[f"operations of a step of width {width}"] = after["operations"] - before["operations"]
+        if device == "tessera" and os.environ.get("TESSERA_DISPATCHER") != "python":
             graph = torch.tessera.Graph()
             with torch.tessera.graph(graph):
                 step()
@@ -117,7 +119,7 @@ def median_of(step, wait):
     return statistics.median(times) * 1e3
 
 
-def run(device):
+def run(device, dispatcher="compiled"):
     import serving
 
     command = [sys.executable, __file__, "--program", device]
@@ -126,11 +128,11 @@ def run(device):
         return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
         with serving.Server(folder, memory="4GiB", environment={"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) as server:
-            environment = {**server.environment(), "OMP_NUM_THREADS": "1"}
+            environment = {**server.environment(), "OMP_NUM_THREADS": "1", "TESSERA_DISPATCHER": dispatcher}
             return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def report(local, card):
+def report(local, card, in_python):
     missed, rows = [], []
     for name, value in card.items():
         goal, fine, unit = "", True, "us"
@@ -149,6 +151,14 @@ def report(local, card):
         beside = f"{local[name]:.2f}" if name in local else ""
         rows.append(f"| {name} | {value:.2f} {unit} | {beside} | {goal} | {'' if not goal else 'met' if fine else '**missed**'} |")
         missed += [] if fine else [f"{name}: {value:.2f} {unit}, asked for {goal}"]
+    for name, value in in_python.items():
+        if not name.startswith(("issue", "step")):
+            continue
+        beside = f"{local[name]:.2f}" if name in local else ""
+        of_issue, fine, name = name.startswith("issue"), value < IN_PYTHON, f"{name}, dispatcher in Python"
+        goal, met = (f"< {IN_PYTHON:g}", "met" if fine else "**missed**") if of_issue else ("", "")
+        rows.append(f"| {name} | {value:.2f} {'us' if of_issue else 'ms'} | {beside} | {goal} | {met} |")
+        missed += [] if fine or not of_issue else [f"{name}: {value:.2f} us, asked for {goal}"]
     head = ["# The device: figures", "", "`make device-bench`, one thread on each side, program and server on one host over a Unix socket.", ""]
     head += ["Missed: " + ("; ".join(missed) if missed else "none of the goals below."), ""]
     return head + ["| what | virtual card | local | goal | |", "|---|---|---|---|---|", *rows]
@@ -161,7 +171,7 @@ def main():
     options = parser.parse_args()
     if options.program:
         return program(options.program)
-    text = "\n".join(report(run("cpu"), run("tessera")))
+    text = "\n".join(report(run("cpu"), run("tessera"), run("tessera", "python")))
     print(text)
     if options.out:
         options.out.write_text(text + "\n")

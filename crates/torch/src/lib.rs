@@ -2,8 +2,11 @@
 //! for C++.
 //!
 //! The dispatcher in C++ issues an operation in a microsecond or two and must not go through Python for its frames. It
-//! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that gave it.
+//! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that gave it. The dispatcher in
+//! Python has its queue here (`queue.rs`), and what PyTorch takes for memory (`held.rs`).
 
+mod held;
+mod queue;
 mod table;
 
 use std::{
@@ -298,5 +301,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Taken", module.py().get_type::<Taken>())?;
     module.add_class::<Connection>()?;
     module.add_class::<Listener>()?;
+    module.add_class::<queue::Queue>()?;
     module.add_class::<Gate>()
 }

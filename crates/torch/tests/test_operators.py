@@ -1,11 +1,13 @@
 """A fixed sample of PyTorch's own samples; `python run_program.py opinfo.py` runs all of them."""
 
+import os
+
 import opinfo
 import pytest
 import torch
 
 # Every so many of the list, and those that once were wrong.
-EVERY = 6
+EVERY = int(os.environ.get("OPINFO_EVERY", "6"))
 ALWAYS = {"nn.functional.cross_entropy", "nn.functional.ctc_loss", "fill", "index_put", "cat", "matmul", "masked_select"}
 
 # What does not pass, and must say so rather than give something else (docs/device.md).
@@ -25,5 +27,5 @@ def test_operators_give_what_the_processor_gives(dtype):
         counted += result != "skip"
         if result in ("fail", "unsupported") and opinfo.name_of(op) not in KNOWN:
             wrong.append(f"{opinfo.name_of(op)}: {result}: {why[:200]}")
-    assert counted > 90
+    assert counted > 540 // EVERY
     assert not wrong, "\n".join(wrong)

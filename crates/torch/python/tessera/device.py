@@ -11,7 +11,7 @@ import types
 
 import torch
 
-from tessera import _native, build, elsewhere, graph
+from tessera import _native, dispatchers, elsewhere, graph
 
 NAME = "tessera"
 _connection = None
@@ -25,12 +25,8 @@ def start() -> None:
     global _dispatcher
     if _dispatcher is not None:
         return
-    _dispatcher = build.load()
-    torch.utils.rename_privateuse1_backend(NAME)
-    _dispatcher.set_libraries([str(pathlib.Path(file).parent) + os.sep for file in (torch.__file__, __file__)])
-    _dispatcher.install()
-    torch._register_device_module(NAME, _module())
-    torch.utils.generate_methods_for_privateuse1_backend()
+    _dispatcher = dispatchers.load()
+    dispatchers.install(_dispatcher, NAME, _module())
     # Parameters stay the same objects when a module moves: tied weights stay tied, and optimisers made before go on working.
     # Overwriting them instead trains tied models wrongly without a word.
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -64,7 +60,7 @@ def _resume_at(place: elsewhere.Place) -> None:
     _connection.close()
     _connection = _reach(place, goes_on=True)
     slice = _connection.slice
-    if not _dispatcher.resume(_connection.table, slice["memory_bytes"], slice["sequence"]):
+    if not _dispatcher.resume(_connection, slice["memory_bytes"], slice["sequence"]):
         raise ConnectionError("the connection broke while the operations since the snapshot were sent")
 
 
@@ -91,7 +87,7 @@ def _connect_to(place: elsewhere.Place, fresh: bool) -> None:
     # Kept from here on, whatever interrupts this: the dispatcher has its address once it is told of it.
     slice = _connection.slice
     try:
-        _dispatcher.connect(_connection.table, slice["memory_bytes"], slice["sequence"], fresh)
+        _dispatcher.connect(_connection, slice["memory_bytes"], slice["sequence"], fresh)
     except RuntimeError:
         _connection.close()
         _connection = before

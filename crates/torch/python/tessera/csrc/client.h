@@ -221,7 +221,10 @@ Client& client();
 
 // The boxed kernel behind every operator of the device.
 void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-void install();
+// What makes operators special, by words in their names, and which of them are bound one by one: operators.py.
+using Words = std::unordered_map<std::string, std::vector<std::string>>;
+void install(const std::vector<std::string>& bound, Words words);
+void set_words(Words words);
 Tensor upload(const Tensor& from);
 Tensor fetch(const Tensor& from);
 void write_to(const Tensor& to, const Tensor& from);

@@ -268,22 +268,12 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override { grow(storage, bytes); }
 };
 
-// Operators whose kernels for the processor would be chosen before a fallback, or that PyTorch composes of them: bound one by one.
-static bool is_bound(const c10::OperatorHandle& op, const c10::OperatorName& name) {
-  if (name.name.rfind("aten::", 0) || !op.hasSchema()) return false;
-  // Chosen or composed by PyTorch, which knows better which one a device without kernels of its own wants.
-  for (auto* whole : {"aten::_fused_sdp_choice", "aten::is_pinned", "aten::_pin_memory"}) if (name.name == whole) return false;
-  if (name.name.find("quantize") != std::string::npos || name.name.find("_scaled_dot_product") != std::string::npos) return false;
-  if (name.name == "aten::convolution" || name.name == "aten::convolution_backward") return true;
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
-  return name.name.rfind("aten::_foreach_", 0) == 0 && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
-}
-
 static Tensor refuse_quantised(const Tensor&, double, int64_t, at::ScalarType) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "quantised tensors are not supported on a virtual card");
 }
 
-void install() {
+void install(const std::vector<std::string>& bound, Words words) {
+  set_words(std::move(words));
   c10::SetAllocator(c10::DeviceType::PrivateUse1, allocator());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   pthread_atfork(nullptr, nullptr, [] { client().after_fork(); });
@@ -293,7 +283,7 @@ void install() {
   static torch::Library library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
   std::unordered_set<std::string> own;
   auto bind = [&](const char* name, auto kernel) {
-    own.insert(std::string("aten::") + name);
+    own.insert(name);
     library.impl(name, std::move(kernel));
   };
   bind("empty.memory_format", TORCH_FN(empty));
@@ -315,11 +305,8 @@ void install() {
   bind("set_", TORCH_FN(set_empty));
   bind("histc", TORCH_FN(histogram));
   bind("quantize_per_tensor", TORCH_FN(refuse_quantised));
-  for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    auto full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    auto op = c10::Dispatcher::singleton().findOp(name);
-    if (own.count(full) || !op || !is_bound(*op, name)) continue;
-    library.impl(full.c_str() + 6, torch::CppFunction::makeFromBoxedFunction<&dispatch>());
+  for (auto& name : bound) {
+    if (!own.count(name)) library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&dispatch>());
   }
   // `_copy_from` sees conjugate and negative bits itself: their fallbacks would clone, which copies, which clones.
   static torch::Library conjugate(torch::Library::IMPL, "aten", c10::DispatchKey::Conjugate, __FILE__, __LINE__);

@@ -13,6 +13,8 @@ using namespace tessera;
 using Released = py::call_guard<py::gil_scoped_release>;
 
 static const Transport* transport_at(uintptr_t address) { return reinterpret_cast<const Transport*>(address); }
+// Of a connection, which lives longer than its use.
+static const Transport* transport_of(const py::object& connection) { return transport_at(connection.attr("table").cast<uintptr_t>()); }
 
 // One command without arguments, and its reply.
 static py::bytes command(uint8_t code, const std::string& text, bool with_text) {
@@ -54,14 +56,14 @@ static void bind_program(py::module& m) {
           return call(*safe).cast<uint64_t>();
         });
   });
-  m.def("resume", [](uintptr_t transport, uint64_t memory, uint64_t sequence) {
-    return client().resume(transport_at(transport), memory, sequence);
+  m.def("resume", [](const py::object& connection, uint64_t memory, uint64_t sequence) {
+    return client().resume(transport_of(connection), memory, sequence);
   });
   m.def("need", [] { Client::Use use(client()); });
   m.def("count_from", [](uint64_t operations) { client().count_from(operations); });
   m.def("is_forked", [] { return client().forked(); });
-  m.def("connect", [](uintptr_t transport, uint64_t memory, uint64_t sequence, bool fresh) {
-    client().connect(transport_at(transport), memory, sequence, fresh);
+  m.def("connect", [](const py::object& connection, uint64_t memory, uint64_t sequence, bool fresh) {
+    client().connect(transport_of(connection), memory, sequence, fresh);
   });
   m.def("disconnect", [](const std::string& why) { client().disconnect(why); });
   m.def("set_batch", [](int operations) { client().set_batch(operations); });
@@ -106,6 +108,7 @@ static void bind_graphs(py::module& m) {
   m.def("begin_capture", [] { client().begin_capture(); });
   m.def("end_capture", [] { return client().end_capture(); });
   m.def("abandon_capture", [] { client().abandon_capture(); });
+  m.def("need_recordings", [] {});  // they are here
   m.def("is_capturing", [] { return client().capturing(); });
   m.def("refuse", [](const std::string& why) { client().not_in_graph(why); });
   m.def("made_in_capture", [](const Tensor& tensor) { return client().made_in_capture(tensor.storage().unsafeGetStorageImpl()); });

@@ -1,0 +1,35 @@
+"""What dispatchers know of PyTorch's operators by their names: which of them they take themselves, and how these are called.
+
+There are two dispatchers, one in C++ (`csrc`) and one in Python (`interpreted`); both are told it from here.
+"""
+
+import torch
+
+#: What is special about operators whose names have one of these words.
+WORDS = {
+    "plain": ["range", "space"],  # numbers decide shapes
+    "mixes": ["index"],  # takes indices on the processor
+    "now": ["_embedding_bag"],  # gives what inference cannot know
+    "learns": ["batch_norm", "layer_norm", "group_norm"],  # what it gives depends on the device: the first call tells
+}
+
+# Chosen or composed by PyTorch, which knows better which one a device without kernels of its own wants.
+_WHOLE = {"aten::_fused_sdp_choice", "aten::is_pinned", "aten::_pin_memory"}
+_WHOLE_WORDS = ("quantize", "_scaled_dot_product")
+_ALWAYS = {"aten::convolution", "aten::convolution_backward"}
+
+
+def bound() -> list[str]:
+    """Operators whose kernels for the processor would be chosen before a fallback, or that PyTorch composes of them: each is bound by
+    itself. Named without `aten::`."""
+    return [name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::") and _is_bound(name)]
+
+
+def _is_bound(name: str) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    base = name.partition(".")[0]
+    if base in _WHOLE or any(word in base for word in _WHOLE_WORDS):
+        return False
+    if base in _ALWAYS or has(name, "CPU"):
+        return True
+    return base.startswith("aten::_foreach_") and has(name, "CompositeExplicitAutograd")
