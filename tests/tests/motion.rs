@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tessera_api::v1::{JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest};
+use tessera_api::v1::{CheckpointMode, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest};
 use tessera_tests::jobs::{get, on, output, shell, submit, suspend, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::trainer::{Trainer, comes_to_the_same, is_saved, undisturbed};
@@ -26,6 +26,9 @@ async fn a_program_goes_on_where_it_was_when_it_is_suspended_moved_and_preempted
     trainer.is_at(0, 1, 50).await?;
     let suspended = suspend(&client, job).await?;
     assert_eq!(suspended.checkpoints[0].progress, 50);
+    // L5: what it gave back, and how it was saved.
+    let first = &suspended.history[0];
+    assert_eq!((first.blocks, first.saved_as(), first.epoch), (8, CheckpointMode::Cooperative, suspended.checkpoints[0].epoch));
     let listed = pool.cli_ok(&["job", "checkpoints", &job.to_string()]).await?;
     assert!(listed.contains("1.last") && listed.contains("yes"), "{listed}");
     client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;

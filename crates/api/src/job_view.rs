@@ -66,6 +66,7 @@ fn checkpoint(state: &State, checkpoint: &Checkpoint) -> v1::Checkpoint {
         saved_at: Some(timestamp(checkpoint.at)),
         progress: checkpoint.progress(),
         bytes: checkpoint.bytes(),
+        epoch: checkpoint.epoch.0,
         available: state.can_be_had(checkpoint),
         mode: checkpoint.parts.first().map_or(0, |part| part.saved.mode.to_wire()),
         parts: checkpoint.parts.iter().map(part).collect(),
@@ -108,6 +109,9 @@ fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
         lost_seconds: lost.as_secs_f64(),
         lost_tflops_seconds: lost.as_secs_f64() * tflops,
         not_saved: attempt.not_saved.clone(),
+        saved_as: attempt.saved_as.map_or(0, WireEnum::to_wire),
+        blocks: attempt.blocks.0,
+        memory_mib: attempt.memory.0,
     }
 }
 

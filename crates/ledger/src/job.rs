@@ -9,9 +9,10 @@ use crate::allocation::Allocation;
 use crate::checkpoint::{CheckpointKey, Checkpoints};
 use crate::idle::Idle;
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId};
+use crate::level::Level;
 use crate::reason::Reason;
-use crate::spec::JobSpec;
-use crate::units::{Epoch, LogTime, Revision};
+use crate::spec::{CheckpointMode, JobSpec};
+use crate::units::{BlockCount, Epoch, LogTime, Mebibytes, Revision};
 
 /// Where a job stands (architecture section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -200,14 +201,22 @@ pub struct Attempt {
     pub from: Option<CheckpointKey>,
     /// When the newest checkpoint that it saved itself came to count: what it computed before that is not lost with it.
     pub saved_at: Option<LogTime>,
+    /// How that was saved; `None`: it saved none.
+    pub saved_as: Option<CheckpointMode>,
     /// Why nothing was saved when it was told to stop, in the words of the agent that tried; empty: nobody says so.
     pub not_saved: String,
+    /// Blocks that it holds, and gives back at its end; 0: of before level 2, which did not note it.
+    pub blocks: BlockCount,
+    /// Memory of cards that it holds likewise.
+    pub memory: Mebibytes,
 }
 
 impl Attempt {
     /// An attempt that is granted now, under `allocation`.
     #[must_use]
-    pub(crate) fn granted(allocation: &Allocation, now: LogTime) -> Self {
+    pub(crate) fn granted(allocation: &Allocation, now: LogTime, level: Level) -> Self {
+        let noted = if level >= Level::Two { &allocation.workers[..] } else { &[] };
+        let slices = || noted.iter().flat_map(|worker| worker.slices.iter());
         Self {
             number: allocation.attempt,
             allocation: allocation.id,
@@ -221,7 +230,10 @@ impl Attempt {
             reason: None,
             from: allocation.from,
             saved_at: None,
+            saved_as: None,
             not_saved: String::new(),
+            blocks: BlockCount(slices().map(|slice| slice.length.0).sum()),
+            memory: Mebibytes(slices().map(|slice| slice.memory.0).sum()),
         }
     }
 

@@ -15,6 +15,8 @@ pub struct CheckpointView {
     pub name: String,
     /// The attempt that saved it.
     pub attempt: u32,
+    /// The epoch of the allocation under which it was saved.
+    pub epoch: u64,
     /// How it was saved: `cooperative`, by its program; `transparent`, by dumping it.
     pub mode: String,
     /// When it was saved.
@@ -61,6 +63,7 @@ impl From<v1::Checkpoint> for CheckpointView {
         Self {
             name: name_of(checkpoint.attempt, checkpoint.sequence),
             attempt: checkpoint.attempt,
+            epoch: checkpoint.epoch,
             mode: words::checkpoint_mode(checkpoint.mode),
             saved_at: text(checkpoint.saved_at.as_ref()),
             progress: checkpoint.progress,

@@ -113,6 +113,12 @@ pub struct AttemptView {
     pub lost_tflops_seconds: f64,
     /// Why nothing was saved when it was told to stop; absent: nobody says so.
     pub not_saved: Option<String>,
+    /// How the newest checkpoint that it saved itself was saved; absent: it saved none.
+    pub saved_as: Option<String>,
+    /// Blocks that it holds, or gave back when it ended.
+    pub blocks: u32,
+    /// Memory of cards likewise.
+    pub memory_mib: u64,
 }
 
 /// An allocation.
@@ -250,6 +256,9 @@ impl From<v1::Attempt> for AttemptView {
             lost_seconds: attempt.lost_seconds,
             lost_tflops_seconds: attempt.lost_tflops_seconds,
             not_saved: Some(attempt.not_saved).filter(|why| !why.is_empty()),
+            saved_as: (attempt.saved_as != 0).then(|| words::checkpoint_mode(attempt.saved_as)),
+            blocks: attempt.blocks,
+            memory_mib: attempt.memory_mib,
         }
     }
 }

@@ -146,13 +146,15 @@ fn uses(used: &UseView, out: &mut Page) {
 fn attempts(history: &[AttemptView], clock: &Clock, out: &mut Page) {
     out.title("attempts".to_owned());
     out.table(
-        &["TRY", "GRANTED", "RAN", "FROM", "LOST", "EXIT", "REASON"],
+        &["TRY", "GRANTED", "RAN", "BLOCKS", "FROM", "SAVED", "LOST", "EXIT", "REASON"],
         history.iter().map(|attempt| {
             vec![
                 attempt.number.to_string(),
                 format!("{} ago", clock.ago(attempt.granted_at.as_deref())),
                 clock.between(attempt.started_at.as_deref(), attempt.ended_at.as_deref()),
+                attempt.blocks.to_string(),
                 attempt.from.clone().unwrap_or_else(|| "-".to_owned()),
+                attempt.saved_as.clone().unwrap_or_else(|| "-".to_owned()),
                 lost_text(attempt.lost_seconds),
                 exit_text(attempt.exit_code, attempt.signal),
                 attempt.reason.as_ref().map(|reason| reason.sentence.clone()).unwrap_or_default(),

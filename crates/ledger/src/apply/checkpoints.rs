@@ -128,6 +128,7 @@ impl State {
             let attempt = job.history.iter_mut().rev().find(|attempt| attempt.number == key.attempt);
             if let Some(attempt) = attempt.filter(|_| counts && !known) {
                 attempt.saved_at = Some(now);
+                attempt.saved_as = Some(saved.mode);
             }
         });
         self.device_worked(worker.node, allocation.job);

@@ -17,7 +17,7 @@ use crate::idle::Idle;
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank, RequestId};
 use crate::job::{Attempt, Job};
 use crate::standing::millis;
-use crate::units::{Epoch, LogTime, Revision};
+use crate::units::{BlockCount, Epoch, LogTime, Mebibytes, Revision};
 
 pub(super) fn job_to_wire(job: &Job) -> stored::Job {
     stored::Job { spec: Some(spec_to_wire(&job.spec)), ..job_without_spec(job) }
@@ -140,7 +140,10 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         reason,
         from,
         saved_at,
+        saved_as,
         not_saved,
+        blocks,
+        memory,
     } = attempt;
     stored::Attempt {
         number: *number,
@@ -156,6 +159,9 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         from: from.map(key_to_wire),
         saved_at_ms: saved_at.map(|time| time.0),
         not_saved: not_saved.clone(),
+        saved_as: saved_as.map_or(0, WireEnum::to_wire),
+        blocks: blocks.0,
+        memory_mib: memory.0,
     }
 }
 
@@ -174,7 +180,10 @@ fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
         reason: reason.map_err(|error| error.under("reason"))?,
         from: attempt.from.map(key_from_wire),
         saved_at: attempt.saved_at_ms.map(LogTime),
+        saved_as: enum_from_wire("saved_as", attempt.saved_as)?,
         not_saved: attempt.not_saved,
+        blocks: BlockCount(attempt.blocks),
+        memory: Mebibytes(attempt.memory_mib),
     })
 }
 
