@@ -12,8 +12,10 @@ use tessera_tests::pool::{Options, Pool};
 use tessera_tests::trainer::{Trainer, ends_as_undisturbed, is_saved};
 use tessera_tests::wait::until;
 
-/// Leases that a change of leader or an agent that is started anew does not use up.
-const LEASE: [u64; 4] = [200, 9_000, 12_000, 15_000];
+/// Leases that neither a change of leader uses up nor an agent that is frozen for a while.
+const LONG: [u64; 4] = [200, 20_000, 25_000, 32_000];
+/// Leases that only a change of leader does not use up.
+const SHORT: [u64; 4] = [200, 9_000, 12_000, 15_000];
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +41,8 @@ struct Stage {
 }
 
 impl Stage {
-    async fn new() -> Result<Self> {
-        let options = Options { nodes: vec![vec![("gpu", 8)]; 3], lease: LEASE, ..Options::default() };
+    async fn new(lease: [u64; 4]) -> Result<Self> {
+        let options = Options { nodes: vec![vec![("gpu", 8)]; 3], lease, ..Options::default() };
         let pool = Pool::start(options).await?;
         let client = pool.client();
         let trainer = Trainer::new(&pool, "trainer")?;
@@ -143,7 +145,7 @@ impl Stage {
 /// program runs on meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_dies_before_a_move_stops_the_program() -> Result<()> {
-    let mut stage = Stage::new().await?;
+    let mut stage = Stage::new(LONG).await?;
     for victim in [Leader, SourceAgent, TargetAgent, Program] {
         let (attempt, source) = stage.goes_on().await?;
         let target = stage.elsewhere().await?;
@@ -173,7 +175,7 @@ async fn whoever_dies_before_a_move_stops_the_program() -> Result<()> {
 /// The program has been told to stop, and saves itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_dies_while_a_moved_program_saves_itself() -> Result<()> {
-    let mut stage = Stage::new().await?;
+    let mut stage = Stage::new(LONG).await?;
     for victim in [Leader, SourceAgent, TargetAgent, Program] {
         let (attempt, source) = stage.goes_on().await?;
         let target = stage.elsewhere().await?;
@@ -192,7 +194,7 @@ async fn whoever_dies_while_a_moved_program_saves_itself() -> Result<()> {
 /// The program has saved itself, and begins at the target, whose agent is frozen until somebody is dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_dies_while_a_moved_program_begins() -> Result<()> {
-    let mut stage = Stage::new().await?;
+    let mut stage = Stage::new(LONG).await?;
     for victim in [Leader, SourceAgent, TargetAgent, Program] {
         let (attempt, source) = stage.goes_on().await?;
         let target = stage.elsewhere().await?;
@@ -222,7 +224,7 @@ async fn whoever_dies_while_a_moved_program_begins() -> Result<()> {
 /// lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_dies_in_the_middle_of_each_interruption() -> Result<()> {
-    let mut stage = Stage::new().await?;
+    let mut stage = Stage::new(SHORT).await?;
     let (attempt, _) = stage.goes_on().await?;
     stage.trainer.shut_gate()?;
     let number = stage.job.to_string();

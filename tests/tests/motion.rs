@@ -28,7 +28,10 @@ async fn a_program_goes_on_where_it_was_when_it_is_suspended_moved_and_preempted
     assert_eq!(suspended.checkpoints[0].progress, 50);
     // L5: what it gave back, and how it was saved.
     let first = &suspended.history[0];
-    assert_eq!((first.blocks, first.saved_as(), first.epoch), (8, CheckpointMode::Cooperative, suspended.checkpoints[0].epoch));
+    assert_eq!(
+        (first.blocks, first.saved_as(), first.epoch),
+        (8, CheckpointMode::Cooperative, suspended.checkpoints[0].epoch)
+    );
     let listed = pool.cli_ok(&["job", "checkpoints", &job.to_string()]).await?;
     assert!(listed.contains("1.last") && listed.contains("yes"), "{listed}");
     client.resume_job(ResumeJobRequest { job_id: job, ..Default::default() }).await?;

@@ -87,33 +87,47 @@ impl Objects {
         Ok(used)
     }
 
-    /// Which store this is, whoever reaches it by whatever name: it is written down in it at the first call. A folder in
-    /// which another file system should be mounted, and is not, is another store.
+    /// Which store this is, whoever reaches it by whatever name; `None`: nobody has written that down. A folder in which
+    /// another file system should be mounted, and is not, is another store.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub async fn identity(&self) -> Result<Option<u128>, Error> {
+        let object = match self.at.objects().get(&self.identity_key()).await {
+            Ok(object) => object,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(self.error(error)),
+        };
+        let text = object.bytes().await.map_err(|error| self.error(error))?;
+        let number = std::str::from_utf8(&text).ok().and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
+        let problem = || format!("its object {IDENTITY:?} does not say which store it is; bring it back, or remove it");
+        let bad = || Error::BadAddress { address: self.at.url().to_owned(), problem: problem() };
+        number.map(Some).ok_or_else(bad)
+    }
+
+    /// Writes down which store this is, unless somebody has; answers it.
     ///
     /// # Errors
     /// When that can be neither read nor written.
-    pub async fn identity(&self) -> Result<u128, Error> {
-        let key = self.at.prefix().clone().join(IDENTITY);
-        let drawn = Bytes::from(format!("{:032x}\n", rand::random::<u128>()));
-        loop {
-            match self.at.objects().get(&key).await {
-                Ok(object) => {
-                    let text = object.bytes().await.map_err(|error| self.error(error))?;
-                    let number =
-                        std::str::from_utf8(&text).ok().and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
-                    let problem = || format!("{key} does not say which store this is; restore it from another copy");
-                    return number
-                        .ok_or_else(|| Error::BadAddress { address: self.at.url().to_owned(), problem: problem() });
-                }
-                Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(self.error(error)),
-            }
-            match self.at.objects().put_opts(&key, drawn.clone().into(), PutOptions::from(PutMode::Create)).await {
-                // Somebody else may have been first.
-                Ok(_) | Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-                Err(error) => return Err(self.error(error)),
-            }
+    pub async fn identify(&self) -> Result<u128, Error> {
+        if let Some(known) = self.identity().await? {
+            return Ok(known);
         }
+        let drawn: u128 = rand::random();
+        let (text, options) = (Bytes::from(format!("{drawn:032x}\n")), PutOptions::from(PutMode::Create));
+        match self.at.objects().put_opts(&self.identity_key(), text.into(), options).await {
+            Ok(_) => Ok(drawn),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                // Somebody else was first.
+                let unseen = || Error::Unreachable { place: self.at.url().to_owned(), source: "it changes".into() };
+                self.identity().await?.ok_or_else(unseen)
+            }
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    fn identity_key(&self) -> Key {
+        self.at.prefix().clone().join(IDENTITY)
     }
 
     fn error(&self, error: object_store::Error) -> Error {

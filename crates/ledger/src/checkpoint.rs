@@ -6,7 +6,7 @@
 //! place of their work: a gang goes on whole, from one checkpoint, or from the one before. The next attempt is granted
 //! together with the newest one that counts and can be had, so that every leader gives the same order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::units::{Epoch, LogTime};
 pub const CHECKPOINTS_KEPT: usize = 2;
 /// Checkpoints that a job may ask to be kept.
 pub const MOST_CHECKPOINTS: u32 = 16;
-/// Checkpoints of an attempt that are told in part and may come to count: workers of a gang that wait for each other are
-/// no further apart.
-const PARTIAL_KEPT: usize = 8;
+/// Checkpoints of an attempt that are told in part and may come to count. A worker whose part takes long is behind the
+/// others by as many periods as that takes; one that never tells is not waited for without end.
+const PARTIAL_KEPT: usize = 64;
 /// Nodes on which a part is kept that lies on nodes: the loss of one loses nothing.
 pub const COPIES_WANTED: usize = 2;
 
@@ -122,6 +122,11 @@ impl Checkpoint {
     /// Whether every worker has told its part. Workers tell theirs in order: none before it comes to be whole any more.
     fn is_whole(&self) -> bool {
         self.parts.len() == self.workers as usize
+    }
+
+    /// The workers that have not told their part.
+    fn missing(&self) -> impl Iterator<Item = Rank> {
+        (0..self.workers).map(Rank).filter(|rank| self.part(*rank).is_none())
     }
 
     /// Whether all of it outlives the loss of a node.
@@ -271,8 +276,12 @@ impl Checkpoints {
     fn choose_copied(&mut self) {
         let newest = self.that_count().next().map(|newest| newest.key);
         let [outlives, chosen] = self.reserve();
-        let stays = chosen
-            .filter(|chosen| Some(*chosen) > outlives && newest.is_some_and(|newest| newest.attempt == chosen.attempt));
+        let is_somewhere = |part: &CheckpointPart| part.saved.shared || !part.nodes.is_empty();
+        let stays = chosen.filter(|chosen| {
+            let of_newest_attempt = newest.is_some_and(|newest| newest.attempt == chosen.attempt);
+            let is_there = self.get(*chosen).is_some_and(|checkpoint| checkpoint.parts.iter().all(is_somewhere));
+            Some(*chosen) > outlives && of_newest_attempt && is_there
+        });
         let chosen = stays.or_else(|| newest.filter(|newest| Some(*newest) > outlives));
         for checkpoint in &mut self.0 {
             let is_chosen = Some(checkpoint.key) == chosen;
@@ -304,18 +313,24 @@ impl Checkpoints {
     /// Keeps so many of the newest that count, the reserve, and some of the newest that may come to count.
     fn retain(&mut self, kept: usize) {
         self.choose_copied();
-        let (whole, reserve) = (self.newest_whole(), self.reserve());
+        let (whole, reserve, told) = (self.newest_whole(), self.reserve(), self.told());
         let mut counted = self.0.iter().filter(|checkpoint| checkpoint.counts()).count();
         let mut partial = self.0.len() - counted;
         self.0.retain(|checkpoint| {
             if !checkpoint.counts() {
                 partial -= 1;
                 // One that is whole and does not count says why nothing newer is gone on from.
-                return partial < PARTIAL_KEPT && whole.is_none_or(|whole| checkpoint.key >= whole);
+                let may_count = || checkpoint.missing().all(|rank| told.get(&rank) < Some(&checkpoint.key));
+                return partial < PARTIAL_KEPT && whole.is_none_or(|whole| checkpoint.key >= whole) && may_count();
             }
             counted -= 1;
             counted < kept || reserve.contains(&Some(checkpoint.key))
         });
+    }
+
+    /// The newest that each worker has told a part of.
+    fn told(&self) -> BTreeMap<Rank, CheckpointKey> {
+        self.0.iter().flat_map(|checkpoint| checkpoint.parts.iter().map(|part| (part.rank, checkpoint.key))).collect()
     }
 
     fn newest_whole(&self) -> Option<CheckpointKey> {
@@ -359,10 +374,10 @@ impl Checkpoints {
         if self.holding(part).is_some() {
             return false;
         }
-        let newer = |checkpoint: &&Arc<Checkpoint>| checkpoint.key > part.checkpoint;
-        self.newest_whole().is_some_and(|whole| whole > part.checkpoint)
+        let is_newer = |key: Option<CheckpointKey>| key > Some(part.checkpoint);
+        is_newer(self.newest_whole())
+            || is_newer(self.told().get(&part.rank).copied())
             || part.checkpoint.attempt < newest_attempt
-            || self.0.iter().filter(newer).count() >= PARTIAL_KEPT
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! DATA/checkpoints/            the node's own store: what its workers saved, and copies for other nodes
 //! DATA/checkpoint-tickets/ID   what whoever fetches a checkpoint must show, and whether it lies in the shared store
+//! DATA/checkpoint-store        which store was found under the name of the shared one
 //! workers/WORKER/checkpoint/   TESSERA_CHECKPOINT_DIR: what the program writes, or finds there
 //! workers/WORKER/control.sock  TESSERA_CONTROL: where a program is asked to save while it runs
 //! workers/WORKER/saved.json    the newest part of a checkpoint that was saved of the worker

@@ -16,7 +16,7 @@ use super::control::Control;
 use super::dumped::Dumped;
 use super::patience::patiently;
 use super::shelf::{Made, Shelf};
-use crate::boot::{boot_id, unix_millis};
+use crate::boot::boot_id;
 use crate::host::{Wanted, tell_node};
 use crate::node::{CheckpointNews, Event};
 use crate::shell::Input;
@@ -81,9 +81,8 @@ impl Saver {
         Some(Self { saving, way })
     }
 
-    /// The worker runs: from here on its program can connect, and is asked to save. `started`: when it started, in
-    /// milliseconds since the Unix epoch.
-    pub fn begin(&mut self, started: Option<u64>) {
+    /// The worker runs: from here on its program can connect, and is asked to save. `ran`: for how long it has run.
+    pub fn begin(&mut self, ran: Duration) {
         let (every, owner, progress, packing, asking) = match &mut self.way {
             Way::Asked { asking: Some(_), .. } => return,
             Way::Asked { every, owner, progress, packing, asking } => {
@@ -99,7 +98,6 @@ impl Saver {
                 return;
             }
         };
-        let ran = Duration::from_millis(started.map_or(0, |started| unix_millis().saturating_sub(started)));
         let kept = self.saving.folder.saved().map_or(0, |saved| saved.sequence);
         let task = Asking { saving: self.saving.clone(), every, progress, packing, control };
         *asking = Some(AbortOnDropHandle::new(tokio::spawn(task.run(ran, kept))));
@@ -163,6 +161,10 @@ impl Saver {
             // What is being packed is the newest that there will be.
             (Way::Dumped(images), None, _) => {
                 images.are_packed().await;
+                Ok(())
+            }
+            // It came to its own end: nothing will go on from what is being packed.
+            (Way::Asked { .. }, ..) if status.cause == Some(Cause::Exited) && status.exit == Some(Exit::Code(0)) => {
                 Ok(())
             }
             (Way::Asked { packing, .. }, ..) => {

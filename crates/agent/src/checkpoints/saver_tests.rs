@@ -86,12 +86,12 @@ async fn what_was_written_before_the_host_was_started_anew_is_not_taken_for_whol
 }
 
 /// A worker that is asked to save every ten seconds, and its program's end of the control socket, once it was asked.
-async fn asked_in(data: &Path, started: u64) -> (Saver, Shelf, UnixStream) {
+async fn asked_in(data: &Path) -> (Saver, Shelf, UnixStream) {
     let mut order = order(wire::CheckpointMode::Cooperative);
     let policy = order.spec.as_mut().and_then(|spec| spec.checkpoint.as_mut()).expect("it has one");
     policy.every = Some(prost_types::Duration { seconds: 10, nanos: 0 });
     let (mut saver, shelf) = saver_of(data, &order).await;
-    saver.begin(Some(started));
+    saver.begin(Duration::ZERO);
     let mut program = UnixStream::connect(data.join("worker/control.sock")).await.expect("it listens");
     let mut said = [0; 5];
     program.read_exact(&mut said).await.expect("it is asked");
@@ -107,7 +107,7 @@ fn sequences(shelf: &Shelf) -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packed() {
     let data = tempfile::tempdir().expect("a folder");
-    let (saver, shelf, mut program) = asked_in(data.path(), unix_millis()).await;
+    let (saver, shelf, mut program) = asked_in(data.path()).await;
     let Way::Asked { packing, .. } = &saver.way else { unreachable!("it is asked") };
     let packing = Arc::clone(packing);
     program.write_all(b"saved 7\n").await.expect("written");
@@ -119,7 +119,8 @@ async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packe
     assert_eq!(sequences(&shelf), [1]);
 }
 
-/// The time of day was set back by an hour, and the agent was started anew: what is saved next is newer than what was.
+/// An agent of before counted by the time of day, which was set back by an hour since: what is saved next is newer than what
+/// was.
 #[tokio::test(start_paused = true)]
 async fn numbers_go_on_when_the_time_of_day_is_set_back() {
     let data = tempfile::tempdir().expect("a folder");
@@ -129,7 +130,7 @@ async fn numbers_go_on_when_the_time_of_day_is_set_back() {
     let kept = SavedPart { sequence: 41, progress: 0, bytes, hash, ticket, shared: false, mode };
     folder.note_saved(&kept).expect("writable");
     let since = Instant::now();
-    let (saver, shelf, mut program) = asked_in(data.path(), unix_millis() + 3_600_000).await;
+    let (saver, shelf, mut program) = asked_in(data.path()).await;
     assert_eq!(since.elapsed().as_secs(), 10, "it is asked in time");
     program.write_all(b"saved 7\n").await.expect("written");
     let mut answer = [0; 6];

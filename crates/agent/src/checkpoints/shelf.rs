@@ -1,7 +1,7 @@
 //! The checkpoints that a node keeps: the store on its disk, and the one that all nodes share, where there is one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,10 +19,13 @@ use super::meters::{CheckpointMeters, Operation};
 use super::tickets::{Tickets, ticket_text};
 use super::{id_of, part_of};
 use crate::config::CheckpointConfig;
+use crate::durable;
 
 /// Below the agent's data folder.
 const STORE_FOLDER: &str = "checkpoints";
 const TICKETS_FOLDER: &str = "checkpoint-tickets";
+/// Which store was found under the name of the shared one.
+const STORE_FILE: &str = "checkpoint-store";
 /// How long it is tried to fetch a checkpoint from places that do not answer.
 const FETCH_PATIENCE: Duration = Duration::from_secs(60);
 /// Wait before they are asked again.
@@ -54,7 +57,8 @@ impl Hindrance {
     const fn of(error: &Error) -> Self {
         match error {
             Error::Missing { .. } | Error::Damaged { .. } => Self::Gone,
-            Error::Full { .. } | Error::Io { .. } | Error::NotEmpty { .. } => Self::Node,
+            Error::Io { .. } | Error::NotEmpty { .. } => Self::Node,
+            // No room for it is no fault of a node: it may be larger than what any of them has free.
             _ => Self::Away,
         }
     }
@@ -92,6 +96,8 @@ impl Made {
 pub(crate) struct Shelf(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
+    /// The agent's data folder.
+    data: PathBuf,
     pub(super) disk: Objects,
     pub(super) shared: Option<Objects>,
     pub(super) tickets: Tickets,
@@ -124,6 +130,7 @@ impl Shelf {
         let tickets = opened.map_err(|source| Error::Io { path: folder, source })?;
         let background = Limits::new().at_once(1).bytes_per_second(config.bytes_per_second);
         let inner = Inner {
+            data: data.to_owned(),
             disk,
             shared,
             tickets,
@@ -202,7 +209,7 @@ impl Shelf {
     async fn save_somewhere(&self, part: &PartKey, made: Made, folder: &Path) -> Result<SavedPart, Error> {
         if let Some(shared) = &self.0.shared {
             let saved = async {
-                let identity = shared.identity().await?;
+                let identity = self.identity_of(shared).await?;
                 self.save_in(shared, Some(identity), part, made, folder).await
             };
             // A store that fails is seen to, wherever the checkpoint then goes.
@@ -262,8 +269,8 @@ impl Shelf {
         }
         let until = Instant::now() + FETCH_PATIENCE;
         loop {
-            let newest = lock(&self.0.sources).get(&id).cloned();
-            match self.fetch_once(&id, newest.as_ref().unwrap_or(from), into, owner).await {
+            let from = self.known_now(&id, from);
+            match self.fetch_once(&id, &from, into, owner).await {
                 Err(Unusable { why, message }) if why != Hindrance::Gone && Instant::now() < until => {
                     tracing::warn!(%id, message, "a checkpoint cannot be had now; it is tried again");
                     sleep(AGAIN).await;
@@ -271,6 +278,14 @@ impl Shelf {
                 fetched => return fetched,
             }
         }
+    }
+
+    /// Where something is said to be now, and where it was when the order was given.
+    fn known_now(&self, id: &CheckpointId, ordered: &wire::CheckpointSource) -> wire::CheckpointSource {
+        let said = lock(&self.0.sources).get(id).map(|said| said.addresses.clone()).unwrap_or_default();
+        let before = ordered.addresses.iter().filter(|address| !said.contains(address)).cloned();
+        let addresses = said.iter().cloned().chain(before).collect();
+        wire::CheckpointSource { addresses, ..ordered.clone() }
     }
 
     /// Tries every place that may have it, this node's own disk first.
@@ -307,6 +322,35 @@ impl Shelf {
         Err(Unusable { why, message: failures.join("; ") })
     }
 
+    /// Which store the shared one is. This node has written down which one it found first under that name, and saves into no
+    /// other: where the share is not mounted, there is an empty folder.
+    async fn identity_of(&self, shared: &Objects) -> Result<u128, Error> {
+        let (file, place) = (self.0.data.join(STORE_FILE), shared.place().to_owned());
+        let known = std::fs::read_to_string(&file).unwrap_or_default();
+        let known = known.split_once(' ').filter(|(_, of)| of.trim() == place).map(|(number, _)| number.to_owned());
+        let text = |number: u128| format!("{number:032x}");
+        let found = match &known {
+            Some(_) => shared.identity().await?,
+            None => Some(shared.identify().await?),
+        };
+        match found {
+            Some(found) if known.is_none() => {
+                let written = durable::replace(&file, format!("{} {place}\n", text(found)).as_bytes());
+                written.map_err(|source| Error::Io { path: file, source })?;
+                Ok(found)
+            }
+            Some(found) if known == Some(text(found)) => Ok(found),
+            _ => {
+                let file = file.display();
+                let problem = format!(
+                    "it is another store than the one that this node knows by that name: is it mounted? If it was \
+                     exchanged on purpose, remove {file}"
+                );
+                Err(Error::BadAddress { address: place, problem })
+            }
+        }
+    }
+
     /// Whether the shared store of this node is the one in which something lies. Another one, such as the folder in which
     /// it is not mounted, says nothing about that.
     async fn is_store_of(&self, from: &wire::CheckpointSource) -> Result<(), String> {
@@ -318,7 +362,7 @@ impl Shelf {
             );
         };
         let identity = shared.identity().await.map_err(|error| error.to_string())?;
-        if from.ticket.as_ref() == identity.to_be_bytes() {
+        if identity.is_some_and(|identity| from.ticket.as_ref() == identity.to_be_bytes()) {
             return Ok(());
         }
         let place = shared.place();

@@ -133,6 +133,10 @@ async fn what_is_not_in_another_store_is_not_gone() {
     fs::remove_dir_all(&folder).expect("removable");
     fs::rename(&mounted, &folder).expect("it can be mounted elsewhere");
     assert_eq!(two.fetched(&from).await.expect("it is mounted"), "for all");
+    // Nor is anything saved where the store was that this node knows.
+    fs::create_dir(&mounted).expect("it is where the share was");
+    let kept = one.shelf.save(&part(2), Made::written(0), &one.written("here")).await.expect("the node keeps it");
+    assert!(!kept.shared && fs::read_dir(&mounted).expect("it is there").next().is_none(), "nothing is made there");
 }
 
 /// The node's own disk takes nothing more: that is no fault of the checkpoint.

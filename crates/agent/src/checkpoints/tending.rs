@@ -1,7 +1,8 @@
 //! What the leader has done with the checkpoints of a node: what nobody needs is removed, and copies are made for other
 //! nodes. And what nobody else sees is tidied up.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tessera_api::agent::part_of as part_of_name;
 use tessera_api::v1 as wire;
@@ -12,9 +13,37 @@ use super::id_of;
 use super::meters::Operation;
 use super::shelf::{LEFT_OVER, Shelf, lock};
 
+/// Wait before a copy is tried again that could not be made.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Which copies were tried.
+#[derive(Default)]
+struct Copying {
+    tried: BTreeMap<CheckpointId, Instant>,
+    /// The job of the last one: the others have their turn first.
+    last: u64,
+}
+
+impl Copying {
+    /// The next of those that are to be made.
+    fn next(&mut self, copies: &[wire::CheckpointSource]) -> Option<(CheckpointId, wire::CheckpointSource)> {
+        let named =
+            |source: &wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source.clone()));
+        let mut open: Vec<_> = copies.iter().filter_map(named).collect();
+        let now = Instant::now();
+        self.tried.retain(|id, at| *at + AGAIN > now && open.iter().any(|(open, _)| open == id));
+        open.retain(|(id, _)| !self.tried.contains_key(id));
+        let place = open.iter().position(|(id, _)| id.job > self.last).unwrap_or(0);
+        let (id, source) = open.into_iter().nth(place)?;
+        self.tried.insert(id, now);
+        self.last = id.job;
+        Some((id, source))
+    }
+}
+
 impl Shelf {
     /// Removes and copies what the leader says. It says all of it again: what is to be removed does not wait for copies,
-    /// and the next copy is the first of those that it said last.
+    /// and the next copy is one of those that it said last, of one job after the other.
     pub async fn tend(&self, orders: wire::CheckpointOrders) {
         let named = |source: wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source));
         *lock(&self.0.sources) = orders.sources.into_iter().filter_map(named).collect();
@@ -28,10 +57,11 @@ impl Shelf {
             }
         }
         let Ok(_copying) = self.0.copying.try_lock() else { return };
-        let mut tried = BTreeSet::new();
-        while let Some((id, source)) = self.next_copy(&tried) {
+        let mut copying = Copying::default();
+        loop {
+            let next = copying.next(&lock(&self.0.copies));
+            let Some((id, source)) = next else { return };
             self.keep_copy(&id, &source).await;
-            tried.insert(id);
         }
     }
 
@@ -42,14 +72,6 @@ impl Shelf {
             *due = Instant::now() + LEFT_OVER;
         }
         is_due
-    }
-
-    /// The first copy that is to be made and was not tried.
-    fn next_copy(&self, tried: &BTreeSet<CheckpointId>) -> Option<(CheckpointId, wire::CheckpointSource)> {
-        let copies = lock(&self.0.copies);
-        let mut named = copies.iter().filter_map(|source| Some((id_of(&part_of_name(source.name.as_ref()?)), source)));
-        let (id, source) = named.find(|(id, _)| !tried.contains(id))?;
-        Some((id, source.clone()))
     }
 
     async fn remove(&self, id: &CheckpointId) -> Result<(), Error> {
@@ -100,5 +122,41 @@ impl Shelf {
                 Err(error) => tracing::warn!(%error, "what is left of unfinished saves cannot be removed"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_api::agent::part_name;
+    use tessera_ledger::{CheckpointKey, Epoch, JobId, PartKey, Rank};
+
+    use super::*;
+
+    fn copies(wanted: &[(u64, u64)]) -> Vec<wire::CheckpointSource> {
+        let part = |(job, sequence): &(u64, u64)| {
+            let checkpoint = CheckpointKey { attempt: 1, sequence: *sequence };
+            PartKey { job: JobId(*job), checkpoint, epoch: Epoch(1), rank: Rank(0) }
+        };
+        let source = |part: PartKey| wire::CheckpointSource { name: Some(part_name(&part)), ..Default::default() };
+        wanted.iter().map(part).map(source).collect()
+    }
+
+    /// The first job saves again while each of its copies is made, and the copy that it needs most fails at first.
+    #[tokio::test(start_paused = true)]
+    async fn every_job_has_its_turn_and_what_failed_is_tried_again() {
+        let mut copying = Copying::default();
+        let mut made = Vec::new();
+        for newest in 2..14 {
+            let wanted = copies(&[(1, 1), (1, newest), (2, 7), (3, 9)]);
+            let (id, _) = copying.next(&wanted).expect("there is something to do");
+            made.push((id.job, id.sequence));
+            tokio::time::advance(AGAIN / 4).await;
+        }
+        assert_eq!(made[..4], [(1, 1), (2, 7), (3, 9), (1, 5)], "one job after the other");
+        for again in [(1, 1), (2, 7), (3, 9)] {
+            let times = made.iter().filter(|one| **one == again).count();
+            assert!(times >= 2, "{again:?} is tried again: {made:?}");
+        }
+        assert!(copying.next(&copies(&[])).is_none() && copying.tried.is_empty(), "nothing is remembered for ever");
     }
 }

@@ -85,7 +85,7 @@ impl Tickets {
 
     /// Writes down the ticket of one that is to be made: the one that it has already, or `ticket`.
     pub fn announce(&self, id: CheckpointId, ticket: u128, shared: bool) -> io::Result<u128> {
-        let ticket = self.of(&id).filter(|known| known.shared == shared).map_or(ticket, |known| known.ticket);
+        let ticket = self.of(&id).filter(|known| !known.shared && !shared).map_or(ticket, |known| known.ticket);
         let written = Written { ticket: format!("{ticket:032x}"), shared };
         durable::replace(&self.folder.join(id.to_string()), &serde_json::to_vec(&written)?)?;
         self.known().insert(id, Known { ticket, shared, whole: false });

@@ -279,7 +279,7 @@ impl Machine {
     fn started(&mut self, now: Now, process: ProcessId) -> Vec<Effect> {
         self.starting = false;
         self.status.process = Some(process);
-        self.status.started_unix_ms = Some(now.unix_ms);
+        (self.status.started_boot, self.status.started_unix_ms) = (Some(now.boot), Some(now.unix_ms));
         if self.killing_since.is_some() {
             // Told to stop while it was being restored.
             return vec![Effect::Kill, Effect::Probe];

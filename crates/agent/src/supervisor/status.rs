@@ -4,10 +4,12 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::image::{ImageRecord, Snapshot};
+use crate::boot::{BootTime, unix_millis};
 use crate::cgroup::GroupRecord;
 use crate::durable;
 use crate::process::ProcessId;
@@ -132,6 +134,9 @@ pub struct Status {
     /// When its agent began to start it, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub ordered_unix_ms: Option<u64>,
+    /// When its process started, on the clock of the host, which nobody sets.
+    #[serde(default)]
+    pub started_boot: Option<BootTime>,
     /// When its process started.
     pub started_unix_ms: Option<u64>,
     /// When it was told to stop or its first process ended by itself, whichever was first.
@@ -167,11 +172,22 @@ impl Status {
             not_saved: String::new(),
             message: String::new(),
             ordered_unix_ms: None,
+            started_boot: None,
             started_unix_ms: None,
             ending_unix_ms: None,
             exited_unix_ms: None,
             stopped_unix_ms: None,
         }
+    }
+
+    /// For how long it has run at `now`. One of a release that did not note when it started says so by the time of day.
+    #[must_use]
+    pub fn ran(&self, now: BootTime) -> Duration {
+        let by_time_of_day = || {
+            let started = self.started_unix_ms.unwrap_or_else(unix_millis);
+            Duration::from_millis(unix_millis().saturating_sub(started))
+        };
+        self.started_boot.map_or_else(by_time_of_day, |started| started.until(now))
     }
 
     /// Whether nothing will change any more.

@@ -137,7 +137,7 @@ impl Link {
     /// Lets a program that runs connect to its control socket.
     fn may_save(&mut self) {
         if let Some(saver) = self.saver.as_mut().filter(|_| self.line.status.phase == Phase::Running) {
-            saver.begin(self.line.status.started_unix_ms);
+            saver.begin(self.line.status.ran(BootTime::now()));
         }
     }
 

@@ -1,10 +1,11 @@
 //! Nodes that are to be empty by some time: their jobs are moved away a few at a time while there is time. When it is over,
 //! placement has what is left suspended. All of it follows from the ledger, so that every leader goes on with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_check::check;
-use tessera_ledger::{CheckpointMode, JobId, JobState, LogTime, NodeId, Plan, PlanPart, State};
+use tessera_ledger::{CheckpointMode, Job, JobId, JobState, LogTime, NodeId, Plan, PlanPart, Reason, State};
 use tessera_placement::Pool;
 
 /// How often it is tried again to move jobs for which there was no room.
@@ -12,6 +13,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Moves away from a node at once: its disk and its network hand out what they save.
 const AT_ONCE: usize = 2;
+
+/// How long a job stays whose move has failed.
+const REST: Duration = Duration::from_secs(30);
 
 /// Jobs that are tried at one look.
 const TRIES: usize = 16;
@@ -27,7 +31,7 @@ pub(super) struct Emptying {
 impl Emptying {
     /// When it is to be looked for room again.
     pub(super) fn next_look(&self, pool: &Pool, state: &State, now: LogTime) -> Option<LogTime> {
-        let any = nodes(pool, state, now).next().is_some();
+        let any = nodes(pool, state, now).any(|node| !may_move(state, node, now).is_empty());
         any.then(|| if self.look_at > now { self.look_at } else { now.after(LOOK_EVERY) })
     }
 
@@ -37,7 +41,7 @@ impl Emptying {
             return Vec::new();
         }
         let nodes: Vec<NodeId> = nodes(pool, state, now).collect();
-        let mut jobs: Vec<JobId> = nodes.into_iter().flat_map(|node| may_move(state, node)).collect();
+        let mut jobs: Vec<JobId> = nodes.into_iter().flat_map(|node| may_move(state, node, now)).collect();
         jobs.sort_unstable();
         jobs.dedup();
         let behind = jobs.partition_point(|job| *job <= self.tried);
@@ -61,8 +65,8 @@ fn nodes(pool: &Pool, state: &State, now: LogTime) -> impl Iterator<Item = NodeI
 }
 
 /// The jobs of a node that go on elsewhere where they were, as far as more of them may move now. Others run on until the
-/// node must be left.
-fn may_move(state: &State, node: NodeId) -> Vec<JobId> {
+/// node must be left, and one whose move has just failed has a rest: its target may be about to be missed.
+fn may_move(state: &State, node: NodeId, now: LogTime) -> Vec<JobId> {
     let jobs = || {
         state
             .allocations_on(node)
@@ -71,8 +75,10 @@ fn may_move(state: &State, node: NodeId) -> Vec<JobId> {
     if jobs().filter(|job| job.moving.is_some()).count() >= AT_ONCE {
         return Vec::new();
     }
+    let rests = |job: &Job| job.reason == Reason::MoveFailed && now.since(job.changed_at) < REST;
     let saves = |mode| matches!(mode, CheckpointMode::Cooperative | CheckpointMode::Transparent);
-    jobs().filter(|job| job.state == JobState::Running && saves(job.spec.checkpoint.mode)).map(|job| job.id).collect()
+    let goes = |job: &&Arc<Job>| job.state == JobState::Running && saves(job.spec.checkpoint.mode) && !rests(job);
+    jobs().filter(goes).map(|job| job.id).collect()
 }
 
 #[cfg(test)]
@@ -126,7 +132,21 @@ mod tests {
         let state = |ledger: &Ledger, job: JobId| ledger.state.job(job).expect("it is known").state;
         assert_eq!([1, 3].map(|place| state(&ledger, jobs[place])), [JobState::Running; 2]);
         let (pool, now) = (Pool::new(&ledger.state), ledger.now());
-        let look = emptying.next_look(&pool, &ledger.state, now).expect("two are left");
+        assert_eq!(emptying.next_look(&pool, &ledger.state, now), None, "the end of a move is a change");
+    }
+
+    #[test]
+    fn for_which_there_is_no_room_is_tried_again_after_a_while() {
+        let (mut ledger, node, _) = emptied(&[(CheckpointMode::Cooperative, 8)]);
+        let others: Vec<NodeId> = ledger.state.nodes().map(|node| node.id).filter(|id| *id != node).collect();
+        for other in others {
+            let filler = ledger.submit(job(5));
+            ledger.grant(filler, &[(other, 0, 5)]);
+        }
+        let mut emptying = Emptying::default();
+        assert_eq!(moved(&mut emptying, &mut ledger), []);
+        let (pool, now) = (Pool::new(&ledger.state), ledger.now());
+        let look = emptying.next_look(&pool, &ledger.state, now).expect("it is tried again");
         assert!(look > now && look <= now.after(LOOK_EVERY));
     }
 
