@@ -27,25 +27,66 @@ pub struct Request {
     pub command: Command,
 }
 
-/// A change of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+/// What is said of every kind of command; its fields are in [`Command`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandKind {
+    /// Its name in the log's messages, in the names of golden files and in documents.
+    pub name: &'static str,
+    /// The level from which on it may be proposed. A field that says something may need a higher one.
+    pub since: Level,
+    /// What it does: its comment, line by line.
+    pub comment: &'static [&'static str],
+}
+
+/// Makes [`Command`] of a table with one row for each kind: its comment, `Variant = "name" @ Level`, its fields.
+macro_rules! commands {
+    ($(
+        $(#[doc = $comment:literal])+
+        $variant:ident = $name:literal @ $since:ident $({ $($(#[$of_field:meta])+ $field:ident: $type:ty,)+ })?,
+    )+) => {
+        /// A change of the ledger.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Command {
+            $($(#[doc = $comment])+ $variant $({ $($(#[$of_field])+ $field: $type,)+ })?,)+
+        }
+
+        impl Command {
+            /// Every kind of command, in the order of the table.
+            pub const KINDS: &[CommandKind] =
+                &[$(CommandKind { name: $name, since: Level::$since, comment: &[$($comment),+] }),+];
+
+            /// What is said of its kind.
+            #[must_use]
+            pub const fn kind(&self) -> CommandKind {
+                match self {
+                    $(Self::$variant { .. } => {
+                        CommandKind { name: $name, since: Level::$since, comment: &[$($comment),+] }
+                    })+
+                }
+            }
+        }
+    };
+}
+
+// The one list of all commands. Tests hold it against the messages of the log, and want a sample of each, an arbitrary
+// one, and one in the golden log; `docs/commands.md` is written from it.
+commands! {
     /// A node registers, or tells its news at the start of a session (P3).
-    RegisterNode {
+    RegisterNode = "register_node" @ Zero {
         /// The node.
         node: NodeDescription,
         /// Its cards in order of index.
         cards: Vec<CardDescription>,
     },
     /// Health or ratings of cards changed (law L6).
-    UpdateCards {
+    UpdateCards = "update_cards" @ Zero {
         /// The node.
         node: NodeId,
         /// The cards that changed.
         cards: Vec<CardDescription>,
     },
     /// Whether new work may go to a node.
-    SetEligibility {
+    SetEligibility = "set_eligibility" @ Zero {
         /// The node.
         node: NodeId,
         /// The new eligibility.
@@ -54,38 +95,38 @@ pub enum Command {
         reason: String,
     },
     /// The node's lease is provably over (architecture section 5).
-    NodeLost {
+    NodeLost = "node_lost" @ Zero {
         /// The node.
         node: NodeId,
         /// The node's epoch that the leader judged: a node that returned since is not lost.
         epoch: Epoch,
     },
     /// The node is back and runs nothing that was not granted.
-    NodeReturned {
+    NodeReturned = "node_returned" @ Zero {
         /// The node.
         node: NodeId,
         /// The incarnation of its agent that reconciled.
         incarnation: u64,
     },
     /// An operator declares the node dead: whatever ran there is over, by their word (law L2).
-    ForgetNode {
+    ForgetNode = "forget_node" @ Zero {
         /// The node.
         node: NodeId,
     },
     /// An operator declares that a worker whose stop could not be confirmed is gone (law L2).
-    ConfirmStopped {
+    ConfirmStopped = "confirm_stopped" @ Zero {
         /// The node.
         node: NodeId,
     },
     /// The data on a node's disks changed.
-    UpdateCached {
+    UpdateCached = "update_cached" @ Zero {
         /// The node.
         node: NodeId,
         /// Names of all data on its disks now.
         cached: BTreeSet<String>,
     },
     /// A job is submitted (P5).
-    SubmitJob {
+    SubmitJob = "submit_job" @ Zero {
         /// The job.
         spec: Arc<JobSpec>,
         /// W3C trace context; may be empty.
@@ -95,12 +136,12 @@ pub enum Command {
         secret: Option<u128>,
     },
     /// A job is cancelled.
-    CancelJob {
+    CancelJob = "cancel_job" @ Zero {
         /// The job.
         job: JobId,
     },
     /// A job ran longer than its time limit, and its agent did not stop it.
-    ExpireJob {
+    ExpireJob = "expire_job" @ Zero {
         /// The job.
         job: JobId,
         /// The allocation under which it ran so long: another attempt has its own time.
@@ -108,7 +149,7 @@ pub enum Command {
     },
     /// A time window is over, or was changed, or is known for the first time: nothing of the queue or job is granted
     /// before that time, and what runs of it is suspended if that is in the future.
-    CloseUntil {
+    CloseUntil = "close_until" @ Two {
         /// Whose window.
         whose: WindowOf,
         /// The windows that were judged: what is said of others is refused.
@@ -117,14 +158,14 @@ pub enum Command {
         time: LogTime,
     },
     /// A gang that runs with fewer virtual cards than it would like is stopped, to be started again with more.
-    GrowJob {
+    GrowJob = "grow_job" @ Two {
         /// The job.
         job: JobId,
         /// The allocation under which it has too few.
         allocation: AllocationId,
     },
     /// A job that computes next to nothing has come to a step of its queue's ladder, or is busy again.
-    NoteIdle {
+    NoteIdle = "note_idle" @ Two {
         /// The job.
         job: JobId,
         /// The attempt that was measured: what another one used counts for nothing.
@@ -135,56 +176,56 @@ pub enum Command {
         step: Option<IdleStep>,
     },
     /// A waiting job is not considered until it is released.
-    HoldJob {
+    HoldJob = "hold_job" @ Zero {
         /// The job.
         job: JobId,
     },
     /// A held job is considered again.
-    ReleaseJob {
+    ReleaseJob = "release_job" @ Zero {
         /// The job.
         job: JobId,
     },
     /// A running job gives its blocks back until a person resumes it (law L5).
-    SuspendJob {
+    SuspendJob = "suspend_job" @ Zero {
         /// The job.
         job: JobId,
     },
     /// A job that a person suspended is considered again.
-    ResumeJob {
+    ResumeJob = "resume_job" @ Zero {
         /// The job.
         job: JobId,
     },
     /// A queue is made or changed.
-    SetQueue {
+    SetQueue = "set_queue" @ Zero {
         /// Its settings.
         queue: QueueSettings,
     },
     /// A queue without jobs and queues below is removed.
-    RemoveQueue {
+    RemoveQueue = "remove_queue" @ Zero {
         /// Its name.
         name: String,
     },
     /// The pool's settings are changed.
-    SetConfig {
+    SetConfig = "set_config" @ Zero {
         /// All settings.
         config: PoolConfig,
         /// The settings that these were made from: refused when others are in force. `None`: whatever is in force.
         expected: Option<Box<PoolConfig>>,
     },
     /// What the placement actor decided against a known revision. Each part is validated again and accepted or refused.
-    CommitPlan {
+    CommitPlan = "commit_plan" @ Zero {
         /// The plan.
         plan: Plan,
     },
     /// What an agent says of workers.
-    ReportWorkers {
+    ReportWorkers = "report_workers" @ Zero {
         /// The node.
         node: NodeId,
         /// The reports.
         reports: Vec<WorkerReport>,
     },
     /// What a node's disk keeps of checkpoints differs from what the ledger says.
-    NoteKept {
+    NoteKept = "note_kept" @ Two {
         /// The node.
         node: NodeId,
         /// Parts that it keeps now.
@@ -193,7 +234,7 @@ pub enum Command {
         gone: Vec<PartKey>,
     },
     /// A move goes on to its next step, or is given up.
-    AdvanceMove {
+    AdvanceMove = "advance_move" @ Zero {
         /// The move.
         id: MoveId,
         /// The step it is at; a stale one is refused.
@@ -203,14 +244,15 @@ pub enum Command {
     },
     /// Every lease that was granted under timings from before a change of them is over: nobody waits for those
     /// any more.
-    SettleLeases {
+    SettleLeases = "settle_leases" @ Zero {
         /// The entry of the change; refused when they were changed again since.
         changed_at: Revision,
     },
     /// Lets time pass in the ledger: what is due for removal is removed.
-    Tick,
+    Tick = "tick" @ Zero,
+    // Proposed when every member announces the level: all of them know the command, whatever is in force.
     /// Every member can apply a release level: it is in force from here on (law L7).
-    RaiseLevel {
+    RaiseLevel = "raise_level" @ Zero {
         /// The level; nothing changes when it is in force already.
         to: Level,
     },

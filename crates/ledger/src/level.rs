@@ -1,15 +1,17 @@
-//! Release levels: what every member of a pool can apply (law L7). **The one place** where it is said what is new.
+//! Release levels: what every member of a pool can apply (law L7). **The one place** where it is said what is new, but
+//! for whole commands: their levels are in the table of [`Command`].
 //!
 //! Every release has a [`Level`]. Members announce the highest one that they can apply; the level *in force* is part of
 //! the state, begins at [`Level::Zero`] with an empty log, and is raised by [`Command::RaiseLevel`], which the leader
 //! proposes by itself once every member announces it. It is never lowered. Until then nothing that is new is written
 //! anywhere, so that members of the release before can take part, or come back.
 //!
-//! What a release brings is declared here, and is in force only from its level on:
+//! What a release brings is declared, and is in force only from its level on:
 //!
-//! * **A command** or **a field** of one: `Needs`. Everything that a command carries is taken apart field by field, so
-//!   that nothing can be added without saying its level. [`State::apply`] refuses what needs a level that is not in
-//!   force, and [`encode_request`](crate::wire::encode_request) does not write it.
+//! * **A command**: its row in the table of [`Command`].
+//! * **A field** of one: `Needs`. Everything that a command carries is taken apart field by field, so that nothing can
+//!   be added without saying its level. [`State::apply`] refuses what needs a level that is not in force, and
+//!   [`encode_request`](crate::wire::encode_request) does not write it.
 //! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`].
 //!   `apply` asks `self.follows(Rule::..)` and keeps the old way in the other branch, for as long as logs of the old
 //!   level are read. A new refusal is such a change: an entry that was accepted once must be accepted whenever the log
@@ -163,7 +165,7 @@ fn when(says_something: bool, level: Level) -> Level {
 
 impl Needs for Command {
     fn needs(&self) -> Level {
-        match self {
+        let fields = match self {
             Self::RegisterNode { node, cards } => node.needs().max(all(cards)),
             Self::UpdateCards { node: _, cards } => all(cards),
             Self::SubmitJob { spec, traceparent: _, secret } => spec.needs().max(when(secret.is_some(), Level::Two)),
@@ -174,8 +176,8 @@ impl Needs for Command {
             Self::NoteKept { node: _, kept: _, gone: _ }
             | Self::CloseUntil { whose: _, windows: _, time: _ }
             | Self::GrowJob { job: _, allocation: _ }
-            | Self::NoteIdle { job: _, attempt: _, since: _, step: _ } => Level::Two,
-            Self::SetEligibility { node: _, eligibility: _, reason: _ }
+            | Self::NoteIdle { job: _, attempt: _, since: _, step: _ }
+            | Self::SetEligibility { node: _, eligibility: _, reason: _ }
             | Self::NodeLost { node: _, epoch: _ }
             | Self::NodeReturned { node: _, incarnation: _ }
             | Self::ForgetNode { node: _ }
@@ -191,9 +193,9 @@ impl Needs for Command {
             | Self::AdvanceMove { id: _, from: _, proceed: _ }
             | Self::SettleLeases { changed_at: _ }
             | Self::Tick
-            // Proposed when every member announces the level: all of them know the command, whatever is in force.
             | Self::RaiseLevel { to: _ } => Level::Zero,
-        }
+        };
+        fields.max(self.kind().since)
     }
 }
 

@@ -68,7 +68,7 @@ pub use checkpoint::{
     COPIES_WANTED, Checkpoint, CheckpointKey, CheckpointPart, Checkpoints, MOST_CHECKPOINTS, PartKey, SavedPart,
 };
 pub use checks::WINDOW_LIMIT;
-pub use command::{Command, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
+pub use command::{Command, CommandKind, Observation, Outcome, Plan, PlanPart, Request, WorkerReport};
 pub use config::{CompactionPolicy, PoolConfig, PoolLimits};
 pub use event::{EntryEvents, Event, Touched};
 pub use extent::{BlockCounts, BlockState, Extent, ExtentMap};

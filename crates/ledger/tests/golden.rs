@@ -38,7 +38,7 @@ fn encode_request(request: &Request) -> Vec<u8> {
 
 #[test]
 fn commands_mean_what_they_meant() {
-    let first = samples::commands().into_iter().map(|command| (samples::name(&command), command));
+    let first = samples::commands().into_iter().map(|command| (command.kind().name, command));
     for (name, command) in first.chain(samples::additions()) {
         let request = samples::request(command);
         let bytes = golden(&format!("{name}.command"), || encode_request(&request));

@@ -4,9 +4,12 @@
 mod arbitrary;
 mod samples;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use tessera_ledger::wire::{self, WireError, decode_request};
 use tessera_ledger::{Command, Level, Request};
 
@@ -112,8 +115,47 @@ fn nothing_is_not_a_command() {
     assert!(matches!(decode_request(&[]), Err(WireError::Damaged { .. })));
 }
 
+/// The names of all kinds of commands.
+fn names() -> BTreeSet<&'static str> {
+    let names: BTreeSet<_> = Command::KINDS.iter().map(|kind| kind.name).collect();
+    assert_eq!(names.len(), Command::KINDS.len(), "no two have the same name");
+    names
+}
+
 #[test]
 fn every_kind_of_command_has_a_sample() {
-    let names: std::collections::BTreeSet<_> = samples::commands().iter().map(samples::name).collect();
-    assert_eq!(names.len(), samples::KINDS);
+    let sampled = samples::commands();
+    assert_eq!(sampled.iter().map(|command| command.kind().name).collect::<BTreeSet<_>>(), names());
+    assert_eq!(sampled.len(), Command::KINDS.len());
+}
+
+#[test]
+fn every_kind_of_command_is_among_the_arbitrary_ones() {
+    let (commands, mut runner) = (arbitrary::request(), TestRunner::deterministic());
+    let mut draw = || commands.new_tree(&mut runner).expect("one can be drawn").current().command.kind().name;
+    assert_eq!((0..100 * Command::KINDS.len()).map(|_| draw()).collect::<BTreeSet<_>>(), names());
+}
+
+/// What is said of the fields of `Request.command` in the protocol: their numbers with their names.
+fn messages() -> BTreeMap<i32, String> {
+    let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
+    let files = protox::compile(["tessera/ledger/v1/command.proto"], [proto]).expect("the protocol compiles").file;
+    let file =
+        files.into_iter().find(|file| file.package() == "tessera.ledger.v1").expect("the file that was asked for");
+    let request = file.message_type.into_iter().find(|message| message.name() == "Request").expect("it is there");
+    let of_commands = request.field.into_iter().filter(|field| field.oneof_index.is_some());
+    of_commands.map(|field| (field.number(), field.name().to_owned())).collect()
+}
+
+#[test]
+fn every_kind_of_command_has_the_name_of_its_message() {
+    let messages = messages();
+    assert_eq!(messages.values().map(String::as_str).collect::<BTreeSet<_>>(), names());
+    for command in samples::commands() {
+        let name = command.kind().name;
+        let bytes = encode_request(&Request { key: None, actor: String::new(), command });
+        // After two bytes that say the format: the number of the command's field, above three bits of its type.
+        let tag = prost::encoding::decode_varint(&mut &bytes[2..]).expect("a command follows");
+        assert_eq!(messages[&i32::try_from(tag >> 3).expect("a small number")], name);
+    }
 }

@@ -15,43 +15,7 @@ use tessera_ledger::{
     UNKNOWN, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
 };
 
-/// The name of a command's golden file. A new command needs a new arm here, and a sample in [`commands`].
-pub fn name(command: &Command) -> &'static str {
-    match command {
-        Command::RegisterNode { .. } => "register_node",
-        Command::UpdateCards { .. } => "update_cards",
-        Command::SetEligibility { .. } => "set_eligibility",
-        Command::NodeLost { .. } => "node_lost",
-        Command::NodeReturned { .. } => "node_returned",
-        Command::ForgetNode { .. } => "forget_node",
-        Command::ConfirmStopped { .. } => "confirm_stopped",
-        Command::UpdateCached { .. } => "update_cached",
-        Command::SubmitJob { .. } => "submit_job",
-        Command::CancelJob { .. } => "cancel_job",
-        Command::ExpireJob { .. } => "expire_job",
-        Command::CloseUntil { .. } => "close_until",
-        Command::GrowJob { .. } => "grow_job",
-        Command::NoteIdle { .. } => "note_idle",
-        Command::HoldJob { .. } => "hold_job",
-        Command::ReleaseJob { .. } => "release_job",
-        Command::SuspendJob { .. } => "suspend_job",
-        Command::ResumeJob { .. } => "resume_job",
-        Command::SetQueue { .. } => "set_queue",
-        Command::RemoveQueue { .. } => "remove_queue",
-        Command::SetConfig { .. } => "set_config",
-        Command::CommitPlan { .. } => "commit_plan",
-        Command::ReportWorkers { .. } => "report_workers",
-        Command::NoteKept { .. } => "note_kept",
-        Command::AdvanceMove { .. } => "advance_move",
-        Command::SettleLeases { .. } => "settle_leases",
-        Command::Tick => "tick",
-        Command::RaiseLevel { .. } => "raise_level",
-    }
-}
-
-/// Number of kinds of commands.
-pub const KINDS: usize = 28;
-
+/// One of every kind.
 pub fn commands() -> Vec<Command> {
     let (node, job) = (NodeId(3), JobId(41));
     vec![
