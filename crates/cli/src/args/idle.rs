@@ -46,7 +46,7 @@ pub fn idle(text: &str) -> Result<IdleChoice, String> {
         }
         let place = STEPS.iter().find(|(step, _)| *step == name).map(|(_, place)| place);
         let place = place.ok_or_else(|| format!("{name:?} is no step; {SHAPE}"))?;
-        let after = duration(value).map_err(|error| format!("{value:?} is no time ({error}); {SHAPE}"))?;
+        let after = duration(value).map_err(|error| format!("{name} {error}; {SHAPE}"))?;
         *place(&mut policy) = Some(prost_types::Duration::try_from(after).map_err(|error| error.to_string())?);
     }
     if policy.below_percent == 0 {
@@ -84,7 +84,8 @@ mod tests {
             ("below 5% notify", "without a value"),
             ("below 5% shrink 1h", "no step"),
             ("below few notify 1h", "percent"),
-            ("below 5% notify soon", "no time"),
+            ("below 5% notify soon", "notify must be a time such as"),
+            ("below 5% notify 0s", "notify must be longer than nothing"),
         ] {
             let error = idle(text).expect_err(text);
             assert!(error.contains(says) && error.contains("preemptible 1h"), "{error}");
