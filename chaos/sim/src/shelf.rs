@@ -1,7 +1,7 @@
 //! The checkpoints on the machines' disks: which are where, and how far the work was that they hold.
 //!
-//! What a program saves is one number: for how long it has computed, over all attempts. Its hash is made of that, so that
-//! an agent which brings the wrong checkpoint brings the wrong hash.
+//! What a program saves is one number: for how long it has computed, over all attempts. Its hash is made of that, so
+//! that an agent which brings the wrong checkpoint brings the wrong hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -265,8 +265,8 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
     assert_eq!(answer.gaps, [gap]);
 }
 
-/// What a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the accounts
-/// stays as it was. Accounts that an earlier release made are read on.
+/// What a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the
+/// accounts stays as it was. Accounts that an earlier release made are read on.
 #[test]
 fn lost_is_what_no_checkpoint_holds() {
     let folder = tempfile::tempdir().expect("a folder");

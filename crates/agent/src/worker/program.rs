@@ -43,8 +43,8 @@ pub(super) struct Means<'a> {
     pub work: &'a Path,
 }
 
-/// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out of
-/// it.
+/// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out
+/// of it.
 ///
 /// # Errors
 /// When there is nothing to run, or no device to be had here.
@@ -102,8 +102,8 @@ fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> Place {
     }
 }
 
-/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host, program
-/// and server have some room of their own beside what the program keeps on the card.
+/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host,
+/// program and server have some room of their own beside what the program keeps on the card.
 fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
     let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
     let room = if asked { Mebibytes::ZERO } else { ROOM_OF_SERVER };

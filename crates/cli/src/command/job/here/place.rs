@@ -49,8 +49,8 @@ impl fmt::Display for Whereabouts {
     }
 }
 
-/// Tells where the server of `job` is until that is over. Members that do not answer are waited for: program and server need
-/// none to go on.
+/// Tells where the server of `job` is until that is over. Members that do not answer are waited for: program and server
+/// need none to go on.
 pub(super) async fn track(desk: &Desk, job: JobNumber, at: &watch::Sender<Whereabouts>) {
     let (states, mut changed) = watch::channel(None);
     let following = follow_on(desk, job, |standing| {
@@ -98,7 +98,8 @@ async fn follow_on(desk: &Desk, job: JobNumber, mut seen: impl FnMut(&Standing))
     }
 }
 
-/// Asks until there is an answer. The agent may not know yet, its node may not be reached, a leader may be being elected.
+/// Asks until there is an answer. The agent may not know yet, its node may not be reached, a leader may be being
+/// elected.
 async fn ask(desk: &Desk, job: JobNumber) -> Place {
     loop {
         match desk.client.get_job_device(GetJobDeviceRequest { job_id: job.0 }).await {
