@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use across::{Across, runs_program, spreads};
 pub use counts::Counts;
-pub use plan::{Place, Plan};
+pub use plan::{Plan, ProgramPlace};
 pub(crate) use reached::Reached;
 pub(crate) use word::Word;
 

@@ -23,7 +23,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::plan::Plan;
 use super::problem::Problem;
 use super::served::{NO_USER_SITE, handed_on};
-use super::{Place, Reached, Word};
+use super::{ProgramPlace, Reached, Word};
 use crate::process::reap;
 use crate::reach::advertised;
 use crate::worker::WORKER_DIR;
@@ -114,15 +114,15 @@ impl Worker {
         let slices = 0..self.plan.slices.len();
         let mut servers = slices.map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
         let place = self.plan.place.clone();
-        let awaited = if place == Place::WithFirst { "following" } else { "listening " };
+        let awaited = if place == ProgramPlace::WithFirst { "following" } else { "listening " };
         let address = self.said(&mut servers, awaited)?;
         match place {
-            Place::WithFirst => self.wait_for_card(&mut servers),
-            Place::Here(_) => {
+            ProgramPlace::WithFirst => self.wait_for_card(&mut servers),
+            ProgramPlace::Here(_) => {
                 let program = self.start_program(program, &address)?;
                 self.wait_for(&program, &mut servers)
             }
-            Place::Elsewhere { host, lease, .. } => {
+            ProgramPlace::Elsewhere { host, lease, .. } => {
                 self.tell_reach(&address, &host, lease)?;
                 self.wait_for_server(&mut servers[0], lease)
             }

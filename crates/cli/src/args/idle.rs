@@ -11,10 +11,10 @@ const SHAPE: &str = "write it like \"below 5% notify 30m preemptible 1h suspend 
                      that are not to be taken, or `never`";
 
 /// Where a ladder has the time of a step.
-type Place = fn(&mut IdlePolicy) -> &mut Option<prost_types::Duration>;
+type StepTime = fn(&mut IdlePolicy) -> &mut Option<prost_types::Duration>;
 
 /// The steps, in their order.
-const STEPS: [(&str, Place); 4] = [
+const STEPS: [(&str, StepTime); 4] = [
     ("notify", |policy| &mut policy.notify_after),
     ("preemptible", |policy| &mut policy.preemptible_after),
     ("suspend", |policy| &mut policy.suspend_after),
@@ -59,7 +59,7 @@ pub fn idle(text: &str) -> Result<IdleChoice, String> {
 #[must_use]
 pub fn idle_text(policy: &IdlePolicy) -> String {
     let mut policy = *policy;
-    let step = |(name, place): &(&str, Place)| {
+    let step = |(name, place): &(&str, StepTime)| {
         let after = Duration::try_from((*place(&mut policy))?).unwrap_or_default();
         Some(format!(" {name} {}", humantime::format_duration(after).to_string().replace(' ', "")))
     };
