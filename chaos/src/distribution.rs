@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tessera_metrics::quantile;
 
 /// Durations in order.
 #[derive(Clone, Debug, Default)]
@@ -29,12 +30,10 @@ impl Distribution {
         Self(durations)
     }
 
-    /// The smallest duration that at least the share `quantile` (0 to 1) of them does not exceed; `None` when there
-    /// is none.
+    /// The [`quantile`] of the share `q`; `None` when there is no duration.
     #[must_use]
-    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
-        let rank = (self.0.len() as f64 * quantile).ceil() as usize;
-        self.0.get(rank.max(1) - 1).copied()
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        quantile(&self.0, q)
     }
 
     /// What is said of them; `None` when there are none.
@@ -68,11 +67,7 @@ pub fn milliseconds(duration: Duration) -> f64 {
 #[must_use]
 pub fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() % 2 {
-        1 => figures.get(middle).copied(),
-        _ => Some((figures.get(middle.checked_sub(1)?)? + figures.get(middle)?) / 2.0),
-    }
+    quantile(&figures, 0.5)
 }
 
 #[cfg(test)]
@@ -89,9 +84,9 @@ mod tests {
     }
 
     #[test]
-    fn the_median_lies_between() {
+    fn the_median_is_one_of_the_figures() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.0));
         assert_eq!(median(Vec::new()), None);
     }
 }

@@ -31,8 +31,7 @@ async fn a_gang_goes_on_with_more_virtual_cards_when_there_is_room() -> Result<(
         signal: "SIGTERM".to_owned(),
         grace: seconds(50),
         every: seconds(1),
-        keep: 0,
-        fallback: 0,
+        ..Default::default()
     });
     let job =
         submit(&client, JobSpec { gang: 2, gang_min: Some(1), grow_after: seconds(1), checkpoint, ..spec }).await?;

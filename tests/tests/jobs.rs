@@ -106,7 +106,7 @@ async fn a_failed_attempt_is_tried_again() -> Result<()> {
     spec.retry = Some(tessera_api::v1::RetryPolicy {
         max_retries: 5,
         backoff: Some(prost_types::Duration { seconds: 0, nanos: 50_000_000 }),
-        max_backoff: None,
+        ..Default::default()
     });
     let job = submit(&client, spec).await?;
     let job = wait_for(&client, job, JobState::Completed).await?;

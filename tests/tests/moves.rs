@@ -62,8 +62,7 @@ fn saving(line: &str, tflops: u64) -> JobSpec {
     let grace = Some(prost_types::Duration { seconds: 50, nanos: 0 });
     let mode = CheckpointMode::Cooperative.into();
     let mut spec = on(shell(line), tflops, Span::Card);
-    spec.checkpoint =
-        Some(CheckpointPolicy { mode, signal: "SIGTERM".to_owned(), grace, every: None, keep: 0, fallback: 0 });
+    spec.checkpoint = Some(CheckpointPolicy { mode, signal: "SIGTERM".to_owned(), grace, ..Default::default() });
     spec
 }
 

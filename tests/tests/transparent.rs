@@ -100,7 +100,8 @@ async fn leader_dies(pool: &mut Pool) -> Result<()> {
     pool.start_member(leader)
 }
 
-/// Suspended and resumed, moved to another node, preempted, and its node drained; the leader dies in the middle of each.
+/// Suspended and resumed, moved to another node, preempted, and its node drained; the leader dies in the middle of
+/// each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
     let mut pool = pool_that_dumps(Options { members: 3, lease: LEASE, ..options(2, "") }).await?;
@@ -325,8 +326,8 @@ async fn the_driver_of_its_cards_is_told_before_and_after() -> Result<()> {
     Ok(())
 }
 
-/// Dumped while it runs, a tree with connections among it, whose log grows on. Its node is lost, and the leader with it: a
-/// copy on another node is gone on from.
+/// Dumped while it runs, a tree with connections among it, whose log grows on. Its node is lost, and the leader with
+/// it: a copy on another node is gone on from.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_dump() -> Result<()> {
     let mut pool = pool_that_dumps(Options { members: 3, ..options(2, "") }).await?;

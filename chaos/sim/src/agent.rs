@@ -164,8 +164,8 @@ async fn launch(machine: Machine, mut line: Line, order: LaunchOrder) {
     conclude(&machine, &mut line).await;
 }
 
-/// Brings the checkpoint that a worker goes on from; answers for how long its work had computed, or whether the checkpoint
-/// is gone for good. Now and then it cannot be had for the moment.
+/// Brings the checkpoint that a worker goes on from; answers for how long its work had computed, or whether the
+/// checkpoint is gone for good. Now and then it cannot be had for the moment.
 fn fetch(machine: &Machine, order: &LaunchOrder) -> Result<Duration, bool> {
     let Some(from) = &order.order.from else { return Ok(Duration::ZERO) };
     if machine.happens_once_in(20) {

@@ -1,7 +1,7 @@
 //! The checkpoints on the machines' disks: which are where, and how far the work was that they hold.
 //!
-//! What a program saves is one number: for how long it has computed, over all attempts. Its hash is made of that, so that
-//! an agent which brings the wrong checkpoint brings the wrong hash.
+//! What a program saves is one number: for how long it has computed, over all attempts. Its hash is made of that, so
+//! that an agent which brings the wrong checkpoint brings the wrong hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,15 +43,13 @@ impl Shelf {
         hash[..8].copy_from_slice(&millis.to_be_bytes());
         hash[8..12].copy_from_slice(&part.rank.0.to_be_bytes());
         hash[12..20].copy_from_slice(&part.job.0.to_be_bytes());
+        // Of every second job only the first worker writes.
+        let bytes = u64::from(part.rank.0 == 0 || part.job.0.is_multiple_of(2));
         let saved = SavedPart {
-            sequence: part.checkpoint.sequence,
             progress: if alone { millis } else { 0 },
-            // Of every second job only the first worker writes.
-            bytes: u64::from(part.rank.0 == 0 || part.job.0.is_multiple_of(2)),
             hash,
             ticket: u128::from(part.job.0),
-            shared: false,
-            mode: tessera_ledger::CheckpointMode::Cooperative,
+            ..tessera_testkit::saved(part.checkpoint.sequence, bytes)
         };
         let held = Held { computed, saved };
         self.held().entry((machine.to_owned(), part)).or_insert(held).saved.clone()

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tessera_client::{Address, Client, Settings};
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::distribution;
 use crate::effort::{Effort, Meter};
 use crate::load::{self, Plan, Throughput};
 use crate::options::Common;
@@ -141,9 +142,8 @@ async fn one(options: &Options, members: &Members, leader: Seat, page: &str, con
 /// The medians of both, and what the one costs the other.
 fn summary(options: &Options, runs: &[Run], report: &mut Report) -> Result<()> {
     let median = |consoles: usize, of: fn(&Run) -> f64| {
-        let mut values: Vec<f64> = runs.iter().filter(|run| run.consoles == consoles).map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or_default()
+        let values = runs.iter().filter(|run| run.consoles == consoles).map(of);
+        distribution::median(values.collect()).unwrap_or_default()
     };
     let row = |consoles: usize| {
         let rate = median(consoles, |run| run.submissions.per_second);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use tessera_client::{Address, BadAddress};
 use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL};
 
 use crate::criu;
@@ -277,12 +278,10 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
 }
 
 fn check_address(field: &'static str, address: &str) -> Result<(), ConfigError> {
-    let bare = address.strip_prefix("http://").unwrap_or(address);
-    let port = bare.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
-    if port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Ok(());
-    }
-    Err(ConfigError::new(field, format!("`{address}` is not an address"), "write it as `host:port`"))
+    let refuse = |BadAddress { got, problem }| {
+        ConfigError::new(field, format!("`{got}` is not an address: {problem}"), "write it as `host:port`")
+    };
+    address.parse::<Address>().map(|_| ()).map_err(refuse)
 }
 
 fn check_cgroup_root(root: &str) -> Result<(), ConfigError> {

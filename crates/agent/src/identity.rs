@@ -29,20 +29,20 @@ pub struct Identity {
     pub cluster_id: String,
     /// Where the folder was when the identity was used last; absent in those of earlier releases.
     #[serde(default)]
-    pub place: Option<Place>,
+    pub place: Option<FolderPlace>,
 }
 
 /// Where a data folder lies. A copy lies somewhere else, and must not speak for the same node: its agent would know
 /// nothing of the work that the other one runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct FolderPlace {
     /// The host, by `/etc/machine-id`; empty where there is none.
     pub machine: String,
     /// The folder's inode.
     pub inode: u64,
 }
 
-impl Place {
+impl FolderPlace {
     /// Of a folder on this host.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Identity {
     /// When the file cannot be read, understood or kept, or when the folder is a copy.
     pub fn begin(data: &Path, moved: bool) -> Result<Self, IdentityError> {
         let path = data.join(FILE);
-        let place = Place::of(data).map_err(|source| IdentityError::File { path: path.clone(), source })?;
+        let place = FolderPlace::of(data).map_err(|source| IdentityError::File { path: path.clone(), source })?;
         let mut identity = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|source| IdentityError::Damaged { path: path.clone(), source })?,

@@ -85,8 +85,8 @@ impl ProcessStat {
     }
 }
 
-/// The next child that has ended and how; `None`: there is one, and none has ended, which `flags` with `WNOHANG` asks. Any
-/// signal may have ended it, also one that has no name.
+/// The next child that has ended and how; `None`: there is one, and none has ended, which `flags` with `WNOHANG` asks.
+/// Any signal may have ended it, also one that has no name.
 ///
 /// # Errors
 /// `ECHILD` without a child.

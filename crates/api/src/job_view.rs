@@ -89,7 +89,8 @@ fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
     // Of what completed the job nothing is lost.
     let of_use = job.state == JobState::Completed && attempt.number == job.attempts;
     let lost = if of_use || attempt.ended_at.is_none() { Duration::ZERO } else { attempt.unsaved(state.time()) };
-    // A virtual card that spans nodes has several workers, and an elastic gang may have had fewer cards than it asked for.
+    // A virtual card that spans nodes has several workers, and an elastic gang may have had fewer cards than it asked
+    // for.
     let cards = (attempt.nodes.len() as u64).min(u64::from(job.spec.gang));
     let tflops = cards.saturating_mul(job.spec.virtual_card.compute.0) as f64 / 1000.0;
     v1::Attempt {

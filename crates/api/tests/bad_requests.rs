@@ -87,7 +87,7 @@ fn words_and_times_must_be_known() {
     insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(i64::MAX)), @"spec.time_limit: must be at most 1year");
     let checkpoint = |signal: &str, grace| {
         let mode = v1::CheckpointMode::Cooperative.into();
-        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace, every: None, keep: 0, fallback: 0 })
+        Some(v1::CheckpointPolicy { mode, signal: signal.to_owned(), grace, ..Default::default() })
     };
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("SIGKILL", None)), @r##"spec.checkpoint.signal: must be one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, is "SIGKILL""##);
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = checkpoint("", seconds(0))), @"spec.checkpoint.grace: must be more than zero when mode is cooperative or transparent: it is saved in this time");
@@ -141,18 +141,8 @@ fn settings_and_queues_are_checked() {
 
     let amount = |milli_tflops| Some(v1::QueueAmount { milli_tflops, memory_mib: 0 });
     let queue = |name: &str, maximum| {
-        let name = name.to_owned();
-        Some(v1::QueueSettings {
-            name,
-            parent: "a".to_owned(),
-            guaranteed: amount(5),
-            maximum,
-            weight: 0,
-            packing: 0,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints_mib: None,
-        })
+        let (name, parent) = (name.to_owned(), "a".to_owned());
+        Some(v1::QueueSettings { name, parent, guaranteed: amount(5), maximum, ..Default::default() })
     };
     let settings = queue_view::settings_of_request(queue("b", amount(9))).expect("a good queue");
     assert_eq!(settings.weight, 1);

@@ -92,8 +92,8 @@ fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(Stri
 }
 
 /// Between queues, by the ledger's rule: what the job's highest queue that is not above the victim too holds when all
-/// victims are gone, and, those victims gone that come before this one, what the jobs hold that name the victim's queue,
-/// and all of its queues that are not above the job.
+/// victims are gone, and, those victims gone that come before this one, what the jobs hold that name the victim's
+/// queue, and all of its queues that are not above the job.
 fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[(String, QueueAmount)]) -> bool {
     let theirs = world.queue_line(&victim.spec.queue);
     let guaranteed = |name: &String| world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();

@@ -17,6 +17,7 @@ mod wires;
 use std::time::Duration;
 
 use tessera_consensus::ConsensusConfig;
+use tessera_metrics::quantile;
 use tokio::time::Instant;
 
 use harness::Cluster;
@@ -27,8 +28,8 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let mut took = runtime.expect("a runtime can be built").block_on(measure(rounds));
     took.sort_unstable();
-    let at = |share: usize| took[(took.len() - 1) * share / 100].as_millis();
-    println!("{rounds} deaths of the leader: p50 {} ms, p90 {} ms, max {} ms", at(50), at(90), at(100));
+    let at = |share| quantile(&took, share).unwrap_or_default().as_millis();
+    println!("{rounds} deaths of the leader: p50 {} ms, p90 {} ms, max {} ms", at(0.5), at(0.9), at(1.0));
 }
 
 async fn measure(rounds: usize) -> Vec<Duration> {

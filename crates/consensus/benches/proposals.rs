@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tessera_consensus::{Consensus, ConsensusConfig};
+use tessera_metrics::quantile;
 use tokio::time::Instant;
 
 use harness::{Cluster, soon};
@@ -51,13 +52,13 @@ async fn measure(cluster: &Cluster, clients: u64) {
         took.extend(client.await.expect("clients do not panic"));
     }
     took.sort_unstable();
-    let at = |share: usize| took[(took.len() - 1) * share / 100].as_micros();
+    let at = |share| quantile(&took, share).unwrap_or_default().as_micros();
     let entries = leader.status().last.0 - before;
     println!(
         "{clients:>4} clients: {:>7} proposals/s in {entries} entries, p50 {} us, p99 {} us",
         took.len() as u64 / MEASURED.as_secs(),
-        at(50),
-        at(99)
+        at(0.5),
+        at(0.99)
     );
 }
 

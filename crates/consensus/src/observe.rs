@@ -18,12 +18,13 @@ use crate::shared::{AppliedAt, Shared};
 use crate::status::{FollowerStatus, Leadership, Role, Status};
 use crate::types::{RaftMetrics, RoleMetrics, TypeConfig, index_of};
 
-/// How often the status is refreshed when nothing is applied. What raft says of itself changes with every heartbeat that
-/// is acknowledged, which is no reason to look: the freshness of the quorum, and how far followers are, are this old.
+/// How often the status is refreshed when nothing is applied. What raft says of itself changes with every heartbeat
+/// that is acknowledged, which is no reason to look: the freshness of the quorum, and how far followers are, are this
+/// old.
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// Pause after each look, so that under load many changes are published together. Whoever leads, and whether it may act,
-/// is told at once all the same: nothing else in the status has anybody waiting for it.
+/// Pause after each look, so that under load many changes are published together. Whoever leads, and whether it may
+/// act, is told at once all the same: nothing else in the status has anybody waiting for it.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// Publishes what raft says about itself.

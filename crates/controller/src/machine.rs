@@ -253,8 +253,8 @@ mod tests {
     use std::sync::Mutex;
 
     use tessera_consensus::{LogIndex, Term};
+    use tessera_ledger::QueueSettings;
     use tessera_ledger::wire::encode_request;
-    use tessera_ledger::{QueueAmount, QueueSettings};
 
     use super::*;
     use crate::feed::Scope;
@@ -264,18 +264,7 @@ mod tests {
     }
 
     fn make_queue(name: &str) -> Bytes {
-        let queue = QueueSettings {
-            name: name.to_owned(),
-            parent: String::new(),
-            guaranteed: QueueAmount::default(),
-            maximum: None,
-            weight: 1,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        };
-        written(Command::SetQueue { queue })
+        written(Command::SetQueue { queue: QueueSettings::new(name) })
     }
 
     fn written(command: Command) -> Bytes {

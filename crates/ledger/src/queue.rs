@@ -81,6 +81,24 @@ pub struct QueueSettings {
     pub checkpoints: Option<Mebibytes>,
 }
 
+impl QueueSettings {
+    /// A queue below none that is guaranteed nothing, is not bounded, and has an ordinary share of what is left over.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            parent: String::new(),
+            guaranteed: QueueAmount::default(),
+            maximum: None,
+            weight: 1,
+            packing: None,
+            windows: Vec::new(),
+            idle: None,
+            checkpoints: None,
+        }
+    }
+}
+
 /// A queue in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {

@@ -50,8 +50,8 @@ impl Held {
         Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
     }
 
-    /// Whether a job that gives so much may have to: something is on loan in a resource that it gives, and of that which
-    /// is not preemptible if it is not.
+    /// Whether a job that gives so much may have to: something is on loan in a resource that it gives, and of that
+    /// which is not preemptible if it is not.
     fn lends(self, gives: QueueAmount, preemptible: bool) -> Result<(), &'static str> {
         if self.all.within(self.guaranteed) {
             return Err("its queue holds no more than it is guaranteed");
@@ -72,12 +72,12 @@ impl Held {
 /// `branch` is the queue of the one that asks directly below the lowest queue that both have above them, once all who
 /// give way are gone: it stays within its guarantee; what is guaranteed further down is settled among those there.
 /// `lenders` are, once those before this one are gone, what is for the jobs that name its queue, and every queue from
-/// there up to the one directly below that lowest common one: each holds more than its guarantee, in a resource that the
-/// job gives. So no guarantee is cut by more than the rest of one job.
+/// there up to the one directly below that lowest common one: each holds more than its guarantee, in a resource that
+/// the job gives. So no guarantee is cut by more than the rest of one job.
 ///
 /// Jobs that name a queue with queues below it are one more queue there, guaranteed what the queue's guarantee leaves
-/// beside theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back from the one
-/// above it only what is its own, and nothing that the guarantee above covers for the jobs there.
+/// beside theirs: what is recalled of them is lent, by the queues below or by others. So a queue takes back from the
+/// one above it only what is its own, and nothing that the guarantee above covers for the jobs there.
 ///
 /// # Errors
 /// What forbids it.

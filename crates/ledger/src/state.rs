@@ -21,7 +21,7 @@ use crate::lease::LeaseCeiling;
 use crate::level::Level;
 use crate::node::{Node, NodeState};
 use crate::ports::MeetingPorts;
-use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
+use crate::queue::{DEFAULT_QUEUE, Queue, QueueSettings};
 use crate::standing::{HEAD_START, millis};
 use crate::units::{BlockNumber, LogTime, Revision};
 
@@ -147,17 +147,7 @@ impl State {
     #[must_use]
     pub fn new() -> Self {
         let mut queues = Kept::default();
-        let settings = QueueSettings {
-            name: DEFAULT_QUEUE.to_owned(),
-            parent: String::new(),
-            guaranteed: QueueAmount::default(),
-            maximum: None,
-            weight: 1,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        };
+        let settings = QueueSettings::new(DEFAULT_QUEUE);
         queues.insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue::new(settings)));
         Self {
             revision: Revision(0),

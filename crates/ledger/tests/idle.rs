@@ -9,21 +9,13 @@ use std::time::Duration;
 use pool::{Pool, one_card, rejected, slice, stopped};
 use tessera_ledger::{
     Command, IdlePolicy, IdleStep, JobId, JobSpec, JobState, KEEP_LABEL, LogTime, Observation, Outcome, PlanPart,
-    PlannedWorker, QueueAmount, QueueSettings, Reason, StopCause,
+    PlannedWorker, QueueSettings, Reason, StopCause,
 };
 
 const MINUTE: u64 = 60_000;
 
 fn set_idle(pool: &mut Pool, name: &str, parent: &str, idle: Option<IdlePolicy>) -> Outcome {
-    let amounts = (QueueAmount::default(), None);
-    let queue = QueueSettings {
-        name: name.to_owned(),
-        parent: parent.to_owned(),
-        guaranteed: amounts.0,
-        maximum: amounts.1,
-        idle,
-        ..samples::queue()
-    };
+    let queue = QueueSettings { parent: parent.to_owned(), idle, ..QueueSettings::new(name) };
     pool.run(Command::SetQueue { queue })
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use pool::{Pool, card, exited, node, numbered, slice, spec};
 use proptest::prelude::*;
 use tessera_ledger::{
-    CardKind, Command, JobId, JobSpec, Outcome, PoolConfig, PoolLimits, QueueAmount, QueueSettings, Rejection, Request,
-    Revision, State,
+    CardKind, Command, JobId, JobSpec, Outcome, PoolConfig, PoolLimits, QueueSettings, Rejection, Request, Revision,
+    State,
 };
 
 fn with_limits(limits: PoolLimits) -> Pool {
@@ -82,21 +82,11 @@ fn a_lower_budget_ends_no_job_and_drops_ended_ones() {
 #[test]
 fn queues_nodes_and_cards_are_limited_in_number() {
     let mut pool = with_limits(PoolLimits { queues: 2, nodes: 2, cards: 3, ..PoolLimits::default() });
-    let queue = |name: &str| QueueSettings {
-        name: name.to_owned(),
-        parent: String::new(),
-        guaranteed: QueueAmount::default(),
-        maximum: None,
-        weight: 1,
-        packing: None,
-        windows: Vec::new(),
-        idle: None,
-        checkpoints: None,
-    };
-    assert_eq!(pool.run(Command::SetQueue { queue: queue("one") }), Outcome::Done);
-    let refused = pool.run(Command::SetQueue { queue: queue("two") });
+    let queue = |name: &str| Command::SetQueue { queue: QueueSettings::new(name) };
+    assert_eq!(pool.run(queue("one")), Outcome::Done);
+    let refused = pool.run(queue("two"));
     assert_eq!(refused, Outcome::Rejected(Rejection::TooManyQueues { limit: 2 }));
-    assert_eq!(pool.run(Command::SetQueue { queue: queue("one") }), Outcome::Done, "it is there already");
+    assert_eq!(pool.run(queue("one")), Outcome::Done, "it is there already");
 
     let register = |pool: &mut Pool, name: &str, cards: usize| {
         let cards = numbered(&vec![card(CardKind::Gpu, 1); cards]);

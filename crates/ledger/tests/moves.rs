@@ -238,17 +238,7 @@ fn a_move_does_not_take_a_queue_above_its_maximum() {
     let amount =
         |tflops| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: tessera_ledger::Mebibytes(1 << 20) };
     let queue = |maximum| Command::SetQueue {
-        queue: QueueSettings {
-            name: "default".to_owned(),
-            parent: String::new(),
-            guaranteed: QueueAmount::default(),
-            maximum: Some(maximum),
-            weight: 1,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        },
+        queue: QueueSettings { maximum: Some(maximum), ..QueueSettings::new("default") },
     };
     stage.pool.run(queue(amount(7)));
     let part = PlanPart::Move { job: stage.job, workers: to(1) };

@@ -6,25 +6,12 @@ use std::time::Duration;
 
 use pool::{Pool, card, exited, slice};
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
-use tessera_ledger::{
-    CardKind, Command, JobId, Observation, Outcome, PoolConfig, QueueAmount, QueueSettings, Rejection,
-};
+use tessera_ledger::{CardKind, Command, JobId, Observation, Outcome, PoolConfig, QueueSettings, Rejection};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn settings(name: &str, parent: &str) -> QueueSettings {
-    let (name, parent) = (name.to_owned(), parent.to_owned());
-    QueueSettings {
-        name,
-        parent,
-        guaranteed: QueueAmount::default(),
-        maximum: None,
-        weight: 1,
-        packing: None,
-        windows: Vec::new(),
-        idle: None,
-        checkpoints: None,
-    }
+    QueueSettings { parent: parent.to_owned(), ..QueueSettings::new(name) }
 }
 
 fn set_queue(pool: &mut Pool, name: &str, parent: &str) -> Outcome {

@@ -5,8 +5,8 @@ mod pool;
 
 use pool::{Pool, card, saved, slice, stopped};
 use tessera_ledger::{
-    CardKind, CheckpointMode, Command, JobId, Mebibytes, NodeId, Observation, Outcome, QueueAmount, QueueSettings,
-    Rank, Rejection, SavedPart, StopCause,
+    CardKind, CheckpointMode, Command, JobId, Mebibytes, NodeId, Observation, Outcome, QueueSettings, Rank, Rejection,
+    SavedPart, StopCause,
 };
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -17,19 +17,8 @@ fn pool() -> Pool {
 }
 
 fn queue(name: &str, parent: &str, checkpoints: Option<u64>) -> QueueSettings {
-    let (guaranteed, maximum) = (QueueAmount::default(), None);
-    let (name, parent, checkpoints) = (name.to_owned(), parent.to_owned(), checkpoints.map(Mebibytes));
-    QueueSettings {
-        name,
-        parent,
-        guaranteed,
-        maximum,
-        weight: 1,
-        packing: None,
-        windows: vec![],
-        idle: None,
-        checkpoints,
-    }
+    let checkpoints = checkpoints.map(Mebibytes);
+    QueueSettings { parent: parent.to_owned(), checkpoints, ..QueueSettings::new(name) }
 }
 
 fn set(pool: &mut Pool, queue: QueueSettings) {

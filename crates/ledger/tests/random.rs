@@ -319,15 +319,12 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 memory: Mebibytes(u64::from(tflops) * 1024),
             };
             let settings = QueueSettings {
-                name: "team".to_owned(),
                 parent: "default".to_owned(),
                 guaranteed: amount(maximum / 2),
                 maximum: Some(amount(maximum)),
-                weight: 1,
-                packing: None,
-                windows: Vec::new(),
                 idle: (maximum % 2 == 0).then(idle),
                 checkpoints: (maximum % 3 == 0).then_some(Mebibytes(0)),
+                ..QueueSettings::new("team")
             };
             Command::SetQueue { queue: settings }
         }

@@ -24,18 +24,7 @@ fn pool() -> Pool {
 fn set_queue(pool: &mut Pool, name: &str, parent: &str, tflops: u64) {
     // Enough for any job of that compute.
     let guaranteed = QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(tflops << 20) };
-    let (name, parent) = (name.to_owned(), parent.to_owned());
-    let queue = QueueSettings {
-        name,
-        parent,
-        guaranteed,
-        maximum: None,
-        weight: 1,
-        packing: None,
-        windows: Vec::new(),
-        idle: None,
-        checkpoints: None,
-    };
+    let queue = QueueSettings { parent: parent.to_owned(), guaranteed, ..QueueSettings::new(name) };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
 }
 
@@ -198,18 +187,7 @@ fn a_queue_is_safe_within_its_own_guarantee_whoever_claims_for_a_department() {
 fn who_holds_nothing_of_what_is_on_loan_does_not_give_way_for_it() {
     let mut pool = pool();
     let amount = |tflops, memory| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
-    let (name, parent) = ("borrower".to_owned(), String::new());
-    let queue = QueueSettings {
-        name,
-        parent,
-        guaranteed: amount(15, 1024),
-        maximum: None,
-        weight: 1,
-        packing: None,
-        windows: Vec::new(),
-        idle: None,
-        checkpoints: None,
-    };
+    let queue = QueueSettings { guaranteed: amount(15, 1024), ..QueueSettings::new("borrower") };
     assert_eq!(pool.run(Command::SetQueue { queue }), Outcome::Done);
     let held = |pool: &mut Pool, start, blocks, memory| {
         let job = pool.submit(|spec| {

@@ -201,17 +201,7 @@ fn a_queue_never_gets_more_than_its_maximum() {
     let mut pool = one_card(8);
     let amount = |blocks| QueueAmount { compute: tflops(blocks), memory: tessera_ledger::Mebibytes(1 << 20) };
     let queue = |name: &str, parent: &str, maximum| Command::SetQueue {
-        queue: QueueSettings {
-            name: name.to_owned(),
-            parent: parent.to_owned(),
-            guaranteed: QueueAmount::default(),
-            maximum,
-            weight: 1,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        },
+        queue: QueueSettings { parent: parent.to_owned(), maximum, ..QueueSettings::new(name) },
     };
     pool.run(queue("lab", "", Some(amount(2))));
     pool.run(queue("lab/vision", "lab", None));

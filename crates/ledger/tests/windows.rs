@@ -6,23 +6,14 @@ mod pool;
 use pool::{Pool, card, one_card, rejected, slice, stopped};
 use tessera_ledger::{
     CardKind, Command, JobId, JobState, LogTime, MovePhase, NodeId, Observation, Outcome, PlanPart, PlannedWorker,
-    QueueAmount, QueueSettings, Reason, StopCause, UNKNOWN, WindowOf,
+    QueueSettings, Reason, StopCause, UNKNOWN, WindowOf,
 };
 
 const NIGHTS: &str = "0 20 * * * for 10h";
 
 fn queue(name: &str, parent: &str, windows: &[&str]) -> QueueSettings {
-    QueueSettings {
-        name: name.to_owned(),
-        parent: parent.to_owned(),
-        guaranteed: QueueAmount::default(),
-        maximum: None,
-        weight: 1,
-        packing: None,
-        windows: windows.iter().map(|window| (*window).to_owned()).collect(),
-        idle: None,
-        checkpoints: None,
-    }
+    let windows = windows.iter().map(|window| (*window).to_owned()).collect();
+    QueueSettings { parent: parent.to_owned(), windows, ..QueueSettings::new(name) }
 }
 
 /// Sets until when something is closed, a time from now.

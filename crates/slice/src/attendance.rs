@@ -1,8 +1,8 @@
 //! How a slice server knows that the host of its program is still there.
 //!
-//! A program outside of the pool has no agent that would see its host die. So whoever started it says, over a connection
-//! of its own, that it is there, some times in each lease; after a lease without a word the slice is given back. A
-//! program that is silent because it loads data, or waits for a user, loses nothing by that.
+//! A program outside of the pool has no agent that would see its host die. So whoever started it says, over a
+//! connection of its own, that it is there, some times in each lease; after a lease without a word the slice is given
+//! back. A program that is silent because it loads data, or waits for a user, loses nothing by that.
 
 use std::{
     io::{self, Read, Write},

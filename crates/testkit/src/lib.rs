@@ -1,4 +1,4 @@
-//! Jobs, nodes and cards for tests: ordinary ones, of which a test changes what it is about.
+//! Jobs, nodes, cards and checkpoints for tests: ordinary ones, of which a test changes what it is about.
 //!
 //! ```
 //! use tessera_ledger::JobSpec;
@@ -16,8 +16,8 @@ mod bucket;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{
-    AgentStart, CardDescription, CardHealth, CardKind, Containment, Isolation, JobSpec, Mebibytes, MilliTflops,
-    NodeDescription, Precision, VirtualCardRequest,
+    AgentStart, CardDescription, CardHealth, CardKind, CheckpointMode, Containment, Isolation, JobSpec, Mebibytes,
+    MilliTflops, NodeDescription, Precision, SavedPart, VirtualCardRequest,
 };
 
 pub use bucket::BucketServer;
@@ -66,6 +66,21 @@ pub fn card(kind: CardKind, tflops: u64, memory_mib: u64) -> CardDescription {
         pci_address: String::new(),
         max_slices: 0,
         health: CardHealth::Healthy,
+    }
+}
+
+/// What an agent tells of a worker's part of a checkpoint that it saved on its own disk: the one with that number among
+/// those of the attempt, of a program that wrote so many bytes and did not say how far it is.
+#[must_use]
+pub fn saved(sequence: u64, bytes: u64) -> SavedPart {
+    SavedPart {
+        sequence,
+        progress: 0,
+        bytes,
+        hash: [7; 32],
+        ticket: 9,
+        shared: false,
+        mode: CheckpointMode::Cooperative,
     }
 }
 

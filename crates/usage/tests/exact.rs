@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tessera_ledger::{
     AllocationId, AllocationPhase, CardKind, Command, EntryPosition, JobId, Level, LogTime, Observation, Request,
-    Revision, SavedPart, State, StopCause, Touched, WorkerExit, WorkerReport, WorkerState,
+    Revision, State, StopCause, Touched, WorkerExit, WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -265,8 +265,8 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
     assert_eq!(answer.gaps, [gap]);
 }
 
-/// What a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the accounts
-/// stays as it was. Accounts that an earlier release made are read on.
+/// What a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the
+/// accounts stays as it was. Accounts that an earlier release made are read on.
 #[test]
 fn lost_is_what_no_checkpoint_holds() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -282,15 +282,7 @@ fn lost_is_what_no_checkpoint_holds() {
     }
     world.go(&Step::Decide, 0);
     world.go(&Step::Start, 0);
-    let part = SavedPart {
-        sequence: 1,
-        progress: 7,
-        bytes: 5,
-        hash: [1; 32],
-        ticket: 3,
-        shared: false,
-        mode: tessera_ledger::CheckpointMode::Cooperative,
-    };
+    let part = tessera_testkit::saved(1, 5);
     // Only the first one saves, after three seconds.
     world.report(3_000, |number, _| (number == 0).then(|| Observation::Saved(part.clone())));
     for job in [1, 2] {

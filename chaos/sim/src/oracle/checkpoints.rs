@@ -1,5 +1,5 @@
-//! Interrupted work goes on where it was: no attempt goes on from further back than the newest checkpoint of its job that
-//! was told, is whole, and lies on nodes that are there.
+//! Interrupted work goes on where it was: no attempt goes on from further back than the newest checkpoint of its job
+//! that was told, is whole, and lies on nodes that are there.
 //!
 //! What was told is followed in the log alone and counted anew here, by other means than the ledger's.
 

@@ -37,16 +37,7 @@ fn only_what_was_written_in_time_by_a_program_that_ended_well_is_kept() {
     assert!(!due(|status| status.phase = Phase::Stopping));
     let requeue = order(wire::CheckpointMode::Requeue);
     assert!(!is_due_at_the_end(&over(|_| {}), Some(&requeue), None));
-    let (bytes, hash, ticket) = (1, [0; 32], 1);
-    let saved = |sequence| SavedPart {
-        sequence,
-        progress: 0,
-        bytes,
-        hash,
-        ticket,
-        shared: false,
-        mode: tessera_ledger::CheckpointMode::Cooperative,
-    };
+    let saved = |sequence| tessera_testkit::saved(sequence, 1);
     assert!(is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&saved(3))));
     let last = saved(CheckpointKey::LAST);
     assert!(!is_due_at_the_end(&over(|_| {}), Some(&cooperative), Some(&last)), "it was done");

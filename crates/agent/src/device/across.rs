@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
     use crate::device::served::Served;
-    use crate::device::{Place, Plan};
+    use crate::device::{Plan, ProgramPlace};
 
     fn served() -> Served {
         Served {
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    fn arguments(order: &wire::WorkerOrder, slice: usize, place: Place) -> String {
+    fn arguments(order: &wire::WorkerOrder, slice: usize, place: ProgramPlace) -> String {
         let part = Share(500);
         let device = TorchDevice {
             name: "cpu".to_owned(),
@@ -128,14 +128,14 @@ mod tests {
     #[test]
     fn servers_of_several_nodes_meet_at_the_first_of_them() {
         let slice = "--device cpu --memory 64MiB --share 0.500 --part 0.500";
-        let listens = Place::Here("/w/slice".into());
+        let listens = ProgramPlace::Here("/w/slice".into());
         let first = order(0, wire::Access::Device);
         let group = "--of 3 --group tcp:[::]:20001 --patience 120";
         assert_eq!(arguments(&first, 0, listens.clone()), format!("{slice} --rank 0 {group} --listen unix:/w/slice"));
         let group = "--of 3 --group tcp:[fd00::7]:20001 --patience inf";
         assert_eq!(arguments(&first, 1, listens.clone()), format!("{slice} --rank 1 {group}"));
         let second = order(1, wire::Access::Device);
-        assert_eq!(arguments(&second, 0, Place::WithFirst), format!("{slice} --rank 2 {group}"));
+        assert_eq!(arguments(&second, 0, ProgramPlace::WithFirst), format!("{slice} --rank 2 {group}"));
         assert_eq!((runs_program(&first), runs_program(&second)), (true, false));
         assert!(runs_program(&order(1, wire::Access::Worker)), "each of its workers has a program");
         let alone = wire::WorkerOrder { slices: first.slices[..2].to_vec(), ..first };

@@ -1,9 +1,9 @@
 //! Virtual cards that are a device: the program computes on a slice server, and sees one device of PyTorch.
 //!
-//! A worker of such a job begins as a process of ours ([`run`]) that starts the slice server, waits until it listens, and
-//! then starts the program with its address and a token. To the supervisor it is the program: signals are passed on, and it
-//! ends as the program ends. Server and program lie in one control group and one PID namespace, so that a lease, a stop
-//! and a kill mean both (law L2), and nothing of a server outlives its worker.
+//! A worker of such a job begins as a process of ours ([`run`]) that starts the slice server, waits until it listens,
+//! and then starts the program with its address and a token. To the supervisor it is the program: signals are passed
+//! on, and it ends as the program ends. Server and program lie in one control group and one PID namespace, so that a
+//! lease, a stop and a kill mean both (law L2), and nothing of a server outlives its worker.
 //!
 //! Where a card lies on several nodes, each has a worker with the servers of its slices, and the first one the program
 //! ([`Across`]).
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use across::{Across, runs_program, spreads};
 pub use counts::Counts;
-pub use plan::{Place, Plan};
+pub use plan::{Plan, ProgramPlace};
 pub(crate) use reached::Reached;
 pub(crate) use word::Word;
 

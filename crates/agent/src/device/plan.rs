@@ -18,7 +18,7 @@ const OTHER_NODES: Duration = Duration::from_secs(120);
 /// Where the program of a slice server is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum ProgramPlace {
     /// Beside it, and reaches it by this socket.
     Here(PathBuf),
     /// On a host of its own.
@@ -50,7 +50,7 @@ pub struct Plan {
     /// How long they may take until the first listens.
     pub start_within: Duration,
     /// Where their program is.
-    pub place: Place,
+    pub place: ProgramPlace,
     /// The slices of the worker, with a server for each. The first one of the card serves the program.
     pub slices: Vec<PlannedSlice>,
     /// Where the rest of the card is; `None`: there is none.
@@ -75,7 +75,7 @@ pub struct PlannedSlice {
     pub memory_mib: u64,
 }
 
-impl Place {
+impl ProgramPlace {
     /// Whether the server saves what its program has on the card.
     #[must_use]
     pub const fn saves(&self) -> bool {
@@ -100,7 +100,12 @@ impl Place {
 impl Plan {
     /// The plan for a worker with these slices.
     #[must_use]
-    pub fn new(served: &Served, slices: &[TorchDevice], place: Place, of_program: BTreeMap<String, String>) -> Self {
+    pub fn new(
+        served: &Served,
+        slices: &[TorchDevice],
+        place: ProgramPlace,
+        of_program: BTreeMap<String, String>,
+    ) -> Self {
         Self {
             command: served.command(),
             environment: served.environment.clone(),
@@ -164,7 +169,7 @@ impl Plan {
     #[must_use]
     pub fn ready_within(&self) -> Option<Duration> {
         match (&self.place, &self.across) {
-            (Place::WithFirst, _) => None,
+            (ProgramPlace::WithFirst, _) => None,
             // To start itself, and to wait for those of the other nodes.
             (_, Some(_)) => Some(self.start_within + self.patience()),
             (_, None) => Some(self.start_within),

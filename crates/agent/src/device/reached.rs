@@ -1,5 +1,5 @@
-//! How a slice server is reached by a program on another host: told by the process that started it, in a file of the worker's
-//! own folder, and read by the agent for whoever submitted the job.
+//! How a slice server is reached by a program on another host: told by the process that started it, in a file of the
+//! worker's own folder, and read by the agent for whoever submitted the job.
 
 use std::fs::{OpenOptions, rename};
 use std::io::{self, Write};

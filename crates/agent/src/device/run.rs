@@ -1,8 +1,9 @@
 //! The process that a worker with a device begins as: starts its slice servers, then its program, and ends as that
 //! does.
 //!
-//! It has no threads and no runtime: it waits beside a program for as long as that runs. Signals come to this process, and
-//! it passes each on, once, to the program's own process group, which the program leads as it would without a device.
+//! It has no threads and no runtime: it waits beside a program for as long as that runs. Signals come to this process,
+//! and it passes each on, once, to the program's own process group, which the program leads as it would without a
+//! device.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -22,7 +23,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::plan::Plan;
 use super::problem::Problem;
 use super::served::{NO_USER_SITE, handed_on};
-use super::{Place, Reached, Word};
+use super::{ProgramPlace, Reached, Word};
 use crate::process::reap;
 use crate::reach::advertised;
 use crate::worker::WORKER_DIR;
@@ -31,8 +32,8 @@ use crate::worker::WORKER_DIR;
 const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
 /// Those that a server has that saves itself.
 const OF_SAVING: [&str; 2] = ["TESSERA_CHECKPOINT_DIR", "TESSERA_CONTROL"];
-/// The codes with which a server ends that failed itself, and one whose program's host was not heard of for its lease. With
-/// any other it ends as its program did.
+/// The codes with which a server ends that failed itself, and one whose program's host was not heard of for its lease.
+/// With any other it ends as its program did.
 const FAULT: i32 = 123;
 const HOST_LOST: i32 = 124;
 /// Signals that ask a program to save itself; a server knows one of them.
@@ -113,15 +114,15 @@ impl Worker {
         let slices = 0..self.plan.slices.len();
         let mut servers = slices.map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
         let place = self.plan.place.clone();
-        let awaited = if place == Place::WithFirst { "following" } else { "listening " };
+        let awaited = if place == ProgramPlace::WithFirst { "following" } else { "listening " };
         let address = self.said(&mut servers, awaited)?;
         match place {
-            Place::WithFirst => self.wait_for_card(&mut servers),
-            Place::Here(_) => {
+            ProgramPlace::WithFirst => self.wait_for_card(&mut servers),
+            ProgramPlace::Here(_) => {
                 let program = self.start_program(program, &address)?;
                 self.wait_for(&program, &mut servers)
             }
-            Place::Elsewhere { host, lease, .. } => {
+            ProgramPlace::Elsewhere { host, lease, .. } => {
                 self.tell_reach(&address, &host, lease)?;
                 self.wait_for_server(&mut servers[0], lease)
             }
@@ -252,8 +253,8 @@ impl Worker {
         as_leader(&mut command).spawn().map_err(failed)
     }
 
-    /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program is
-    /// told by its connection.
+    /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program
+    /// is told by its connection.
     fn wait_for(&mut self, program: &Child, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
         let mut stopped = false;
         loop {
@@ -309,8 +310,8 @@ impl Worker {
         Ok(ExitStatus::default())
     }
 
-    /// Waits until the server ends whose program is on another host: by the word of that host, which hands on the code of
-    /// its program, or because it was told to stop. Whatever asks a program to save asks it to save and end.
+    /// Waits until the server ends whose program is on another host: by the word of that host, which hands on the code
+    /// of its program, or because it was told to stop. Whatever asks a program to save asks it to save and end.
     fn wait_for_server(&mut self, server: &mut Server, lease: Duration) -> Result<ExitStatus, Problem> {
         let mut stopped = false;
         loop {

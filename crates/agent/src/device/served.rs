@@ -61,8 +61,8 @@ impl Served {
         }
     }
 
-    /// Asks the interpreter, and tells the node what it serves from now on. Where something is missing that is said, and
-    /// the node does without. Leases do not wait for it.
+    /// Asks the interpreter, and tells the node what it serves from now on. Where something is missing that is said,
+    /// and the node does without. Leases do not wait for it.
     pub(crate) async fn tell(mut self, known: Arc<OnceLock<Self>>, node: Address<Input>, end: CancellationToken) {
         let asked = tokio::select! {
             () = end.cancelled() => return,

@@ -1,7 +1,7 @@
 //! What a worker that began as a process of ours leaves about its end, beside its exit code.
 //!
-//! The file lies in the worker's own folder: a program that writes one can blame its node, which is believed only so often,
-//! or say that the host of its program is gone, which ends its own job.
+//! The file lies in the worker's own folder: a program that writes one can blame its node, which is believed only so
+//! often, or say that the host of its program is gone, which ends its own job.
 
 use std::fs;
 use std::io::Read;

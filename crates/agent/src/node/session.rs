@@ -123,8 +123,8 @@ impl Node {
         }
     }
 
-    /// Containment and labels are said with the hello only: once workers with less of the one are over, or there are more
-    /// of the other, the session begins anew.
+    /// Containment and labels are said with the hello only: once workers with less of the one are over, or there are
+    /// more of the other, the session begins anew.
     pub(super) fn say_hello_anew(&mut self) -> Vec<Effect> {
         let contains = self.said_less && self.containment() == self.facts.containment;
         // Ends of workers are told first, on the session that there is.

@@ -47,8 +47,8 @@ pub const LOG_FILE: &str = "supervisor.log";
 pub const SOCKET_FILE: &str = "supervisor.sock";
 
 /// Runs the supervisor of the worker in `folder` until the worker is over. Without a folder it waits on its standard
-/// input to be told one, in a frame ([`message::encode`]), and ends when that is closed first. The process must not have
-/// started any thread: call it before any runtime is made.
+/// input to be told one, in a frame ([`message::encode`]), and ends when that is closed first. The process must not
+/// have started any thread: call it before any runtime is made.
 ///
 /// What goes wrong is said on standard error, which leads into [`LOG_FILE`].
 #[must_use]

@@ -91,7 +91,7 @@ pub(super) fn access(order: &wire::WorkerOrder) -> wire::Access {
 }
 
 /// Where a program stands among those of its job.
-struct Place {
+struct Standing {
     rank: u32,
     of: u32,
     local_rank: u32,
@@ -100,7 +100,7 @@ struct Place {
     meets: bool,
 }
 
-impl Place {
+impl Standing {
     fn of(order: &wire::WorkerOrder) -> Self {
         if access(order) == wire::Access::Device && spreads(order) {
             // The program is alone: the other workers serve slices of its card, and meet at that port.
@@ -118,7 +118,7 @@ impl Place {
 
 fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'static str, String)> {
     let worker = order.worker.unwrap_or_default();
-    let place = Place::of(order);
+    let place = Standing::of(order);
     let mut own = vec![
         ("TESSERA_JOB_ID", order.job_id.to_string()),
         ("TESSERA_JOB_NAME", order.spec.as_ref().map_or_else(String::new, |spec| spec.name.clone())),

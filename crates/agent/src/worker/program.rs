@@ -12,7 +12,7 @@ use super::launch::LaunchError;
 use crate::config::SupervisorCommand;
 use crate::device::run::TOKEN;
 use crate::device::served::Served;
-use crate::device::{Across, MOST_SLICES, Place, Plan, runs_program};
+use crate::device::{Across, MOST_SLICES, Plan, ProgramPlace, runs_program};
 
 /// Name of the script in the worker's own folder.
 pub(super) const SCRIPT_FILE: &str = "script";
@@ -43,8 +43,8 @@ pub(super) struct Means<'a> {
     pub work: &'a Path,
 }
 
-/// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out of
-/// it.
+/// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out
+/// of it.
 ///
 /// # Errors
 /// When there is nothing to run, or no device to be had here.
@@ -59,7 +59,7 @@ pub(super) fn of(
         wire::Access::Worker | wire::Access::Unspecified => {
             return Ok(Program { command: own_command(order, means)?, limits: attach.limits, has_device: false });
         }
-        wire::Access::Device if !runs_program(order) => (Place::WithFirst, Vec::new()),
+        wire::Access::Device if !runs_program(order) => (ProgramPlace::WithFirst, Vec::new()),
         wire::Access::Device => (beside(means.work)?, own_command(order, means)?),
         wire::Access::Remote => (elsewhere(served()?, order), Vec::new()),
     };
@@ -88,13 +88,17 @@ fn own_command(order: &wire::WorkerOrder, means: &Means<'_>) -> Result<Vec<Strin
     }
 }
 
-fn beside(work: &Path) -> Result<Place, LaunchError> {
+fn beside(work: &Path) -> Result<ProgramPlace, LaunchError> {
     let socket: PathBuf = work.join(SOCKET_FILE);
-    if socket.as_os_str().len() > SOCKET_PATH { Err(LaunchError::LongPath(socket)) } else { Ok(Place::Here(socket)) }
+    if socket.as_os_str().len() > SOCKET_PATH {
+        Err(LaunchError::LongPath(socket))
+    } else {
+        Ok(ProgramPlace::Here(socket))
+    }
 }
 
-fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> Place {
-    Place::Elsewhere {
+fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
+    ProgramPlace::Elsewhere {
         listen: served.listen,
         host: served.host.clone(),
         lease: served.host_lease,
@@ -102,8 +106,8 @@ fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> Place {
     }
 }
 
-/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host, program
-/// and server have some room of their own beside what the program keeps on the card.
+/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host,
+/// program and server have some room of their own beside what the program keeps on the card.
 fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
     let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
     let room = if asked { Mebibytes::ZERO } else { ROOM_OF_SERVER };

@@ -1,5 +1,5 @@
-//! Quantities as people write them: `50 TFLOPS`, `16GiB`, `1h30m`. A bare number is taken only where its unit is beyond
-//! doubt.
+//! Quantities as people write them, in job files, configuration files and arguments: `50 TFLOPS`, `16GiB`, `1h30m`. A
+//! bare number is taken only where its unit is beyond doubt.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,6 +18,11 @@ pub struct Tflops(pub MilliTflops);
 /// Memory: a text with a unit (`"16GiB"`, `"512 MiB"`, `"16 GB"`), rounded up to whole MiB; or `0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(pub Mebibytes);
+
+/// Bytes on a disk or on their way: a number of them, or a text with a unit (`"512MiB"`, `"4 KiB"`, `"1 GB"`), rounded
+/// up to whole bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
 
 /// Processors: a number of them (`8`, `1.5`), or a text in thousandths (`"500m"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,24 +68,26 @@ impl Memory {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("must be an amount of memory such as \"16GiB\" or \"512 MiB\", is {}", quoted(text));
         let (number, unit) = split_number(text).ok_or_else(wrong)?;
-        const MIB: f64 = 1_048_576.0;
-        let bytes = match unit.to_ascii_lowercase().as_str() {
-            "" if number == 0.0 => 0.0,
-            "" => {
-                return Err(format!(
-                    "must say its unit, such as \"{number}GiB\" or \"{number}MiB\", is {}",
-                    quoted(text)
-                ));
-            }
-            "mib" | "mi" => number * MIB,
-            "gib" | "gi" => number * MIB * 1024.0,
-            "tib" | "ti" => number * MIB * 1024.0 * 1024.0,
-            "mb" => number * 1e6,
-            "gb" => number * 1e9,
-            "tb" => number * 1e12,
-            _ => return Err(format!("must be in MiB, GiB, TiB, MB, GB or TB, is {}", quoted(text))),
-        };
-        whole(bytes / MIB, f64::ceil).map(|mib| Self(Mebibytes(mib))).ok_or_else(wrong)
+        if unit.is_empty() && number != 0.0 {
+            return Err(format!("must say its unit, such as \"{number}GiB\" or \"{number}MiB\", is {}", quoted(text)));
+        }
+        // Nobody means a part of a MiB, to which it would be rounded up.
+        let unit = if unit.is_empty() { Some(MIB) } else { bytes_of(unit).filter(|bytes| *bytes >= 1e6) };
+        let unit = unit.ok_or_else(|| format!("must be in MiB, GiB, TiB, MB, GB or TB, is {}", quoted(text)))?;
+        whole(number * unit / MIB, f64::ceil).map(|mib| Self(Mebibytes(mib))).ok_or_else(wrong)
+    }
+}
+
+impl Size {
+    /// Reads `512MiB`, `4 KiB`, `1 GB`, `4096`.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("must be a size such as \"512MiB\", or a number of bytes, is {}", quoted(text));
+        let (number, unit) = split_number(text).ok_or_else(wrong)?;
+        let unit = if unit.is_empty() { 1.0 } else { bytes_of(unit).ok_or_else(wrong)? };
+        whole(number * unit, f64::ceil).map(Self).ok_or_else(wrong)
     }
 }
 
@@ -126,6 +133,24 @@ impl Time {
     }
 }
 
+const MIB: f64 = 1_048_576.0;
+
+/// The bytes of a unit such as `GiB`, `Gi` or `GB`.
+fn bytes_of(unit: &str) -> Option<f64> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "b" => 1.0,
+        "kib" | "ki" => 1024.0,
+        "mib" | "mi" => MIB,
+        "gib" | "gi" => MIB * 1024.0,
+        "tib" | "ti" => MIB * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return None,
+    })
+}
+
 /// Splits `16 GiB` into its number, which is not negative, and its unit.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -144,6 +169,19 @@ fn whole(number: f64, round: fn(f64) -> f64) -> Option<u64> {
 
 macro_rules! quantity {
     ($name:ident, $expecting:literal, $number:expr, $schema:tt) => {
+        quantity!($name, $expecting, $number);
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+    ($name:ident, $expecting:literal, $number:expr) => {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Reader;
@@ -183,16 +221,6 @@ macro_rules! quantity {
                 deserializer.deserialize_any(Reader)
             }
         }
-
-        impl JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
     };
 }
 
@@ -212,6 +240,7 @@ quantity!(Memory, "an amount of memory, such as \"16GiB\"", |_, text: String| Me
     ],
     "examples": ["16GiB", "512MiB"]
 });
+quantity!(Size, "a size such as \"512MiB\", or a number of bytes", |_, text: String| Size::parse(&text));
 quantity!(Cpus, "a number of processors, such as 8 or 1.5", |number, _: String| Cpus::from_number(number), {
     "description": "Processors: a number of them, or a text in thousandths.",
     "anyOf": [
@@ -258,6 +287,20 @@ mod tests {
         for text in ["", "GiB", "-1GiB", "16 KiB", "99999999999999999999999TiB"] {
             assert!(mib(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn sizes_are_counted_in_bytes() {
+        let bytes = |text| Size::parse(text).map(|read| read.0);
+        for (text, expected) in
+            [("7", 7), ("4 KiB", 4096), ("512MiB", 512 << 20), ("2TiB", 2 << 40), ("1.5GB", 1_500_000_000), ("0.5B", 1)]
+        {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in ["", "MiB", "-1", "5 sheep", "99999999999TiB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(bytes("few").unwrap_err(), "must be a size such as \"512MiB\", or a number of bytes, is \"few\"");
     }
 
     #[test]

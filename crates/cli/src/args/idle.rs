@@ -11,10 +11,10 @@ const SHAPE: &str = "write it like \"below 5% notify 30m preemptible 1h suspend 
                      that are not to be taken, or `never`";
 
 /// Where a ladder has the time of a step.
-type Place = fn(&mut IdlePolicy) -> &mut Option<prost_types::Duration>;
+type StepTime = fn(&mut IdlePolicy) -> &mut Option<prost_types::Duration>;
 
 /// The steps, in their order.
-const STEPS: [(&str, Place); 4] = [
+const STEPS: [(&str, StepTime); 4] = [
     ("notify", |policy| &mut policy.notify_after),
     ("preemptible", |policy| &mut policy.preemptible_after),
     ("suspend", |policy| &mut policy.suspend_after),
@@ -46,7 +46,7 @@ pub fn idle(text: &str) -> Result<IdleChoice, String> {
         }
         let place = STEPS.iter().find(|(step, _)| *step == name).map(|(_, place)| place);
         let place = place.ok_or_else(|| format!("{name:?} is no step; {SHAPE}"))?;
-        let after = duration(value).map_err(|error| format!("{value:?} is no time ({error}); {SHAPE}"))?;
+        let after = duration(value).map_err(|error| format!("{name} {error}; {SHAPE}"))?;
         *place(&mut policy) = Some(prost_types::Duration::try_from(after).map_err(|error| error.to_string())?);
     }
     if policy.below_percent == 0 {
@@ -59,7 +59,7 @@ pub fn idle(text: &str) -> Result<IdleChoice, String> {
 #[must_use]
 pub fn idle_text(policy: &IdlePolicy) -> String {
     let mut policy = *policy;
-    let step = |(name, place): &(&str, Place)| {
+    let step = |(name, place): &(&str, StepTime)| {
         let after = Duration::try_from((*place(&mut policy))?).unwrap_or_default();
         Some(format!(" {name} {}", humantime::format_duration(after).to_string().replace(' ', "")))
     };
@@ -84,7 +84,8 @@ mod tests {
             ("below 5% notify", "without a value"),
             ("below 5% shrink 1h", "no step"),
             ("below few notify 1h", "percent"),
-            ("below 5% notify soon", "no time"),
+            ("below 5% notify soon", "notify must be a time such as"),
+            ("below 5% notify 0s", "notify must be longer than nothing"),
         ] {
             let error = idle(text).expect_err(text);
             assert!(error.contains(says) && error.contains("preemptible 1h"), "{error}");

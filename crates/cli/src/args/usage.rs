@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use tessera_api::job_file::units::Time;
 
 use super::client::ClientArgs;
 use super::values::duration;
@@ -98,10 +99,9 @@ fn time(text: &str) -> Result<Timestamp, String> {
         let zoned = day.to_zoned(jiff::tz::TimeZone::UTC);
         return zoned.map(|zoned| zoned.timestamp()).map_err(|error| error.to_string());
     }
-    let ago = humantime::parse_duration(text);
-    let ago =
-        ago.map_err(|_| "is neither a time such as 2026-11-01T00:00:00Z, nor a day, nor a duration such as 7d")?;
-    Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
+    let ago = Time::parse(text)
+        .map_err(|_| "is neither a time such as 2026-11-01T00:00:00Z, nor a day, nor a duration such as 7d")?;
+    Timestamp::now().checked_sub(ago.0).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use tessera_api::job_file::units::{Cpus, Memory, Tflops};
+use tessera_api::job_file::units::{Cpus, Memory, Tflops, Time};
 
 use super::job::KindChoice;
 
@@ -48,10 +48,9 @@ impl FromStr for CardRef {
 
 /// A duration such as `90s`, `15m` or `1h30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(duration) if duration.is_zero() => Err("it must be longer than nothing".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write it as `90s`, `15m` or `1h30m`")),
+    match Time::parse(text)?.0 {
+        Duration::ZERO => Err("must be longer than nothing".to_owned()),
+        duration => Ok(duration),
     }
 }
 

@@ -10,13 +10,12 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use tessera_agent::AgentConfig;
 use tessera_agent::worker::UserIds;
-use tessera_api::job_file::units::{Cpus, Memory};
+use tessera_api::job_file::units::{Cpus, Memory, Size, Time};
 use tessera_api::job_file::values::Kind;
 use tessera_controller::backup::BackupPlan;
 use tessera_objects::Location;
 use tessera_server::ServerConfig;
 
-use super::units::{Size, Time};
 use crate::args::{LogFormat, RunAsWord};
 use crate::bundle::redact::redact;
 use crate::exit::Exit;
@@ -426,8 +425,8 @@ mod tests {
     fn errors_name_line_and_column() {
         let error = |text: &str| server(text).expect_err("refused").to_string();
         assert!(error("data_dir = 'x'\nlitsen = 1\n").contains("server.toml:2:1: unknown field `litsen`"));
-        assert!(error("[timings]\ncheck = '2 sheep'\n").contains("server.toml:2:9: `2 sheep` is no duration"));
-        assert!(error("disk_reserve = -1\n").contains("server.toml:1:16: a size is not negative"));
+        assert!(error("[timings]\ncheck = '2 sheep'\n").contains("server.toml:2:9: must be a time such as "));
+        assert!(error("disk_reserve = -1\n").contains("server.toml:1:16: must not be negative, is -1"));
         assert!(error("listen = 'nowhere'\n").contains("server.toml:1:10"));
         assert!(error("data_dir = \n").contains("server.toml:1:"));
     }

@@ -7,7 +7,6 @@ mod logging;
 mod notify;
 mod server;
 mod shutdown;
-mod units;
 
 pub use agent::{agent, agent_config};
 pub use dev::dev;

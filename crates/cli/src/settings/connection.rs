@@ -229,11 +229,11 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    struct Place {
+    struct Home {
         folder: tempfile::TempDir,
     }
 
-    impl Place {
+    impl Home {
         fn with(text: &str) -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             std::fs::create_dir(folder.path().join("tessera")).expect("made");
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_flag_goes_before_the_environment_before_the_context_before_the_default() {
-        let place = Place::with(FILE);
+        let place = Home::with(FILE);
         let flag = Wishes { server: vec!["flag:1".to_owned()], ..Wishes::default() };
         let variable = [("TESSERA_SERVER", "env:1,env:2")];
 
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(connection.server.origin, Origin::Context("lab".to_owned()));
         assert_eq!(connection.timeout.value, Duration::from_secs(3));
 
-        let connection = Place::with("").resolve(&Wishes::default(), &[]).expect("resolved");
+        let connection = Home::with("").resolve(&Wishes::default(), &[]).expect("resolved");
         assert_eq!(
             (servers(&connection), connection.server.origin),
             (vec![DEFAULT_SERVER.to_owned()], Origin::Default)
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_context_is_chosen_the_same_way() {
-        let place = Place::with(FILE);
+        let place = Home::with(FILE);
         let connection = place.resolve(&Wishes::default(), &[("TESSERA_CONTEXT", "prod")]).expect("resolved");
         assert_eq!(servers(&connection), ["prod:1"]);
         assert_eq!(connection.output.value, Format::Json);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_said_with_its_origin() {
-        let place = Place::with(FILE);
+        let place = Home::with(FILE);
         let error =
             |variables: &[(&str, &str)]| place.resolve(&Wishes::default(), variables).expect_err("refused").to_string();
         assert!(error(&[("TESSERA_SERVER", "nowhere")]).contains("`server` (from: environment (TESSERA_SERVER))"));

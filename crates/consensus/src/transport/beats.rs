@@ -61,8 +61,8 @@ impl Stream {
 }
 
 impl Beats {
-    /// Sends one heartbeat and waits for its answer. One that is given up takes its stream along, so that no late answer
-    /// is taken for that of the next.
+    /// Sends one heartbeat and waits for its answer. One that is given up takes its stream along, so that no late
+    /// answer is taken for that of the next.
     pub(super) async fn beat(
         &mut self,
         links: &Links,

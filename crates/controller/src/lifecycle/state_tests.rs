@@ -2,7 +2,7 @@
 
 use tessera_ledger::{
     Allocation, BlockCount, BlockIndex, CardId, CheckpointKey, CheckpointMode, Isolation, JobSpec, LeaseTimings, Level,
-    Mebibytes, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, Rank, SavedPart, Slice,
+    Mebibytes, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, Rank, Slice,
 };
 
 use super::*;
@@ -237,17 +237,7 @@ async fn nothing_is_suspended_for_a_target_that_is_silent_or_takes_no_work() {
 /// A stage where the job of [`moving`] has saved while it ran, and what it saved lies on its node.
 fn saved_while_moving() -> (Stage, NodeId, PartKey) {
     let (mut ledger, id, a, b, source) = moving();
-    let (progress, bytes, hash, ticket, shared) = (7, 10, [1; 32], 1, false);
-    let part = SavedPart {
-        sequence: 1,
-        progress,
-        bytes,
-        hash,
-        ticket,
-        shared,
-        mode: tessera_ledger::CheckpointMode::Cooperative,
-    };
-    ledger.report(a, owner(&source, 0), Observation::Saved(part));
+    ledger.report(a, owner(&source, 0), Observation::Saved(tessera_testkit::saved(1, 10)));
     let checkpoint = CheckpointKey { attempt: 1, sequence: 1 };
     let key = PartKey { job: id, checkpoint, epoch: source.epoch, rank: Rank(0) };
     (Stage::new(ledger), b, key)

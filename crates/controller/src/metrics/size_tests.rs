@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{Command, EntryPosition, LogTime, QueueAmount, QueueSettings, Request, Revision, State};
+use tessera_ledger::{Command, EntryPosition, LogTime, QueueSettings, Request, Revision, State};
 use tessera_metrics::{OTHER_QUEUES, QUEUES_SHOWN};
 use tokio::sync::watch;
 
@@ -17,19 +17,7 @@ fn fleet(nodes: u32, queues: usize) -> State {
         Command::RegisterNode { node: node(&name), cards }
     });
     let named = |number: usize| format!("queue-{number:04}");
-    let queueing = (0..queues).map(|number| Command::SetQueue {
-        queue: QueueSettings {
-            name: named(number),
-            parent: String::new(),
-            guaranteed: QueueAmount::default(),
-            maximum: None,
-            weight: 1,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        },
-    });
+    let queueing = (0..queues).map(|number| Command::SetQueue { queue: QueueSettings::new(named(number)) });
     let submitting = (0..queues).map(|number| {
         let spec = tessera_ledger::JobSpec { queue: named(number), ..job(4) };
         Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }

@@ -1,8 +1,8 @@
 //! The checkpoints on nodes' disks: what each agent says that it keeps, against what the ledger knows and wants.
 //!
-//! An agent says what is on its disk when that has changed. What the ledger does not know of it is brought into the log;
-//! with each heartbeat the agent is told what nobody needs any more, and what it is to fetch from another node, so that
-//! the loss of one node loses nothing. All of it is said again until it is done.
+//! An agent says what is on its disk when that has changed. What the ledger does not know of it is brought into the
+//! log; with each heartbeat the agent is told what nobody needs any more, and what it is to fetch from another node, so
+//! that the loss of one node loses nothing. All of it is said again until it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

@@ -22,15 +22,7 @@ fn saved() -> (Ledger, [NodeId; 3], JobId, Owner, PartKey) {
 
 fn part(sequence: u64) -> SavedPart {
     let hash = [u8::try_from(sequence % 251).unwrap_or(0); 32];
-    SavedPart {
-        sequence,
-        progress: 0,
-        bytes: 10,
-        hash,
-        ticket: 5,
-        shared: false,
-        mode: tessera_ledger::CheckpointMode::Cooperative,
-    }
+    SavedPart { hash, ticket: 5, ..tessera_testkit::saved(sequence, 10) }
 }
 
 fn orders(ledger: &Ledger, node: NodeId, parts: &[PartKey]) -> Option<CheckpointOrders> {

@@ -159,8 +159,8 @@ pub(super) fn sources(state: &State, node: NodeId) -> impl Iterator<Item = v1::C
     workers.filter_map(|(allocation, rank)| source(state, state.job(allocation.job)?, allocation, rank))
 }
 
-/// The worker's part of the checkpoint that its attempt goes on from. One that has left the ledger since is named all the
-/// same: the worker must not begin from the beginning, and its agent says that it cannot be had.
+/// The worker's part of the checkpoint that its attempt goes on from. One that has left the ledger since is named all
+/// the same: the worker must not begin from the beginning, and its agent says that it cannot be had.
 fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Option<v1::CheckpointSource> {
     let from = allocation.from?;
     let Some(checkpoint) = job.checkpoints.get(from) else {

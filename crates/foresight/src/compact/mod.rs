@@ -10,9 +10,9 @@
 //! 3. renumbering of the cards whose free blocks then lie scattered.
 //!
 //! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step
-//! validated by [`check`](tessera_check::check) and by the ledger. It never makes the largest request that fits smaller: in
-//! compute on a card, on a node and in the pool, in memory on a card. Memory beside compute that is used up is the
-//! price of cards that are filled.
+//! validated by [`check`](tessera_check::check) and by the ledger. It never makes the largest request that fits
+//! smaller: in compute on a card, on a node and in the pool, in memory on a card. Memory beside compute that is used up
+//! is the price of cards that are filled.
 //!
 //! What it leaves alone: jobs that lose work or are not preemptible, unless told otherwise, and jobs that asked for
 //! places beside or apart from others. Where free room is only brought together, also virtual cards that spread over

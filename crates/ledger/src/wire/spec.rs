@@ -13,7 +13,8 @@ use crate::spec::{CheckpointMode, CheckpointPolicy, JobSpec, RetryPolicy};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops};
 use crate::virtual_card::{Access, VirtualCardRequest};
 
-/// A job as it was submitted, with the defaults of `types.proto` filled in, and what follows from others. Limits are not checked here.
+/// A job as it was submitted, with the defaults of `types.proto` filled in, and what follows from others. Limits are
+/// not checked here.
 ///
 /// # Errors
 /// [`FieldError`] when the virtual card is missing, an enumeration has no value that this release knows, or a duration

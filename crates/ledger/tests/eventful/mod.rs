@@ -24,7 +24,8 @@ pub struct Jobs {
     pub held: JobId,
 }
 
-/// Brings the pool that [`begin`] makes to where it has a job in nearly every state, a move, a preemption and a node without new work.
+/// Brings the pool that [`begin`] makes to where it has a job in nearly every state, a move, a preemption and a node
+/// without new work.
 pub fn happen(pool: &mut Pool) -> Jobs {
     pool.run(Command::SetQueue { queue: samples::queue() });
     let running = pool.submit(|spec| spec.name = "running".to_owned());

@@ -64,16 +64,8 @@ pub fn saved(sequence: u64, progress: u64) -> Observation {
     // What was written differs with how far the work was.
     let mut hash = [7; 32];
     hash[..8].copy_from_slice(&progress.to_be_bytes());
-    let (bytes, ticket) = (1 << 20, 0xabcd_ef01);
-    Observation::Saved(SavedPart {
-        sequence,
-        progress,
-        bytes,
-        hash,
-        ticket,
-        shared: false,
-        mode: tessera_ledger::CheckpointMode::Cooperative,
-    })
+    let ticket = 0xabcd_ef01;
+    Observation::Saved(SavedPart { progress, hash, ticket, ..tessera_testkit::saved(sequence, 1 << 20) })
 }
 
 pub fn tflops(amount: u64) -> MilliTflops {

@@ -167,13 +167,11 @@ fn checkpoint_reports() -> Vec<WorkerReport> {
     let worker = |rank| Owner { allocation: AllocationId(12), epoch: Epoch(880), rank: Rank(rank) };
     let unusable = |lost| Observation::Unusable { lost, message: "chunk 3 is not what was stored".to_owned() };
     let saved = SavedPart {
-        sequence: 4,
         progress: 1200,
-        bytes: 1 << 20,
-        hash: [7; 32],
         ticket: 0xabcd_ef01,
         shared: true,
         mode: CheckpointMode::Transparent,
+        ..tessera_testkit::saved(4, 1 << 20)
     };
     let cause = StopCause::NotRestored;
     let message = "the image of its processes cannot be restored here: no such file".to_owned();
@@ -309,9 +307,7 @@ pub fn spec() -> JobSpec {
             mode: CheckpointMode::Cooperative,
             signal: "SIGUSR1".to_owned(),
             grace: Duration::from_millis(2500),
-            every: None,
-            keep: None,
-            fallback: CheckpointMode::Requeue,
+            ..CheckpointPolicy::default()
         },
         on_disconnect: OnDisconnect::Keep,
         time_limit: Some(Duration::from_secs(3600)),
@@ -326,15 +322,11 @@ pub fn spec() -> JobSpec {
 
 pub fn queue() -> QueueSettings {
     QueueSettings {
-        name: "vision".to_owned(),
         parent: "default".to_owned(),
         guaranteed: QueueAmount { compute: MilliTflops(10_000), memory: Mebibytes(4096) },
         maximum: Some(QueueAmount { compute: MilliTflops(90_000), memory: Mebibytes(65_536) }),
         weight: 3,
-        packing: None,
-        windows: Vec::new(),
-        idle: None,
-        checkpoints: None,
+        ..QueueSettings::new("vision")
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tessera_foresight::compact;
 use tessera_ledger::{
-    Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueAmount, QueueSettings, Rejection,
-    Request, Revision, State, Touched,
+    Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueSettings, Rejection, Request,
+    Revision, State, Touched,
 };
 use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool};
 
@@ -103,20 +103,7 @@ impl Engine {
         };
         engine.carry_out("the settings", Command::SetConfig { config: mapping::config(), expected: None })?;
         for name in queues {
-            let (name, parent) = ((*name).to_owned(), String::new());
-            let (guaranteed, maximum) = (QueueAmount::default(), None);
-            let queue = QueueSettings {
-                name,
-                parent,
-                guaranteed,
-                maximum,
-                weight: 1,
-                packing: None,
-                windows: Vec::new(),
-                idle: None,
-                checkpoints: None,
-            };
-            engine.carry_out("a queue", Command::SetQueue { queue })?;
+            engine.carry_out("a queue", Command::SetQueue { queue: QueueSettings::new(*name) })?;
         }
         for node in nodes {
             let (description, cards) = mapping::node(node, engine.counted);

@@ -96,15 +96,7 @@ fn a_late_word_does_not_bring_the_dead_back() {
 }
 
 fn saved(sequence: u64, bytes: u64) -> SavedPart {
-    SavedPart {
-        sequence,
-        progress: 12,
-        bytes,
-        hash: [7; 32],
-        ticket: 9,
-        shared: false,
-        mode: tessera_ledger::CheckpointMode::Cooperative,
-    }
+    SavedPart { progress: 12, ..tessera_testkit::saved(sequence, bytes) }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Is there room, and is a synced write quick?
 
+use tessera_metrics::quantile;
+
 use crate::doctor::facts::{Facts, FolderFacts, RoomFacts};
 use crate::doctor::finding::{Check, Finding};
 
@@ -87,8 +89,8 @@ fn judge_fsync(folder: &FolderFacts) -> Finding {
     };
     let mut sorted = times.clone();
     sorted.sort_unstable();
-    let at = |percent: usize| sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)];
-    let (median, high) = (at(50), at(99));
+    let at = |share| quantile(&sorted, share).unwrap_or_default();
+    let (median, high) = (at(0.5), at(0.99));
     let milliseconds = |us: u64| us as f64 / 1000.0;
     let seen = format!(
         "{} synced writes: median {:.1} ms, p99 {:.1} ms",

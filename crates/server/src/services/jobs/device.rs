@@ -1,4 +1,5 @@
-//! Where the device of a job listens whose program is on a host of its own: asked of the agent that runs its slice server.
+//! Where the device of a job listens whose program is on a host of its own: asked of the agent that runs its slice
+//! server.
 //!
 //! Whoever may ask for it may compute there; the answer is never kept, and never written to a log.
 

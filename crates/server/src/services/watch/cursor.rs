@@ -84,17 +84,7 @@ mod tests {
     }
 
     fn make_queue(revision: u64, number: u32) -> Request {
-        let queue = QueueSettings {
-            name: format!("q-{revision}-{number}"),
-            parent: String::new(),
-            guaranteed: Default::default(),
-            maximum: None,
-            weight: 1,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        };
+        let queue = QueueSettings::new(format!("q-{revision}-{number}"));
         Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } }
     }
 

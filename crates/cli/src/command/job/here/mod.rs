@@ -2,8 +2,8 @@
 //!
 //! The job is a slice server without a program beside it. The program starts at once and asks this process where that
 //! server is ([`door`]); it waits for the answer where it first needs its card, and again whenever the server is
-//! suspended, moved or lost. Meanwhile this process watches the job ([`place`]), tells the server that this host is still
-//! there ([`presence`]), and at the end gives the card back with the program's exit code.
+//! suspended, moved or lost. Meanwhile this process watches the job ([`place`]), tells the server that this host is
+//! still there ([`presence`]), and at the end gives the card back with the program's exit code.
 
 mod door;
 mod place;

@@ -21,7 +21,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// A slice server.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct SliceServer {
     pub address: Address,
     pub credentials: Credentials,
     /// How long this host may be silent.
@@ -34,7 +34,7 @@ pub(super) enum Whereabouts {
     /// There is none now, and there may be one.
     Waiting(String),
     /// It listens.
-    At(Place),
+    At(SliceServer),
     /// There will be none any more.
     Over(String),
 }
@@ -49,8 +49,8 @@ impl fmt::Display for Whereabouts {
     }
 }
 
-/// Tells where the server of `job` is until that is over. Members that do not answer are waited for: program and server need
-/// none to go on.
+/// Tells where the server of `job` is until that is over. Members that do not answer are waited for: program and server
+/// need none to go on.
 pub(super) async fn track(desk: &Desk, job: JobNumber, at: &watch::Sender<Whereabouts>) {
     let (states, mut changed) = watch::channel(None);
     let following = follow_on(desk, job, |standing| {
@@ -98,15 +98,16 @@ async fn follow_on(desk: &Desk, job: JobNumber, mut seen: impl FnMut(&Standing))
     }
 }
 
-/// Asks until there is an answer. The agent may not know yet, its node may not be reached, a leader may be being elected.
-async fn ask(desk: &Desk, job: JobNumber) -> Place {
+/// Asks until there is an answer. The agent may not know yet, its node may not be reached, a leader may be being
+/// elected.
+async fn ask(desk: &Desk, job: JobNumber) -> SliceServer {
     loop {
         match desk.client.get_job_device(GetJobDeviceRequest { job_id: job.0 }).await {
             Ok(answer) => match answer.address.parse() {
                 Ok(address) => {
                     let lease = answer.lease.and_then(|lease| lease.try_into().ok()).unwrap_or(LONG_PAUSE);
                     let credentials = Credentials { token: answer.token, epoch: answer.epoch };
-                    return Place { address, credentials, lease };
+                    return SliceServer { address, credentials, lease };
                 }
                 Err(error) => tracing::warn!(%error, "an agent says that its slice server is where none can be"),
             },

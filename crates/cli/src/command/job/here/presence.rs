@@ -6,7 +6,7 @@ use tessera_slice::{Attendance, Error};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::place::{Place, Whereabouts};
+use super::place::{SliceServer, Whereabouts};
 
 /// Words in each lease.
 const WORDS: u32 = 4;
@@ -71,7 +71,7 @@ async fn speak(mut whereabouts: watch::Receiver<Whereabouts>, mut ended: oneshot
 /// server, or it is not reached any more.
 async fn attend(
     mut attendance: Attendance,
-    place: &Place,
+    place: &SliceServer,
     whereabouts: &mut watch::Receiver<Whereabouts>,
     ended: &mut oneshot::Receiver<u8>,
 ) -> Option<bool> {
@@ -101,7 +101,7 @@ async fn attend(
     }
 }
 
-async fn begin(place: Place) -> Result<Attendance, Error> {
+async fn begin(place: SliceServer) -> Result<Attendance, Error> {
     beside(move || Attendance::begin(&place.address, &place.credentials)).await
 }
 
@@ -137,7 +137,7 @@ mod tests {
         };
         let at = |server: &Listener| {
             let lease = Duration::from_millis(80);
-            Whereabouts::At(Place { address: server.address().clone(), credentials: credentials.clone(), lease })
+            Whereabouts::At(SliceServer { address: server.address().clone(), credentials: credentials.clone(), lease })
         };
         // Whether a word comes that was said well after now.
         let is_heard = async |server: &Listener| {

@@ -1,4 +1,5 @@
-//! The program beside this process: started as a shell would start it, in the same process group and at the same terminal.
+//! The program beside this process: started as a shell would start it, in the same process group and at the same
+//! terminal.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
