@@ -11,7 +11,7 @@ use tessera_ledger::{CardKind, NodeId, Span};
 use super::affinity::is_possible;
 use super::share::{Candidate, Share, candidates, divide};
 use super::spread::{given_nodes, left_on, teams};
-use super::{Placement, Short, Trial};
+use super::{Placement, Short, place_each};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -136,13 +136,16 @@ fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
     })
 }
 
-/// One seat out of what is left: on one card if that is enough, else on several.
+/// One seat out of what is left: on one card if that is enough, else on several if it may spread.
 fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
     let enough = |card: &&Candidate| {
         demand.fits_one_card(&card.offer) && card.free >= card.offer.need && card.memory >= demand.memory
     };
     if let Some(card) = left.iter().filter(enough).min_by_key(|card| (card.offer.kind, card.free, card.card)) {
         return Some(vec![Share { card: card.card, blocks: card.offer.need, memory: demand.memory }]);
+    }
+    if demand.span == Span::Card {
+        return None;
     }
     teams(demand).into_iter().find_map(|team| {
         let of_team = |card: &&Candidate| team.iter().any(|offer| offer.class == card.offer.class);
@@ -186,13 +189,7 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
 
 /// Gives a gang the seats that were found for it, or changes nothing.
 pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
-    index.all_or_nothing(|index| {
-        let mut trial = Trial::on(index);
-        for (member, seat) in (0..).zip(seats) {
-            trial.take(demand, member, seat).ok_or(Short { missing: demand.gang - member })?;
-        }
-        Ok(trial.placement)
-    })
+    place_each(index, demand, |_, member| seats.get(member as usize).cloned())
 }
 
 /// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may
