@@ -23,7 +23,7 @@ const BLOCK: usize = 64;
 /// Nodes with equal costs among which the least busy one is looked for.
 const NODES_COMPARED: usize = 256;
 
-/// Most costs that are kept, of all columns together: 40 MiB.
+/// Most costs that are kept, of all columns together: 64 MiB.
 const MOST_COSTS: usize = 4 << 20;
 
 const MOST_COLUMNS: usize = 8192;
@@ -38,15 +38,12 @@ pub(crate) struct ColumnKey {
     pub(crate) needs: Vec<(ClassId, u32)>,
     pub(crate) whole: bool,
     pub(crate) on_one_card: bool,
-    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// What one request would cost on every node, by outline.
 #[derive(Clone, Debug, Default)]
 struct Column {
-    badness: Vec<Badness>,
-    /// Position of the card on the node.
-    card: Vec<u16>,
+    places: Vec<Place>,
     /// The least badness of each block of outlines.
     least: Vec<Badness>,
     seen: usize,
@@ -62,24 +59,22 @@ pub(crate) struct Columns {
 
 impl Column {
     fn make_room(&mut self, positions: usize) {
-        if self.badness.len() < positions {
+        if self.places.len() < positions {
             let blocks = positions.div_ceil(BLOCK);
-            self.badness.resize(blocks * BLOCK, NOWHERE);
-            self.card.resize(blocks * BLOCK, 0);
+            self.places.resize(blocks * BLOCK, Place::NOWHERE);
             self.least.resize(blocks, NOWHERE);
         }
     }
 
     /// Takes over what it would cost on nodes of an outline.
     fn set(&mut self, position: usize, place: Place) {
-        let before = std::mem::replace(&mut self.badness[position], place.badness);
-        self.card[position] = place.card;
+        let before = std::mem::replace(&mut self.places[position], place);
         let block = position / BLOCK;
         if place.badness <= self.least[block] {
             self.least[block] = place.badness;
-        } else if before == self.least[block] {
-            let all = self.badness[block * BLOCK..].iter().take(BLOCK);
-            self.least[block] = all.copied().min().unwrap_or(NOWHERE);
+        } else if before.badness == self.least[block] {
+            let all = self.places[block * BLOCK..].iter().take(BLOCK);
+            self.least[block] = all.map(|place| place.badness).min().unwrap_or(NOWHERE);
         }
     }
 
@@ -88,8 +83,8 @@ impl Column {
     fn best(&self, outlines: &Outlines, surroundings: &Surroundings) -> Option<(NodeId, u16)> {
         let least = self.least.iter().copied().min().filter(|least| *least != NOWHERE)?;
         let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
-        let within = |start: usize| (start..).zip(self.badness[start..].iter().take(BLOCK));
-        let equals = blocks.flat_map(within).filter(|(_, badness)| **badness == least).map(|(position, _)| position);
+        let within = |start: usize| (start..).zip(self.places[start..].iter().take(BLOCK));
+        let equals = blocks.flat_map(within).filter(|(_, place)| place.badness == least).map(|(position, _)| position);
         let nodes = |position: usize, most| {
             outlines.shared[position].nodes.iter().take(most).map(move |node| (*node, position))
         };
@@ -101,7 +96,21 @@ impl Column {
             nodes.truncate(NODES_COMPARED);
             nodes.into_iter().min_by_key(|(node, _)| (surroundings.load(*node), *node))
         }?;
-        Some((node, self.card[position]))
+        Some((node, self.places[position].card))
+    }
+
+    /// The same among given nodes.
+    fn best_of<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeId>,
+        outlines: &Outlines,
+        surroundings: &Surroundings,
+    ) -> Option<(NodeId, u16)> {
+        let place = |id: &NodeId| {
+            Some((*id, self.places[outlines.of_node(*id)?.0])).filter(|(_, place)| place.badness != NOWHERE)
+        };
+        let best = nodes.filter_map(place).min_by_key(|(id, place)| (place.badness, surroundings.load(*id), *id));
+        best.map(|(id, place)| (id, place.card))
     }
 }
 
@@ -120,7 +129,6 @@ impl Index {
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node
     /// where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
-        self.follow(&demand.node_labels);
         self.settle_outlines();
         let (Columns { prices, kept, judged }, Outlines { shared, changes, .. }) =
             (&mut self.columns, &mut self.outlines);
@@ -129,7 +137,7 @@ impl Index {
         }
         let column = kept.entry(Arc::clone(&demand.column)).or_default();
         if !changes.are_known_since(column.seen) {
-            column.badness.fill(NOWHERE);
+            column.places.fill(Place::NOWHERE);
             column.least.fill(NOWHERE);
         }
         column.make_room(shared.len());
@@ -137,9 +145,15 @@ impl Index {
         for position in changes.take(&mut column.seen, shared.len()) {
             let shared = &mut shared[position];
             *judged += u64::from(!shared.nodes.is_empty());
-            column.set(position, shared.place(&self.nodes, prices, &ask));
+            column.set(position, shared.place(prices, &ask));
         }
-        let (node, card) = column.best(&self.outlines, &self.surroundings)?;
+        let (node, card) = match self.carriers.of_rarest(&demand.node_labels) {
+            None => column.best(&self.outlines, &self.surroundings)?,
+            Some(carriers) => {
+                let accepted = carriers.iter().filter(|id| demand.accepts(&self.nodes[id.0 as usize]));
+                column.best_of(accepted, &self.outlines, &self.surroundings)?
+            }
+        };
         self.nodes[node.0 as usize].cards.get(usize::from(card)).map(|card| card.id)
     }
 }

@@ -88,7 +88,7 @@ impl Index {
         // Often nothing else of a node has changed than what its host has left.
         if !known.node.as_ref().zip(node).is_some_and(|(known, node)| Arc::ptr_eq(known, node)) {
             let before = std::mem::replace(&mut known.node, node.cloned());
-            known.followed = self.carriers.update(id, before.as_deref(), node.map(|node| &**node));
+            self.carriers.update(id, before.as_deref(), node.map(|node| &**node));
             let labels = [before.as_ref(), node].map(|node| node.map(|node| &node.description.labels));
             let hosts = [before.as_ref(), node].map(|node| node.and_then(|node| node.description.host));
             let relabelled = labels[0] != labels[1];

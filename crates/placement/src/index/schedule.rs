@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, State,
-    Worker, WorkerState,
+    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice,
+    State, Worker, WorkerState,
 };
 
 use super::Index;
@@ -27,20 +27,15 @@ pub(crate) struct Hold {
     pub(crate) end: LogTime,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What one worker holds.
+#[derive(Clone, Debug)]
 struct Holding {
     grant: AllocationId,
     hold: Hold,
     /// Whether it is lost: it does not come back.
     lost: bool,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Host(HostRequest),
-    /// A slice of a card: blocks and MiB.
-    Slice(CardId, u32, u64),
+    host: HostRequest,
+    slices: Vec<Slice>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -89,10 +84,8 @@ impl Holdings {
         let there = |worker: &&Worker| worker.node == node && worker.state != WorkerState::Stopped;
         for worker in allocation.workers.iter().filter(there) {
             let end = if worker.state == WorkerState::Draining { SOON } else { hold.end };
-            let slices = worker.slices.iter().map(|slice| What::Slice(slice.card, slice.length.0, slice.memory.0));
             let (grant, hold, lost) = (allocation.id, Hold { end, ..hold }, worker.state == WorkerState::Lost);
-            let whats = std::iter::once(What::Host(host)).chain(slices);
-            self.known.extend(whats.map(|what| Holding { grant, hold, lost, what }));
+            self.known.push(Holding { grant, hold, lost, host, slices: worker.slices.clone() });
         }
     }
 }
@@ -152,33 +145,30 @@ impl Schedule {
     fn of(node: &NodeEntry, holdings: &[Holding], planned: &[Planned]) -> Self {
         let (lost, endless_since) = (vec![Held::default(); node.cards.len()], vec![LogTime(0); node.cards.len()]);
         let mut schedule = Self { lost, endless_since, ..Self::default() };
-        for Holding { hold, lost, what, .. } in holdings {
-            match *what {
-                What::Host(host) if *lost => schedule.lost_host = schedule.lost_host.plus(host),
-                What::Host(host) => schedule.host.push((hold.end, host)),
-                What::Slice(card, _, memory) if *lost => {
-                    let Some(card) = node.position(card) else { continue };
+        let held = holdings.iter().map(|of| (of.lost, of.hold, of.host, &of.slices));
+        let planned = planned.iter().map(|of| (false, of.hold, of.spec.host, &of.slices));
+        for (lost, hold, host, slices) in held.chain(planned) {
+            match lost {
+                true => schedule.lost_host = schedule.lost_host.plus(host),
+                false => schedule.host.push((hold.end, host)),
+            }
+            for slice in slices {
+                let Some(card) = node.position(slice.card) else { continue };
+                let (blocks, memory) = (slice.length.0, slice.memory.0);
+                if lost {
                     schedule.lost[card].memory = schedule.lost[card].memory.saturating_add(memory);
                     schedule.lost[card].slices = schedule.lost[card].slices.saturating_add(1);
+                    continue;
                 }
-                What::Slice(card, blocks, memory) => schedule.release(node, card, blocks, memory, *hold),
+                schedule.releases.push(Release { at: hold.end, card, blocks, memory });
+                if hold.end == NEVER {
+                    schedule.endless_since[card] = schedule.endless_since[card].max(hold.since);
+                }
             }
-        }
-        for Planned { spec, hold, slices } in planned {
-            schedule.host.push((hold.end, spec.host));
-            slices.iter().for_each(|slice| schedule.release(node, slice.card, slice.length.0, slice.memory.0, *hold));
         }
         schedule.releases.sort_unstable();
         schedule.host.sort_unstable();
         schedule
-    }
-
-    fn release(&mut self, node: &NodeEntry, card: CardId, blocks: u32, memory: u64, hold: Hold) {
-        let Some(card) = node.position(card) else { return };
-        self.releases.push(Release { at: hold.end, card, blocks, memory });
-        if hold.end == NEVER {
-            self.endless_since[card] = self.endless_since[card].max(hold.since);
-        }
     }
 
     /// When something comes back first, as far as time limits say.

@@ -12,7 +12,7 @@ use super::schedule::Hold;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// Labelled jobs by node. A job without labels is nobody's concern.
-    company: BTreeMap<NodeId, Vec<(AllocationId, Arc<JobSpec>)>>,
+    company: BTreeMap<(NodeId, AllocationId), Arc<JobSpec>>,
     /// The nodes of each of their allocations.
     nodes: BTreeMap<AllocationId, BTreeSet<NodeId>>,
     /// Workers of plans that the ledger has not answered.
@@ -43,14 +43,7 @@ impl Surroundings {
     /// Reads an allocation; answers the nodes that a labelled job has left.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Vec<NodeId> {
         let before = self.nodes.remove(&id).unwrap_or_default();
-        for node in &before {
-            if let Some(there) = self.company.get_mut(node) {
-                there.retain(|(allocation, _)| *allocation != id);
-                if there.is_empty() {
-                    self.company.remove(node);
-                }
-            }
-        }
+        before.iter().for_each(|node| drop(self.company.remove(&(*node, id))));
         let now = state.allocation(id).map_or_else(BTreeSet::new, |allocation| self.enter(state, allocation));
         before.difference(&now).copied().collect()
     }
@@ -61,9 +54,7 @@ impl Surroundings {
         };
         let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
         let nodes: BTreeSet<NodeId> = live.map(|worker| worker.node).collect();
-        for node in &nodes {
-            self.company.entry(*node).or_default().push((allocation.id, Arc::clone(&job.spec)));
-        }
+        self.company.extend(nodes.iter().map(|node| ((*node, allocation.id), Arc::clone(&job.spec))));
         if !nodes.is_empty() {
             self.nodes.insert(allocation.id, nodes.clone());
         }
@@ -87,8 +78,8 @@ impl Surroundings {
         node: NodeId,
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = AllocationId> + use<'a> {
-        let company = self.company.get(&node).into_iter().flatten();
-        company.filter(|(_, spec)| carries(spec, labels)).map(|(id, _)| *id)
+        let company = self.company.range((node, AllocationId(0))..=(node, AllocationId(u64::MAX)));
+        company.filter(|(_, spec)| carries(spec, labels)).map(|((_, id), _)| *id)
     }
 
     /// How busy a node is; 0 when that is not known.
