@@ -109,24 +109,17 @@ impl Pool {
         accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
     ) -> Option<Vec<PlannedMove>> {
         let nodes = movers_by_node(&self.index, state, rules, demand);
-        for losing_work in [false, true] {
-            if losing_work && !rules.order.losing_work {
-                break;
-            }
-            for count in 1..=most.min(3) {
+        let losing = [false, true].into_iter().filter(|losing_work| rules.order.losing_work || !losing_work);
+        losing.flat_map(|losing_work| (1..=most.min(3)).map(move |count| (losing_work, count))).find_map(
+            |(losing, count)| {
                 // Three stands for as many as it takes.
                 let most = if count < 3 { count } else { most };
-                let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing_work, count, most);
+                let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing, count, most);
                 let mut ways: Vec<Way> = nodes.iter().filter_map(cheapest).collect();
                 ways.sort_by_key(Way::cost);
-                for way in ways.into_iter().take(TRIED) {
-                    if let Some(moves) = self.try_out(state, &way, demand, accept) {
-                        return Some(moves);
-                    }
-                }
-            }
-        }
-        None
+                ways.iter().take(TRIED).find_map(|way| self.try_out(state, way, demand, accept))
+            },
+        )
     }
 
     /// Moves these away and places the virtual card. They leave the node; if that cannot be, only the cards that they

@@ -106,31 +106,21 @@ impl Cleared {
         let chosen = self.chosen_on(card.node);
         let is_open = |victim: &Arc<Victim>| chosen.iter().all(|other| other.job != victim.job);
         victims.retain(is_open);
-        let node = index.node(card.node)?;
+        let (entry, node) = (index.card(card)?, index.node(card.node)?);
         let limited = !demand.host.is_zero() && node.host.is_some();
+        let rooms = |gone: &[Arc<Victim>]| match limited {
+            true => rooms_on(index, demand, card.node, chosen.iter().chain(gone)),
+            false => room_without(entry, demand, chosen.iter().chain(gone)).into(),
+        };
         if victims.is_empty() && !limited {
             return None;
         }
-        let on_node = |hunt: &mut Hunt<'_>| -> Vec<Arc<Victim>> {
+        let before = rooms(&[]);
+        let more = |gone: &[Arc<Victim>]| rooms(gone) > before;
+        if limited && !more(&victims) {
             let holders = node.cards.iter().flat_map(|card| card.holders.iter().map(|(holder, _)| *holder));
             let holders: BTreeSet<_> = holders.collect();
-            holders.into_iter().filter_map(|holder| hunt.victim(holder)).filter(is_open).collect()
-        };
-        if victims.is_empty() {
-            victims = on_node(hunt);
-        }
-        if victims.is_empty() {
-            return None;
-        }
-        let entry = index.card(card)?;
-        let here = room_without(entry, demand, chosen.iter());
-        let there = if limited { rooms_on(index, demand, card.node, chosen.iter()) } else { 0 };
-        let more = |gone: &[Arc<Victim>]| match limited {
-            true => rooms_on(index, demand, card.node, chosen.iter().chain(gone)) > there,
-            false => room_without(entry, demand, chosen.iter().chain(gone)) > here,
-        };
-        if limited && !more(&victims) {
-            victims = on_node(hunt);
+            victims = holders.into_iter().filter_map(|holder| hunt.victim(holder)).filter(is_open).collect();
         }
         let victims = cheapest_of(hunt, victims, more)?;
         let nodes: BTreeSet<NodeId> = victims.iter().flat_map(nodes_of).collect();

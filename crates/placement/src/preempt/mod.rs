@@ -20,17 +20,17 @@ use tessera_ledger::{
     Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount, Span,
 };
 
-use crate::bisect;
 use crate::demand::{Applicant, Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::index::Index;
 use crate::index::schedule::since;
+use crate::least_with;
 use crate::loss::Cost;
 use crate::pool::Moment;
 use crate::queues::{self, Giver, Queues};
 use crate::victims::{Victims, live_blocks, live_slices, live_workers};
 use trial::{attempt, useful_for};
-pub(crate) use trial::{host_without, take, vacate};
+pub(crate) use trial::{given_on, take, vacate, workers_beside};
 
 /// Of the victims that loans leave no room for, so many are tried in the place of others, those who give most first.
 const SHUT_OUT: usize = 4;
@@ -204,21 +204,22 @@ impl<'a> Hunt<'a> {
     /// first. Where that shuts some out, also those first who give most, and as many as may before one of those who
     /// give most.
     fn sets_of(&self, victims: &[Arc<Victim>]) -> Vec<Vec<Arc<Victim>>> {
-        let (together, mut shut_out) = self.together(victims);
+        let asked = self.job.amount;
+        let (together, mut shut_out) = self.together(asked, victims);
         let mut sets = vec![together];
         if !shut_out.is_empty() {
             let mut most = victims.to_vec();
             most.sort_by_key(|victim| Reverse(victim.blocks));
-            sets.push(self.together(&most).0);
+            sets.push(self.together(asked, &most).0);
             shut_out.sort_by_key(|victim| Reverse(victim.blocks));
             sets.extend(shut_out.iter().take(SHUT_OUT).map(|last| self.ending_with(victims, last)));
         }
         sets
     }
 
-    /// Those of the victims who may give way one after the other, and the rest.
-    fn together(&self, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
-        let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
+    /// Those of the victims who may give way one after the other for a grant of just that size, and the rest.
+    fn together(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
+        let mut recall = self.queues.recall(self.job.queue(), asked);
         victims.iter().cloned().partition(|victim| {
             let allowed = self.is_own(victim) || recall.allows(victim.giver());
             if allowed {
@@ -277,12 +278,7 @@ impl<'a> Hunt<'a> {
 
     /// Whether all these may give way, one after the other, for a grant of just that size.
     fn is_legal(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> bool {
-        let mut recall = self.queues.recall(self.job.queue(), asked);
-        victims.iter().all(|victim| {
-            let allowed = self.is_own(victim) || recall.allows(victim.giver());
-            recall.add(victim.giver());
-            allowed
-        })
+        self.together(asked, victims).1.is_empty()
     }
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
@@ -302,16 +298,14 @@ impl<'a> Hunt<'a> {
         let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
         let others = roomiest(index, &self.job.least, &theirs);
         let mut found = None;
-        let mut place = |count: usize| {
+        let place = |count: usize| {
             let there = self.job.least.among(theirs.iter().chain(&others[..count]).copied());
             let placed = attempt(index, victims, |index| fit::place(index, &there)).ok();
             let fits = placed.is_some();
             found = placed.or(found.take());
             fits
         };
-        let powers = (0..).map(|power| 1 << power).take_while(|count| *count < others.len());
-        let count = [0].into_iter().chain(powers).chain([others.len()]).find(|count| place(*count))?;
-        bisect(count, count / 2, place);
+        least_with(0, others.len(), place)?;
         self.useful(found?, victims)
     }
 

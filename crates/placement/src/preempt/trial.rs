@@ -6,10 +6,12 @@ use std::sync::Arc;
 use tessera_ledger::{Allocation, CardId, HostRequest, NodeId};
 
 use super::Victim;
+use crate::demand::Demand;
 use crate::fit::Placement;
 use crate::index::Index;
 use crate::index::node::{Host, NodeEntry};
 use crate::index::run::Run;
+use crate::index::schedule::Held;
 use crate::victims::{live_slices, live_workers};
 
 /// Gives back in a trial what an allocation holds. Its cards cannot be renumbered meanwhile: it still holds what it
@@ -27,16 +29,28 @@ pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostReque
     live_workers(allocation).for_each(|worker| index.change_host(worker.node, host, Host::more));
 }
 
-/// What the host of a node has left once these are gone, of whom each worker holds so much; `None`: not limited.
-pub(crate) fn host_without<'v>(
+/// How many workers the host of a node has room for once these are gone, of whom each worker holds so much.
+pub(crate) fn workers_beside<'v>(
     node: &NodeEntry,
+    demand: &Demand,
     gone: impl Iterator<Item = (&'v Allocation, HostRequest)>,
-) -> Option<Host> {
-    let (left, id) = (node.host?, node.node.as_ref()?.id);
-    Some(gone.fold(left, |left, (allocation, host)| {
-        let there = live_workers(allocation).filter(|worker| worker.node == id).count();
+) -> u32 {
+    let Some((left, known)) = node.host.zip(node.node.as_ref()) else { return u32::MAX };
+    let left = gone.fold(left, |left, (allocation, host)| {
+        let there = live_workers(allocation).filter(|worker| worker.node == known.id).count();
         left.more(host.times(u32::try_from(there).unwrap_or(u32::MAX)))
-    }))
+    });
+    demand.workers_in(left.left)
+}
+
+/// What these give back of a card.
+pub(crate) fn given_on<'v>(card: CardId, gone: impl Iterator<Item = &'v Allocation>) -> Held {
+    let there = gone.flat_map(live_slices).filter(|slice| slice.card == card);
+    there.fold(Held::default(), |sum, slice| Held {
+        blocks: sum.blocks.saturating_add(slice.length.0.into()),
+        memory: sum.memory.saturating_add(slice.memory.0),
+        slices: sum.slices.saturating_add(1),
+    })
 }
 
 /// Places a gang as if these victims were gone, and undoes it.
