@@ -1,6 +1,8 @@
 //! What is short when a job does not fit: compute, memory or room in one place, a wish that must be met, or its hosts;
 //! and the smallest change that would start it.
 
+use std::fmt::Display;
+
 use tessera_ledger::{Affinity, HostRequest, JobSpec, Mebibytes, MilliCpus, MilliTflops, Rejection, Span, State};
 
 use crate::bisect;
@@ -40,19 +42,16 @@ impl Pool {
             Span::Node => "node",
             Span::Pool => "kind of card",
         };
-        let explanation = if supply.compute < compute {
-            let (asked, free) = (MilliTflops(compute), MilliTflops(supply.compute));
-            let missing = MilliTflops(compute - supply.compute);
-            let text =
-                format!("it needs {asked} and {free} is free on the cards that it accepts: {missing} too little");
-            Explanation::new(WaitCode::ComputeShort, text)
+        let too_little = |asked: &dyn Display, free: &dyn Display, missing: &dyn Display| {
+            format!("it needs {asked} and {free} is free on the cards that it accepts: {missing} too little")
+        };
+        let (code, sentence) = if supply.compute < compute {
+            let [asked, free, missing] = [compute, supply.compute, compute - supply.compute].map(MilliTflops);
+            (WaitCode::ComputeShort, too_little(&asked, &free, &missing))
         } else if supply.memory < memory {
-            let missing = memory - supply.memory;
-            let text = format!(
-                "it needs {memory} MiB and {} MiB is free on the cards that it accepts: {missing} MiB too little",
-                supply.memory
-            );
-            Explanation::new(WaitCode::MemoryShort, text)
+            let [asked, free, missing] =
+                [memory, supply.memory, memory - supply.memory].map(|mib| format!("{mib} MiB"));
+            (WaitCode::MemoryShort, too_little(&asked, &free, &missing))
         } else {
             let text = format!(
                 "enough is free in all, but not together: each of its {} virtual cards needs {} and {} MiB on one {place}, \
@@ -63,36 +62,32 @@ impl Pool {
                 MilliTflops(supply.best_compute),
                 supply.best_memory,
             );
-            Explanation::new(WaitCode::Fragmented, text)
+            (WaitCode::Fragmented, text)
         };
-        let explanation = explanation
-            .with("needed_compute", compute)
-            .with("free_compute", supply.compute)
-            .with("best_compute", supply.best_compute)
-            .with("needed_memory", memory)
-            .with("free_memory", supply.memory)
-            .with("best_memory", supply.best_memory);
-        match change {
-            Some(change) => explanation.changed_by(change),
-            None => explanation,
-        }
+        let numbers = vec![
+            ("needed_compute", compute),
+            ("free_compute", supply.compute),
+            ("best_compute", supply.best_compute),
+            ("needed_memory", memory),
+            ("free_memory", supply.memory),
+            ("best_memory", supply.best_memory),
+        ];
+        Explanation { code, sentence, numbers, change }
     }
 
     /// The first of the changes that ask least of the user, or of the pool.
     fn smallest_change(&mut self, demand: &Demand) -> Option<String> {
-        for (span, name) in [(Span::Node, "node"), (Span::Pool, "pool")] {
-            let wider = demand.changed(|demand| demand.span = span);
-            if span > demand.span && fits(&mut self.index, &wider) {
-                return Some(format!("allow the virtual card to spread: span: {name}"));
-            }
-        }
-        let mixed = demand.changed(|demand| (demand.mixed, demand.span) = (true, demand.span.max(Span::Node)));
-        if !demand.mixed && fits(&mut self.index, &mixed) {
-            return Some("allow several kinds of cards in one virtual card: mixed: true".to_owned());
-        }
-        let unlabelled = demand.changed(|demand| demand.node_labels.clear());
-        if !demand.node_labels.is_empty() && fits(&mut self.index, &unlabelled) {
-            return Some("ask for no node labels".to_owned());
+        let mixed = "allow several kinds of cards in one virtual card: mixed: true";
+        type Change = fn(&mut Demand);
+        let changes: [(&str, Change); 4] = [
+            ("allow the virtual card to spread: span: node", |one| one.span = one.span.max(Span::Node)),
+            ("allow the virtual card to spread: span: pool", |one| one.span = Span::Pool),
+            (mixed, |one| (one.mixed, one.span) = (true, one.span.max(Span::Node))),
+            ("ask for no node labels", |one| one.node_labels.clear()),
+        ];
+        let mut helps = |changed: Demand| changed != *demand && fits(&mut self.index, &changed);
+        if let Some((told, _)) = changes.iter().find(|(_, change)| helps(demand.changed(change))) {
+            return Some((*told).to_owned());
         }
         if let Some(compute) = largest_that_fits(&mut self.index, demand) {
             return Some(format!("ask for at most {} per virtual card", MilliTflops(compute)));
@@ -157,42 +152,33 @@ fn largest(index: &mut Index, failing: u64, with: impl Fn(u64) -> Demand) -> Opt
     (fitting > 0).then_some(fitting as u64)
 }
 
-const AVOID: fn(&mut Affinity) = |affinity| affinity.avoid.clear();
-const TOGETHER: fn(&mut Affinity) = |affinity| affinity.together.clear();
+/// Lets go of a wish.
+type Without = fn(&mut Affinity);
+
+const AVOID: Without = |affinity| affinity.avoid.clear();
+const TOGETHER: Without = |affinity| affinity.together.clear();
 
 /// The wish that alone keeps a job from starting; `None` when the pool has too little for it anyway.
 pub(crate) fn unmet_wish(index: &mut Index, demand: &Demand) -> Option<Explanation> {
-    if !demand.has_hard_wishes() {
-        return None;
-    }
-    let mut without = |gone: &[fn(&mut Affinity)]| {
-        let softened = demand.changed(|demand| gone.iter().for_each(|gone| gone(&mut demand.affinity)));
-        fits(index, &softened)
+    let Affinity { avoid, together, .. } = &demand.affinity;
+    let labels: Vec<String> = avoid.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = labels.join(", ");
+    let mut unmet = |has: bool, gone: &[Without], text: String, change: &str| {
+        let softened = || demand.changed(|demand| gone.iter().for_each(|gone| gone(&mut demand.affinity)));
+        let text = format!("there is room for it, but {text}");
+        (has && fits(index, &softened())).then(|| Explanation::new(WaitCode::Affinity, text).changed_by(change))
     };
-    let avoid: Vec<String> = demand.affinity.avoid.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if !avoid.is_empty() && without(&[AVOID]) {
-        let text = format!(
-            "there is room for it, but only on nodes that run a job with the labels {}, which it avoids",
-            avoid.join(", ")
-        );
-        return Some(
-            Explanation::new(WaitCode::Affinity, text)
-                .changed_by("leave out affinity.avoid, or wait until those jobs end"),
-        );
-    }
-    let key = demand.affinity.together.clone();
-    if !key.is_empty() && without(&[TOGETHER]) {
-        let text =
-            format!("there is room for it, but not for all its workers on nodes with one value of the label {key:?}");
-        let change = "leave out affinity.together, or ask for fewer or smaller virtual cards";
-        return Some(Explanation::new(WaitCode::Affinity, text).changed_by(change));
-    }
-    let text = format!(
-        "there is room for it, but not together by the label {key:?} and away from jobs with the labels {}",
-        avoid.join(", ")
-    );
-    let both = without(&[AVOID, TOGETHER]);
-    both.then(|| Explanation::new(WaitCode::Affinity, text).changed_by("leave out affinity.together or affinity.avoid"))
+    let (is_avoiding, is_together) = (!avoid.is_empty(), !together.is_empty());
+    let avoided = format!("only on nodes that run a job with the labels {labels}, which it avoids");
+    let apart = format!("not for all its workers on nodes with one value of the label {together:?}");
+    let both = format!("not together by the label {together:?} and away from jobs with the labels {labels}");
+    let fewer = "leave out affinity.together, or ask for fewer or smaller virtual cards";
+    unmet(is_avoiding, &[AVOID], avoided, "leave out affinity.avoid, or wait until those jobs end")
+        .or_else(|| unmet(is_together, &[TOGETHER], apart, fewer))
+        .or_else(|| {
+            let change = "leave out affinity.together or affinity.avoid";
+            unmet(is_avoiding || is_together, &[AVOID, TOGETHER], both, change)
+        })
 }
 
 /// Whether a job can never start in this pool because its workers must be together: no value of the label has room for
@@ -231,47 +217,48 @@ pub(crate) fn host_shortage(index: &mut Index, demand: &Demand) -> Option<Explan
         "there is room for it on cards, but each worker needs {needed_cpu} and {needed_memory} of its host, and the hosts with a card \
          for it have at most {cpu} and {memory} left"
     );
-    Some(
-        Explanation::new(WaitCode::HostShort, text)
-            .with("needed_milli_cpus", needed_cpu.0)
-            .with("best_milli_cpus", cpu.0)
-            .with("needed_host_memory", needed_memory.0)
-            .with("best_host_memory", memory.0)
-            .changed_by("ask for less of the host, or wait until other jobs there end"),
-    )
+    let best = HostRequest { cpu, memory };
+    let numbers = host_numbers(demand.host, "best_milli_cpus", "best_host_memory", best);
+    let change = "ask for less of the host, or wait until other jobs there end";
+    Some(Explanation { numbers, ..Explanation::new(WaitCode::HostShort, text) }.changed_by(change))
+}
+
+/// What is needed of a host beside what there is of it.
+fn host_numbers(
+    needed: HostRequest,
+    cpu: &'static str,
+    memory: &'static str,
+    there: HostRequest,
+) -> Vec<(&'static str, u64)> {
+    let cpus = [("needed_milli_cpus", needed.cpu.0), (cpu, there.cpu.0)];
+    let memories = [("needed_host_memory", needed.memory.0), (memory, there.memory.0)];
+    cpus.into_iter().chain(memories).collect()
 }
 
 /// That a request is too large for the whole pool, with the numbers of the refusal that it would get now.
 pub(crate) fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanation> {
     let refused = state.capacity().admit(spec, state.config().reference_precision).err()?;
-    let explanation = |code| Explanation::new(code, refused.to_string());
-    Some(match &refused {
-        Rejection::ExceedsHost { demand, most } => explanation(WaitCode::ExceedsHost)
-            .with("needed_milli_cpus", demand.cpu.0)
-            .with("most_milli_cpus", most.cpu.0)
-            .with("needed_host_memory", demand.memory.0)
-            .with("most_host_memory", most.memory.0)
-            .changed_by("ask for less of the host, or add nodes"),
-        Rejection::ExceedsPool { demand, total } => explanation(WaitCode::ExceedsPool)
-            .with("needed_compute", demand.0)
-            .with("total_compute", total.0)
-            .changed_by("ask for less, or add cards"),
-        Rejection::ExceedsCard { demand, largest } => explanation(WaitCode::ExceedsPool)
-            .with("needed_compute", demand.0)
-            .with("largest_compute", largest.0)
-            .changed_by("ask for less, or let the virtual card spread: span: node"),
-        Rejection::ExceedsCardMemory { demand_mib, largest_mib } => explanation(WaitCode::ExceedsPool)
-            .with("needed_memory", *demand_mib)
-            .with("largest_memory", *largest_mib)
-            .changed_by("ask for less, or let the virtual card spread: span: node"),
-        Rejection::ExceedsMemory { demand_mib, total_mib } => explanation(WaitCode::ExceedsPool)
-            .with("needed_memory", *demand_mib)
-            .with("total_memory", *total_mib)
-            .changed_by("ask for less, or add cards"),
-        Rejection::ExceedsGang { gang, most } => explanation(WaitCode::ExceedsPool)
-            .with("gang", u64::from(*gang))
-            .with("most_virtual_cards", *most)
-            .changed_by("ask for fewer or smaller virtual cards, or add cards"),
-        _ => explanation(WaitCode::ExceedsPool).changed_by("ask for less, or add cards"),
-    })
+    let code =
+        if matches!(refused, Rejection::ExceedsHost { .. }) { WaitCode::ExceedsHost } else { WaitCode::ExceedsPool };
+    let compute = |demand: MilliTflops, other, most: MilliTflops| vec![("needed_compute", demand.0), (other, most.0)];
+    let memory = |demand: u64, other, most: u64| vec![("needed_memory", demand), (other, most)];
+    let (less, wider) = ("ask for less, or add cards", "ask for less, or let the virtual card spread: span: node");
+    let (numbers, change) = match refused {
+        Rejection::ExceedsHost { demand, most } => (
+            host_numbers(demand, "most_milli_cpus", "most_host_memory", most),
+            "ask for less of the host, or add nodes",
+        ),
+        Rejection::ExceedsPool { demand, total } => (compute(demand, "total_compute", total), less),
+        Rejection::ExceedsCard { demand, largest } => (compute(demand, "largest_compute", largest), wider),
+        Rejection::ExceedsCardMemory { demand_mib, largest_mib } => {
+            (memory(demand_mib, "largest_memory", largest_mib), wider)
+        }
+        Rejection::ExceedsMemory { demand_mib, total_mib } => (memory(demand_mib, "total_memory", total_mib), less),
+        Rejection::ExceedsGang { gang, most } => (
+            vec![("gang", u64::from(gang)), ("most_virtual_cards", most)],
+            "ask for fewer or smaller virtual cards, or add cards",
+        ),
+        _ => (Vec::new(), less),
+    };
+    Some(Explanation { numbers, ..Explanation::new(code, refused.to_string()) }.changed_by(change))
 }
