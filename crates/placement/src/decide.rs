@@ -196,7 +196,7 @@ impl Pool {
         if let Some(job) = round.at.state.job(job) {
             self.index.plan(&job.spec, &placement.workers, round.at.now);
         }
-        let victims: Vec<JobId> = victims.iter().map(|victim| victim.job).collect();
+        let victims: Vec<JobId> = victims.iter().map(|victim| victim.job.id).collect();
         round.in_plan.leaving.extend(&victims);
         round.plan.parts.push(PlanPart::Grant { job, workers: placement.workers, victims });
         round.grants += 1;

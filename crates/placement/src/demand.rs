@@ -155,9 +155,7 @@ impl Demand {
 
     /// The same for so many virtual cards, no more and no less.
     pub(crate) fn of_gang(&self, gang: u32) -> Self {
-        let mut changed = self.clone();
-        (changed.gang, changed.gang_min) = (gang, None);
-        changed
+        self.changed(|demand| (demand.gang, demand.gang_min) = (gang, None))
     }
 
     /// The least that a grant can count for in a queue.

@@ -6,36 +6,34 @@ use std::fmt::Display;
 use tessera_ledger::{Affinity, HostRequest, JobSpec, Mebibytes, MilliCpus, MilliTflops, Rejection, Span, State};
 
 use crate::bisect;
-use crate::demand::{Demand, Offer};
+use crate::demand::Demand;
 use crate::fit::fits;
 use crate::index::Index;
-use crate::index::card::CardEntry;
+use crate::index::node::NodeEntry;
 use crate::pool::Pool;
 use crate::reserve;
 use crate::why::{Explanation, WaitCode};
 
-/// What the cards that a job accepts have left, together and at best in one place.
+/// What the cards that a job accepts have left, together and at best in one place: compute and memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Supply {
-    compute: u64,
-    memory: u64,
-    best_compute: u64,
-    best_memory: u64,
+    all: [u64; 2],
+    best: [u64; 2],
+    /// Nodes with such a card.
     nodes: u64,
 }
 
 impl Pool {
     /// Names the shortest of compute, memory and room together.
     pub(crate) fn capacity_shortage(&mut self, demand: &Demand) -> Explanation {
-        let supply = supply(&self.index, demand);
-        if supply.nodes == 0 {
+        let Supply { all, best, nodes } = supply(&self.index, demand);
+        if nodes == 0 {
             let labels: Vec<String> = demand.node_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             let text = format!("no node that takes new work has a card for it and the labels {}", labels.join(", "));
             return Explanation::new(WaitCode::NoNodeWithLabels, text)
                 .changed_by("ask for other labels, or uncordon nodes");
         }
-        let compute = demand.compute.saturating_mul(u64::from(demand.gang));
-        let memory = demand.memory.saturating_mul(u64::from(demand.gang));
+        let needed = [demand.compute, demand.memory].map(|each| each.saturating_mul(u64::from(demand.gang)));
         let change = self.smallest_change(demand);
         let place = match demand.span {
             Span::Card => "card",
@@ -45,12 +43,11 @@ impl Pool {
         let too_little = |asked: &dyn Display, free: &dyn Display, missing: &dyn Display| {
             format!("it needs {asked} and {free} is free on the cards that it accepts: {missing} too little")
         };
-        let (code, sentence) = if supply.compute < compute {
-            let [asked, free, missing] = [compute, supply.compute, compute - supply.compute].map(MilliTflops);
+        let (code, sentence) = if all[0] < needed[0] {
+            let [asked, free, missing] = [needed[0], all[0], needed[0] - all[0]].map(MilliTflops);
             (WaitCode::ComputeShort, too_little(&asked, &free, &missing))
-        } else if supply.memory < memory {
-            let [asked, free, missing] =
-                [memory, supply.memory, memory - supply.memory].map(|mib| format!("{mib} MiB"));
+        } else if all[1] < needed[1] {
+            let [asked, free, missing] = [needed[1], all[1], needed[1] - all[1]].map(|mib| format!("{mib} MiB"));
             (WaitCode::MemoryShort, too_little(&asked, &free, &missing))
         } else {
             let text = format!(
@@ -59,20 +56,17 @@ impl Pool {
                 demand.gang,
                 MilliTflops(demand.compute),
                 demand.memory,
-                MilliTflops(supply.best_compute),
-                supply.best_memory,
+                MilliTflops(best[0]),
+                best[1],
             );
             (WaitCode::Fragmented, text)
         };
-        let numbers = vec![
-            ("needed_compute", compute),
-            ("free_compute", supply.compute),
-            ("best_compute", supply.best_compute),
-            ("needed_memory", memory),
-            ("free_memory", supply.memory),
-            ("best_memory", supply.best_memory),
+        let numbers = [
+            (["needed_compute", "needed_memory"], needed),
+            (["free_compute", "free_memory"], all),
+            (["best_compute", "best_memory"], best),
         ];
-        Explanation { code, sentence, numbers, change }
+        Explanation { change, ..Explanation::new(code, sentence).with_both(numbers) }
     }
 
     /// The first of the changes that ask least of the user, or of the pool.
@@ -97,31 +91,25 @@ impl Pool {
 }
 
 fn supply(index: &Index, demand: &Demand) -> Supply {
+    let plus = |sum: [u64; 2], more: &[u64; 2]| [sum[0].saturating_add(more[0]), sum[1].saturating_add(more[1])];
     let mut supply = Supply::default();
-    for (_, node) in index.nodes() {
-        if !node.node.as_ref().is_some_and(|node| node.grantable()) || !demand.accepts(node) {
-            continue;
-        }
-        let offer_of = |card: &CardEntry| demand.offer_of(card.class).copied();
-        let cards: Vec<(Offer, &CardEntry)> =
-            node.cards.iter().filter_map(|card| Some((offer_of(card)?, card))).collect();
-        supply.nodes += u64::from(!cards.is_empty());
-        let (mut node_compute, mut node_memory) = (0u64, 0u64);
-        for (offer, card) in cards.iter().filter(|(_, card)| card.offered() > 0) {
-            let compute = offer.compute_of(card.offered());
-            node_compute = node_compute.saturating_add(compute);
-            node_memory = node_memory.saturating_add(card.memory_free);
-            if demand.span == Span::Card && compute >= supply.best_compute {
-                (supply.best_compute, supply.best_memory) = (compute, card.memory_free);
-            }
-        }
-        if demand.span != Span::Card && node_compute >= supply.best_compute {
-            (supply.best_compute, supply.best_memory) = (node_compute, node_memory);
-        }
-        supply.compute = supply.compute.saturating_add(node_compute);
-        supply.memory = supply.memory.saturating_add(node_memory);
+    for node in accepted(index, demand) {
+        let offered = node.cards.iter().filter(|card| card.offered() > 0);
+        let left = offered
+            .filter_map(|card| Some([demand.offer_of(card.class)?.compute_of(card.offered()), card.memory_free]));
+        let cards: Vec<[u64; 2]> = left.collect();
+        let together = cards.iter().fold([0, 0], plus);
+        let places = if demand.span == Span::Card { &cards[..] } else { &[together] };
+        let best = places.iter().fold(supply.best, |best, place| if place[0] >= best[0] { *place } else { best });
+        supply = Supply { all: plus(supply.all, &together), best, nodes: supply.nodes + 1 };
     }
     supply
+}
+
+/// The nodes that take new work, carry the labels asked for and have a card for a job.
+fn accepted<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = &'a NodeEntry> {
+    let nodes = index.nodes().map(|(_, node)| node).filter(|node| node.is_grantable() && demand.accepts(node));
+    nodes.filter(|node| node.cards.iter().any(|card| demand.offer_of(card.class).is_some()))
 }
 
 /// The most compute per virtual card with which the gang would fit, in whole blocks of the class that gives the
@@ -205,11 +193,7 @@ pub(crate) fn host_shortage(index: &mut Index, demand: &Demand) -> Option<Explan
     if demand.host.is_zero() || !fits(index, &demand.changed(|demand| demand.host = HostRequest::ZERO)) {
         return None;
     }
-    let accepted = index.nodes().filter(|(_, node)| {
-        let has_card = node.cards.iter().any(|card| demand.offer_of(card.class).is_some());
-        has_card && node.node.as_ref().is_some_and(|node| node.grantable()) && demand.accepts(node)
-    });
-    let left = accepted.filter_map(|(_, node)| node.host).map(|host| host.left);
+    let left = accepted(index, demand).filter_map(|node| node.host).map(|host| host.left);
     let (cpu, memory) =
         left.fold((MilliCpus(0), Mebibytes(0)), |most, left| (left.cpu.max(most.0), left.memory.max(most.1)));
     let HostRequest { cpu: needed_cpu, memory: needed_memory } = demand.host;
@@ -218,34 +202,29 @@ pub(crate) fn host_shortage(index: &mut Index, demand: &Demand) -> Option<Explan
          for it have at most {cpu} and {memory} left"
     );
     let best = HostRequest { cpu, memory };
-    let numbers = host_numbers(demand.host, "best_milli_cpus", "best_host_memory", best);
     let change = "ask for less of the host, or wait until other jobs there end";
-    Some(Explanation { numbers, ..Explanation::new(WaitCode::HostShort, text) }.changed_by(change))
+    let told = Explanation::new(WaitCode::HostShort, text);
+    Some(with_hosts(told, demand.host, ["best_milli_cpus", "best_host_memory"], best).changed_by(change))
 }
 
 /// What is needed of a host beside what there is of it.
-fn host_numbers(
-    needed: HostRequest,
-    cpu: &'static str,
-    memory: &'static str,
-    there: HostRequest,
-) -> Vec<(&'static str, u64)> {
-    let cpus = [("needed_milli_cpus", needed.cpu.0), (cpu, there.cpu.0)];
-    let memories = [("needed_host_memory", needed.memory.0), (memory, there.memory.0)];
-    cpus.into_iter().chain(memories).collect()
+fn with_hosts(told: Explanation, needed: HostRequest, names: [&'static str; 2], there: HostRequest) -> Explanation {
+    let [needed, there] = [needed, there].map(|host| [host.cpu.0, host.memory.0]);
+    told.with_both([(["needed_milli_cpus", "needed_host_memory"], needed), (names, there)])
 }
 
 /// That a request is too large for the whole pool, with the numbers of the refusal that it would get now.
 pub(crate) fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanation> {
     let refused = state.capacity().admit(spec, state.config().reference_precision).err()?;
-    let code =
-        if matches!(refused, Rejection::ExceedsHost { .. }) { WaitCode::ExceedsHost } else { WaitCode::ExceedsPool };
-    let compute = |demand: MilliTflops, other, most: MilliTflops| vec![("needed_compute", demand.0), (other, most.0)];
-    let memory = |demand: u64, other, most: u64| vec![("needed_memory", demand), (other, most)];
+    let told = |code| Explanation::new(code, refused.to_string());
+    let compute = |needed: MilliTflops, name, most: MilliTflops| {
+        told(WaitCode::ExceedsPool).with("needed_compute", needed.0).with(name, most.0)
+    };
+    let memory = |needed, name, most| told(WaitCode::ExceedsPool).with("needed_memory", needed).with(name, most);
     let (less, wider) = ("ask for less, or add cards", "ask for less, or let the virtual card spread: span: node");
-    let (numbers, change) = match refused {
+    let (explanation, change) = match refused {
         Rejection::ExceedsHost { demand, most } => (
-            host_numbers(demand, "most_milli_cpus", "most_host_memory", most),
+            with_hosts(told(WaitCode::ExceedsHost), demand, ["most_milli_cpus", "most_host_memory"], most),
             "ask for less of the host, or add nodes",
         ),
         Rejection::ExceedsPool { demand, total } => (compute(demand, "total_compute", total), less),
@@ -255,10 +234,10 @@ pub(crate) fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanat
         }
         Rejection::ExceedsMemory { demand_mib, total_mib } => (memory(demand_mib, "total_memory", total_mib), less),
         Rejection::ExceedsGang { gang, most } => (
-            vec![("gang", u64::from(gang)), ("most_virtual_cards", most)],
+            told(WaitCode::ExceedsPool).with("gang", u64::from(gang)).with("most_virtual_cards", most),
             "ask for fewer or smaller virtual cards, or add cards",
         ),
-        _ => (Vec::new(), less),
+        _ => (told(WaitCode::ExceedsPool), less),
     };
-    Some(Explanation { numbers, ..Explanation::new(code, refused.to_string()) }.changed_by(change))
+    Some(explanation.changed_by(change))
 }

@@ -116,6 +116,14 @@ impl Explanation {
         self
     }
 
+    /// Adds numbers of two resources: all of the first, then all of the second.
+    pub(crate) fn with_both<const N: usize>(mut self, each: [([&'static str; 2], [u64; 2]); N]) -> Self {
+        for resource in 0..2 {
+            self.numbers.extend(each.iter().map(|(names, numbers)| (names[resource], numbers[resource])));
+        }
+        self
+    }
+
     pub(crate) fn changed_by(mut self, change: impl Into<String>) -> Self {
         self.change = Some(change.into());
         self
@@ -288,7 +296,7 @@ fn ready(victims: &[Arc<Victim>]) -> Explanation {
     if victims.is_empty() {
         return Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it");
     }
-    let jobs: Vec<String> = victims.iter().map(|victim| victim.job.to_string()).collect();
+    let jobs: Vec<String> = victims.iter().map(|victim| victim.job.id.to_string()).collect();
     let text = format!("the next decision starts it in the place of job {}", jobs.join(", job "));
     Explanation::new(WaitCode::Ready, text).with("jobs_preempted", victims.len() as u64)
 }

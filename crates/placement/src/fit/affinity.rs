@@ -59,24 +59,19 @@ fn worth(affinity: &Affinity, node: &Node) -> u32 {
 
 /// Places a gang by its wishes, or changes nothing.
 pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
+    let mut placed = None;
     if demand.within.is_none() {
-        for region in shortlist::regions(index, demand) {
+        placed = shortlist::regions(index, demand).into_iter().find_map(|region| {
             let nodes = shortlist::nodes(index, demand, region);
-            if let Ok(placement) = place_among(index, demand, &nodes) {
-                return Ok(placement);
-            }
-        }
+            place_among(index, demand, &nodes).ok()
+        });
     }
-    if demand.within.is_some() || demand.has_hard_wishes() {
+    if placed.is_none() && (demand.within.is_some() || demand.has_hard_wishes()) {
         let regions = regions(index, demand);
         index.looked_at += regions.iter().map(|nodes| nodes.len() as u64).sum::<u64>();
-        for nodes in regions {
-            if let Ok(placement) = place_among(index, demand, &nodes) {
-                return Ok(placement);
-            }
-        }
+        placed = regions.iter().find_map(|nodes| place_among(index, demand, nodes).ok());
     }
-    Err(Short { missing: 1 })
+    placed.ok_or(Short { missing: 1 })
 }
 
 /// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each
@@ -148,9 +143,7 @@ pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &Nod
 
 /// What the cards of a node that are accepted have left, in thousandths of a TFLOPS.
 fn compute_left(index: &Index, demand: &Demand, id: NodeId) -> u64 {
-    let cards = index.node(id).into_iter().flat_map(|node| &node.cards);
-    let left = cards.filter_map(|card| Some(demand.offer_of(card.class)?.compute_of(card.offered())));
-    left.fold(0, u64::saturating_add)
+    index.node(id).map_or(0, |node| spread::left_on(node, &demand.offers).0)
 }
 
 /// How soon a node's turn comes; less is sooner: what it is worth, with spreading its own workers, its room, how busy

@@ -69,7 +69,8 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there
     // is one that does must not depend on prices, nor on what is known of places when it is asked.
     let seats = seats::free_now(index, demand)?;
-    place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
+    let seat = |member: u32| seats.get(member as usize).cloned();
+    place_well(index, demand).or_else(|_| place_each(index, demand, |_, member| seat(member)))
 }
 
 /// What a gang would take now, if it fits; changes nothing.

@@ -27,35 +27,28 @@ pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     let demands = offers.iter().map(|offer| (*offer, demand.changed(|demand| demand.offers = vec![*offer])));
     let demands: Vec<(Offer, Demand)> = demands.collect();
     let mut looks = 2 * demand.gang as usize + NODES_TRIED;
-    for (offer, demand) in &demands {
-        for rack in racks_for_all(index, demand, offer) {
-            if let Ok(placement) = fill(index, demand, offer, &[rack], &mut looks) {
-                return Ok(placement);
-            }
-        }
-    }
-    for (offer, demand) in &demands {
-        // The racks with the most left first; nodes that are in no rack come last.
-        let racks = index.zones.of(RACK_KEY, offer.class).with(offer.need.into()).rev();
-        let racks = racks.map(|(_, rack)| rack).filter(|rack| rack.is_some());
-        let racks: Vec<Value> = racks.take(looks).cloned().chain([None]).collect();
-        if let Ok(placement) = fill(index, demand, offer, &racks, &mut looks) {
-            return Ok(placement);
-        }
-    }
-    Err(Short { missing: 1 })
+    let in_one = demands.iter().find_map(|(offer, demand)| {
+        let mut racks = racks_for_all(index, demand, offer).into_iter();
+        racks.find_map(|rack| fill(index, demand, offer, &[rack], &mut looks).ok())
+    });
+    let over_several = || {
+        demands.iter().find_map(|(offer, demand)| {
+            // The racks with the most left first; nodes that are in no rack come last.
+            let racks = index.zones.of(RACK_KEY, offer.class).with(offer.need.into()).rev();
+            let racks = racks.map(|(_, rack)| rack).filter(|rack| rack.is_some());
+            let racks: Vec<Value> = racks.take(looks).cloned().chain([None]).collect();
+            fill(index, demand, offer, &racks, &mut looks).ok()
+        })
+    };
+    in_one.or_else(over_several).ok_or(Short { missing: 1 })
 }
 
 /// The racks that may hold the whole gang, those with the least left afterwards first.
 fn racks_for_all(index: &Index, demand: &Demand, offer: &Offer) -> Vec<Value> {
     let racks = index.zones.of(RACK_KEY, offer.class).with(u64::from(offer.need) * u64::from(demand.gang));
     let asked = demand.node_labels.get(RACK_KEY);
-    let possible = racks.map(|(_, rack)| rack).filter(|rack| match (rack, asked) {
-        (None, _) => false,
-        (Some(rack), Some(asked)) => **rack == **asked,
-        (Some(_), None) => true,
-    });
-    possible.take(RACKS_TRIED).cloned().collect()
+    let is_asked = |rack: &&Value| rack.as_deref().is_some_and(|rack| asked.is_none_or(|asked| rack == asked));
+    racks.map(|(_, rack)| rack).filter(is_asked).take(RACKS_TRIED).cloned().collect()
 }
 
 /// Places the gang on the nodes of these racks, one rack after the other, or changes nothing. In each it goes to the

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::{CardKind, NodeId, Span};
 
+use super::Short;
 use super::affinity::is_possible;
 use super::share::{Candidate, Share, candidates, divide};
 use super::spread::{given_nodes, left_on, teams};
-use super::{Placement, Short, place_each};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -185,11 +185,6 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
         let is_considered = |id: &NodeId| demand.within.as_ref().is_none_or(|within| within.contains(id));
         demand.among(nodes.filter(is_considered))
     })
-}
-
-/// Gives a gang the seats that were found for it, or changes nothing.
-pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
-    place_each(index, demand, |_, member| seats.get(member as usize).cloned())
 }
 
 /// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may

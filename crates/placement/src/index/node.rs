@@ -85,6 +85,11 @@ impl NodeEntry {
         self.cards.binary_search_by_key(&id, |card| card.id).ok()
     }
 
+    /// Whether it takes new work.
+    pub(crate) fn is_grantable(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.grantable())
+    }
+
     pub(crate) fn total(&self, class: ClassId) -> Option<&NodeTotal> {
         self.totals.iter().find(|total| total.class == class)
     }

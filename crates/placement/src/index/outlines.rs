@@ -23,7 +23,6 @@ pub(crate) struct Outline {
     pub(crate) host: Option<Host>,
     /// Its cards, as far as they offer anything.
     pub(crate) groups: Vec<Group>,
-    pub(super) most: u32,
 }
 
 /// Cards of a node that are the same to every request.
@@ -55,8 +54,7 @@ impl Outline {
                 None => groups.push(group),
             }
         }
-        let most = groups.iter().map(|group| group.offered).max().unwrap_or(0);
-        Self { host: node.host, groups, most }
+        Self { host: node.host, groups }
     }
 }
 

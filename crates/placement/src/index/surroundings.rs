@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
+use tessera_ledger::{AllocationId, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
 
 use super::schedule::Hold;
 
@@ -44,21 +44,17 @@ impl Surroundings {
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Vec<NodeId> {
         let before = self.nodes.remove(&id).unwrap_or_default();
         before.iter().for_each(|node| drop(self.company.remove(&(*node, id))));
-        let now = state.allocation(id).map_or_else(BTreeSet::new, |allocation| self.enter(state, allocation));
-        before.difference(&now).copied().collect()
-    }
-
-    fn enter(&mut self, state: &State, allocation: &Allocation) -> BTreeSet<NodeId> {
-        let Some(job) = state.job(allocation.job).filter(|job| !job.spec.labels.is_empty()) else {
-            return BTreeSet::new();
-        };
-        let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-        let nodes: BTreeSet<NodeId> = live.map(|worker| worker.node).collect();
-        self.company.extend(nodes.iter().map(|node| ((*node, allocation.id), Arc::clone(&job.spec))));
-        if !nodes.is_empty() {
-            self.nodes.insert(allocation.id, nodes.clone());
+        let allocation = state.allocation(id);
+        let job = allocation.and_then(|allocation| state.job(allocation.job)).filter(|job| !job.spec.labels.is_empty());
+        let workers = allocation.filter(|_| job.is_some()).into_iter().flat_map(|allocation| allocation.workers.iter());
+        let live = workers.filter(|worker| worker.state != WorkerState::Stopped);
+        let now: BTreeSet<NodeId> = live.map(|worker| worker.node).collect();
+        let left = before.difference(&now).copied().collect();
+        if let Some(job) = job.filter(|_| !now.is_empty()) {
+            self.company.extend(now.iter().map(|node| ((*node, id), Arc::clone(&job.spec))));
+            self.nodes.insert(id, now);
         }
-        nodes
+        left
     }
 
     /// What plans put on a node.

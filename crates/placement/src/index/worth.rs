@@ -78,7 +78,7 @@ impl Worth {
     pub(super) fn place(&self, outline: &Outline, prices: &Prices, ask: &Ask<'_>) -> Place {
         let mut best = Place::NOWHERE;
         let demand = ask.demand;
-        if outline.most < ask.least || outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
+        if outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
             return best;
         }
         for (group, rest) in outline.groups.iter().zip(&self.rest).filter(|(group, _)| group.offered >= ask.least) {
@@ -122,16 +122,12 @@ impl Group {
             lanes::subtract(&mut after, host);
         }
         let taken = if demand.whole_cards { cards_taken(offer) } else { 1 };
-        if self.empties() > taken
-            && let Some(empty) = prices.empty(self.class, (self.count - taken).into())
-        {
-            lanes::add(&mut after, empty);
+        if self.empties() > taken {
+            lanes::add(&mut after, &Self { count: self.count - taken, ..*self }.worth(prices));
         }
-        if !demand.whole_cards
-            && self.offered > offer.need
-            && let Some(part) = prices.card(self.class, self.offered - offer.need, self.memory - demand.memory)
-        {
-            lanes::add(&mut after, &part);
+        if !demand.whole_cards && self.offered > offer.need {
+            let (offered, memory) = (self.offered - offer.need, self.memory - demand.memory);
+            lanes::add(&mut after, &Self { empty: false, offered, memory, ..*self }.worth(prices));
         }
         lanes::minimum(&after)
     }

@@ -177,7 +177,9 @@ impl Pool {
             movers.iter().map(target).collect()
         });
         if moves.is_some() {
-            movers.iter().for_each(|mover| self.leave(mover));
+            // They have left when the job is placed, so that their cards can be renumbered as before.
+            let leave = |mover: &Mover| vacate(&mut self.index, &mover.allocation, mover.job.spec.host, false);
+            movers.iter().for_each(leave);
         }
         moves
     }
@@ -216,16 +218,5 @@ impl Pool {
         let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
         let amount = queues::amount_of(slices, state.config().block_size);
         self.queues.admit(&mover.job.spec.queue, amount).is_ok()
-    }
-
-    /// Gives back what a mover held. It has left when the job is placed, so that its cards can be renumbered as before.
-    fn leave(&mut self, mover: &Mover) {
-        let cards: BTreeSet<CardId> = mover.cards().collect();
-        let pinned: Vec<(CardId, bool)> =
-            cards.iter().filter_map(|id| Some((*id, self.index.card(*id)?.pinned))).collect();
-        vacate(&mut self.index, &mover.allocation, mover.job.spec.host);
-        for (card, pinned) in pinned {
-            self.index.change(card, |card| card.pinned = pinned);
-        }
     }
 }

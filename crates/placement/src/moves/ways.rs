@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 use crate::loss::Loss;
-use crate::preempt::{given_on, workers_beside};
+use crate::preempt::{given_on, workers_without};
 use crate::victims::live_slices;
 
 /// Most jobs of one node that are combined with one another.
@@ -77,9 +77,12 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     let accepted = index.nodes().filter(|(_, node)| {
         let host = node.node.as_ref().and_then(|node| node.description.host);
         let is_large_enough = host.is_none_or(|host| demand.workers_in(host.whole()) > 0);
-        is_large_enough && demand.accepts(node) && holds(node, demand, |card| (card.recoverable.into(), card.memory))
+        is_large_enough
+            && demand.accepts(node)
+            && missing(node, demand, |card| (card.recoverable.into(), card.memory)) == 0
     });
-    let mut nodes: Vec<(u32, NodeId)> = accepted.map(|(id, node)| (missing(node, demand), id)).collect();
+    let left = |card: &CardEntry| (card.free.total().into(), card.memory_free);
+    let mut nodes: Vec<(u64, NodeId)> = accepted.map(|(id, node)| (missing(node, demand, left), id)).collect();
     if nodes.len() > LOOKED {
         nodes.select_nth_unstable(LOOKED);
         nodes.truncate(LOOKED);
@@ -89,19 +92,20 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     nearest
 }
 
-/// Blocks that are missing on the cards of a node, or on the one of them where fewest are.
-fn missing(node: &NodeEntry, demand: &Demand) -> u32 {
-    let usable = node.cards.iter().filter(|card| card.is_open());
-    let of_card = usable.filter_map(|card| Some((demand.offer_of(card.class)?.need, card)));
-    match demand.whole_cards {
-        true => {
-            let (need, empty) = of_card.fold((u32::MAX, 0u32), |(need, empty), (of_class, card)| {
-                (need.min(of_class), empty.saturating_add(if card.is_empty() { card.blocks } else { 0 }))
-            });
-            need.saturating_sub(empty)
-        }
-        false => of_card.map(|(need, card)| need.saturating_sub(card.free.total())).min().unwrap_or(u32::MAX),
+/// Blocks that are missing for a virtual card on the cards of a node, or on the one of them where fewest are, when so many
+/// blocks and so much memory are left of each.
+fn missing(node: &NodeEntry, demand: &Demand, left: impl Fn(&CardEntry) -> (u64, u64)) -> u64 {
+    let open = node.cards.iter().filter(|card| card.is_open());
+    let of_card = open.filter_map(|card| Some((u64::from(demand.offer_of(card.class)?.need), card, left(card))));
+    if !demand.whole_cards {
+        let enough_memory = of_card.filter(|(.., (_, memory))| *memory >= demand.memory);
+        return enough_memory.map(|(need, _, (blocks, _))| need.saturating_sub(blocks)).min().unwrap_or(u64::MAX);
     }
+    let (need, whole) = of_card.fold((u64::MAX, 0), |(least, sum), (need, card, (blocks, memory))| {
+        let is_whole = blocks >= card.blocks.into() && memory >= card.memory;
+        (need.min(least), sum + if is_whole { u64::from(card.blocks) } else { 0 })
+    });
+    need.saturating_sub(whole)
 }
 
 /// Movers of one node.
@@ -172,22 +176,6 @@ fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
         let given = given_on(card.id, movers.iter().map(|mover| &*mover.allocation));
         (given.blocks.saturating_add(card.free.total().into()), given.memory.saturating_add(card.memory_free))
     };
-    workers_beside(node, demand, movers.iter().map(|mover| (&*mover.allocation, mover.job.spec.host))) > 0
-        && holds(node, demand, left)
-}
-
-/// Whether the cards of a node would hold a virtual card with so many blocks and so much memory free on each.
-fn holds(node: &NodeEntry, demand: &Demand, left: impl Fn(&CardEntry) -> (u64, u64)) -> bool {
-    let mut found = 0;
-    node.cards.iter().filter(|card| card.is_open()).any(|card| {
-        let Some(offer) = demand.offer_of(card.class) else { return false };
-        let (blocks, memory) = left(card);
-        let whole = blocks >= card.blocks.into() && memory >= card.memory;
-        found = match demand.whole_cards {
-            true => found + if whole { u64::from(card.blocks) } else { 0 },
-            false if memory >= demand.memory => blocks.max(found),
-            false => found,
-        };
-        found >= offer.need.into()
-    })
+    workers_without(node, demand, movers.iter().map(|mover| (&*mover.allocation, mover.job.spec.host))) > 0
+        && missing(node, demand, left) == 0
 }

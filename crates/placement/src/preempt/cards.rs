@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
-use super::trial::{attempt, given_on};
+use super::trial::{attempt, given_on, workers_without};
 use super::{Hunt, Start, Victim};
 use crate::demand::Demand;
 use crate::fewest;
 use crate::fit;
 use crate::index::Index;
 use crate::index::card::CardEntry;
-use crate::index::node::NodeEntry;
 use crate::index::schedule::Held;
 use crate::loss::Cost;
 use crate::victims::{live_slices, live_workers};
@@ -85,7 +84,7 @@ fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost
     let (entry, node) = (index.card(card)?, index.node(card.node)?);
     let enough = |gone: &[Arc<Victim>]| {
         room_without(entry, demand, gone.iter()) > 0
-            && workers_without(node, demand, gone.iter()) > 0
+            && workers_without(node, demand, gone.iter().map(|victim| victim.held())) > 0
             && hunt.admits(hunt.job.amount, gone)
     };
     let victims = cheapest_of(hunt, victims, enough)?;
@@ -119,15 +118,6 @@ pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Ite
     u32::try_from(rooms).unwrap_or(u32::MAX).min(card.slices_left().saturating_add(slices))
 }
 
-/// How many workers the host of a node has room for once these are gone.
-pub(super) fn workers_without<'v>(
-    node: &NodeEntry,
-    demand: &Demand,
-    gone: impl Iterator<Item = &'v Arc<Victim>>,
-) -> u32 {
-    super::workers_beside(node, demand, gone.map(|victim| (&*victim.allocation, victim.host)))
-}
-
 /// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap
 /// ones, or the cheap ones as far as they leave one that gives more its turn. Nobody among them could be spared.
 pub(super) fn cheapest_of(
@@ -138,7 +128,7 @@ pub(super) fn cheapest_of(
     if candidates.is_empty() {
         return None;
     }
-    candidates.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
+    candidates.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job.id));
     let alone = candidates.iter().find(|victim| enough(std::slice::from_ref(victim)));
     let alone = alone.map(|victim| vec![Arc::clone(victim)]);
     let sets = hunt.sets_of(&candidates).into_iter().filter_map(|set| fewest(&set, &enough));

@@ -43,7 +43,7 @@ fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
         order.extend(victim.filter(useful));
     }
     order.sort_by_key(|victim| {
-        (victim.cost.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job)
+        (victim.cost.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job.id)
     });
     order
 }
@@ -51,7 +51,7 @@ fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
 /// Whether it holds something of a host that the job could use, though its cards may be of no use.
 fn holds_of_host(index: &Index, demand: &Demand, victim: &Victim) -> bool {
     !demand.host.is_zero()
-        && !victim.host.is_zero()
+        && !victim.job.spec.host.is_zero()
         && live_workers(&victim.allocation).any(|worker| demand.accepts_at(index, worker.node))
 }
 
@@ -60,12 +60,12 @@ impl Hunt<'_> {
     /// does, else each half of them. Of few victims none remains who could be spared.
     pub(super) fn spare(&self, index: &mut Index, mut found: Start) -> Start {
         let mut order = found.1.clone();
-        order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job));
+        order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job.id));
         let mut trials = (WORK / (order.len() + self.job.least.gang as usize)).clamp(TRIALS.0, TRIALS.1);
         // Those who would lose most are at the end.
         let mut open = halves(&order).to_vec();
         while let Some(some) = open.pop().filter(|_| trials > 0) {
-            let stays = |victim: &&Arc<Victim>| some.iter().all(|other| other.job != victim.job);
+            let stays = |victim: &&Arc<Victim>| some.iter().all(|other| other.job.id != victim.job.id);
             let fewer: Vec<Arc<Victim>> = found.1.iter().filter(stays).cloned().collect();
             if fewer.len() == found.1.len() {
                 continue;

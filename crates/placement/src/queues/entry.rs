@@ -63,19 +63,20 @@ impl Sums {
 }
 
 impl Entry {
-    pub(super) fn of(queue: &Queue, now: LogTime) -> Self {
+    pub(super) fn of(queue: &Queue, parent: Option<usize>, mean: QueueAmount, now: LogTime) -> Self {
         let settings = &queue.settings;
         let whole = Sums {
             guaranteed: settings.guaranteed,
             used: queue.used,
             standing: queue.standing(),
             firm: queue.firm,
+            mean,
             ..Sums::default()
         };
         let (name, maximum, weight) = (settings.name.clone(), settings.maximum, settings.weight.max(1));
         let (closed_until, closed) = (queue.closed_until, queue.closed_until > now);
         let below = Sums::default();
-        Self { name, parent: None, maximum, closed_until, closed, weight, has_below: false, whole, below }
+        Self { name, parent, maximum, closed_until, closed, weight, has_below: false, whole, below }
     }
 
     /// What its jobs may hold at most now; `None`: the pool.
