@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_ledger::{JobId, JobState, LogTime, Plan, PlanPart, State};
+use tessera_ledger::{JobId, JobState, LogTime, NodeId, Plan, PlanPart, State};
 
 use crate::kept::Keeping;
 use crate::line::Order;
@@ -133,23 +133,22 @@ impl Pool {
     fn evict(&mut self, round: &mut Round<'_>) {
         let state = round.at.state;
         let mut givers = Vec::new();
-        'nodes: for node in &self.draining {
-            for allocation in state.allocations_on(*node) {
-                let Some(job) = state.job(allocation.job) else { continue };
-                let there = job.allocation == Some(allocation.id)
-                    && matches!(job.state, JobState::Starting | JobState::Running)
-                    && allocation.workers.iter().any(|worker| worker.node == *node);
-                if !there || round.in_plan.leaving.contains(&job.id) {
-                    continue;
-                }
-                if round.in_plan.leaving.len() >= round.limits.evictions {
-                    round.more = true;
-                    break 'nodes;
-                }
-                round.in_plan.leaving.insert(job.id);
-                round.plan.parts.push(PlanPart::Evict { job: job.id, node: *node });
-                givers.push(Giver::of(job, allocation, state.config().block_size));
+        let on_node = |node: NodeId| state.allocations_on(node).map(move |allocation| (node, allocation));
+        for (node, allocation) in self.draining.iter().copied().flat_map(on_node) {
+            let Some(job) = state.job(allocation.job) else { continue };
+            let there = job.allocation == Some(allocation.id)
+                && matches!(job.state, JobState::Starting | JobState::Running)
+                && allocation.workers.iter().any(|worker| worker.node == node);
+            if !there || round.in_plan.leaving.contains(&job.id) {
+                continue;
             }
+            if round.in_plan.leaving.len() >= round.limits.evictions {
+                round.more = true;
+                break;
+            }
+            round.in_plan.leaving.insert(job.id);
+            round.plan.parts.push(PlanPart::Evict { job: job.id, node });
+            givers.push(Giver::of(job, allocation, state.config().block_size));
         }
         givers.iter().for_each(|giver| self.queues.take_back(*giver));
         let claims = self.queues.claims_of(givers.iter().map(|giver| giver.queue));

@@ -348,8 +348,12 @@ impl Pool {
     }
 
     /// Does something while these cards are kept from everybody.
-    pub(crate) fn beside<T>(&mut self, kept: &[Reservation], act: impl FnOnce(&mut Self) -> T) -> T {
-        let mut kept: Vec<Kept> = kept.iter().map(|other| other.kept.clone()).collect();
+    pub(crate) fn beside<'a, T>(
+        &mut self,
+        kept: impl IntoIterator<Item = &'a Reservation>,
+        act: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let mut kept: Vec<Kept> = kept.into_iter().map(|other| other.kept.clone()).collect();
         kept.iter_mut().for_each(|other| other.set_hidden(&mut self.index, true));
         let done = act(self);
         kept.iter_mut().for_each(|other| other.set_hidden(&mut self.index, false));

@@ -216,12 +216,9 @@ impl Pool {
         if kept.is_empty() || self.try_now(at, job).is_none() {
             return None;
         }
-        let but = |left_out: usize| -> Vec<Reservation> {
-            kept.iter().enumerate().filter(|(place, _)| *place != left_out).map(|(_, kept)| kept.clone()).collect()
-        };
         let alone = (0..kept.len()).find(|place| {
-            let others = but(*place);
-            self.beside(&others, |pool| pool.try_now(at, job).is_some())
+            let others = kept[..*place].iter().chain(&kept[place + 1..]);
+            self.beside(others, |pool| pool.try_now(at, job).is_some())
         });
         let place = alone.unwrap_or(0);
         // Beside the cards that are kept there may be others, but not on a host of which as much is left.

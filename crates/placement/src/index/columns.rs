@@ -20,7 +20,7 @@ use crate::price::Prices;
 /// Outlines whose best is found together.
 const BLOCK: usize = 64;
 
-/// Nodes with equal costs among which the least busy one is looked for.
+/// Nodes of an outline among which the least busy one is looked for.
 const NODES_COMPARED: usize = 256;
 
 /// Most costs that are kept, of all columns together: 64 MiB.
@@ -85,17 +85,11 @@ impl Column {
         let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
         let within = |start: usize| (start..).zip(self.places[start..].iter().take(BLOCK));
         let equals = blocks.flat_map(within).filter(|(_, place)| place.badness == least).map(|(position, _)| position);
-        let nodes = |position: usize, most| {
-            outlines.shared[position].nodes.iter().take(most).map(move |node| (*node, position))
-        };
-        let (node, position) = if surroundings.load.is_empty() {
-            equals.flat_map(|position| nodes(position, 1)).min()
-        } else {
-            let mut nodes: Vec<(NodeId, usize)> = equals.flat_map(|position| nodes(position, NODES_COMPARED)).collect();
-            nodes.sort_unstable();
-            nodes.truncate(NODES_COMPARED);
-            nodes.into_iter().min_by_key(|(node, _)| (surroundings.load(*node), *node))
-        }?;
+        let compared = if surroundings.load.is_empty() { 1 } else { NODES_COMPARED };
+        let nodes =
+            |position: usize| outlines.shared[position].nodes.iter().take(compared).map(move |node| (*node, position));
+        let least_busy = equals.flat_map(nodes).min_by_key(|(node, _)| (surroundings.load(*node), *node));
+        let (node, position) = least_busy?;
         Some((node, self.places[position].card))
     }
 

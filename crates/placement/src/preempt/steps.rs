@@ -30,18 +30,12 @@ pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Optio
 /// Everybody who may give way and holds something that the job could use.
 fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
     let demand = &hunt.job.least;
-    let mut order: Vec<Arc<Victim>> = Vec::new();
-    for id in hunt.may_give_way() {
-        if order.len() >= GIVEN_UP {
-            break;
-        }
-        let victim = hunt.victim(id);
-        let useful = |victim: &Arc<Victim>| {
-            live_slices(&victim.allocation).any(|slice| is_useful(index, demand, slice.card))
-                || holds_of_host(index, demand, victim)
-        };
-        order.extend(victim.filter(useful));
-    }
+    let is_useful = |victim: &Arc<Victim>| {
+        live_slices(&victim.allocation).any(|slice| is_useful(index, demand, slice.card))
+            || holds_of_host(index, demand, victim)
+    };
+    let victims = hunt.may_give_way().filter_map(|id| hunt.victim(id));
+    let mut order: Vec<Arc<Victim>> = victims.filter(is_useful).take(GIVEN_UP).collect();
     order.sort_by_key(|victim| {
         (victim.cost.per_block(victim.blocks), Reverse(victim.allocation.granted_at), victim.job.id)
     });

@@ -108,17 +108,6 @@ impl Entry {
         more((before.own().held(), self.own().held())) || more((before.whole.held(), self.whole.held()))
     }
 
-    /// Whether jobs that name it hold more than is guaranteed to them.
-    pub(super) fn has_lent(&self) -> bool {
-        let own = self.own().held();
-        !own.all.within(own.guaranteed)
-    }
-
-    /// Whether any of what it is guaranteed is left.
-    pub(super) fn has_room(&self) -> bool {
-        !self.whole.guaranteed.within(self.whole.standing)
-    }
-
     /// Whether it could take something more within its guarantee.
     pub(super) fn is_under(&self) -> bool {
         let Sums { guaranteed, standing, .. } = self.whole;

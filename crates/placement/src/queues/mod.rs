@@ -268,7 +268,10 @@ impl Queues {
 
     /// Whether what has changed lets the queue, or one above it, hold more without more on loan.
     pub(crate) fn may_grow(&self, name: &str, changed: &Recallable) -> bool {
-        let has_room = |id: usize| changed.claims.contains(&id) && self.entries[id].has_room();
+        let has_room = |id: usize| {
+            let Sums { guaranteed, standing, .. } = self.entries[id].whole;
+            changed.claims.contains(&id) && !guaranteed.within(standing)
+        };
         !self.lends || self.line(name).any(has_room)
     }
 
@@ -281,7 +284,8 @@ impl Queues {
     /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may
     /// be recalled.
     pub(crate) fn has_lent(&self, name: &str) -> bool {
-        self.lends && self.line(name).next().is_some_and(|id| self.entries[id].has_lent())
+        let own = self.line(name).next().map(|id| self.entries[id].own().held());
+        self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
     }
 
     /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of
