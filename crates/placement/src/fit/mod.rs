@@ -253,8 +253,12 @@ impl<'index> Trial<'index> {
         Self { index, mark, placement: Placement::default() }
     }
 
-    /// The cards of a node on which the gang has something.
+    /// The cards of a node on which the gang has something, if it makes a difference how close others are to them.
     fn cards_on(&self, node: NodeId) -> BTreeSet<CardId> {
+        let cards = self.index.node(node).into_iter().flat_map(|node| &node.cards);
+        if cards.map(|card| card.links.len()).sum::<usize>() == 0 {
+            return BTreeSet::new();
+        }
         self.placement.slices().map(|slice| slice.card).filter(|card| card.node == node).collect()
     }
 

@@ -144,7 +144,9 @@ impl Index {
         let (node, card) = match self.carriers.of_rarest(&demand.node_labels) {
             None => column.best(&self.outlines, &self.surroundings)?,
             Some(carriers) => {
-                let accepted = carriers.iter().filter(|id| demand.accepts(&self.nodes[id.0 as usize]));
+                // Of a single label they are known to carry it.
+                let is_one = demand.node_labels.len() == 1;
+                let accepted = carriers.iter().filter(|id| is_one || demand.accepts(&self.nodes[id.0 as usize]));
                 column.best_of(accepted, &self.outlines, &self.surroundings)?
             }
         };

@@ -196,7 +196,9 @@ impl Pool {
 
     /// What a mover asks for, in as many virtual cards as it has.
     fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
-        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config()).demand.of_gang(mover.members())
+        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config())
+            .demand
+            .of_gang(mover.allocation.members())
     }
 
     /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.

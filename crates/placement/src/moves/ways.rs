@@ -46,10 +46,6 @@ impl Mover {
     pub(super) fn cards(&self) -> impl Iterator<Item = CardId> {
         live_slices(&self.allocation).map(|slice| slice.card)
     }
-
-    pub(super) fn members(&self) -> u32 {
-        self.allocation.members()
-    }
 }
 
 /// The work that is lost when these move, and what they hold.

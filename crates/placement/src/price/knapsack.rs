@@ -21,14 +21,16 @@ impl Knapsack {
 
     pub(crate) fn fill(&mut self, bids: &Bids) {
         self.useful.clear();
+        // The same side by side, because they are gone through for every room.
+        let mut best: Vec<(usize, Lanes)> = Vec::with_capacity(self.rivals.len());
         self.rivals.iter_mut().for_each(|rivals| rivals.bid(bids));
         let mut all = self.rivals.iter().enumerate().peekable();
         for room in 1..self.worth.len() {
             let mut worth = self.worth[room - 1];
-            for rivals in self.useful.iter().map(|position| &self.rivals[*position]) {
-                let rest = &self.worth[room - rivals.size];
+            for (size, bid) in &best {
+                let rest = &self.worth[room - size];
                 for lane in 0..LANES {
-                    worth[lane] = worth[lane].max(rest[lane] + rivals.worth[lane]);
+                    worth[lane] = worth[lane].max(rest[lane] + bid[lane]);
                 }
             }
             // Requests that are worth no more in any lane than smaller ones in their place are never put there.
@@ -36,6 +38,7 @@ impl Knapsack {
                 && lanes::raise(&mut worth, &rivals.worth)
             {
                 self.useful.push(position);
+                best.push((room, rivals.worth));
             }
             self.worth[room] = worth.map(|worth| worth.min(MOST_OF_CARD));
         }
