@@ -23,7 +23,7 @@ const BLOCK: usize = 64;
 /// Nodes of an outline among which the least busy one is looked for.
 const NODES_COMPARED: usize = 256;
 
-/// Most costs that are kept, of all columns together: 64 MiB.
+/// Most costs that are kept, of all columns together: 40 MiB.
 const MOST_COSTS: usize = 4 << 20;
 
 const MOST_COLUMNS: usize = 8192;
@@ -43,7 +43,9 @@ pub(crate) struct ColumnKey {
 /// What one request would cost on every node, by outline.
 #[derive(Clone, Debug, Default)]
 struct Column {
-    places: Vec<Place>,
+    badness: Vec<Badness>,
+    /// Position of the card on the node.
+    card: Vec<u16>,
     /// The least badness of each block of outlines.
     least: Vec<Badness>,
     seen: usize,
@@ -59,22 +61,24 @@ pub(crate) struct Columns {
 
 impl Column {
     fn make_room(&mut self, positions: usize) {
-        if self.places.len() < positions {
+        if self.badness.len() < positions {
             let blocks = positions.div_ceil(BLOCK);
-            self.places.resize(blocks * BLOCK, Place::NOWHERE);
+            self.badness.resize(blocks * BLOCK, NOWHERE);
+            self.card.resize(blocks * BLOCK, 0);
             self.least.resize(blocks, NOWHERE);
         }
     }
 
     /// Takes over what it would cost on nodes of an outline.
     fn set(&mut self, position: usize, place: Place) {
-        let before = std::mem::replace(&mut self.places[position], place);
+        let before = std::mem::replace(&mut self.badness[position], place.badness);
+        self.card[position] = place.card;
         let block = position / BLOCK;
         if place.badness <= self.least[block] {
             self.least[block] = place.badness;
-        } else if before.badness == self.least[block] {
-            let all = self.places[block * BLOCK..].iter().take(BLOCK);
-            self.least[block] = all.map(|place| place.badness).min().unwrap_or(NOWHERE);
+        } else if before == self.least[block] {
+            let all = self.badness[block * BLOCK..].iter().take(BLOCK);
+            self.least[block] = all.copied().min().unwrap_or(NOWHERE);
         }
     }
 
@@ -83,14 +87,14 @@ impl Column {
     fn best(&self, outlines: &Outlines, surroundings: &Surroundings) -> Option<(NodeId, u16)> {
         let least = self.least.iter().copied().min().filter(|least| *least != NOWHERE)?;
         let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
-        let within = |start: usize| (start..).zip(self.places[start..].iter().take(BLOCK));
-        let equals = blocks.flat_map(within).filter(|(_, place)| place.badness == least).map(|(position, _)| position);
+        let within = |start: usize| (start..).zip(self.badness[start..].iter().take(BLOCK));
+        let equals = blocks.flat_map(within).filter(|(_, badness)| **badness == least).map(|(position, _)| position);
         let compared = if surroundings.load.is_empty() { 1 } else { NODES_COMPARED };
         let nodes =
             |position: usize| outlines.shared[position].nodes.iter().take(compared).map(move |node| (*node, position));
         let least_busy = equals.flat_map(nodes).min_by_key(|(node, _)| (surroundings.load(*node), *node));
         let (node, position) = least_busy?;
-        Some((node, self.places[position].card))
+        Some((node, self.card[position]))
     }
 
     /// The same among given nodes.
@@ -100,11 +104,10 @@ impl Column {
         outlines: &Outlines,
         surroundings: &Surroundings,
     ) -> Option<(NodeId, u16)> {
-        let place = |id: &NodeId| {
-            Some((*id, self.places[outlines.of_node(*id)?.0])).filter(|(_, place)| place.badness != NOWHERE)
-        };
-        let best = nodes.filter_map(place).min_by_key(|(id, place)| (place.badness, surroundings.load(*id), *id));
-        best.map(|(id, place)| (id, place.card))
+        let place = |id: &NodeId| Some((*id, outlines.of_node(*id)?.0));
+        let nodes = nodes.filter_map(place).filter(|(_, position)| self.badness[*position] != NOWHERE);
+        let best = nodes.min_by_key(|(id, position)| (self.badness[*position], surroundings.load(*id), *id));
+        best.map(|(id, position)| (id, self.card[position]))
     }
 }
 
@@ -131,7 +134,7 @@ impl Index {
         }
         let column = kept.entry(Arc::clone(&demand.column)).or_default();
         if !changes.are_known_since(column.seen) {
-            column.places.fill(Place::NOWHERE);
+            column.badness.fill(NOWHERE);
             column.least.fill(NOWHERE);
         }
         column.make_room(shared.len());

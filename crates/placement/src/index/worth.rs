@@ -122,12 +122,16 @@ impl Group {
             lanes::subtract(&mut after, host);
         }
         let taken = if demand.whole_cards { cards_taken(offer) } else { 1 };
-        if self.empties() > taken {
-            lanes::add(&mut after, &Self { count: self.count - taken, ..*self }.worth(prices));
+        if self.empties() > taken
+            && let Some(empty) = prices.empty(self.class, (self.count - taken).into())
+        {
+            lanes::add(&mut after, empty);
         }
-        if !demand.whole_cards && self.offered > offer.need {
-            let (offered, memory) = (self.offered - offer.need, self.memory - demand.memory);
-            lanes::add(&mut after, &Self { empty: false, offered, memory, ..*self }.worth(prices));
+        if !demand.whole_cards
+            && self.offered > offer.need
+            && let Some(part) = prices.card(self.class, self.offered - offer.need, self.memory - demand.memory)
+        {
+            lanes::add(&mut after, &part);
         }
         lanes::minimum(&after)
     }
