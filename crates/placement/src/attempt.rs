@@ -2,14 +2,12 @@
 //! decisions keeps what an attempt takes; whoever explains, previews or asks what another state of the queues would do
 //! undoes it. So all of them judge alike.
 
-use tessera_ledger::state::WaitingKey;
 use tessera_ledger::{Span, State};
 
 use crate::bisect;
 use crate::demand::{Applicant, Demand, Offer};
 use crate::fit::{self, Placement, Short};
 use crate::index::Index;
-use crate::kept::Reservation;
 use crate::line::shapes::Block;
 use crate::pool::{Moment, Pool};
 use crate::preempt::{self, InPlan, Search, Start};
@@ -72,17 +70,6 @@ impl Pool {
         let start = self.attempt(at, job, &InPlan::default(), &mut 1);
         self.index.undo_to(mark);
         start.ok()
-    }
-
-    /// Where a decision would start a job that it came to now, beside the cards that are kept from it; and those.
-    pub(crate) fn verdict(
-        &mut self,
-        at: Moment<'_>,
-        job: &Applicant,
-        place: WaitingKey,
-    ) -> (Option<Start>, Vec<Reservation>) {
-        let kept = self.binding(at, job, place);
-        (self.beside(&kept, |pool| pool.try_now(at, job)), kept)
     }
 
     /// Places as many virtual cards of a gang as fit and its queue takes, at least the least number. `Ok(None)`: that

@@ -134,25 +134,24 @@ impl Pool {
     fn evict(&mut self, round: &mut Round<'_>) {
         let state = round.at.state;
         let mut givers = Vec::new();
-        let must_be_left = |node: &NodeId| state.node(*node).is_some_and(|node| node.must_be_left(round.at.now));
-        let left: Vec<NodeId> = self.draining.iter().copied().filter(must_be_left).collect();
-        'nodes: for node in &left {
-            for allocation in state.allocations_on(*node) {
-                let Some(job) = state.job(allocation.job) else { continue };
-                let there = job.allocation == Some(allocation.id)
-                    && matches!(job.state, JobState::Starting | JobState::Running)
-                    && allocation.workers.iter().any(|worker| worker.node == *node);
-                if !there || round.in_plan.leaving.contains(&job.id) {
-                    continue;
-                }
-                if round.in_plan.leaving.len() >= round.limits.evictions {
-                    round.more = true;
-                    break 'nodes;
-                }
-                round.in_plan.leaving.insert(job.id);
-                round.plan.parts.push(PlanPart::Evict { job: job.id, node: *node });
-                givers.push(Giver::of(job, allocation, state.config().block_size));
+        let now = round.at.now;
+        let must_be_left = |id: &NodeId| state.node(*id).is_some_and(|node| node.must_be_left(now));
+        let on_node = |node: NodeId| state.allocations_on(node).map(move |allocation| (node, allocation));
+        for (node, allocation) in self.draining.iter().copied().filter(must_be_left).flat_map(on_node) {
+            let Some(job) = state.job(allocation.job) else { continue };
+            let there = job.allocation == Some(allocation.id)
+                && matches!(job.state, JobState::Starting | JobState::Running)
+                && allocation.workers.iter().any(|worker| worker.node == node);
+            if !there || round.in_plan.leaving.contains(&job.id) {
+                continue;
             }
+            if round.in_plan.leaving.len() >= round.limits.evictions {
+                round.more = true;
+                break;
+            }
+            round.in_plan.leaving.insert(job.id);
+            round.plan.parts.push(PlanPart::Evict { job: job.id, node });
+            givers.push(Giver::of(job, allocation, state.config().block_size));
         }
         givers.iter().for_each(|giver| self.queues.take_back(*giver));
         let claims = self.queues.claims_of(givers.iter().map(|giver| giver.queue));
@@ -199,7 +198,7 @@ impl Pool {
         if let Some(job) = round.at.state.job(job) {
             self.index.plan(&job.spec, &placement.workers, round.at.now);
         }
-        let victims: Vec<JobId> = victims.iter().map(|victim| victim.job).collect();
+        let victims: Vec<JobId> = victims.iter().map(|victim| victim.job.id).collect();
         round.in_plan.leaving.extend(&victims);
         round.plan.parts.push(PlanPart::Grant { job, workers: placement.workers, victims });
         round.grants += 1;

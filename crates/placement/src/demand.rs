@@ -113,14 +113,13 @@ impl Demand {
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
         let mut changed = self.clone();
         change(&mut changed);
-        // What is let go of decides over several virtual cards or several cards, or whose turn it is, or is in what the
-        // offers need.
+        // What is let go of decides over several virtual cards or several cards, or among nodes, or whose turn it is, or is
+        // in what the offers need.
         let Request {
             host,
             memory,
             span,
             whole_cards,
-            node_labels,
             compute: _,
             gang: _,
             gang_min: _,
@@ -130,6 +129,7 @@ impl Demand {
             kinds: _,
             vendors: _,
             models: _,
+            node_labels: _,
             slice_memory: _,
             affinity: _,
             packing: _,
@@ -144,7 +144,6 @@ impl Demand {
             needs: changed.offers.iter().map(|offer| (offer.class, offer.need)).collect(),
             whole: *whole_cards,
             on_one_card: *span == Span::Card,
-            labels: node_labels.clone(),
         });
         changed
     }
@@ -156,9 +155,7 @@ impl Demand {
 
     /// The same for so many virtual cards, no more and no less.
     pub(crate) fn of_gang(&self, gang: u32) -> Self {
-        let mut changed = self.clone();
-        (changed.gang, changed.gang_min) = (gang, None);
-        changed
+        self.changed(|demand| (demand.gang, demand.gang_min) = (gang, None))
     }
 
     /// The least that a grant can count for in a queue.

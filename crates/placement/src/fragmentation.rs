@@ -50,19 +50,23 @@ impl Pool {
         let mut mix: Vec<(&Demand, u64)> = self.mix.demands().collect();
         mix.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
         mix.truncate(REQUESTS);
-        // What the labels that are asked for do not tell apart is counted together.
-        mix.iter().for_each(|(demand, _)| self.index.follow(&demand.node_labels));
         self.index.settle_outlines();
         let total: u128 = mix.iter().map(|(_, weight)| u128::from(*weight)).sum();
         let (mut free, mut unusable) = (Room::default(), (0u128, 0u128));
         for stock in stocks(&self.index) {
             let left = Room::of(stock.outline.groups.iter());
-            free.blocks += left.blocks * stock.nodes;
-            free.memory = free.memory.saturating_add(left.memory.saturating_mul(stock.nodes));
+            let nodes = stock.nodes.len() as u64;
+            free.blocks += left.blocks * nodes;
+            free.memory = free.memory.saturating_add(left.memory.saturating_mul(nodes));
             for (demand, weight) in &mix {
-                let (used, weight) = (self.usable(&stock, demand), u128::from(*weight) * u128::from(stock.nodes));
-                unusable.0 += u128::from(left.blocks - used.blocks) * weight;
-                unusable.1 += u128::from(left.memory.saturating_sub(used.memory)) * weight;
+                let accepting = stock.nodes.iter().filter(|node| demand.accepts_at(&self.index, **node)).count() as u64;
+                let (used, weight) = (usable(&stock, demand), u128::from(*weight));
+                let unused = |left: u64, used: u64| {
+                    (u128::from(left) * u128::from(nodes)).saturating_sub(u128::from(used) * u128::from(accepting))
+                        * weight
+                };
+                unusable.0 += unused(left.blocks, used.blocks);
+                unusable.1 += unused(left.memory, used.memory);
             }
         }
         let mean = |sum: u128| u64::try_from(sum.checked_div(total).unwrap_or(0)).unwrap_or(u64::MAX);
@@ -73,26 +77,25 @@ impl Pool {
             unusable_memory: Mebibytes(mean(unusable.1)),
         }
     }
+}
 
-    /// What is free on the cards of a node where a request would fit.
-    fn usable(&self, stock: &Stock<'_>, demand: &Demand) -> Room {
-        let holds = stock.outline.host.is_none_or(|host| demand.host.fits_in(host.left));
-        if !holds || !demand.accepts_at(&self.index, stock.first) {
-            return Room::default();
-        }
-        let mut sum = Room::default();
-        for offer in &demand.offers {
-            let fits = |group: &&Group| {
-                let (blocks, memory) = (offer.need.min(offer.blocks), demand.memory.min(offer.memory));
-                let holds = group.offered >= blocks && group.memory >= memory;
-                group.class == offer.class && if demand.whole_cards { group.empty } else { holds }
-            };
-            let room = Room::of(stock.outline.groups.iter().filter(fits));
-            if room.blocks >= u64::from(offer.need) {
-                sum.blocks += room.blocks;
-                sum.memory = sum.memory.saturating_add(room.memory);
-            }
-        }
-        sum
+/// What is free on the cards of a node where a request would fit.
+fn usable(stock: &Stock<'_>, demand: &Demand) -> Room {
+    if stock.outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
+        return Room::default();
     }
+    let mut sum = Room::default();
+    for offer in &demand.offers {
+        let fits = |group: &&Group| {
+            let (blocks, memory) = (offer.need.min(offer.blocks), demand.memory.min(offer.memory));
+            let holds = group.offered >= blocks && group.memory >= memory;
+            group.class == offer.class && if demand.whole_cards { group.empty } else { holds }
+        };
+        let room = Room::of(stock.outline.groups.iter().filter(fits));
+        if room.blocks >= u64::from(offer.need) {
+            sum.blocks += room.blocks;
+            sum.memory = sum.memory.saturating_add(room.memory);
+        }
+    }
+    sum
 }

@@ -20,30 +20,16 @@ impl Pool {
         }
         let over = self.queues.admit(queue, amount).err()?;
         let short = over.used.plus(amount).minus(over.maximum);
-        let QueueAmount { compute, memory } = short;
-        let text = format!(
-            "queue {:?} holds {} and {} of at most {} and {}, and the job needs {} and {} more",
-            over.queue,
-            over.used.compute,
-            over.used.memory,
-            over.maximum.compute,
-            over.maximum.memory,
-            amount.compute,
-            amount.memory,
-        );
-        Some(
-            Explanation::new(WaitCode::QueueMaximum, text)
-                .with("used_compute", over.used.compute.0)
-                .with("maximum_compute", over.maximum.compute.0)
-                .with("needed_compute", amount.compute.0)
-                .with("used_memory", over.used.memory.0)
-                .with("maximum_memory", over.maximum.memory.0)
-                .with("needed_memory", amount.memory.0)
-                .changed_by(format!(
-                    "raise the maximum of queue {:?} by {compute} and {memory}, or wait until its jobs end",
-                    over.queue
-                )),
-        )
+        let (queue, used, maximum) = (&over.queue, told(over.used), told(over.maximum));
+        let text =
+            format!("queue {queue:?} holds {used} of at most {maximum}, and the job needs {} more", told(amount));
+        let change = format!("raise the maximum of queue {queue:?} by {}, or wait until its jobs end", told(short));
+        let numbers = [
+            (["used_compute", "used_memory"], counted(over.used)),
+            (["maximum_compute", "maximum_memory"], counted(over.maximum)),
+            (["needed_compute", "needed_memory"], counted(amount)),
+        ];
+        Some(Explanation::new(WaitCode::QueueMaximum, text).with_both(numbers).changed_by(change))
     }
 
     /// What keeps a job, for which nothing large enough is free, from making others give way, or others from being
@@ -81,24 +67,19 @@ impl Pool {
         let Exceeded { queue, guaranteed, holds, .. } = exceeded.into_iter().find(would_start)?;
         let more = holds.plus(least).minus(guaranteed);
         let text = format!(
-            "queue {queue:?} holds {} and {} of the {} and {} that it is guaranteed, and the job needs {} and {}: beyond its \
-             guarantee it cannot call back what others have borrowed",
-            holds.compute, holds.memory, guaranteed.compute, guaranteed.memory, least.compute, least.memory,
+            "queue {queue:?} holds {} of the {} that it is guaranteed, and the job needs {}: beyond its guarantee it cannot \
+             call back what others have borrowed",
+            told(holds),
+            told(guaranteed),
+            told(least),
         );
-        let change = format!(
-            "guarantee queue {queue:?} {} and {} more, or wait until something is free",
-            more.compute, more.memory
-        );
-        Some(
-            Explanation::new(WaitCode::BeyondGuarantee, text)
-                .with("held_compute", holds.compute.0)
-                .with("guaranteed_compute", guaranteed.compute.0)
-                .with("needed_compute", least.compute.0)
-                .with("held_memory", holds.memory.0)
-                .with("guaranteed_memory", guaranteed.memory.0)
-                .with("needed_memory", least.memory.0)
-                .changed_by(change),
-        )
+        let change = format!("guarantee queue {queue:?} {} more, or wait until something is free", told(more));
+        let numbers = [
+            (["held_compute", "held_memory"], counted(holds)),
+            (["guaranteed_compute", "guaranteed_memory"], counted(guaranteed)),
+            (["needed_compute", "needed_memory"], counted(least)),
+        ];
+        Some(Explanation::new(WaitCode::BeyondGuarantee, text).with_both(numbers).changed_by(change))
     }
 
     /// Another queue has a job waiting that its queue admits and that takes some of the same cards, and its turn is
@@ -139,6 +120,14 @@ impl Pool {
                 )),
         )
     }
+}
+
+fn told(amount: QueueAmount) -> String {
+    format!("{} and {}", amount.compute, amount.memory)
+}
+
+fn counted(amount: QueueAmount) -> [u64; 2] {
+    [amount.compute.0, amount.memory.0]
 }
 
 fn explain_protected(now: LogTime, until: LogTime) -> Explanation {

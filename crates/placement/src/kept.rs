@@ -78,8 +78,7 @@ struct Search {
 pub(crate) struct Keeping<'a> {
     at: Moment<'a>,
     limits: &'a Limits,
-    /// In force, and whether the cards are hidden now.
-    in_force: Vec<(Reservation, bool)>,
+    in_force: Vec<Reservation>,
     searches: BTreeMap<LineId, Search>,
     /// Reservations of the round before, of queues that this one has not come to.
     before: Vec<Reservation>,
@@ -100,7 +99,7 @@ impl Keeping<'_> {
 
     /// Hides all kept cards, or shows them.
     fn set_hidden(&mut self, index: &mut Index, hide: bool) {
-        self.in_force.iter_mut().for_each(|(reservation, hidden)| reservation.kept.change(index, hidden, hide));
+        self.in_force.iter_mut().for_each(|reservation| reservation.kept.set_hidden(index, hide));
     }
 
     /// Whether nothing is kept for those behind a holder in its queue. Jobs without a time limit for which the holder
@@ -181,14 +180,13 @@ impl Pool {
             let fresh = if admitted { self.keep_for(keeping, holder, shape, line) } else { None };
             let Some(fresh) = fresh else { continue };
             let is_last = keeping.is_enough(&fresh) || keeping.in_force.len() + 1 >= limits.reservations;
-            fresh.kept.set_hidden(&mut self.index, true);
-            keeping.in_force.push((Reservation { out_of_turn: true, ..fresh }, true));
+            keeping.in_force.push(Reservation { out_of_turn: true, ..fresh });
             if is_last {
                 break;
             }
         }
         keeping.set_hidden(&mut self.index, false);
-        std::mem::take(&mut keeping.in_force).into_iter().map(|(first, _)| first).collect()
+        std::mem::take(&mut keeping.in_force)
     }
 
     /// Passes the next job of a queue that waits for something: if it needs capacity and has waited long enough, cards
@@ -202,8 +200,8 @@ impl Pool {
         }
         let mut search = keeping.searches.get(&line).copied().unwrap_or_default();
         search.after = Some(holder);
-        let known = keeping.in_force.iter().find(|(kept, _)| kept.holder == holder);
-        search.over |= known.is_some_and(|(kept, _)| keeping.is_enough(kept));
+        let known = keeping.in_force.iter().find(|kept| kept.holder == holder);
+        search.over |= known.is_some_and(|kept| keeping.is_enough(kept));
         let Some(shape) = self.line.shapes.get(id) else { return };
         // What its queue would not let start is not worth keeping cards for.
         if known.is_none() && shape.is_short() && !search.over && self.admits_least(shape) {
@@ -258,7 +256,7 @@ impl Pool {
         None
     }
 
-    fn put_in_force(&mut self, keeping: &mut Keeping<'_>, fresh: Reservation) {
+    fn put_in_force(&mut self, keeping: &mut Keeping<'_>, mut fresh: Reservation) {
         if let Some(place) = keeping.before.iter().position(|old| old.holder == fresh.holder) {
             let old = keeping.before.remove(place);
             // Kept for longer than was known: whoever was kept away is tried again.
@@ -268,7 +266,7 @@ impl Pool {
             self.wake_for_kept(&old.kept, still, None);
         }
         fresh.kept.set_hidden(&mut self.index, true);
-        keeping.in_force.push((fresh, true));
+        keeping.in_force.push(fresh);
     }
 
     /// What these have kept since the round before, and do not any more, may be used. Answers whether that
@@ -293,18 +291,17 @@ impl Pool {
         let recalls = self.queues.may_recall(&job.queue);
         // Who has a reservation is not hindered by later ones: they may keep more of a host than is free beside the
         // first now.
-        let own = keeping.in_force.iter().position(|(reservation, _)| reservation.shape == id).unwrap_or(usize::MAX);
-        for (number, (reservation, hidden)) in keeping.in_force.iter_mut().enumerate() {
+        let own = keeping.in_force.iter().position(|reservation| reservation.shape == id).unwrap_or(usize::MAX);
+        for (number, reservation) in keeping.in_force.iter_mut().enumerate() {
             let hide = number < own && reservation.binds(job, recalls, keeping.at.now);
-            reservation.kept.change(&mut self.index, hidden, hide);
+            reservation.kept.set_hidden(&mut self.index, hide);
         }
     }
 
     /// Ends a round: the reservations are remembered for the next one.
     pub(crate) fn end_keeping(&mut self, mut keeping: Keeping<'_>) {
         keeping.set_hidden(&mut self.index, false);
-        self.reservations.extend(keeping.in_force.into_iter().map(|(reservation, _)| reservation));
-        self.reservations.extend(keeping.before);
+        self.reservations.extend(keeping.in_force.into_iter().chain(keeping.before));
     }
 
     /// Whether the queue of a shape can take the least that such a job could be granted.
@@ -351,10 +348,15 @@ impl Pool {
     }
 
     /// Does something while these cards are kept from everybody.
-    pub(crate) fn beside<T>(&mut self, kept: &[Reservation], act: impl FnOnce(&mut Self) -> T) -> T {
-        kept.iter().for_each(|other| other.kept.set_hidden(&mut self.index, true));
+    pub(crate) fn beside<'a, T>(
+        &mut self,
+        kept: impl IntoIterator<Item = &'a Reservation>,
+        act: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let mut kept: Vec<Kept> = kept.into_iter().map(|other| other.kept.clone()).collect();
+        kept.iter_mut().for_each(|other| other.set_hidden(&mut self.index, true));
         let done = act(self);
-        kept.iter().for_each(|other| other.kept.set_hidden(&mut self.index, false));
+        kept.iter_mut().for_each(|other| other.set_hidden(&mut self.index, false));
         done
     }
 }

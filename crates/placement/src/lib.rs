@@ -72,6 +72,34 @@ fn bisect(mut works: usize, mut fails: usize, mut does_work: impl FnMut(usize) -
     works
 }
 
+/// The least number between two with which something works, if there is one: in steps that double, then in halves.
+fn least_with(first: usize, last: usize, mut does_work: impl FnMut(usize) -> bool) -> Option<usize> {
+    let (mut count, mut step, mut fails) = (first, 1, None);
+    while !does_work(count) {
+        if count >= last {
+            return None;
+        }
+        (fails, count, step) = (Some(count), (count + step).min(last), step * 2);
+    }
+    Some(fails.map_or(count, |fails| bisect(count, fails, does_work)))
+}
+
+/// The first of these that are enough together, without those that turn out not to be needed.
+fn fewest<T: Clone>(all: &[T], enough: impl Fn(&[T]) -> bool) -> Option<Vec<T>> {
+    if all.is_empty() || !enough(all) {
+        return None;
+    }
+    let count = bisect(all.len(), 0, |count| enough(&all[..count]));
+    let mut chosen = all[..count].to_vec();
+    for place in (0..count).rev().filter(|_| count > 1) {
+        let left_out = chosen.remove(place);
+        if chosen.is_empty() || !enough(&chosen) {
+            chosen.insert(place, left_out);
+        }
+    }
+    Some(chosen)
+}
+
 pub use decide::{Decision, Limits};
 pub use fragmentation::Fragmentation;
 pub use loss::Loss;

@@ -105,17 +105,10 @@ impl Mix {
     /// Compiles the requests seen most often, as far as they are not compiled against the present classes. When the
     /// pool's settings change, all are forgotten.
     pub(crate) fn compile(&mut self, classes: &Classes, config: &PoolConfig) {
-        let mut weights: Vec<u64> = self.seen.values().map(Seen::weight).collect();
-        // Of those that are seen as often as the last one that is compiled, the first are.
-        let (mut least, mut of_least) = (0, COMPILED);
-        if weights.len() > COMPILED {
-            least = *weights.select_nth_unstable_by_key(COMPILED - 1, |weight| Reverse(*weight)).1;
-            of_least -= weights.iter().filter(|weight| **weight > least).count();
-        }
-        for (request, seen) in &mut self.seen {
-            let chosen = seen.weight() > least || seen.weight() == least && of_least > 0;
-            of_least -= usize::from(chosen && seen.weight() == least);
-            if !chosen {
+        let mut seen: Vec<(&Arc<Request>, &mut Seen)> = self.seen.iter_mut().collect();
+        seen.sort_by_key(|(_, seen)| Reverse(seen.weight()));
+        for (place, (request, seen)) in seen.into_iter().enumerate() {
+            if place >= COMPILED {
                 seen.compiled = None;
             } else if seen.compiled.as_ref().is_none_or(|(known, _)| *known != classes.len()) {
                 seen.compiled = Some((classes.len(), Demand::compile(&seen.spec, request, classes, config)));

@@ -2,7 +2,6 @@
 //! entry touched.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tessera_ledger::{AllocationId, CardId, Eligibility, JobId, LogTime, NodeId, NodeState, Percent, State, Touched};
 
@@ -107,16 +106,13 @@ impl Pool {
         let mut freed = Vec::new();
         // Cards that came or have more room; not those that are only worth another try because their host has.
         let mut changes = 0;
-        for node in touched.iter().filter_map(|touched| match touched {
-            Touched::Node(id) => Some(*id),
-            _ => None,
-        }) {
-            let known = self.index.ledger_node(node).is_some();
-            let cards = self.read_node(state, node);
+        for touched in touched {
+            let Touched::Node(id) = touched else { continue };
+            let known = self.index.ledger_node(*id).is_some();
+            let cards = self.read_node(state, *id);
             changes += if known { 0 } else { cards.len() };
             freed.extend(cards);
         }
-        let mut queues = Changed::default();
         let mut preemptible = Vec::new();
         for touched in touched {
             match touched {
@@ -127,10 +123,8 @@ impl Pool {
                 }
                 Touched::Allocation(id) => {
                     preemptible.extend(self.victims.update(state, *id));
-                    let workers = state.allocation(*id).map(|allocation| Arc::clone(&allocation.workers));
-                    for worker in workers.iter().flat_map(|workers| workers.iter()) {
-                        self.index.note_grant(worker.node, *id);
-                    }
+                    let workers = state.allocation(*id).into_iter().flat_map(|allocation| allocation.workers.iter());
+                    workers.for_each(|worker| self.index.note_grant(worker.node, *id));
                     // Whoever avoided a job that has left may want any card of the node now.
                     let left = self.index.surroundings.update(state, *id);
                     freed.extend(left.into_iter().flat_map(|node| self.index.usable_cards(node)));
@@ -143,10 +137,12 @@ impl Pool {
                 Touched::Node(_) | Touched::Queues | Touched::Config => {}
             }
         }
-        if touched.contains(&Touched::Queues) {
-            queues = self.queues.read(state);
+        let queues = if touched.contains(&Touched::Queues) {
             self.index.surroundings.read_policies(state);
-        }
+            self.queues.read(state)
+        } else {
+            Changed::default()
+        };
         self.tariff.changed(changes);
         self.wake(state, &freed, queues);
         for standing in preemptible {

@@ -61,11 +61,11 @@ impl Pool {
             Err(explanation) => Preview::Waits(explanation),
             Ok((placement, victims)) if victims.is_empty() => Preview::Starts { workers: placement.workers },
             Ok((placement, victims)) => {
-                let told = |victim: &Arc<Victim>| {
-                    let job = state.job(victim.job)?;
-                    Some(PreviewedVictim { job: victim.job, loss: Loss::of(state, job, at.now) })
+                let told = |victim: &Arc<Victim>| PreviewedVictim {
+                    job: victim.job.id,
+                    loss: Loss::of(state, &victim.job, at.now),
                 };
-                let victims = victims.iter().filter_map(told).collect();
+                let victims = victims.iter().map(told).collect();
                 Preview::Preempts { workers: placement.workers, victims }
             }
         }

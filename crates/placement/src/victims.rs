@@ -20,9 +20,8 @@ pub(crate) struct Standing {
 /// Every allocation, and which of them could be preempted or recalled at all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// Allocations that cannot give way now, but may be able to later.
-    others: BTreeSet<AllocationId>,
-    known: BTreeMap<AllocationId, Standing>,
+    /// How each stands; `None`: it cannot give way now, but may be able to later.
+    known: BTreeMap<AllocationId, Option<Standing>>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<(u32, Reverse<AllocationId>)>>,
 }
 
@@ -30,9 +29,8 @@ impl Victims {
     /// Takes over what the ledger says of an allocation; answers how it stands if it could not give way before and can,
     /// or gives way more readily.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<Standing> {
-        let known = self.known.remove(&id);
-        let was_idle = known.as_ref().is_some_and(|known| known.idle);
-        if let Some(known) = known
+        let before = self.known.remove(&id);
+        if let Some(Some(known)) = &before
             && let Some(of_queue) = self.by_queue.get_mut(&known.queue)
         {
             of_queue.remove(&(known.priority, Reverse(id)));
@@ -40,11 +38,10 @@ impl Victims {
                 self.by_queue.remove(&known.queue);
             }
         }
-        let was_other = self.others.remove(&id);
         let allocation = state.allocation(id)?;
         let job = state.job(allocation.job)?;
         if !can_give_way(job, allocation) {
-            self.others.insert(id);
+            self.known.insert(id, None);
             return None;
         }
         let known = self.by_queue.get_key_value(job.spec.queue.as_str());
@@ -53,13 +50,14 @@ impl Victims {
         let (preemptible, idle) = (job.is_preemptible(), job.gives_way_for_idleness());
         let standing = Standing { queue: Arc::clone(&queue), priority, preemptible, idle };
         self.by_queue.entry(queue).or_default().insert((priority, Reverse(id)));
-        self.known.insert(id, standing.clone());
-        (was_other || idle && !was_idle).then_some(standing)
+        self.known.insert(id, Some(standing.clone()));
+        let was_idle = before.as_ref().is_some_and(|before| before.as_ref().is_some_and(|before| before.idle));
+        (before == Some(None) || idle && !was_idle).then_some(standing)
     }
 
     /// How an allocation stands that could give way.
     pub(crate) fn standing(&self, id: AllocationId) -> Option<&Standing> {
-        self.known.get(&id)
+        self.known.get(&id)?.as_ref()
     }
 
     /// The allocations of a queue whose effective priority is below `priority`: lowest first, and among equals the

@@ -20,90 +20,77 @@ use crate::shortage::{host_shortage, is_never_together, never_together, refused_
 /// Windows that open no sooner are as good as never open.
 const DISTANT: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// The machine-readable part of an explanation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WaitCode {
-    /// The job does not wait for an allocation.
-    NotWaiting,
-    /// A person put it on hold.
-    Held,
-    /// A person suspended it.
-    SuspendedByUser,
-    /// It was suspended because it computed next to nothing with what it held.
-    IdleSuspended,
-    /// It waits before the next attempt after a failure.
-    Backoff,
-    /// It is outside of its time windows, or of those of its queue.
-    OutsideWindow,
-    /// The whole pool is too small for it, or what of it takes new work now.
-    ExceedsPool,
-    /// No host with a card for it has what each of its workers asks of it.
-    ExceedsHost,
-    /// No card of the pool is of a kind, vendor, model, precision and isolation that it accepts.
-    NoAcceptableCard,
-    /// The cards that it accepts have no blocks: what each of them computes is less than one block of this pool.
-    NoBlocks,
-    /// No node that takes new work carries the labels it asks for.
-    NoNodeWithLabels,
-    /// Its queue, or one above it, is at its maximum.
-    QueueMaximum,
-    /// Too few blocks are free on the cards that it accepts.
-    ComputeShort,
-    /// Too little memory is free on the cards that it accepts.
-    MemoryShort,
-    /// It would fit on cards, but too little processor time or memory is left of their hosts.
-    HostShort,
-    /// Enough is free in all, but not together in the way that it asks for.
-    Fragmented,
-    /// It would fit, but not where its affinity allows it: not now, or, where the sentence says that waiting does not
-    /// help, never in this pool.
-    Affinity,
-    /// It would fit, but the cards are kept for a job before it in line.
-    ReservedForEarlier,
-    /// Others have borrowed what it needs, and it would take its queue beyond what the queue is guaranteed itself.
-    BeyondGuarantee,
-    /// Too little is free, and what becomes free goes first to a queue that has borrowed less for its weight.
-    FairShareTurn,
-    /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they
-    /// asked to.
-    VictimsProtected,
-    /// It found no room when it was tried last, though enough is free in all; said by lists only, `tessera job why`
-    /// knows more.
-    NoRoom,
-    /// It fits, or would once others give way to it; the next decision starts it.
-    Ready,
+/// Words for what a job waits for, each with the one that the API uses for it.
+macro_rules! wait_codes {
+    ($($(#[$doc:meta])* $code:ident = $name:literal,)*) => {
+        /// The machine-readable part of an explanation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum WaitCode {
+            $($(#[$doc])* $code,)*
+        }
+
+        impl WaitCode {
+            /// The word used in the API; documented in docs/reasons.md.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$code => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl WaitCode {
-    /// The word used in the API; documented in docs/reasons.md.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotWaiting => "NOT_WAITING",
-            Self::Held => "HELD",
-            Self::SuspendedByUser => "SUSPENDED_BY_USER",
-            Self::IdleSuspended => "IDLE_SUSPENDED",
-            Self::Backoff => "BACKOFF",
-            Self::OutsideWindow => "OUTSIDE_WINDOW",
-            Self::ExceedsPool => "EXCEEDS_POOL",
-            Self::ExceedsHost => "EXCEEDS_HOST",
-            Self::NoAcceptableCard => "NO_ACCEPTABLE_CARD",
-            Self::NoBlocks => "NO_BLOCKS",
-            Self::NoNodeWithLabels => "NO_NODE_WITH_LABELS",
-            Self::QueueMaximum => "QUEUE_MAXIMUM",
-            Self::ComputeShort => "COMPUTE_SHORT",
-            Self::MemoryShort => "MEMORY_SHORT",
-            Self::HostShort => "HOST_SHORT",
-            Self::Fragmented => "FRAGMENTED",
-            Self::Affinity => "AFFINITY",
-            Self::ReservedForEarlier => "RESERVED_FOR_EARLIER",
-            Self::BeyondGuarantee => "BEYOND_GUARANTEE",
-            Self::FairShareTurn => "FAIR_SHARE_TURN",
-            Self::VictimsProtected => "VICTIMS_PROTECTED",
-            Self::NoRoom => "NO_ROOM",
-            Self::Ready => "READY",
-        }
-    }
+wait_codes! {
+    /// The job does not wait for an allocation.
+    NotWaiting = "NOT_WAITING",
+    /// A person put it on hold.
+    Held = "HELD",
+    /// A person suspended it.
+    SuspendedByUser = "SUSPENDED_BY_USER",
+    /// It was suspended because it computed next to nothing with what it held.
+    IdleSuspended = "IDLE_SUSPENDED",
+    /// It waits before the next attempt after a failure.
+    Backoff = "BACKOFF",
+    /// It is outside of its time windows, or of those of its queue.
+    OutsideWindow = "OUTSIDE_WINDOW",
+    /// The whole pool is too small for it, or what of it takes new work now.
+    ExceedsPool = "EXCEEDS_POOL",
+    /// No host with a card for it has what each of its workers asks of it.
+    ExceedsHost = "EXCEEDS_HOST",
+    /// No card of the pool is of a kind, vendor, model, precision and isolation that it accepts.
+    NoAcceptableCard = "NO_ACCEPTABLE_CARD",
+    /// The cards that it accepts have no blocks: what each of them computes is less than one block of this pool.
+    NoBlocks = "NO_BLOCKS",
+    /// No node that takes new work carries the labels it asks for.
+    NoNodeWithLabels = "NO_NODE_WITH_LABELS",
+    /// Its queue, or one above it, is at its maximum.
+    QueueMaximum = "QUEUE_MAXIMUM",
+    /// Too few blocks are free on the cards that it accepts.
+    ComputeShort = "COMPUTE_SHORT",
+    /// Too little memory is free on the cards that it accepts.
+    MemoryShort = "MEMORY_SHORT",
+    /// It would fit on cards, but too little processor time or memory is left of their hosts.
+    HostShort = "HOST_SHORT",
+    /// Enough is free in all, but not together in the way that it asks for.
+    Fragmented = "FRAGMENTED",
+    /// It would fit, but not where its affinity allows it: not now, or, where the sentence says that waiting does not
+    /// help, never in this pool.
+    Affinity = "AFFINITY",
+    /// It would fit, but the cards are kept for a job before it in line.
+    ReservedForEarlier = "RESERVED_FOR_EARLIER",
+    /// Others have borrowed what it needs, and it would take its queue beyond what the queue is guaranteed itself.
+    BeyondGuarantee = "BEYOND_GUARANTEE",
+    /// Too little is free, and what becomes free goes first to a queue that has borrowed less for its weight.
+    FairShareTurn = "FAIR_SHARE_TURN",
+    /// Jobs that would give way to it are protected for now: preempted too often, or not yet run as long as they
+    /// asked to.
+    VictimsProtected = "VICTIMS_PROTECTED",
+    /// It found no room when it was tried last, though enough is free in all; said by lists only, `tessera job why`
+    /// knows more.
+    NoRoom = "NO_ROOM",
+    /// It fits, or would once others give way to it; the next decision starts it.
+    Ready = "READY",
 }
 
 /// Why a job waits.
@@ -126,6 +113,14 @@ impl Explanation {
 
     pub(crate) fn with(mut self, name: &'static str, number: u64) -> Self {
         self.numbers.push((name, number));
+        self
+    }
+
+    /// Adds numbers of two resources: all of the first, then all of the second.
+    pub(crate) fn with_both<const N: usize>(mut self, each: [([&'static str; 2], [u64; 2]); N]) -> Self {
+        for resource in 0..2 {
+            self.numbers.extend(each.iter().map(|(names, numbers)| (names[resource], numbers[resource])));
+        }
         self
     }
 
@@ -162,8 +157,8 @@ impl Pool {
     /// # Errors
     /// What keeps it from that.
     pub(crate) fn judge(&mut self, at: Moment<'_>, job: &Applicant, place: WaitingKey) -> Result<Start, Explanation> {
-        let (start, kept) = self.verdict(at, job, place);
-        start.ok_or_else(|| {
+        let kept = self.binding(at, job, place);
+        self.beside(&kept, |pool| pool.try_now(at, job)).ok_or_else(|| {
             let explanation = match self.kept_for_another(at, job, &kept) {
                 Some(explanation) => explanation,
                 None => self.shortage(at, job, &kept),
@@ -221,12 +216,9 @@ impl Pool {
         if kept.is_empty() || self.try_now(at, job).is_none() {
             return None;
         }
-        let but = |left_out: usize| -> Vec<Reservation> {
-            kept.iter().enumerate().filter(|(place, _)| *place != left_out).map(|(_, kept)| kept.clone()).collect()
-        };
         let alone = (0..kept.len()).find(|place| {
-            let others = but(*place);
-            self.beside(&others, |pool| pool.try_now(at, job).is_some())
+            let others = kept[..*place].iter().chain(&kept[place + 1..]);
+            self.beside(others, |pool| pool.try_now(at, job).is_some())
         });
         let place = alone.unwrap_or(0);
         // Beside the cards that are kept there may be others, but not on a host of which as much is left.
@@ -301,7 +293,7 @@ fn ready(victims: &[Arc<Victim>]) -> Explanation {
     if victims.is_empty() {
         return Explanation::new(WaitCode::Ready, "it fits now; the next decision starts it");
     }
-    let jobs: Vec<String> = victims.iter().map(|victim| victim.job.to_string()).collect();
+    let jobs: Vec<String> = victims.iter().map(|victim| victim.job.id.to_string()).collect();
     let text = format!("the next decision starts it in the place of job {}", jobs.join(", job "));
     Explanation::new(WaitCode::Ready, text).with("jobs_preempted", victims.len() as u64)
 }

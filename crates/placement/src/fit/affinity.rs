@@ -12,9 +12,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{Affinity, CardId, Node, NodeId, Packing, Percent, Span};
+use tessera_ledger::{Affinity, Node, NodeId, Packing, Percent, Span};
 
-use super::{Placement, Short, Trial, best_card, shortlist, spread};
+use super::{Placement, Short, Trial, best_card, place_each, shortlist, spread};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::node::NodeEntry;
@@ -59,24 +59,19 @@ fn worth(affinity: &Affinity, node: &Node) -> u32 {
 
 /// Places a gang by its wishes, or changes nothing.
 pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
+    let mut placed = None;
     if demand.within.is_none() {
-        for region in shortlist::regions(index, demand) {
+        placed = shortlist::regions(index, demand).into_iter().find_map(|region| {
             let nodes = shortlist::nodes(index, demand, region);
-            if let Ok(placement) = place_among(index, demand, &nodes) {
-                return Ok(placement);
-            }
-        }
+            place_among(index, demand, &nodes).ok()
+        });
     }
-    if demand.within.is_some() || demand.has_hard_wishes() {
+    if placed.is_none() && (demand.within.is_some() || demand.has_hard_wishes()) {
         let regions = regions(index, demand);
         index.looked_at += regions.iter().map(|nodes| nodes.len() as u64).sum::<u64>();
-        for nodes in regions {
-            if let Ok(placement) = place_among(index, demand, &nodes) {
-                return Ok(placement);
-            }
-        }
+        placed = regions.iter().find_map(|nodes| place_among(index, demand, nodes).ok());
     }
-    Err(Short { missing: 1 })
+    placed.ok_or(Short { missing: 1 })
 }
 
 /// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each
@@ -148,9 +143,7 @@ pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &Nod
 
 /// What the cards of a node that are accepted have left, in thousandths of a TFLOPS.
 fn compute_left(index: &Index, demand: &Demand, id: NodeId) -> u64 {
-    let cards = index.node(id).into_iter().flat_map(|node| &node.cards);
-    let left = cards.filter_map(|card| Some(demand.offer_of(card.class)?.compute_of(card.offered())));
-    left.fold(0, u64::saturating_add)
+    index.node(id).map_or(0, |node| spread::left_on(node, &demand.offers).0)
 }
 
 /// How soon a node's turn comes; less is sooner: what it is worth, with spreading its own workers, its room, how busy
@@ -174,8 +167,10 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(index: &Index, demand: &Demand, nodes: &[NodeId], own: &BTreeMap<NodeId, u32>) -> Self {
-        let affinity = &demand.affinity;
+    fn new(trial: &Trial<'_>, demand: &Demand, nodes: &[NodeId]) -> Self {
+        let (index, affinity) = (&*trial.index, &demand.affinity);
+        let mut own: BTreeMap<NodeId, u32> = BTreeMap::new();
+        trial.placement.workers.iter().for_each(|worker| *own.entry(worker.node).or_default() += 1);
         let spreads_nodes = demand.spreads(index);
         let mut zones: BTreeMap<Option<&str>, Zone> = BTreeMap::new();
         for id in nodes {
@@ -229,46 +224,30 @@ impl Turns {
     }
 }
 
-/// Places the whole gang on some of these nodes, or changes nothing.
+/// Places the whole gang on some of these nodes, or changes nothing: each virtual card on one card as far as there is
+/// such room, then on one node, then over nodes. Room only shrinks: where one found no place, none does.
 fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Result<Placement, Short> {
-    index.all_or_nothing(|index| among(Trial::on(index), demand, nodes).ok_or(Short { missing: 1 }))
-}
-
-fn among(mut trial: Trial<'_>, demand: &Demand, nodes: &[NodeId]) -> Option<Placement> {
-    let mut member = 0;
-    let spans: &[Span] = match demand.span {
-        Span::Card => &[Span::Card],
-        Span::Node | Span::Pool => &[Span::Card, Span::Node],
-    };
-    // Room only shrinks: where one virtual card found no place on one card, none does.
-    for span in spans {
-        let mut own: BTreeMap<NodeId, u32> = BTreeMap::new();
-        trial.placement.workers.iter().for_each(|worker| *own.entry(worker.node).or_default() += 1);
-        let mut turns = Turns::new(trial.index, demand, nodes, &own);
-        while member < demand.gang {
-            let Some(node) = turns.next() else { break };
-            let near: Vec<CardId> = trial.cards().into_iter().filter(|card| card.node == node).collect();
-            let shares = match span {
-                Span::Card => best_card(trial.index, demand, Some(node), &near).map(|share| vec![share]),
+    let mut spans = [Span::Card, Span::Node, Span::Pool].into_iter().filter(|span| *span <= demand.span);
+    let (mut span, mut turns) = (spans.next(), None);
+    place_each(index, demand, |trial, _| {
+        loop {
+            let within = span?;
+            if within == Span::Pool {
+                return spread::over_nodes(trial.index, &demand.among(nodes.iter().copied()));
+            }
+            let order = turns.get_or_insert_with(|| Turns::new(trial, demand, nodes));
+            let Some(node) = order.next() else {
+                (span, turns) = (spans.next(), None);
+                continue;
+            };
+            let shares = match within {
+                Span::Card => best_card(trial, demand, Some(node)).map(|share| vec![share]),
                 Span::Node | Span::Pool => spread::on_node(trial.index, demand, node),
             };
-            match shares {
-                Some(shares) => {
-                    trial.take(demand, member, &shares)?;
-                    member += 1;
-                    turns.done(true);
-                }
-                None => turns.done(false),
+            order.done(shares.is_some());
+            if shares.is_some() {
+                return shares;
             }
         }
-    }
-    if demand.span == Span::Pool && member < demand.gang {
-        let restricted = demand.among(nodes.iter().copied());
-        while member < demand.gang {
-            let shares = spread::over_nodes(trial.index, &restricted)?;
-            trial.take(demand, member, &shares)?;
-            member += 1;
-        }
-    }
-    (member == demand.gang).then_some(trial.placement)
+    })
 }

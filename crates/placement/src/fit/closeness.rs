@@ -29,8 +29,8 @@ pub(crate) fn distance(index: &Index, one: CardId, other: CardId) -> u32 {
     }
 }
 
-pub(crate) fn distance_to_all(index: &Index, card: CardId, others: &[CardId]) -> u32 {
-    others.iter().fold(0, |sum, other| sum.saturating_add(distance(index, card, *other)))
+pub(crate) fn distance_to_all<'a>(index: &Index, card: CardId, others: impl IntoIterator<Item = &'a CardId>) -> u32 {
+    others.into_iter().fold(0, |sum, other| sum.saturating_add(distance(index, card, *other)))
 }
 
 /// `count` of the cards that are as close together as a greedy search from each of them finds; in order of block

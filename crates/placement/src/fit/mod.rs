@@ -69,7 +69,8 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there
     // is one that does must not depend on prices, nor on what is known of places when it is asked.
     let seats = seats::free_now(index, demand)?;
-    place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
+    let seat = |member: u32| seats.get(member as usize).cloned();
+    place_well(index, demand).or_else(|_| place_each(index, demand, |_, member| seat(member)))
 }
 
 /// What a gang would take now, if it fits; changes nothing.
@@ -168,28 +169,36 @@ fn holds_gang(node: &NodeEntry, demand: &Demand, offer: &Offer) -> bool {
     blocks >= u64::from(offer.need) * gang && memory >= demand.memory.saturating_mul(gang)
 }
 
-fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Result<Placement, Short> {
+/// Places a gang member by member, or changes nothing; `next` finds the shares that back the next one.
+fn place_each(
+    index: &mut Index,
+    demand: &Demand,
+    mut next: impl FnMut(&mut Trial<'_>, u32) -> Option<Vec<Share>>,
+) -> Result<Placement, Short> {
     index.all_or_nothing(|index| {
         let mut trial = Trial::on(index);
         for member in 0..demand.gang {
-            let near = if node.is_some() { trial.cards() } else { Vec::new() };
-            let shares = shares_of_one(trial.index, demand, node, &near);
-            let placed = shares.and_then(|shares| trial.take(demand, member, &shares));
+            let placed = next(&mut trial, member).and_then(|shares| trial.take(demand, member, &shares));
             placed.ok_or(Short { missing: demand.gang - member })?;
         }
         Ok(trial.placement)
     })
 }
 
+fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Result<Placement, Short> {
+    place_each(index, demand, |trial, _| shares_of_one(trial, demand, node))
+}
+
 /// The shares that back one virtual card: on one card if possible, else on one node, else on as few nodes as possible,
 /// as far as the job lets it spread.
-fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Vec<Share>> {
-    if let Some(share) = best_card(index, demand, node, near) {
+fn shares_of_one(trial: &mut Trial<'_>, demand: &Demand, node: Option<NodeId>) -> Option<Vec<Share>> {
+    if let Some(share) = best_card(trial, demand, node) {
         return Some(vec![share]);
     }
     if demand.span == Span::Card {
         return None;
     }
+    let index = &mut *trial.index;
     let on_one_node = match node {
         Some(node) => spread::on_node(index, demand, node),
         None if demand.whole_cards => index.cheapest(demand).and_then(|card| spread::on_node(index, demand, card.node)),
@@ -203,12 +212,14 @@ fn shares_of_one(index: &mut Index, demand: &Demand, node: Option<NodeId>, near:
 
 /// The best card for one virtual card: on any node the one where it costs least, on a given node the fullest near cards
 /// that the gang has there.
-fn best_card(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[CardId]) -> Option<Share> {
+fn best_card(trial: &mut Trial<'_>, demand: &Demand, node: Option<NodeId>) -> Option<Share> {
     let mut offers = demand.on_one_card();
     let (card, blocks) = if let Some(node) = node {
-        let found = offers.filter_map(|offer| Some((best_on_node(index, demand, offer, node, near)?, offer.need)));
-        found.min().map(|((.., card), blocks)| (card, blocks))?
+        let near = trial.cards_on(node);
+        let best = |offer: &Offer| Some((best_on_node(trial.index, demand, offer, node, &near)?, offer.need));
+        offers.filter_map(best).min().map(|((.., card), blocks)| (card, blocks))?
     } else {
+        let index = &mut *trial.index;
         let most = |offer: &Offer| index.classes.get(offer.class).cards.last().map_or(0, |(free, ..)| *free);
         offers.find(|offer| most(offer) >= offer.need)?;
         let card = index.cheapest(demand)?;
@@ -223,7 +234,7 @@ fn best_card(index: &mut Index, demand: &Demand, node: Option<NodeId>, near: &[C
 /// for a job that is to be spread), then the one that is closest to the gang's others.
 type Score = (bool, bool, u64, u32, CardId);
 
-fn best_on_node(index: &Index, demand: &Demand, offer: &Offer, node: NodeId, near: &[CardId]) -> Option<Score> {
+fn best_on_node(index: &Index, demand: &Demand, offer: &Offer, node: NodeId, near: &BTreeSet<CardId>) -> Option<Score> {
     let node = index.node(node).filter(|node| demand.fits_host(node, 1))?;
     let spread = demand.spreads(index);
     let with_room = demand.cards_of_class(node, offer).filter(|card| card.room_for(offer.need, demand.memory) > 0);
@@ -242,11 +253,13 @@ impl<'index> Trial<'index> {
         Self { index, mark, placement: Placement::default() }
     }
 
-    fn cards(&self) -> Vec<CardId> {
-        let mut cards: Vec<CardId> = self.placement.slices().map(|slice| slice.card).collect();
-        cards.sort_unstable();
-        cards.dedup();
-        cards
+    /// The cards of a node on which the gang has something, if it makes a difference how close others are to them.
+    fn cards_on(&self, node: NodeId) -> BTreeSet<CardId> {
+        let cards = self.index.node(node).into_iter().flat_map(|node| &node.cards);
+        if cards.map(|card| card.links.len()).sum::<usize>() == 0 {
+            return BTreeSet::new();
+        }
+        self.placement.slices().map(|slice| slice.card).filter(|card| card.node == node).collect()
     }
 
     /// Takes the shares of one virtual card from the index and writes its workers down, one per node.

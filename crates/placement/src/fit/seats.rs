@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::{CardKind, NodeId, Span};
 
+use super::Short;
 use super::affinity::is_possible;
 use super::share::{Candidate, Share, candidates, divide};
 use super::spread::{given_nodes, left_on, teams};
-use super::{Placement, Short, Trial};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -136,13 +136,16 @@ fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
     })
 }
 
-/// One seat out of what is left: on one card if that is enough, else on several.
+/// One seat out of what is left: on one card if that is enough, else on several if it may spread.
 fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
     let enough = |card: &&Candidate| {
         demand.fits_one_card(&card.offer) && card.free >= card.offer.need && card.memory >= demand.memory
     };
     if let Some(card) = left.iter().filter(enough).min_by_key(|card| (card.offer.kind, card.free, card.card)) {
         return Some(vec![Share { card: card.card, blocks: card.offer.need, memory: demand.memory }]);
+    }
+    if demand.span == Span::Card {
+        return None;
     }
     teams(demand).into_iter().find_map(|team| {
         let of_team = |card: &&Candidate| team.iter().any(|offer| offer.class == card.offer.class);
@@ -181,17 +184,6 @@ fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item =
         let nodes = demand.offers.iter().flat_map(|offer| zones(offer).nodes_with(value, 1).map(|(_, id)| id));
         let is_considered = |id: &NodeId| demand.within.as_ref().is_none_or(|within| within.contains(id));
         demand.among(nodes.filter(is_considered))
-    })
-}
-
-/// Gives a gang the seats that were found for it, or changes nothing.
-pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
-    index.all_or_nothing(|index| {
-        let mut trial = Trial::on(index);
-        for (member, seat) in (0..).zip(seats) {
-            trial.take(demand, member, seat).ok_or(Short { missing: demand.gang - member })?;
-        }
-        Ok(trial.placement)
     })
 }
 

@@ -69,19 +69,12 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
         return None;
     }
     candidates.sort_by_key(|candidate| candidate.offer.kind);
-    let mut chosen: Vec<(Candidate, u32)> = Vec::new();
+    let (mut chosen, mut unused): (Vec<(Candidate, u32)>, Vec<Candidate>) = (Vec::new(), Vec::new());
     let mut missing = demand.compute;
-    for kind in CardKind::ALL {
-        let (of_kind, rest): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|candidate| candidate.offer.kind == kind);
-        candidates = rest;
-        let unused = take_compute(index, of_kind, &mut missing, &mut chosen);
-        candidates.extend(unused);
-        if missing == 0 {
-            break;
-        }
+    for of_kind in candidates.chunk_by(|left, right| left.offer.kind == right.offer.kind) {
+        unused.extend(take_compute(index, of_kind, &mut missing, &mut chosen));
     }
-    take_memory(candidates, demand.memory, &mut chosen);
+    take_memory(unused, demand.memory, &mut chosen);
     if demand.whole_cards {
         for (card, blocks) in &mut chosen {
             *blocks = card.free;
@@ -94,12 +87,13 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
 /// Takes compute from cards of one kind; answers the cards that were not needed.
 fn take_compute(
     index: &Index,
-    cards: Vec<Candidate>,
+    cards: &[Candidate],
     missing: &mut u64,
     chosen: &mut Vec<(Candidate, u32)>,
 ) -> Vec<Candidate> {
     let all: u128 = cards.iter().map(|card| u128::from(card.compute())).sum();
-    let order = if all <= u128::from(*missing) { cards } else { fewest(index, cards, *missing) };
+    let is_choice = *missing > 0 && all > u128::from(*missing);
+    let order = if is_choice { fewest(index, cards.to_vec(), *missing) } else { cards.to_vec() };
     let mut unused = Vec::new();
     for card in order {
         if *missing == 0 {

@@ -130,13 +130,7 @@ fn nodes_by_room(index: &Index, demand: &Demand, team: &[Offer], rack: Option<&V
             ids.into_iter().collect()
         }
         (_, None, Some(given)) => given.iter().copied().collect(),
-        ([offer], None, None) => {
-            let largest = index.classes.get(offer.class).nodes.iter().rev();
-            // How many are needed when memory and hosts do not matter; all of them otherwise.
-            let matters = demand.memory > 0 || demand.whole_cards || !demand.host.is_zero();
-            let (below, _) = largest_below(largest.clone().map(|(free, _)| offer.compute_of(*free)), demand.compute);
-            largest.take(if matters { usize::MAX } else { below + 2 }).map(|(_, id)| *id).collect()
-        }
+        ([offer], None, None) => index.classes.get(offer.class).nodes.iter().map(|(_, id)| *id).collect(),
         _ => index.nodes().map(|(id, _)| id).collect(),
     };
     let left =

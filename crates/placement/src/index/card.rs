@@ -38,17 +38,6 @@ pub(crate) struct CardEntry {
     pub(crate) links: Arc<[(u32, LinkKind)]>,
 }
 
-/// What the ordered sets of the index say of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    pub(crate) id: CardId,
-    pub(crate) class: ClassId,
-    /// Blocks that one worker could be given now.
-    pub(crate) offered: u32,
-    /// MiB that are free.
-    pub(crate) memory: u64,
-}
-
 impl CardEntry {
     pub(crate) fn read(id: CardId, node: &Node, card: &Card, class: ClassId) -> Self {
         let mut free = FreeRuns::default();
@@ -120,9 +109,9 @@ impl CardEntry {
         self.slices == 0 && self.memory_free == self.memory && self.offered() == self.blocks
     }
 
-    /// Where the ordered sets have it.
-    pub(crate) fn room(&self) -> Room {
-        Room { id: self.id, class: self.class, offered: self.offered(), memory: self.memory_free }
+    /// Where the ordered sets have it: by class, by the blocks that one worker could be given now, and by free MiB.
+    pub(super) fn room(&self) -> (ClassId, u32, u64) {
+        (self.class, self.offered(), self.memory_free)
     }
 
     /// Whether something fits now that did not fit when the card was as `before`, be it by preemption.

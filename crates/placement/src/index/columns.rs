@@ -20,7 +20,7 @@ use crate::price::Prices;
 /// Outlines whose best is found together.
 const BLOCK: usize = 64;
 
-/// Nodes with equal costs among which the least busy one is looked for.
+/// Nodes of an outline among which the least busy one is looked for.
 const NODES_COMPARED: usize = 256;
 
 /// Most costs that are kept, of all columns together: 40 MiB.
@@ -38,7 +38,6 @@ pub(crate) struct ColumnKey {
     pub(crate) needs: Vec<(ClassId, u32)>,
     pub(crate) whole: bool,
     pub(crate) on_one_card: bool,
-    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// What one request would cost on every node, by outline.
@@ -90,18 +89,25 @@ impl Column {
         let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
         let within = |start: usize| (start..).zip(self.badness[start..].iter().take(BLOCK));
         let equals = blocks.flat_map(within).filter(|(_, badness)| **badness == least).map(|(position, _)| position);
-        let nodes = |position: usize, most| {
-            outlines.shared[position].nodes.iter().take(most).map(move |node| (*node, position))
-        };
-        let (node, position) = if surroundings.load.is_empty() {
-            equals.flat_map(|position| nodes(position, 1)).min()
-        } else {
-            let mut nodes: Vec<(NodeId, usize)> = equals.flat_map(|position| nodes(position, NODES_COMPARED)).collect();
-            nodes.sort_unstable();
-            nodes.truncate(NODES_COMPARED);
-            nodes.into_iter().min_by_key(|(node, _)| (surroundings.load(*node), *node))
-        }?;
+        let compared = if surroundings.load.is_empty() { 1 } else { NODES_COMPARED };
+        let nodes =
+            |position: usize| outlines.shared[position].nodes.iter().take(compared).map(move |node| (*node, position));
+        let least_busy = equals.flat_map(nodes).min_by_key(|(node, _)| (surroundings.load(*node), *node));
+        let (node, position) = least_busy?;
         Some((node, self.card[position]))
+    }
+
+    /// The same among given nodes.
+    fn best_of<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeId>,
+        outlines: &Outlines,
+        surroundings: &Surroundings,
+    ) -> Option<(NodeId, u16)> {
+        let place = |id: &NodeId| Some((*id, outlines.of_node(*id)?.0));
+        let nodes = nodes.filter_map(place).filter(|(_, position)| self.badness[*position] != NOWHERE);
+        let best = nodes.min_by_key(|(id, position)| (self.badness[*position], surroundings.load(*id), *id));
+        best.map(|(id, position)| (id, self.card[position]))
     }
 }
 
@@ -120,7 +126,6 @@ impl Index {
     /// The card on which one virtual card costs least; for requests that take several whole cards, one of the node
     /// where they do.
     pub(crate) fn cheapest(&mut self, demand: &Demand) -> Option<CardId> {
-        self.follow(&demand.node_labels);
         self.settle_outlines();
         let (Columns { prices, kept, judged }, Outlines { shared, changes, .. }) =
             (&mut self.columns, &mut self.outlines);
@@ -137,9 +142,17 @@ impl Index {
         for position in changes.take(&mut column.seen, shared.len()) {
             let shared = &mut shared[position];
             *judged += u64::from(!shared.nodes.is_empty());
-            column.set(position, shared.place(&self.nodes, prices, &ask));
+            column.set(position, shared.place(prices, &ask));
         }
-        let (node, card) = column.best(&self.outlines, &self.surroundings)?;
+        let (node, card) = match self.carriers.of_rarest(&demand.node_labels) {
+            None => column.best(&self.outlines, &self.surroundings)?,
+            Some(carriers) => {
+                // Of a single label they are known to carry it.
+                let is_one = demand.node_labels.len() == 1;
+                let accepted = carriers.iter().filter(|id| is_one || demand.accepts(&self.nodes[id.0 as usize]));
+                column.best_of(accepted, &self.outlines, &self.surroundings)?
+            }
+        };
         self.nodes[node.0 as usize].cards.get(usize::from(card)).map(|card| card.id)
     }
 }

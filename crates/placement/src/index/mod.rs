@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
 
-use card::{CardEntry, Room};
+use card::CardEntry;
 use carriers::Carriers;
 use changes::Changes;
-use class::Classes;
+use class::{ClassId, Classes};
 use columns::Columns;
 use node::{Host, NodeEntry, id_at};
 use outlines::Outlines;
@@ -88,7 +88,7 @@ impl Index {
         // Often nothing else of a node has changed than what its host has left.
         if !known.node.as_ref().zip(node).is_some_and(|(known, node)| Arc::ptr_eq(known, node)) {
             let before = std::mem::replace(&mut known.node, node.cloned());
-            known.followed = self.carriers.update(id, before.as_deref(), node.map(|node| &**node));
+            self.carriers.update(id, before.as_deref(), node.map(|node| &**node));
             let labels = [before.as_ref(), node].map(|node| node.map(|node| &node.description.labels));
             let hosts = [before.as_ref(), node].map(|node| node.and_then(|node| node.description.host));
             let relabelled = labels[0] != labels[1];
@@ -122,11 +122,11 @@ impl Index {
             (Err(position), Some(fresh)) => {
                 let room = fresh.room();
                 cards.insert(position, fresh);
-                self.file(room, true);
+                self.file(id, room, true);
             }
             (Ok(position), None) => {
                 let room = cards.remove(position).room();
-                self.file(room, false);
+                self.file(id, room, false);
             }
             (Err(_), None) => {}
         }
@@ -147,20 +147,19 @@ impl Index {
         edit(card);
         let now = card.room();
         if now != before {
-            self.file(before, false);
-            self.file(now, true);
+            self.file(id, before, false);
+            self.file(id, now, true);
         }
         self.touch(id.node);
     }
 
     /// Puts a card into the ordered sets, or takes it out of them.
-    fn file(&mut self, room: Room, enter: bool) {
-        let Room { id, offered, memory, .. } = room;
+    fn file(&mut self, id: CardId, (class_id, offered, memory): (ClassId, u32, u64), enter: bool) {
         if offered == 0 {
             return;
         }
-        let class = self.classes.get_mut(room.class);
-        let total = self.nodes[id.node.0 as usize].total_mut(room.class);
+        let class = self.classes.get_mut(class_id);
+        let total = self.nodes[id.node.0 as usize].total_mut(class_id);
         put(&mut class.cards, (offered, memory, id), enter);
         class.nodes.remove(&(total.free, id.node));
         if enter {

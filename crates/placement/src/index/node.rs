@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tessera_ledger::{CardId, HostRequest, Node, NodeId, State};
 
 use super::card::CardEntry;
-use super::carriers::LabelId;
 use super::class::ClassId;
 use super::schedule::{Holdings, Schedule};
 
@@ -57,8 +56,6 @@ pub(crate) struct NodeEntry {
     pub(crate) host: Option<Host>,
     /// What of its host is kept from the jobs that are considered now, because earlier ones wait for it.
     pub(crate) host_kept: HostRequest,
-    /// Those of the labels that it carries that are followed, in order.
-    pub(super) followed: Vec<LabelId>,
     /// Its cards in order of index.
     pub(crate) cards: Vec<CardEntry>,
     /// What is held on it, as far as that was asked for.
@@ -86,6 +83,11 @@ impl NodeEntry {
             return Some(guess);
         }
         self.cards.binary_search_by_key(&id, |card| card.id).ok()
+    }
+
+    /// Whether it takes new work.
+    pub(crate) fn is_grantable(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.grantable())
     }
 
     pub(crate) fn total(&self, class: ClassId) -> Option<&NodeTotal> {

@@ -1,4 +1,4 @@
-//! Outlines: nodes that look the same to every request share one.
+//! Outlines: nodes that look the same to every request, whatever labels they carry, share one.
 //!
 //! Large pools consist of few models of machines, and many of them are empty or full at a time. So what a request would
 //! cost is computed once for each outline and not for each node, and so is what nodes have left when prices are made.
@@ -10,23 +10,19 @@ use std::sync::Arc;
 use tessera_ledger::NodeId;
 
 use super::card::CardEntry;
-use super::carriers::LabelId;
 use super::changes::Changes;
 use super::class::ClassId;
 use super::node::{Host, NodeEntry, id_at};
 use super::worth::{Ask, Place, Worth};
 use crate::price::Prices;
 
-/// How a node looks to requests. Nodes with equal outlines differ in nothing but their numbers.
+/// How a node looks to requests. Nodes with equal outlines differ in nothing but their numbers and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Outline {
     /// What its host has left; `None`: not limited.
     pub(crate) host: Option<Host>,
-    /// Those of the labels that it carries that somebody has asked for.
-    labels: Vec<LabelId>,
     /// Its cards, as far as they offer anything.
     pub(crate) groups: Vec<Group>,
-    pub(super) most: u32,
 }
 
 /// Cards of a node that are the same to every request.
@@ -58,8 +54,7 @@ impl Outline {
                 None => groups.push(group),
             }
         }
-        let most = groups.iter().map(|group| group.offered).max().unwrap_or(0);
-        Self { host: node.host, labels: node.followed.clone(), groups, most }
+        Self { host: node.host, groups }
     }
 }
 
@@ -99,11 +94,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The best place for one virtual card on one of the nodes. The labels asked for are followed: all of the nodes
-    /// carry them, or none.
-    pub(super) fn place(&mut self, nodes: &[NodeEntry], prices: &Prices, ask: &Ask<'_>) -> Place {
-        let carry = || self.nodes.first().is_some_and(|first| ask.demand.accepts(&nodes[first.0 as usize]));
-        if self.nodes.is_empty() || !ask.demand.node_labels.is_empty() && !carry() {
+    /// The best place for one virtual card on one of the nodes, as far as labels let it go there.
+    pub(super) fn place(&mut self, prices: &Prices, ask: &Ask<'_>) -> Place {
+        if self.nodes.is_empty() {
             return Place::NOWHERE;
         }
         let worth = self.worth.get_or_insert_with(|| Worth::of(&self.outline, prices));

@@ -2,11 +2,12 @@
 //! allocation by allocation and anew only of allocations that have changed, because a large node has dozens; and
 //! remembered until something of the node changes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, State,
-    Worker, WorkerState,
+    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice,
+    State, WorkerState,
 };
 
 use super::Index;
@@ -17,8 +18,6 @@ use super::surroundings::Planned;
 pub(crate) const NEVER: LogTime = LogTime(u64::MAX);
 /// The end of what was told to stop.
 const SOON: LogTime = LogTime(0);
-/// Allocations that are noted as changed; when there are more, all are read anew.
-const MOST_NOTED: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
@@ -27,74 +26,44 @@ pub(crate) struct Hold {
     pub(crate) end: LogTime,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What one worker holds.
+#[derive(Clone, Debug)]
 struct Holding {
-    grant: AllocationId,
     hold: Hold,
     /// Whether it is lost: it does not come back.
     lost: bool,
-    what: What,
+    host: HostRequest,
+    slices: Vec<Slice>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Host(HostRequest),
-    /// A slice of a card: blocks and MiB.
-    Slice(CardId, u32, u64),
-}
-
+/// What the workers of each allocation hold on a node, as far as it was read since the allocation changed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Holdings {
-    /// By allocation.
-    known: Vec<Holding>,
-    /// Allocations that have changed since that was read.
-    changed: Vec<AllocationId>,
-}
+pub(super) struct Holdings(BTreeMap<AllocationId, Vec<Holding>>);
 
 impl Holdings {
-    fn note(&mut self, grant: AllocationId) {
-        if self.changed.len() >= MOST_NOTED {
-            *self = Self::default();
-        }
-        if !self.known.is_empty() {
-            self.changed.push(grant);
-        }
-    }
-
     /// Everything that is held on the node now.
-    fn read(&mut self, state: &State, node: NodeId) -> &[Holding] {
-        let changed = std::mem::take(&mut self.changed);
-        let mut before = std::mem::take(&mut self.known).into_iter().peekable();
-        for grant in state.allocation_ids_on(node) {
-            while before.next_if(|old| old.grant < grant).is_some() {}
-            let count = self.known.len();
-            while let Some(old) = before.next_if(|old| old.grant == grant) {
-                self.known.push(old);
-            }
-            if changed.contains(&grant) {
-                self.known.truncate(count);
-            }
-            if self.known.len() == count
-                && let Some(allocation) = state.allocation(grant)
-            {
-                self.enter(state, node, allocation);
-            }
+    fn read(&mut self, state: &State, node: NodeId) -> impl Iterator<Item = &Holding> {
+        let there: BTreeSet<AllocationId> = state.allocation_ids_on(node).collect();
+        self.0.retain(|grant, _| there.contains(grant));
+        for allocation in there.into_iter().filter_map(|grant| state.allocation(grant)) {
+            self.0.entry(allocation.id).or_insert_with(|| held_by(state, node, allocation));
         }
-        &self.known
+        self.0.values().flatten()
     }
+}
 
-    fn enter(&mut self, state: &State, node: NodeId, allocation: &Allocation) {
-        let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
-        let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
-        let there = |worker: &&Worker| worker.node == node && worker.state != WorkerState::Stopped;
-        for worker in allocation.workers.iter().filter(there) {
-            let end = if worker.state == WorkerState::Draining { SOON } else { hold.end };
-            let slices = worker.slices.iter().map(|slice| What::Slice(slice.card, slice.length.0, slice.memory.0));
-            let (grant, hold, lost) = (allocation.id, Hold { end, ..hold }, worker.state == WorkerState::Lost);
-            let whats = std::iter::once(What::Host(host)).chain(slices);
-            self.known.extend(whats.map(|what| Holding { grant, hold, lost, what }));
-        }
-    }
+/// What the workers of an allocation hold on a node.
+fn held_by(state: &State, node: NodeId, allocation: &Allocation) -> Vec<Holding> {
+    let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
+    let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
+    let there = allocation.workers.iter().filter(|worker| worker.node == node && worker.state != WorkerState::Stopped);
+    let held = there.map(|worker| Holding {
+        hold: Hold { end: if worker.state == WorkerState::Draining { SOON } else { hold.end }, ..hold },
+        lost: worker.state == WorkerState::Lost,
+        host,
+        slices: worker.slices.clone(),
+    });
+    held.collect()
 }
 
 /// What a worker gives back of one card.
@@ -149,36 +118,33 @@ fn end_of_job(spec: &JobSpec, since: LogTime) -> LogTime {
 }
 
 impl Schedule {
-    fn of(node: &NodeEntry, holdings: &[Holding], planned: &[Planned]) -> Self {
+    fn of<'a>(node: &NodeEntry, holdings: impl Iterator<Item = &'a Holding>, planned: &'a [Planned]) -> Self {
         let (lost, endless_since) = (vec![Held::default(); node.cards.len()], vec![LogTime(0); node.cards.len()]);
         let mut schedule = Self { lost, endless_since, ..Self::default() };
-        for Holding { hold, lost, what, .. } in holdings {
-            match *what {
-                What::Host(host) if *lost => schedule.lost_host = schedule.lost_host.plus(host),
-                What::Host(host) => schedule.host.push((hold.end, host)),
-                What::Slice(card, _, memory) if *lost => {
-                    let Some(card) = node.position(card) else { continue };
+        let held = holdings.map(|of| (of.lost, of.hold, of.host, &of.slices));
+        let planned = planned.iter().map(|of| (false, of.hold, of.spec.host, &of.slices));
+        for (lost, hold, host, slices) in held.chain(planned) {
+            match lost {
+                true => schedule.lost_host = schedule.lost_host.plus(host),
+                false => schedule.host.push((hold.end, host)),
+            }
+            for slice in slices {
+                let Some(card) = node.position(slice.card) else { continue };
+                let (blocks, memory) = (slice.length.0, slice.memory.0);
+                if lost {
                     schedule.lost[card].memory = schedule.lost[card].memory.saturating_add(memory);
                     schedule.lost[card].slices = schedule.lost[card].slices.saturating_add(1);
+                    continue;
                 }
-                What::Slice(card, blocks, memory) => schedule.release(node, card, blocks, memory, *hold),
+                schedule.releases.push(Release { at: hold.end, card, blocks, memory });
+                if hold.end == NEVER {
+                    schedule.endless_since[card] = schedule.endless_since[card].max(hold.since);
+                }
             }
-        }
-        for Planned { spec, hold, slices } in planned {
-            schedule.host.push((hold.end, spec.host));
-            slices.iter().for_each(|slice| schedule.release(node, slice.card, slice.length.0, slice.memory.0, *hold));
         }
         schedule.releases.sort_unstable();
         schedule.host.sort_unstable();
         schedule
-    }
-
-    fn release(&mut self, node: &NodeEntry, card: CardId, blocks: u32, memory: u64, hold: Hold) {
-        let Some(card) = node.position(card) else { return };
-        self.releases.push(Release { at: hold.end, card, blocks, memory });
-        if hold.end == NEVER {
-            self.endless_since[card] = self.endless_since[card].max(hold.since);
-        }
     }
 
     /// When something comes back first, as far as time limits say.
@@ -231,7 +197,7 @@ impl Index {
 
     pub(crate) fn note_grant(&mut self, id: NodeId, grant: AllocationId) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
-            node.holdings.note(grant);
+            node.holdings.0.remove(&grant);
             self.forget_schedule(id);
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
+use tessera_ledger::{AllocationId, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
 
 use super::schedule::Hold;
 
@@ -12,7 +12,7 @@ use super::schedule::Hold;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// Labelled jobs by node. A job without labels is nobody's concern.
-    company: BTreeMap<NodeId, Vec<(AllocationId, Arc<JobSpec>)>>,
+    company: BTreeMap<(NodeId, AllocationId), Arc<JobSpec>>,
     /// The nodes of each of their allocations.
     nodes: BTreeMap<AllocationId, BTreeSet<NodeId>>,
     /// Workers of plans that the ledger has not answered.
@@ -43,31 +43,18 @@ impl Surroundings {
     /// Reads an allocation; answers the nodes that a labelled job has left.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Vec<NodeId> {
         let before = self.nodes.remove(&id).unwrap_or_default();
-        for node in &before {
-            if let Some(there) = self.company.get_mut(node) {
-                there.retain(|(allocation, _)| *allocation != id);
-                if there.is_empty() {
-                    self.company.remove(node);
-                }
-            }
+        before.iter().for_each(|node| drop(self.company.remove(&(*node, id))));
+        let allocation = state.allocation(id);
+        let job = allocation.and_then(|allocation| state.job(allocation.job)).filter(|job| !job.spec.labels.is_empty());
+        let workers = allocation.filter(|_| job.is_some()).into_iter().flat_map(|allocation| allocation.workers.iter());
+        let live = workers.filter(|worker| worker.state != WorkerState::Stopped);
+        let now: BTreeSet<NodeId> = live.map(|worker| worker.node).collect();
+        let left = before.difference(&now).copied().collect();
+        if let Some(job) = job.filter(|_| !now.is_empty()) {
+            self.company.extend(now.iter().map(|node| ((*node, id), Arc::clone(&job.spec))));
+            self.nodes.insert(id, now);
         }
-        let now = state.allocation(id).map_or_else(BTreeSet::new, |allocation| self.enter(state, allocation));
-        before.difference(&now).copied().collect()
-    }
-
-    fn enter(&mut self, state: &State, allocation: &Allocation) -> BTreeSet<NodeId> {
-        let Some(job) = state.job(allocation.job).filter(|job| !job.spec.labels.is_empty()) else {
-            return BTreeSet::new();
-        };
-        let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-        let nodes: BTreeSet<NodeId> = live.map(|worker| worker.node).collect();
-        for node in &nodes {
-            self.company.entry(*node).or_default().push((allocation.id, Arc::clone(&job.spec)));
-        }
-        if !nodes.is_empty() {
-            self.nodes.insert(allocation.id, nodes.clone());
-        }
-        nodes
+        left
     }
 
     /// What plans put on a node.
@@ -87,8 +74,8 @@ impl Surroundings {
         node: NodeId,
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = AllocationId> + use<'a> {
-        let company = self.company.get(&node).into_iter().flatten();
-        company.filter(|(_, spec)| carries(spec, labels)).map(|(id, _)| *id)
+        let company = self.company.range((node, AllocationId(0))..=(node, AllocationId(u64::MAX)));
+        company.filter(|(_, spec)| carries(spec, labels)).map(|((_, id), _)| *id)
     }
 
     /// How busy a node is; 0 when that is not known.

@@ -78,7 +78,7 @@ impl Worth {
     pub(super) fn place(&self, outline: &Outline, prices: &Prices, ask: &Ask<'_>) -> Place {
         let mut best = Place::NOWHERE;
         let demand = ask.demand;
-        if outline.most < ask.least || outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
+        if outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
             return best;
         }
         for (group, rest) in outline.groups.iter().zip(&self.rest).filter(|(group, _)| group.offered >= ask.least) {

@@ -69,12 +69,11 @@ impl Line {
     /// Enters a job into the set that its place calls for, or takes it out.
     fn file(&mut self, id: JobId, Waiting { key, shape, place }: Waiting, enter: bool) {
         match place {
-            Place::Line if enter => return self.shapes.enter(shape, key),
-            Place::Line => return self.shapes.leave(shape, key),
+            Place::Line => {}
             Place::Later(at) => put(&mut self.later, (at, id), enter),
             Place::Planned => put(&mut self.planned, id, enter),
         }
-        if enter { self.shapes.keep(shape) } else { self.shapes.let_go(shape) }
+        self.shapes.count(shape, Some(key).filter(|_| place == Place::Line), enter);
     }
 
     /// Gives a job another place.

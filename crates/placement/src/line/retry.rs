@@ -38,16 +38,18 @@ pub(super) enum Hope {
 impl Shape {
     /// What could let it start that is blocked so.
     pub(super) fn hopes(&self, block: Block) -> impl Iterator<Item = Hope> + use<> {
-        let (round, at, queue_room, growth) = match block {
-            Block::Round { .. } => (true, None, false, false),
-            Block::Queue => (false, None, true, false),
-            Block::Capacity { retry_at, in_queue, over_maximum, .. } => {
-                (false, retry_at, in_queue || over_maximum, self.one.request.gave_way)
-            }
+        let victims = Some(Hope::Victims(self.line));
+        let hopes = match block {
+            Block::Round { .. } => [Some(Hope::Round), None, None, None],
+            Block::Queue => [Some(Hope::QueueRoom), victims, None, None],
+            Block::Capacity { retry_at, in_queue, over_maximum, .. } => [
+                (in_queue || over_maximum).then_some(Hope::QueueRoom),
+                victims,
+                retry_at.map(Hope::At),
+                self.one.request.gave_way.then_some(Hope::Growth),
+            ],
         };
-        let single = [(round, Hope::Round), (queue_room, Hope::QueueRoom), (growth, Hope::Growth)];
-        let victims = (!round).then_some(Hope::Victims(self.line));
-        single.into_iter().filter(|(hopes, _)| *hopes).map(|(_, hope)| hope).chain(at.map(Hope::At)).chain(victims)
+        hopes.into_iter().flatten()
     }
 }
 

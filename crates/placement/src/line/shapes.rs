@@ -202,40 +202,24 @@ impl Shapes {
         }
     }
 
-    /// Puts a job into its shape. Where others of the shape do not fit, it does not either.
-    pub(super) fn enter(&mut self, id: ShapeId, key: WaitingKey) {
-        self.change(id, |shape| {
-            shape.jobs.insert(key);
+    /// Counts a job in its shape, or takes it out; `key`: where it stands, if it is in line. Where others of the shape do
+    /// not fit, it does not either.
+    pub(super) fn count(&mut self, id: ShapeId, key: Option<WaitingKey>, enter: bool) {
+        self.change(id, |shape| match key {
+            Some(key) => put(&mut shape.jobs, key, enter),
+            None if enter => shape.others += 1,
+            None => shape.others -= 1,
         });
-    }
-
-    /// Takes a job out of its shape.
-    pub(super) fn leave(&mut self, id: ShapeId, key: WaitingKey) {
-        self.change(id, |shape| {
-            shape.jobs.remove(&key);
-            // Without a job in line nothing is kept track of: the next one is tried.
-            if shape.jobs.is_empty() {
-                shape.block = None;
-            }
-        });
-        self.rest_if_empty(id);
-    }
-
-    /// Keeps a shape for a job that is not in line.
-    pub(super) fn keep(&mut self, id: ShapeId) {
-        self.change(id, |shape| shape.others += 1);
-    }
-
-    /// The counterpart of [`Self::keep`].
-    pub(super) fn let_go(&mut self, id: ShapeId) {
-        self.change(id, |shape| shape.others -= 1);
+        // Without a job in line nothing is kept track of: the next one is tried.
+        if self.get(id).is_some_and(|shape| shape.jobs.is_empty()) {
+            self.try_again(id);
+        }
         self.rest_if_empty(id);
     }
 
     /// Takes a shape without jobs out of the lists by class; forgets one when there are too many such.
     fn rest_if_empty(&mut self, id: ShapeId) {
         if self.get(id).is_some_and(|shape| shape.jobs.is_empty() && shape.others == 0) {
-            self.try_again(id);
             self.list(id, false);
             self.idle.insert(id);
         }

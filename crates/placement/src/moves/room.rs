@@ -109,24 +109,17 @@ impl Pool {
         accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
     ) -> Option<Vec<PlannedMove>> {
         let nodes = movers_by_node(&self.index, state, rules, demand);
-        for losing_work in [false, true] {
-            if losing_work && !rules.order.losing_work {
-                break;
-            }
-            for count in 1..=most.min(3) {
+        let losing = [false, true].into_iter().filter(|losing_work| rules.order.losing_work || !losing_work);
+        losing.flat_map(|losing_work| (1..=most.min(3)).map(move |count| (losing_work, count))).find_map(
+            |(losing, count)| {
                 // Three stands for as many as it takes.
                 let most = if count < 3 { count } else { most };
-                let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing_work, count, most);
+                let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing, count, most);
                 let mut ways: Vec<Way> = nodes.iter().filter_map(cheapest).collect();
                 ways.sort_by_key(Way::cost);
-                for way in ways.into_iter().take(TRIED) {
-                    if let Some(moves) = self.try_out(state, &way, demand, accept) {
-                        return Some(moves);
-                    }
-                }
-            }
-        }
-        None
+                ways.iter().take(TRIED).find_map(|way| self.try_out(state, way, demand, accept))
+            },
+        )
     }
 
     /// Moves these away and places the virtual card. They leave the node; if that cannot be, only the cards that they
@@ -184,7 +177,9 @@ impl Pool {
             movers.iter().map(target).collect()
         });
         if moves.is_some() {
-            movers.iter().for_each(|mover| self.leave(mover));
+            // They have left when the job is placed, so that their cards can be renumbered as before.
+            let leave = |mover: &Mover| vacate(&mut self.index, &mover.allocation, mover.job.spec.host, false);
+            movers.iter().for_each(leave);
         }
         moves
     }
@@ -201,7 +196,9 @@ impl Pool {
 
     /// What a mover asks for, in as many virtual cards as it has.
     fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
-        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config()).demand.of_gang(mover.members())
+        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config())
+            .demand
+            .of_gang(mover.allocation.members())
     }
 
     /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.
@@ -223,16 +220,5 @@ impl Pool {
         let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
         let amount = queues::amount_of(slices, state.config().block_size);
         self.queues.admit(&mover.job.spec.queue, amount).is_ok()
-    }
-
-    /// Gives back what a mover held. It has left when the job is placed, so that its cards can be renumbered as before.
-    fn leave(&mut self, mover: &Mover) {
-        let cards: BTreeSet<CardId> = mover.cards().collect();
-        let pinned: Vec<(CardId, bool)> =
-            cards.iter().filter_map(|id| Some((*id, self.index.card(*id)?.pinned))).collect();
-        vacate(&mut self.index, &mover.allocation, mover.job.spec.host);
-        for (card, pinned) in pinned {
-            self.index.change(card, |card| card.pinned = pinned);
-        }
     }
 }

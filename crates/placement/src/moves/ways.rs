@@ -1,17 +1,17 @@
 //! Who may be moved to make room, and which of them together would be enough on one node, by the numbers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tessera_ledger::{Allocation, AllocationPhase, CardId, Job, JobState, NodeId, State, WorkerState};
 
 use super::{Rules, has_company, loses_work};
 use crate::demand::Demand;
+use crate::fewest;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 use crate::loss::Loss;
-use crate::preempt::host_without;
+use crate::preempt::{given_on, workers_without};
 use crate::victims::live_slices;
 
 /// Most jobs of one node that are combined with one another.
@@ -46,10 +46,6 @@ impl Mover {
     pub(super) fn cards(&self) -> impl Iterator<Item = CardId> {
         live_slices(&self.allocation).map(|slice| slice.card)
     }
-
-    pub(super) fn members(&self) -> u32 {
-        self.allocation.members()
-    }
 }
 
 /// The work that is lost when these move, and what they hold.
@@ -77,9 +73,12 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     let accepted = index.nodes().filter(|(_, node)| {
         let host = node.node.as_ref().and_then(|node| node.description.host);
         let is_large_enough = host.is_none_or(|host| demand.workers_in(host.whole()) > 0);
-        is_large_enough && demand.accepts(node) && could_be_enough(node, demand)
+        is_large_enough
+            && demand.accepts(node)
+            && missing(node, demand, |card| (card.recoverable.into(), card.memory)) == 0
     });
-    let mut nodes: Vec<(u32, NodeId)> = accepted.map(|(id, node)| (missing(node, demand), id)).collect();
+    let left = |card: &CardEntry| (card.free.total().into(), card.memory_free);
+    let mut nodes: Vec<(u64, NodeId)> = accepted.map(|(id, node)| (missing(node, demand, left), id)).collect();
     if nodes.len() > LOOKED {
         nodes.select_nth_unstable(LOOKED);
         nodes.truncate(LOOKED);
@@ -89,26 +88,20 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     nearest
 }
 
-/// Blocks that are missing on the cards of a node, or on the one of them where fewest are.
-fn missing(node: &NodeEntry, demand: &Demand) -> u32 {
-    let usable = node.cards.iter().filter(|card| card.is_open());
-    let of_card = usable.filter_map(|card| Some((demand.offer_of(card.class)?.need, card)));
-    match demand.whole_cards {
-        true => {
-            let (need, empty) = of_card.fold((u32::MAX, 0u32), |(need, empty), (of_class, card)| {
-                (need.min(of_class), empty.saturating_add(if card.is_empty() { card.blocks } else { 0 }))
-            });
-            need.saturating_sub(empty)
-        }
-        false => of_card.map(|(need, card)| need.saturating_sub(card.free.total())).min().unwrap_or(u32::MAX),
+/// Blocks that are missing for a virtual card on the cards of a node, or on the one of them where fewest are, when so many
+/// blocks and so much memory are left of each.
+fn missing(node: &NodeEntry, demand: &Demand, left: impl Fn(&CardEntry) -> (u64, u64)) -> u64 {
+    let open = node.cards.iter().filter(|card| card.is_open());
+    let of_card = open.filter_map(|card| Some((u64::from(demand.offer_of(card.class)?.need), card, left(card))));
+    if !demand.whole_cards {
+        let enough_memory = of_card.filter(|(.., (_, memory))| *memory >= demand.memory);
+        return enough_memory.map(|(need, _, (blocks, _))| need.saturating_sub(blocks)).min().unwrap_or(u64::MAX);
     }
-}
-
-/// Whether a virtual card would fit a node if everything left it.
-fn could_be_enough(node: &NodeEntry, demand: &Demand) -> bool {
-    let usable = node.cards.iter().filter(|card| card.is_open());
-    let given = |card: &CardEntry| (card.recoverable, card.memory);
-    holds(usable.map(|card| (card, given(card))), demand)
+    let (need, whole) = of_card.fold((u64::MAX, 0), |(least, sum), (need, card, (blocks, memory))| {
+        let is_whole = blocks >= card.blocks.into() && memory >= card.memory;
+        (need.min(least), sum + if is_whole { u64::from(card.blocks) } else { 0 })
+    });
+    need.saturating_sub(whole)
 }
 
 /// Movers of one node.
@@ -142,7 +135,7 @@ impl Way {
         let chosen = match count {
             1 => allowed.iter().take(COMBINED).find(|mover| enough(&[mover])).map(|mover| vec![*mover]),
             2 => cheapest_pair(&allowed, enough),
-            _ => fewest(node, &allowed, most, enough),
+            _ => few(node, &allowed, most, enough),
         }?;
         Some(Self { node: self.node, movers: chosen.into_iter().cloned().collect() })
     }
@@ -157,9 +150,8 @@ fn cheapest_pair<'a>(allowed: &[&'a Mover], enough: impl Fn(&[&Mover]) -> bool) 
     pairs.filter(|pair| enough(pair)).min_by_key(|pair| cost_of(*pair)).map(Vec::from)
 }
 
-/// Few movers that are enough together: on one card or on the whole node, whoever costs least first until it is enough,
-/// without those that turn out not to be needed.
-fn fewest<'a>(
+/// Few movers that are enough together: on one card or on the whole node, whoever costs least first until it is enough.
+fn few<'a>(
     node: &NodeEntry,
     allowed: &[&'a Mover],
     most: usize,
@@ -167,17 +159,7 @@ fn fewest<'a>(
 ) -> Option<Vec<&'a Mover>> {
     let on_card = |card: CardId| allowed.iter().copied().filter(move |mover| mover.cards().any(|held| held == card));
     let groups = node.cards.iter().map(|card| on_card(card.id).collect::<Vec<_>>()).chain([allowed.to_vec()]);
-    let of_group = |group: Vec<&'a Mover>| {
-        let length = (1..=group.len()).find(|length| enough(&group[..*length]))?;
-        let mut chosen = group[..length].to_vec();
-        for place in (0..length).rev() {
-            let left_out = chosen.remove(place);
-            if !enough(&chosen) {
-                chosen.insert(place, left_out);
-            }
-        }
-        (chosen.len() <= most).then_some(chosen)
-    };
+    let of_group = |group: Vec<&'a Mover>| fewest(&group, &enough).filter(|chosen| chosen.len() <= most);
     groups.filter_map(of_group).min_by_key(|chosen| {
         let (work, compute) = cost_of(chosen.iter().copied());
         (work, chosen.len(), compute)
@@ -186,37 +168,10 @@ fn fewest<'a>(
 
 /// Whether a virtual card would fit the node without these, by what they hold there.
 fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
-    let host = host_without(node, movers.iter().map(|mover| (&*mover.allocation, mover.job.spec.host)));
-    if host.is_some_and(|host| !demand.host.fits_in(host.left)) {
-        return false;
-    }
-    let mut given: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    for slice in movers.iter().flat_map(|mover| live_slices(&mover.allocation)) {
-        let card = given.entry(slice.card).or_default();
-        *card = (card.0.saturating_add(slice.length.0), card.1.saturating_add(slice.memory.0));
-    }
-    let usable = node.cards.iter().filter(|card| card.is_open());
-    let with_given = usable.map(|card| {
-        let (blocks, memory) = given.get(&card.id).copied().unwrap_or_default();
-        (card, (card.free.total().saturating_add(blocks), card.memory_free.saturating_add(memory)))
-    });
-    holds(with_given, demand)
-}
-
-/// Whether cards with so many free blocks and so much free memory would hold a virtual card.
-fn holds<'a>(cards: impl Iterator<Item = (&'a CardEntry, (u32, u64))>, demand: &Demand) -> bool {
-    let mut found = 0u32;
-    for (card, (blocks, memory)) in cards {
-        let Some(offer) = demand.offer_of(card.class) else { continue };
-        let whole = blocks >= card.blocks && memory >= card.memory;
-        found = match demand.whole_cards {
-            true => found.saturating_add(if whole { card.blocks } else { 0 }),
-            false if memory >= demand.memory => found.max(blocks),
-            false => found,
-        };
-        if found >= offer.need {
-            return true;
-        }
-    }
-    false
+    let left = |card: &CardEntry| {
+        let given = given_on(card.id, movers.iter().map(|mover| &*mover.allocation));
+        (given.blocks.saturating_add(card.free.total().into()), given.memory.saturating_add(card.memory_free))
+    };
+    workers_without(node, demand, movers.iter().map(|mover| (&*mover.allocation, mover.job.spec.host))) > 0
+        && missing(node, demand, left) == 0
 }

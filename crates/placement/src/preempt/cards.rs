@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
-use super::trial::{attempt, host_without};
+use super::trial::{attempt, given_on, workers_without};
 use super::{Hunt, Start, Victim};
-use crate::bisect;
 use crate::demand::Demand;
+use crate::fewest;
 use crate::fit;
 use crate::index::Index;
 use crate::index::card::CardEntry;
-use crate::index::node::NodeEntry;
+use crate::index::schedule::Held;
 use crate::loss::Cost;
 use crate::victims::{live_slices, live_workers};
 
@@ -84,7 +84,7 @@ fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost
     let (entry, node) = (index.card(card)?, index.node(card.node)?);
     let enough = |gone: &[Arc<Victim>]| {
         room_without(entry, demand, gone.iter()) > 0
-            && workers_without(node, demand, gone.iter()) > 0
+            && workers_without(node, demand, gone.iter().map(|victim| victim.held())) > 0
             && hunt.admits(hunt.job.amount, gone)
     };
     let victims = cheapest_of(hunt, victims, enough)?;
@@ -108,29 +108,14 @@ pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Ite
     if !card.is_open() || !demand.fits_one_card(offer) {
         return 0;
     }
-    let (mut blocks, mut memory, mut slices) = (0u32, card.memory_free, 0u32);
-    for slice in gone.flat_map(|victim| live_slices(&victim.allocation)).filter(|slice| slice.card == card.id) {
-        blocks = blocks.saturating_add(slice.length.0);
-        memory = memory.saturating_add(slice.memory.0);
-        slices = slices.saturating_add(1);
-    }
-    let free = if slices > 0 { card.free.total().saturating_add(blocks) } else { card.offered() };
-    if demand.whole_cards && (free < card.blocks || memory < card.memory) {
+    let Held { blocks, memory, slices } = given_on(card.id, gone.map(|victim| &*victim.allocation));
+    let memory = card.memory_free.saturating_add(memory);
+    let free = if slices > 0 { u64::from(card.free.total()).saturating_add(blocks) } else { card.offered().into() };
+    if demand.whole_cards && (free < card.blocks.into() || memory < card.memory) {
         return 0;
     }
-    let by_memory = memory.checked_div(demand.memory).unwrap_or(u64::MAX);
-    let rooms = (free / offer.need.max(1)).min(u32::try_from(by_memory).unwrap_or(u32::MAX));
-    rooms.min(card.slices_left().saturating_add(slices))
-}
-
-/// How many workers the host of a node has room for once these are gone.
-pub(super) fn workers_without<'v>(
-    node: &NodeEntry,
-    demand: &Demand,
-    gone: impl Iterator<Item = &'v Arc<Victim>>,
-) -> u32 {
-    let host = host_without(node, gone.map(|victim| (&*victim.allocation, victim.host)));
-    host.map_or(u32::MAX, |host| demand.workers_in(host.left))
+    let rooms = (free / u64::from(offer.need.max(1))).min(memory.checked_div(demand.memory).unwrap_or(u64::MAX));
+    u32::try_from(rooms).unwrap_or(u32::MAX).min(card.slices_left().saturating_add(slices))
 }
 
 /// The victims that are enough at the least cost, in an order in which all of them may give way: one alone, the cheap
@@ -143,27 +128,10 @@ pub(super) fn cheapest_of(
     if candidates.is_empty() {
         return None;
     }
-    candidates.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job));
+    candidates.sort_by_key(|victim| (victim.cost, Reverse(victim.allocation.granted_at), victim.job.id));
     let alone = candidates.iter().find(|victim| enough(std::slice::from_ref(victim)));
     let alone = alone.map(|victim| vec![Arc::clone(victim)]);
     let sets = hunt.sets_of(&candidates).into_iter().filter_map(|set| fewest(&set, &enough));
     let cost = |victims: &Vec<Arc<Victim>>| victims.iter().map(|victim| victim.cost).sum::<Cost>();
     alone.into_iter().chain(sets).min_by_key(cost)
-}
-
-/// The first victims that are enough, without those that turn out not to be needed.
-fn fewest(set: &[Arc<Victim>], enough: impl Fn(&[Arc<Victim>]) -> bool) -> Option<Vec<Arc<Victim>>> {
-    if set.is_empty() || !enough(set) {
-        return None;
-    }
-    let count = bisect(set.len(), 0, |count| enough(&set[..count]));
-    let mut chosen = set[..count].to_vec();
-    for position in (0..count).rev() {
-        let mut fewer = chosen.clone();
-        fewer.remove(position);
-        if !fewer.is_empty() && enough(&fewer) {
-            chosen = fewer;
-        }
-    }
-    Some(chosen)
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tessera_ledger::{CardId, NodeId};
 
-use super::cards::{COMPARED, cheapest_of, clearable_cards, room_without, victims_on, workers_without};
-use super::trial::attempt;
+use super::cards::{COMPARED, cheapest_of, clearable_cards, room_without, victims_on};
+use super::trial::{attempt, workers_without};
 use super::{Hunt, Start, Victim};
 use crate::demand::Demand;
 use crate::fit;
@@ -104,33 +104,23 @@ impl Cleared {
         let demand = &hunt.job.least;
         let mut victims = victims_on(index, hunt, card)?;
         let chosen = self.chosen_on(card.node);
-        let is_open = |victim: &Arc<Victim>| chosen.iter().all(|other| other.job != victim.job);
+        let is_open = |victim: &Arc<Victim>| chosen.iter().all(|other| other.job.id != victim.job.id);
         victims.retain(is_open);
-        let node = index.node(card.node)?;
+        let (entry, node) = (index.card(card)?, index.node(card.node)?);
         let limited = !demand.host.is_zero() && node.host.is_some();
+        let rooms = |gone: &[Arc<Victim>]| match limited {
+            true => rooms_on(index, demand, card.node, chosen.iter().chain(gone)),
+            false => room_without(entry, demand, chosen.iter().chain(gone)).into(),
+        };
         if victims.is_empty() && !limited {
             return None;
         }
-        let on_node = |hunt: &mut Hunt<'_>| -> Vec<Arc<Victim>> {
+        let before = rooms(&[]);
+        let more = |gone: &[Arc<Victim>]| rooms(gone) > before;
+        if limited && !more(&victims) {
             let holders = node.cards.iter().flat_map(|card| card.holders.iter().map(|(holder, _)| *holder));
             let holders: BTreeSet<_> = holders.collect();
-            holders.into_iter().filter_map(|holder| hunt.victim(holder)).filter(is_open).collect()
-        };
-        if victims.is_empty() {
-            victims = on_node(hunt);
-        }
-        if victims.is_empty() {
-            return None;
-        }
-        let entry = index.card(card)?;
-        let here = room_without(entry, demand, chosen.iter());
-        let there = if limited { rooms_on(index, demand, card.node, chosen.iter()) } else { 0 };
-        let more = |gone: &[Arc<Victim>]| match limited {
-            true => rooms_on(index, demand, card.node, chosen.iter().chain(gone)) > there,
-            false => room_without(entry, demand, chosen.iter().chain(gone)) > here,
-        };
-        if limited && !more(&victims) {
-            victims = on_node(hunt);
+            victims = holders.into_iter().filter_map(|holder| hunt.victim(holder)).filter(is_open).collect();
         }
         let victims = cheapest_of(hunt, victims, more)?;
         let nodes: BTreeSet<NodeId> = victims.iter().flat_map(nodes_of).collect();
@@ -148,18 +138,18 @@ impl Cleared {
     fn without_needless(&self, index: &Index, hunt: &Hunt<'_>, missing: u64) -> Self {
         let mut rest = self.clone();
         let mut order = self.victims.clone();
-        order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job));
+        order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job.id));
         for victim in order {
             let made = rest.made_by(index, &hunt.job.least, &victim);
             if rest.rooms.saturating_sub(made) < missing || rest.victims.len() < 2 {
                 continue;
             }
-            let fewer = rest.victims.iter().filter(|other| other.job != victim.job).cloned().collect();
+            let fewer = rest.victims.iter().filter(|other| other.job.id != victim.job.id).cloned().collect();
             if let Some(victims) = hunt.in_order(fewer) {
                 rest.victims = victims;
                 rest.rooms = rest.rooms.saturating_sub(made);
                 for node in nodes_of(&victim) {
-                    rest.by_node.entry(node).or_default().retain(|other| other.job != victim.job);
+                    rest.by_node.entry(node).or_default().retain(|other| other.job.id != victim.job.id);
                 }
             }
         }
@@ -170,7 +160,7 @@ impl Cleared {
     fn made_by(&self, index: &Index, demand: &Demand, victim: &Arc<Victim>) -> u64 {
         let lost = |node: NodeId| {
             let all = self.chosen_on(node);
-            let others = all.iter().filter(|other| other.job != victim.job);
+            let others = all.iter().filter(|other| other.job.id != victim.job.id);
             rooms_on(index, demand, node, all.iter()).saturating_sub(rooms_on(index, demand, node, others))
         };
         nodes_of(victim).into_iter().map(lost).fold(0, u64::saturating_add)
@@ -190,9 +180,9 @@ fn rooms_on<'v>(
     gone: impl Iterator<Item = &'v Arc<Victim>> + Clone,
 ) -> u64 {
     let Some(entry) = index.node(node) else { return 0 };
-    if !entry.node.as_ref().is_some_and(|node| node.grantable()) || !demand.accepts(entry) {
+    if !entry.is_grantable() || !demand.accepts(entry) {
         return 0;
     }
     let on_cards = entry.cards.iter().map(|card| u64::from(room_without(card, demand, gone.clone())));
-    on_cards.sum::<u64>().min(u64::from(workers_without(entry, demand, gone)))
+    on_cards.sum::<u64>().min(u64::from(workers_without(entry, demand, gone.map(|victim| victim.held()))))
 }

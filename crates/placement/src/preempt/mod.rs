@@ -17,20 +17,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, CardId, HostRequest, JobId, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount, Span,
+    Allocation, AllocationId, CardId, HostRequest, Job, JobId, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount,
+    Span,
 };
 
-use crate::bisect;
 use crate::demand::{Applicant, Demand, Offer};
 use crate::fit::{self, Placement};
 use crate::index::Index;
 use crate::index::schedule::since;
+use crate::least_with;
 use crate::loss::Cost;
 use crate::pool::Moment;
 use crate::queues::{self, Giver, Queues};
 use crate::victims::{Victims, live_blocks, live_slices, live_workers};
 use trial::{attempt, useful_for};
-pub(crate) use trial::{host_without, take, vacate};
+pub(crate) use trial::{given_on, take, vacate, workers_without};
 
 /// Of the victims that loans leave no room for, so many are tried in the place of others, those who give most first.
 const SHUT_OUT: usize = 4;
@@ -41,23 +42,24 @@ const BESIDE: usize = 1024;
 /// An allocation that may be preempted for the job at hand.
 #[derive(Clone, Debug)]
 pub(crate) struct Victim {
-    pub(crate) job: JobId,
-    queue: Arc<str>,
+    pub(crate) job: Arc<Job>,
     allocation: Arc<Allocation>,
     /// Blocks that it would give back.
     blocks: u64,
-    /// What each of its workers holds of its host.
-    host: HostRequest,
     /// What it would give back to its queue.
     amount: QueueAmount,
-    preemptible: bool,
     cost: Cost,
 }
 
 impl Victim {
     /// As queues count it.
     pub(crate) fn giver(&self) -> Giver<'_> {
-        Giver { queue: &self.queue, amount: self.amount, preemptible: self.preemptible }
+        Giver { queue: &self.job.spec.queue, amount: self.amount, preemptible: self.job.is_preemptible() }
+    }
+
+    /// What it holds, and what each of its workers holds of its host.
+    fn held(&self) -> (&Allocation, HostRequest) {
+        (&self.allocation, self.job.spec.host)
     }
 }
 
@@ -166,13 +168,10 @@ impl<'a> Hunt<'a> {
         let blocks = live_blocks(allocation);
         let (now, config) = (self.at.now, self.at.state.config());
         let victim = Victim {
-            job: job.id,
-            queue: Arc::clone(&standing.queue),
+            job: Arc::clone(job),
             allocation: Arc::clone(allocation),
             blocks,
-            host: job.spec.host,
             amount: Giver::of(job, allocation, config.block_size).amount,
-            preemptible: job.is_preemptible(),
             cost: Cost::of(job, blocks, now, self.victims.lowest(&standing.queue)),
         };
         if recall && !self.queues.recall(self.job.queue(), self.job.amount).allows(victim.giver()) {
@@ -204,21 +203,22 @@ impl<'a> Hunt<'a> {
     /// first. Where that shuts some out, also those first who give most, and as many as may before one of those who
     /// give most.
     fn sets_of(&self, victims: &[Arc<Victim>]) -> Vec<Vec<Arc<Victim>>> {
-        let (together, mut shut_out) = self.together(victims);
+        let asked = self.job.amount;
+        let (together, mut shut_out) = self.together(asked, victims);
         let mut sets = vec![together];
         if !shut_out.is_empty() {
             let mut most = victims.to_vec();
             most.sort_by_key(|victim| Reverse(victim.blocks));
-            sets.push(self.together(&most).0);
+            sets.push(self.together(asked, &most).0);
             shut_out.sort_by_key(|victim| Reverse(victim.blocks));
             sets.extend(shut_out.iter().take(SHUT_OUT).map(|last| self.ending_with(victims, last)));
         }
         sets
     }
 
-    /// Those of the victims who may give way one after the other, and the rest.
-    fn together(&self, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
-        let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
+    /// Those of the victims who may give way one after the other for a grant of just that size, and the rest.
+    fn together(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
+        let mut recall = self.queues.recall(self.job.queue(), asked);
         victims.iter().cloned().partition(|victim| {
             let allowed = self.is_own(victim) || recall.allows(victim.giver());
             if allowed {
@@ -232,7 +232,7 @@ impl<'a> Hunt<'a> {
     fn ending_with(&self, victims: &[Arc<Victim>], last: &Arc<Victim>) -> Vec<Arc<Victim>> {
         let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
         let others = victims.iter().filter(|victim| {
-            if victim.job == last.job || !self.is_own(victim) && !recall.allows(victim.giver()) {
+            if victim.job.id == last.job.id || !self.is_own(victim) && !recall.allows(victim.giver()) {
                 return false;
             }
             recall.add(victim.giver());
@@ -260,7 +260,7 @@ impl<'a> Hunt<'a> {
         }
         let may = more.iter().all(|victim| self.is_own(victim)) || self.is_legal(self.job.amount, victims);
         if !may {
-            victims.retain(|victim| more.iter().all(|other| other.job != victim.job));
+            victims.retain(|victim| more.iter().all(|other| other.job.id != victim.job.id));
         }
         may
     }
@@ -268,21 +268,16 @@ impl<'a> Hunt<'a> {
     /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is
     /// called back as long as anything of it is left.
     fn turn(&self, victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
-        (!self.is_own(victim), victim.amount.compute, victim.amount.memory, victim.job)
+        (!self.is_own(victim), victim.amount.compute, victim.amount.memory, victim.job.id)
     }
 
     fn is_own(&self, victim: &Victim) -> bool {
-        *victim.queue == *self.job.queue()
+        victim.job.spec.queue == self.job.queue()
     }
 
     /// Whether all these may give way, one after the other, for a grant of just that size.
     fn is_legal(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> bool {
-        let mut recall = self.queues.recall(self.job.queue(), asked);
-        victims.iter().all(|victim| {
-            let allowed = self.is_own(victim) || recall.allows(victim.giver());
-            recall.add(victim.giver());
-            allowed
-        })
+        self.together(asked, victims).1.is_empty()
     }
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
@@ -302,16 +297,14 @@ impl<'a> Hunt<'a> {
         let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
         let others = roomiest(index, &self.job.least, &theirs);
         let mut found = None;
-        let mut place = |count: usize| {
+        let place = |count: usize| {
             let there = self.job.least.among(theirs.iter().chain(&others[..count]).copied());
             let placed = attempt(index, victims, |index| fit::place(index, &there)).ok();
             let fits = placed.is_some();
             found = placed.or(found.take());
             fits
         };
-        let powers = (0..).map(|power| 1 << power).take_while(|count| *count < others.len());
-        let count = [0].into_iter().chain(powers).chain([others.len()]).find(|count| place(*count))?;
-        bisect(count, count / 2, place);
+        least_with(0, others.len(), place)?;
         self.useful(found?, victims)
     }
 

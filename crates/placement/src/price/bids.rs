@@ -27,6 +27,8 @@ pub(crate) struct Bids {
 pub(crate) struct Rivals {
     /// Their size, in whatever is divided.
     pub(crate) size: usize,
+    /// The best bid in every lane as of the last time that bids were made; not less than nothing.
+    pub(crate) worth: Lanes,
     items: Vec<u16>,
 }
 
@@ -35,16 +37,15 @@ impl Rivals {
     pub(crate) fn by_size(items: impl Iterator<Item = (u16, usize)>) -> Vec<Self> {
         let mut sizes: BTreeMap<usize, Vec<u16>> = BTreeMap::new();
         items.for_each(|(item, size)| sizes.entry(size).or_default().push(item));
-        sizes.into_iter().map(|(size, items)| Self { size, items }).collect()
+        sizes.into_iter().map(|(size, items)| Self { size, worth: [0; LANES], items }).collect()
     }
 
-    /// The best bid in every lane; not less than nothing.
-    pub(crate) fn best(&self, bids: &Bids) -> Lanes {
-        let mut best = [0; LANES];
+    /// Takes over what they bid.
+    pub(crate) fn bid(&mut self, bids: &Bids) {
+        self.worth = [0; LANES];
         for item in &self.items {
-            lanes::raise(&mut best, &bids.worth[usize::from(*item)]);
+            lanes::raise(&mut self.worth, &bids.worth[usize::from(*item)]);
         }
-        best
     }
 
     /// Divides what they get in every lane among them, and adds it to the supply of each item; see [`rounded`].

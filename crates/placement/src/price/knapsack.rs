@@ -3,47 +3,42 @@
 use super::bids::{Bids, Rivals};
 use super::lanes::{self, LANES, Lanes, MOST_OF_CARD};
 
-/// Rivals, and what the best of them bids in every lane.
-#[derive(Clone, Copy, Debug)]
-struct Best {
-    /// The position of the rivals.
-    rivals: usize,
-    size: usize,
-    worth: Lanes,
-}
-
 /// The worth of any room of one dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Knapsack {
     rivals: Vec<Rivals>,
     worth: Vec<Lanes>,
-    sizes: Vec<Best>,
+    /// The positions of those that are put anywhere.
+    useful: Vec<usize>,
 }
 
 impl Knapsack {
     /// An empty one for rooms of up to `steps`, for items of such sizes.
     pub(crate) fn new(steps: usize, items: impl Iterator<Item = (u16, usize)>) -> Self {
         let rivals = Rivals::by_size(items.filter(|(_, size)| (1..=steps).contains(size)));
-        Self { rivals, worth: vec![[0; LANES]; steps + 1], sizes: Vec::new() }
+        Self { rivals, worth: vec![[0; LANES]; steps + 1], useful: Vec::new() }
     }
 
     pub(crate) fn fill(&mut self, bids: &Bids) {
-        self.sizes.clear();
+        self.useful.clear();
+        // The same side by side, because they are gone through for every room.
+        let mut best: Vec<(usize, Lanes)> = Vec::with_capacity(self.rivals.len());
+        self.rivals.iter_mut().for_each(|rivals| rivals.bid(bids));
         let mut all = self.rivals.iter().enumerate().peekable();
         for room in 1..self.worth.len() {
             let mut worth = self.worth[room - 1];
-            for best in &self.sizes {
-                let rest = &self.worth[room - best.size];
+            for (size, bid) in &best {
+                let rest = &self.worth[room - size];
                 for lane in 0..LANES {
-                    worth[lane] = worth[lane].max(rest[lane] + best.worth[lane]);
+                    worth[lane] = worth[lane].max(rest[lane] + bid[lane]);
                 }
             }
             // Requests that are worth no more in any lane than smaller ones in their place are never put there.
-            if let Some((position, rivals)) = all.next_if(|(_, rivals)| rivals.size == room) {
-                let best = rivals.best(bids);
-                if lanes::raise(&mut worth, &best) {
-                    self.sizes.push(Best { rivals: position, size: room, worth: best });
-                }
+            if let Some((position, rivals)) = all.next_if(|(_, rivals)| rivals.size == room)
+                && lanes::raise(&mut worth, &rivals.worth)
+            {
+                self.useful.push(position);
+                best.push((room, rivals.worth));
             }
             self.worth[room] = worth.map(|worth| worth.min(MOST_OF_CARD));
         }
@@ -59,9 +54,10 @@ impl Knapsack {
         if self.worth[room - 1][lane] == worth {
             return (None, room - 1);
         }
-        let mut fits = self.sizes.iter().take_while(|best| best.size <= room);
-        let chosen = fits.find(|best| self.worth[room - best.size][lane] + best.worth[lane] == worth);
-        chosen.map_or((None, room - 1), |best| (Some(best.rivals), room - best.size))
+        let useful = self.useful.iter().map(|position| (*position, &self.rivals[*position]));
+        let mut fits = useful.take_while(|(_, rivals)| rivals.size <= room);
+        let chosen = fits.find(|(_, rivals)| self.worth[room - rivals.size][lane] + rivals.worth[lane] == worth);
+        chosen.map_or((None, room - 1), |(position, rivals)| (Some(position), room - rivals.size))
     }
 
     /// Adds to `supply` what rooms are filled with, to be rounded; `rooms` are weights by room and lane and are

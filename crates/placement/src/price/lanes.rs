@@ -46,23 +46,17 @@ pub(crate) struct HostPrices {
 impl HostPrices {
     /// Prices for a pool that is worth `worth` in all and has so much processor time (thousandths) and memory (MiB).
     pub(crate) fn new(worth: u64, cpu: u64, memory: u64) -> Self {
-        let mut prices = Self::default();
         let scaled = |total: u64, step: u64| {
             let price = (u128::from(worth) * u128::from(step)) << POINT;
             let price = price.checked_div(u128::from(total) * 1024).unwrap_or(0);
             u64::try_from(price).unwrap_or(u64::MAX)
         };
-        for (lane, step) in CPU_STEPS.into_iter().enumerate() {
-            prices.cpu[lane] = scaled(cpu, step);
-        }
-        for lane in 1..CPU_LANES {
-            let rise = prices.cpu[lane] - prices.cpu[lane - 1];
-            prices.per_rise[lane - 1] = (1u64 << RECIPROCAL).checked_div(rise).unwrap_or(0);
-        }
-        for (lane, step) in (CPU_LANES..).zip(MEMORY_STEPS) {
-            prices.memory[lane] = scaled(memory, step);
-        }
-        prices
+        let cpu: [u64; LANES] = std::array::from_fn(|lane| CPU_STEPS.get(lane).map_or(0, |step| scaled(cpu, *step)));
+        let memory_step = |lane: usize| MEMORY_STEPS.get(lane.wrapping_sub(CPU_LANES));
+        let memory = std::array::from_fn(|lane| memory_step(lane).map_or(0, |step| scaled(memory, *step)));
+        let rise = |lane: usize| if lane + 1 < CPU_LANES { cpu[lane + 1] - cpu[lane] } else { 0 };
+        let per_rise = std::array::from_fn(|lane| (1u64 << RECIPROCAL).checked_div(rise(lane)).unwrap_or(0));
+        Self { cpu, memory, per_rise }
     }
 
     /// What so much of a host costs in every lane.

@@ -19,14 +19,12 @@ mod shelves;
 mod solve;
 mod table;
 
-use std::collections::BTreeMap;
-
 use tessera_ledger::{HostRequest, NodeId};
 
 use crate::index::Index;
 use crate::index::class::ClassId;
-use crate::index::node::{Host, NodeEntry};
-use crate::index::outlines::{Group, Outline};
+use crate::index::node::NodeEntry;
+use crate::index::outlines::Outline;
 use lanes::{HostPrices, Lanes};
 use table::Table;
 
@@ -81,13 +79,11 @@ impl Prices {
 /// the pool.
 const MOST_NODES: usize = 2048;
 
-/// Nodes that have the same left: of the room that is free, as prices are made for it.
-#[derive(Clone, Copy, Debug)]
+/// Nodes that have the same left: of the room that is free, as prices are made for it. Labels make no difference to it.
+#[derive(Clone, Debug)]
 pub(crate) struct Stock<'index> {
     pub(crate) outline: &'index Outline,
-    /// The one that registered first.
-    pub(crate) first: NodeId,
-    pub(crate) nodes: u64,
+    pub(crate) nodes: Vec<NodeId>,
 }
 
 /// What nodes have left, as far as they have anything; in the order in which the first of those that look the same
@@ -95,33 +91,17 @@ pub(crate) struct Stock<'index> {
 pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
     let mut stocks: Vec<Stock<'_>> = Vec::new();
     let mut known: Vec<Option<usize>> = vec![None; index.outlines.shared.len()];
-    for (first, _) in sample(index) {
-        let Some((id, outline)) = index.outlines.of_node(first).filter(|(_, outline)| !outline.groups.is_empty())
-        else {
+    for (node, _) in sample(index) {
+        let Some((id, outline)) = index.outlines.of_node(node).filter(|(_, outline)| !outline.groups.is_empty()) else {
             continue;
         };
         let position = *known[id].get_or_insert(stocks.len());
         if position == stocks.len() {
-            stocks.push(Stock { outline, first, nodes: 0 });
+            stocks.push(Stock { outline, nodes: Vec::new() });
         }
-        stocks[position].nodes += 1;
+        stocks[position].nodes.push(node);
     }
     stocks
-}
-
-/// The same where labels make no difference: prices know of none, and do not depend on which ones were asked
-/// for before.
-fn stocks_without_labels(index: &Index) -> Vec<Stock<'_>> {
-    let mut merged: Vec<Stock<'_>> = Vec::new();
-    let mut known: BTreeMap<(Option<Host>, &[Group]), usize> = BTreeMap::new();
-    for stock in stocks(index) {
-        let position = *known.entry((stock.outline.host, &stock.outline.groups)).or_insert(merged.len());
-        match merged.get_mut(position) {
-            Some(like) => like.nodes += stock.nodes,
-            None => merged.push(stock),
-        }
-    }
-    merged
 }
 
 /// Every n-th node with usable cards.

@@ -68,7 +68,7 @@ impl Shelves {
                 (prices.of(host.left), cpu)
             };
             all.shelves.push(Shelf {
-                weight: i64::try_from(stock.nodes).unwrap_or(i64::MAX) * ONE_NODE,
+                weight: stock.nodes.len() as i64 * ONE_NODE,
                 host: stock.outline.host.map(host),
                 end: all.held.len(),
             });

@@ -9,7 +9,7 @@ use super::grid::Grid;
 use super::lanes::{HostPrices, Lanes, MOST};
 use super::shelves::Shelves;
 use super::table::{Table, Use};
-use super::{LARGEST_CARD, Prices, sample, stocks_without_labels};
+use super::{LARGEST_CARD, Prices, sample, stocks};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
@@ -66,7 +66,7 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
     demands.truncate(MOST_ITEMS);
     let scale = Scale::of(index);
     let (tables, of_class) = tables(index, &demands);
-    let stocks = stocks_without_labels(index);
+    let stocks = stocks(index);
     let turns = (stocks.len() / SHELVES).max(1);
     let shelves = |turn| Shelves::new(stocks.iter().skip(turn).step_by(turns), &tables, &of_class, &scale.host);
     let mut solver = Solver {

@@ -36,14 +36,8 @@ pub(crate) struct Table {
     /// The best use of so many empty cards of one node: whole ones for requests that need several, the others one
     /// by one.
     empty: Vec<Lanes>,
-    wholes: Vec<Whole>,
-}
-
-/// Requests for so many whole cards, and what the best of them bids in every lane.
-#[derive(Clone, Debug)]
-struct Whole {
-    rivals: Rivals,
-    worth: Lanes,
+    /// Requests for so many whole cards.
+    wholes: Vec<Rivals>,
 }
 
 impl Table {
@@ -65,14 +59,13 @@ impl Table {
             Use::Whole(size) => Some((item, *size)),
             Use::None | Use::Part { .. } => None,
         });
-        let whole = |rivals| Whole { rivals, worth: [0; LANES] };
         Self {
             compute_grid,
             memory_grid,
             by_compute: Knapsack::new(compute_grid.steps(), parts(|compute, _| compute)),
             by_memory: memory_matters.then(|| Knapsack::new(memory_grid.steps(), parts(|_, memory| memory))),
             empty: vec![[0; LANES]; cards + 1],
-            wholes: Rivals::by_size(wholes).into_iter().map(whole).collect(),
+            wholes: Rivals::by_size(wholes),
         }
     }
 
@@ -81,16 +74,14 @@ impl Table {
         if let Some(by_memory) = &mut self.by_memory {
             by_memory.fill(bids);
         }
-        for whole in &mut self.wholes {
-            whole.worth = whole.rivals.best(bids);
-        }
+        self.wholes.iter_mut().for_each(|whole| whole.bid(bids));
         let one = self.part(self.compute_grid.steps(), self.memory_grid.steps());
         for count in 1..self.empty.len() {
             let mut worth = self.empty[count - 1];
             lanes::add(&mut worth, &one);
-            for whole in self.wholes.iter().filter(|whole| whole.rivals.size <= count) {
+            for whole in self.wholes.iter().filter(|whole| whole.size <= count) {
                 let most = MOST_OF_CARD * i32::try_from(count).unwrap_or(1);
-                let with = &self.empty[count - whole.rivals.size];
+                let with = &self.empty[count - whole.size];
                 for lane in 0..LANES {
                     worth[lane] = worth[lane].max((with[lane] + whole.worth[lane]).min(most));
                 }
@@ -134,7 +125,7 @@ impl Table {
                     let all_from = i64::from(whole.worth[lane] / INDIFFERENCE).max(1);
                     taken = weight * i64::from(worth - parts).min(all_from) / all_from;
                     got[position][lane] += taken;
-                    cards[count - whole.rivals.size][lane] += taken;
+                    cards[count - whole.size][lane] += taken;
                 }
                 if taken != weight {
                     self.fill_part(rooms, compute, memory, lane, weight - taken);
@@ -143,14 +134,14 @@ impl Table {
             }
         }
         cards[0] = [0; LANES];
-        self.wholes.iter().zip(&got).for_each(|(whole, got)| whole.rivals.divide(got, bids, supply));
+        self.wholes.iter().zip(&got).for_each(|(whole, got)| whole.divide(got, bids, supply));
     }
 
     /// The position of the requests for whole cards that make most of so many empty ones in a lane, and what they are
     /// all worth with one of them.
     fn best_whole(&self, count: usize, lane: usize) -> Option<(usize, i32)> {
-        let fits = self.wholes.iter().take_while(|whole| whole.rivals.size <= count);
-        let worth = |whole: &Whole| self.empty[count - whole.rivals.size][lane].wrapping_add(whole.worth[lane]);
+        let fits = self.wholes.iter().take_while(|whole| whole.size <= count);
+        let worth = |whole: &Rivals| self.empty[count - whole.size][lane].wrapping_add(whole.worth[lane]);
         let each = fits.enumerate().map(|(position, whole)| (position, worth(whole)));
         each.reduce(|best, other| if other.1 > best.1 { other } else { best })
     }

@@ -63,19 +63,20 @@ impl Sums {
 }
 
 impl Entry {
-    pub(super) fn of(queue: &Queue, now: LogTime) -> Self {
+    pub(super) fn of(queue: &Queue, parent: Option<usize>, mean: QueueAmount, now: LogTime) -> Self {
         let settings = &queue.settings;
         let whole = Sums {
             guaranteed: settings.guaranteed,
             used: queue.used,
             standing: queue.standing(),
             firm: queue.firm,
+            mean,
             ..Sums::default()
         };
         let (name, maximum, weight) = (settings.name.clone(), settings.maximum, settings.weight.max(1));
         let (closed_until, closed) = (queue.closed_until, queue.closed_until > now);
         let below = Sums::default();
-        Self { name, parent: None, maximum, closed_until, closed, weight, has_below: false, whole, below }
+        Self { name, parent, maximum, closed_until, closed, weight, has_below: false, whole, below }
     }
 
     /// What its jobs may hold at most now; `None`: the pool.
@@ -105,17 +106,6 @@ impl Entry {
             of(was.all, is.all) || of(was.firm, is.firm)
         };
         more((before.own().held(), self.own().held())) || more((before.whole.held(), self.whole.held()))
-    }
-
-    /// Whether jobs that name it hold more than is guaranteed to them.
-    pub(super) fn has_lent(&self) -> bool {
-        let own = self.own().held();
-        !own.all.within(own.guaranteed)
-    }
-
-    /// Whether any of what it is guaranteed is left.
-    pub(super) fn has_room(&self) -> bool {
-        !self.whole.guaranteed.within(self.whole.standing)
     }
 
     /// Whether it could take something more within its guarantee.

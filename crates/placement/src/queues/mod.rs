@@ -10,8 +10,9 @@ mod entry;
 mod recall;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, QueueAmount, Slice, State, UNKNOWN};
+use tessera_ledger::{FollowedUse, LogTime, Mebibytes, MilliTflops, Queue, QueueAmount, Slice, State, UNKNOWN};
 
 use entry::{Entry, Sums};
 pub(crate) use recall::{Giver, Recall, Recallable};
@@ -70,21 +71,19 @@ impl Queues {
     /// Reads all queues.
     pub(crate) fn read(&mut self, state: &State) -> Changed {
         self.now = self.now.max(state.time());
-        let mut fresh: Vec<Entry> = state.queues().map(|queue| Entry::of(queue, self.now)).collect();
-        let same = self.entries.iter().map(|queue| &queue.name).eq(fresh.iter().map(|queue| &queue.name));
+        let names = || state.queues().map(|queue| &queue.settings.name);
+        let same = self.entries.iter().map(|queue| &queue.name).eq(names());
         if !same {
-            self.ids = fresh.iter().map(|queue| queue.name.clone()).zip(0..).collect();
-            self.uses = vec![FollowedUse::default(); fresh.len()];
+            self.ids = names().cloned().zip(0..).collect();
+            self.uses = vec![FollowedUse::default(); self.ids.len()];
         }
-        for (queue, ledgers) in fresh.iter_mut().zip(state.queues()) {
-            queue.parent = self.ids.get(&ledgers.settings.parent).copied();
-        }
-        for id in 0..fresh.len() {
-            if let Some(parent) = fresh[id].parent {
-                fresh[parent].has_below = true;
-                fresh[parent].below = fresh[parent].below.plus(fresh[id].whole);
-            }
-        }
+        let known = |id: usize| self.entries.get(id).filter(|_| same);
+        let entry = |(id, queue): (usize, &Arc<Queue>)| {
+            let mean = known(id).map_or(QueueAmount::default(), |known| known.whole.mean);
+            Entry::of(queue, self.ids.get(&queue.settings.parent).copied(), mean, self.now)
+        };
+        let mut fresh: Vec<Entry> = state.queues().enumerate().map(entry).collect();
+        add_up(&mut fresh);
         let mut pairs = self.entries.iter().zip(&fresh);
         let other_tree = !same || pairs.clone().any(|(known, queue)| known.parent != queue.parent);
         let lent_before = self.lends;
@@ -101,11 +100,6 @@ impl Queues {
             known.maximum() != queue.maximum() || !known.whole.used.within(queue.whole.used)
         };
         let changed = Changed { more: other_tree || pairs.any(takes_more), recall };
-        if same {
-            for (queue, known) in fresh.iter_mut().zip(&self.entries) {
-                (queue.whole.mean, queue.below.mean) = (known.whole.mean, known.below.mean);
-            }
-        }
         self.limited = fresh.iter().any(|queue| queue.maximum().is_some());
         self.entries = fresh;
         self.capacity = state.capacity().amount(state.config().reference_precision);
@@ -127,14 +121,8 @@ impl Queues {
         }
         for ((entry, followed), queue) in self.entries.iter_mut().zip(&mut self.uses).zip(state.queues()) {
             entry.whole.mean = followed.mean(queue, now, state.config());
-            entry.below.mean = QueueAmount::default();
         }
-        for id in 0..self.entries.len() {
-            if let Some(parent) = self.entries[id].parent {
-                let mean = self.entries[id].whole.mean;
-                self.entries[parent].below.mean = self.entries[parent].below.mean.plus(mean);
-            }
-        }
+        add_up(&mut self.entries);
         opened
     }
 
@@ -280,7 +268,10 @@ impl Queues {
 
     /// Whether what has changed lets the queue, or one above it, hold more without more on loan.
     pub(crate) fn may_grow(&self, name: &str, changed: &Recallable) -> bool {
-        let has_room = |id: usize| changed.claims.contains(&id) && self.entries[id].has_room();
+        let has_room = |id: usize| {
+            let Sums { guaranteed, standing, .. } = self.entries[id].whole;
+            changed.claims.contains(&id) && !guaranteed.within(standing)
+        };
         !self.lends || self.line(name).any(has_room)
     }
 
@@ -293,7 +284,8 @@ impl Queues {
     /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may
     /// be recalled.
     pub(crate) fn has_lent(&self, name: &str) -> bool {
-        self.lends && self.line(name).next().is_some_and(|id| self.entries[id].has_lent())
+        let own = self.line(name).next().map(|id| self.entries[id].own().held());
+        self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
     }
 
     /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of
@@ -334,6 +326,17 @@ impl Queues {
     /// The recalls that a grant of `asked` to a job of the queue may make, one after the other.
     pub(crate) fn recall<'a>(&'a self, name: &str, asked: QueueAmount) -> Recall<'a> {
         Recall { queues: self, mine: self.line(name).collect(), asked, back: BTreeMap::new() }
+    }
+}
+
+/// Adds up what is below each queue.
+fn add_up(entries: &mut [Entry]) {
+    entries.iter_mut().for_each(|queue| queue.below = Sums::default());
+    for id in 0..entries.len() {
+        if let Some(parent) = entries[id].parent {
+            entries[parent].has_below = true;
+            entries[parent].below = entries[parent].below.plus(entries[id].whole);
+        }
     }
 }
 

@@ -24,17 +24,17 @@ mod outlook;
 mod remembered;
 mod spread;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{CardId, HostRequest, LogTime, NodeId, Span, State};
 
 use crate::demand::Demand;
 use crate::fit::affinity::{considered, demands_by_region};
+use crate::fit::seats;
 use crate::index::Index;
 use crate::index::schedule::{NEVER, Schedule};
-use outlook::{Ends, Outlook, Seat};
-use remembered::{Bounds, Nodes};
+use outlook::{Outlook, Seat};
+use remembered::{Nodes, Ranking};
 
 pub(crate) use remembered::Remembered;
 
@@ -48,22 +48,16 @@ pub(crate) struct Kept {
     pub(crate) free_by: Option<LogTime>,
     /// When the job without a time limit came to the cards that came last. Nobody else comes to them any more.
     pub(crate) endless_since: LogTime,
+    /// Whether it is kept from the jobs that are considered now.
+    hidden: bool,
 }
 
 impl Kept {
     /// Keeps it from the jobs that are considered next, or lets them use it.
-    pub(crate) fn set_hidden(&self, index: &mut Index, hidden: bool) {
-        index.set_hidden(&self.cards, hidden);
-        for (node, request) in &self.hosts {
-            index.set_host_hidden(*node, *request, hidden);
-        }
-    }
-
-    /// The same where it is known whether it is kept from them now.
-    pub(crate) fn change(&self, index: &mut Index, hidden: &mut bool, hide: bool) {
-        if *hidden != hide {
-            self.set_hidden(index, hide);
-            *hidden = hide;
+    pub(crate) fn set_hidden(&mut self, index: &mut Index, hidden: bool) {
+        if std::mem::replace(&mut self.hidden, hidden) != hidden {
+            index.set_hidden(&self.cards, hidden);
+            self.hosts.iter().for_each(|(node, request)| index.set_host_hidden(*node, *request, hidden));
         }
     }
 
@@ -140,21 +134,27 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
     let choice = match demand.affinity.together.is_empty() {
         true => {
             let nodes = remembered.current(index, state, demand);
-            among(Sought { index, state, demand, ends: Ends::InTime }, nodes)
+            among(Sought { index, state, demand }, nodes)
         }
         false => {
             let nodes: Vec<NodeId> = index.nodes().map(|(id, _)| id).collect();
             nodes.into_iter().for_each(|id| index.read_schedule(state, id));
-            anywhere(Sought { index, state, demand, ends: Ends::InTime })
+            anywhere(Sought { index, state, demand })
         }
     }?;
     let endless_since = choice.kept.cards.iter().filter_map(|card| index.endless_since(*card)).max();
     Some(Kept { free_by: choice.wait.over(), endless_since: endless_since.unwrap_or(LogTime(0)), ..choice.kept })
 }
 
-/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work.
+/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work: it is divided as if all
+/// of that were free.
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
-    anywhere(Sought { index, state, demand, ends: Ends::AtOnce }).is_some()
+    demands_by_region(index, demand).iter().any(|demand| {
+        let sought = Sought { index, state, demand };
+        let sites =
+            considered(index, demand).into_iter().filter_map(|id| Some(Outlook::idle(sought, id)?.whole_site()));
+        seats::divide_gang(index, demand, sites).is_ok()
+    })
 }
 
 /// Room being sought for a request.
@@ -163,12 +163,11 @@ struct Sought<'a> {
     index: &'a Index,
     state: &'a State,
     demand: &'a Demand,
-    ends: Ends,
 }
 
 impl<'a> Sought<'a> {
     fn outlook(self, id: NodeId) -> Option<Outlook<'a>> {
-        Outlook::of(self.index, self.state, self.demand, id, self.ends)
+        Outlook::of(self, id)
     }
 }
 
@@ -193,66 +192,57 @@ struct Taken<'a> {
     members: u32,
     /// How many on each card, where each needs one.
     cards: BTreeMap<usize, u32>,
+    /// Where the next one would be.
+    next: Seat,
 }
 
 impl<'a> Taken<'a> {
-    fn none(outlook: Outlook<'a>) -> Self {
-        Self { outlook, members: 0, cards: BTreeMap::new() }
+    fn none(outlook: Outlook<'a>) -> Option<Self> {
+        let cards = BTreeMap::new();
+        let next = outlook.next_seat(&cards, 0)?;
+        Some(Self { outlook, members: 0, cards, next })
     }
 
-    fn next_seat(&self) -> Option<Seat> {
-        self.outlook.next_seat(&self.cards, self.members)
-    }
-
-    fn take(&mut self, seat: Seat) {
+    /// Takes the next seat; answers how long the one after it takes.
+    fn take(&mut self) -> Option<Wait> {
         self.members += 1;
-        if let Some(card) = seat.card {
+        if let Some(card) = self.next.card {
             *self.cards.entry(card).or_default() += 1;
         }
+        self.next = self.outlook.next_seat(&self.cards, self.members)?;
+        Some(self.next.wait)
     }
 }
 
-/// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its
-/// turn comes.
-fn on_nodes(sought: Sought<'_>, bounds: &mut Bounds) -> Option<Choice> {
+/// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its turn
+/// may come, by no more than how long its first seat takes; how long it takes indeed is remembered.
+fn on_nodes(sought: Sought<'_>, bounds: &mut Ranking<()>) -> Option<Choice> {
     let demand = sought.demand;
     let mut taken: BTreeMap<NodeId, Taken<'_>> = BTreeMap::new();
-    // Nodes of which something is taken, by how long their next seats take, at least or just so.
-    let mut again: BinaryHeap<Reverse<(Wait, NodeId, bool)>> = BinaryHeap::new();
-    let mut passed = None;
-    let (mut count, mut wait) = (0, NONE);
-    while count < demand.gang {
-        let first = bounds.after(passed);
-        let is_next = |(id, bound, _): &(NodeId, Wait, bool)| {
-            again.peek().is_none_or(|Reverse((wait, other, _))| (bound, id) < (wait, other))
-        };
-        let (there, seat) = if let Some((id, bound, exact)) = first.filter(is_next) {
-            let node = sought.outlook(id).map(Taken::none);
-            let seat = node.as_ref().and_then(|node| node.next_seat());
-            bounds.set(id, seat.map(|seat| (seat.wait, true)));
-            let (Some(node), Some(seat)) = (node, seat) else { continue };
-            if !exact && seat.wait > bound {
-                continue;
-            }
-            passed = passed.max(Some((seat.wait, id)));
-            (taken.entry(id).or_insert(node), seat)
-        } else {
-            let Reverse((bound, id, exact)) = again.pop()?;
-            let Some(there) = taken.get_mut(&id) else { continue };
-            let Some(seat) = there.next_seat() else { continue };
-            if !exact && seat.wait > bound {
-                again.push(Reverse((seat.wait, id, true)));
-                continue;
-            }
-            (there, seat)
-        };
-        there.take(seat);
-        (count, wait) = (count + 1, wait.max(seat.wait));
-        again.push(Reverse((seat.wait, there.outlook.id, false)));
+    // Nodes that were looked at, by how long their next seats take.
+    let mut open: BTreeSet<(Wait, NodeId)> = BTreeSet::new();
+    let (mut wait, mut found) = (NONE, Vec::new());
+    let mut others = bounds.order().peekable();
+    let mut take_next = || {
+        while let Some((_, id)) = others.next_if(|other| open.first().is_none_or(|first| *other < first)) {
+            let node = sought.outlook(*id).and_then(Taken::none);
+            found.push((*id, node.as_ref().map(|node| (node.next.wait, ()))));
+            open.extend(node.as_ref().map(|node| (node.next.wait, *id)));
+            taken.extend(node.map(|node| (*id, node)));
+        }
+        let (next, id) = open.pop_first()?;
+        wait = wait.max(next);
+        open.extend(taken.get_mut(&id)?.take().map(|wait| (wait, id)));
+        Some(())
+    };
+    let fits = (0..demand.gang).all(|_| take_next().is_some());
+    drop(others);
+    for (id, wait) in found {
+        bounds.set(id, wait);
     }
     let mut kept = Kept::default();
-    for Taken { outlook, members, cards } in taken.values() {
+    for Taken { outlook, members, cards, .. } in taken.values().filter(|taken| taken.members > 0) {
         outlook.keep(&mut kept, *members, (demand.span == Span::Card).then_some(cards));
     }
-    Some(Choice { wait, kept })
+    fits.then_some(Choice { wait, kept })
 }

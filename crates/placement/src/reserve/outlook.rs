@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{HostRequest, LogTime, NodeId, Span, State};
+use tessera_ledger::{HostRequest, LogTime, NodeId, Span};
 
-use super::{Kept, NONE, Wait, millionths, until_host};
+use super::{Kept, NONE, Sought, Wait, millionths, until_host};
 use crate::demand::{Demand, Offer};
 use crate::fit::seats::{Site, Sums};
 use crate::fit::share::Candidate;
@@ -14,15 +14,6 @@ use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 use crate::index::schedule::{Held, NEVER, Schedule, end_of};
 use crate::index::surroundings::carries;
-
-/// When what is held ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ends {
-    /// As far as time limits say.
-    InTime,
-    /// At once: only what is lost stays. Nothing is read of nodes that have lost nothing.
-    AtOnce,
-}
 
 /// One node, as far as a request can use it.
 #[derive(Debug)]
@@ -90,14 +81,18 @@ impl<'a> Future<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    /// What a node is for a request; `None` when it has nothing for it. The index must know the node's schedule, if
-    /// that matters.
-    pub(super) fn of(index: &'a Index, state: &State, demand: &'a Demand, id: NodeId, ends: Ends) -> Option<Self> {
+    /// What a node is for a request; `None` when it has nothing for it. The index must know the node's schedule.
+    pub(super) fn of(sought: Sought<'a>, id: NodeId) -> Option<Self> {
+        Self::with(sought, id, Cow::Borrowed(sought.index.node(id)?.schedule.as_deref()?))
+    }
+
+    /// The same when everything has ended that can: only what is lost stays.
+    pub(super) fn idle(sought: Sought<'a>, id: NodeId) -> Option<Self> {
+        Self::with(sought, id, Cow::Owned(Schedule::idle(sought.state, id, sought.index.node(id)?)))
+    }
+
+    fn with(Sought { index, state, demand }: Sought<'a>, id: NodeId, schedule: Cow<'a, Schedule>) -> Option<Self> {
         let node = index.node(id)?;
-        let schedule = match ends {
-            Ends::InTime => Cow::Borrowed(node.schedule.as_deref()?),
-            Ends::AtOnce => Cow::Owned(Schedule::idle(state, id, node)),
-        };
         let host = node.node.as_ref()?.description.host.filter(|_| !demand.host.is_zero());
         let host = host.map(|host| host.whole().minus(schedule.lost_host).minus(node.host_kept));
         if !demand.accepts(node) || host.is_some_and(|whole| !demand.host.fits_in(whole)) {
@@ -153,9 +148,29 @@ impl<'a> Outlook<'a> {
         Some(Seat { wait: seat.wait.max(around), ..seat })
     }
 
-    /// No more than how long the first seat of a virtual card that spreads takes; cheap.
+    /// No more than how long the first seat of a virtual card takes; cheap.
     pub(super) fn first_bound(&self) -> Option<Wait> {
-        Some(self.bound(1)?.max(self.surroundings(1)?))
+        let on_cards = match self.demand.span {
+            Span::Card => self.bound_on_one_card(),
+            Span::Node | Span::Pool => self.bound(1)?,
+        };
+        Some(on_cards.max(self.surroundings(1)?))
+    }
+
+    /// No more than how long it takes until one card has room for one virtual card.
+    fn bound_on_one_card(&self) -> Wait {
+        let memory = self.demand.memory;
+        let short = |(place, offer): &(usize, Offer)| {
+            let card = &self.node.cards[*place];
+            millionths(offer.need.saturating_sub(card.free.total()).into(), offer.need.into())
+                .saturating_add(millionths(memory.saturating_sub(card.memory_free), memory))
+        };
+        let endless = self.cards.iter().map(short).min().unwrap_or(0);
+        // Whatever ends at a known time could be what is missing.
+        match self.schedule.first().filter(|_| endless > 0) {
+            Some(at) => Wait { endless: 0, at },
+            None => Wait { endless, at: NONE.at },
+        }
     }
 
     fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Seat> {
@@ -249,7 +264,7 @@ impl<'a> Outlook<'a> {
     /// for them.
     fn bound(&self, members: u32) -> Option<Wait> {
         let all = Sums::of(self.demand, self.left(&self.nothing_held()));
-        if all.members(self.demand) < members || self.most_by_cards() < u64::from(members) {
+        if all.members(self.demand) < members {
             return None;
         }
         let mut future = self.future();
@@ -265,18 +280,6 @@ impl<'a> Outlook<'a> {
             sums.plus(&Sums::of(self.demand, self.candidate(place, *offer, future.held[place])));
         }
         Some(Wait { endless: 0, at: future.at })
-    }
-
-    /// How many virtual cards the node's cards hold at most, by their number and their slices.
-    fn most_by_cards(&self) -> u64 {
-        let usable =
-            self.cards.iter().filter(|(place, offer)| self.candidate(*place, *offer, Held::default()).is_some());
-        if !self.demand.whole_cards {
-            return usable.map(|(place, _)| u64::from(self.whole(*place).slices)).sum();
-        }
-        let (count, largest) =
-            usable.fold((0u64, 1u64), |(count, largest), (_, offer)| (count + 1, largest.max(offer.rate)));
-        count / self.demand.compute.div_ceil(largest).max(1)
     }
 
     /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without
@@ -296,9 +299,18 @@ impl<'a> Outlook<'a> {
                 (future.held, endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request)))
             }
         };
+        (with_endless || wait.endless == 0).then(|| Part { wait, site: self.site(&held, on_host) })
+    }
+
+    /// The node with nothing held on it.
+    pub(super) fn whole_site(&self) -> Site {
+        self.site(&self.nothing_held(), HostRequest::ZERO)
+    }
+
+    /// The node beside what is held of its cards and of its host.
+    fn site(&self, held: &[Held], on_host: HostRequest) -> Site {
         let workers = self.host.map_or(u32::MAX, |host| self.demand.workers_in(host.minus(on_host)));
-        let site = Site { cards: self.left(&held).collect(), workers };
-        (with_endless || wait.endless == 0).then_some(Part { wait, site })
+        Site { cards: self.left(held).collect(), workers }
     }
 
     /// What its cards have left beside what is held.

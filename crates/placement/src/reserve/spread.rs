@@ -7,8 +7,8 @@ use tessera_ledger::NodeId;
 use super::outlook::{Outlook, Part};
 use super::remembered::Parts;
 use super::{Choice, Kept, NONE, Sought};
-use crate::bisect;
 use crate::fit::seats;
+use crate::least_with;
 
 /// As many of the first nodes as hold a gang together; beside jobs without a time limit if that is enough, else with
 /// what those hold.
@@ -22,23 +22,15 @@ pub(super) fn over_nodes(sought: Sought<'_>, parts: &[Parts; 2]) -> Option<Choic
         });
         // The first nodes, as far as they were looked at, and how the gang is divided over as few as hold it.
         let (mut read, mut found): (Vec<(Outlook<'_>, Part)>, _) = (Vec::new(), None);
-        let mut divided = |count: usize| {
+        let divided = |count: usize| {
             read.extend(rest.by_ref().take(count.saturating_sub(read.len())));
             let tried = count.min(read.len());
             let workers = divide(sought, &read[..tried]);
             let holds = workers.is_some();
             found = workers.or(found.take());
-            (tried, holds)
+            holds
         };
-        let (mut too_few, mut count, mut more) = (least - 1, least, 1);
-        let enough = loop {
-            match divided(count) {
-                (tried, true) => break tried,
-                (tried, false) if tried < count => return None,
-                (_, false) => (too_few, count, more) = (count, count + more, more * 2),
-            }
-        };
-        bisect(enough, too_few, |count| divided(count).1);
+        least_with(least, parts.nodes().count(), divided)?;
         let workers = found?;
         let mut choice = Choice { wait: NONE, kept: Kept::default() };
         for (outlook, part) in &read {
