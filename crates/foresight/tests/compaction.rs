@@ -27,6 +27,26 @@ fn planned(world: &World, order: &CompactionOrder) -> CompactionPlan {
     compact(&world.state, now(world), order)
 }
 
+/// What was on a card is brought back to one like it, and to no other; a program that saved itself takes what it may use.
+#[test]
+fn only_dumped_processes_are_bound_to_cards_like_theirs() {
+    for (mode, may) in [(CheckpointMode::Transparent, false), (CheckpointMode::Cooperative, true)] {
+        let mut world = World::default();
+        let (key, value) = TRANSPARENT_LABEL;
+        let mut node = |name, kind| world.labelled_node(name, cards(&[(kind, 8, 64)]), &[(key, value)]);
+        let (a, b) = (node("a", CardKind::Gpu), node("b", CardKind::Npu));
+        let mut spec = job(5, 64);
+        spec.checkpoint.mode = mode;
+        let id = world.run(spec);
+        let other = if world.slices(id)[0].card.node == a { b } else { a };
+        let planned = move_job(&world.state, now(&world), id, None);
+        match planned {
+            Ok(planned) => assert!(may && planned.workers[0].node == other, "{mode:?}"),
+            Err(refused) => assert!(!may && refused.to_string().contains("may go on with"), "{mode:?}: {refused}"),
+        }
+    }
+}
+
 fn everything() -> CompactionOrder {
     CompactionOrder { moves: 64, losing_work: true, not_preemptible: true, not_again_within: Duration::ZERO }
 }
@@ -235,8 +255,8 @@ fn one_job_is_moved_where_an_operator_says() {
     let other =
         world.state.nodes().map(|node| node.id).find(|node| *node != here && has_npu(&world, *node, 15)).unwrap();
     assert!(matches!(move_job(&world.state, now(&world), JobId(99), None), Err(MoveRefusal::UnknownJob(_))));
-    let refused = move_job(&world.state, now(&world), id, Some(other)).unwrap_err();
-    assert!(refused.to_string().contains("no other card of the same class"), "{refused}: cards of each node differ");
+    let planned = move_job(&world.state, now(&world), id, Some(other)).unwrap();
+    assert_eq!(planned.workers[0].node, other, "cards of each node differ, and it begins again on any that it may use");
 
     let mut world = World::default();
     let (a, b) = (world.node("a", cards(&[(CardKind::Gpu, 8, 64)])), world.node("b", cards(&[(CardKind::Gpu, 8, 64)])));
@@ -245,7 +265,7 @@ fn one_job_is_moved_where_an_operator_says() {
     let refused = move_job(&world.state, now(&world), id, Some(from)).unwrap_err();
     assert_eq!(refused, MoveRefusal::NoRoom { job: id, node: Some(from) });
     let planned = move_job(&world.state, now(&world), id, None).unwrap();
-    assert_eq!((planned.workers[0].node, planned.loss.work), (to, Duration::ZERO));
+    assert_eq!((planned.workers[0].node, planned.loss.work), (to, Duration::ZERO), "of the same class before others");
     world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
     assert_eq!(world.slices(id)[0].card.node, to);
     let waiting = world.submit(JobSpec { held: true, ..job(1, 0) });

@@ -29,8 +29,8 @@ pub enum MoveRefusal {
     /// It asks for places that depend on its other workers or on other jobs.
     #[error("job {0} is bound to its place by affinity: suspend the job instead, it resumes where it fits")]
     Bound(JobId),
-    /// No other card of the same class has room for it.
-    #[error("no other card of the same class{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
+    /// No other card that it may go on with has room for it.
+    #[error("no other card that it may go on with{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
     NoRoom {
         /// The job.
         job: JobId,

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use tessera_ledger::{CardId, Job, JobId, LogTime, NodeId, Span, State};
+use tessera_ledger::{CardId, CheckpointMode, Job, JobId, LogTime, NodeId, Span, State};
 
 use super::ways::{Mover, Way, movers_by_node};
 use super::{CompactionOrder, PlannedMove, Rules};
@@ -146,24 +146,24 @@ impl Pool {
         })
     }
 
-    /// Plans the move of one running job to other cards of the classes that it is on, on a given node or wherever it
-    /// costs least. `None`: not all of it runs, its places depend on other workers or jobs, or there is no room. Leaves
-    /// everything as it was.
+    /// Plans the move of one running job to other cards of the classes that it is on, or else of others that it may use
+    /// and go on with; on a given node or wherever it costs least. `None`: not all of it runs, its places depend on other
+    /// workers or jobs, or there is no room. Leaves everything as it was.
     pub fn move_one(&mut self, state: &State, now: LogTime, job: JobId, to: Option<NodeId>) -> Option<PlannedMove> {
         self.settle(state, state.time());
         self.reprice_if_due(state);
         let order = CompactionOrder { losing_work: true, not_preemptible: true, ..CompactionOrder::default() };
         let rules = Rules { order: &order, now, stay: &BTreeSet::new() };
         let mover = Mover::of(state, &rules, state.allocation(state.job(job)?.allocation?)?)?;
-        let class = |card| self.index.card(card).map(|card| card.class);
-        let classes: BTreeSet<ClassId> = mover.cards().filter_map(class).collect();
-        let own = self.own_demand(state, &mover);
-        let own = own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)));
-        let own = to.map_or_else(|| own.clone(), |node| own.among([node]));
-        let mark = self.index.mark();
-        let planned = self.beside_closed(mover.cards().collect(), |pool| pool.target_of(&mover, &own));
-        self.index.undo_to(mark);
-        planned
+        let any = self.own_demand(state, &mover);
+        let same = self.of_its_classes(&mover, &any);
+        [same, any].into_iter().find_map(|own| {
+            let own = to.map_or_else(|| own.clone(), |node| own.among([node]));
+            let mark = self.index.mark();
+            let planned = self.beside_closed(mover.cards().collect(), |pool| pool.target_of(&mover, &own));
+            self.index.undo_to(mark);
+            planned
+        })
     }
 
     /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are
@@ -194,11 +194,22 @@ impl Pool {
         done
     }
 
-    /// What a mover asks for, in as many virtual cards as it has.
+    /// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like those
+    /// that they had, since a driver brings back what was on them to no others.
     fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
-        Applicant::of(&mover.job.spec, false, &self.index.classes, state.config())
-            .demand
-            .of_gang(mover.allocation.members())
+        let applicant = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
+        let own = applicant.demand.of_gang(mover.allocation.members());
+        match mover.job.spec.checkpoint.mode {
+            CheckpointMode::Transparent => self.of_its_classes(mover, &own),
+            CheckpointMode::Cooperative | CheckpointMode::Requeue => own,
+        }
+    }
+
+    /// The same on cards of the classes that a mover is on.
+    fn of_its_classes(&self, mover: &Mover, own: &Demand) -> Demand {
+        let class = |card| self.index.card(card).map(|card| card.class);
+        let classes: BTreeSet<ClassId> = mover.cards().filter_map(class).collect();
+        own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)))
     }
 
     /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.

@@ -51,7 +51,7 @@ async fn a_job_is_moved_once_per_request() {
     assert_eq!(shown.to[0].slices[0].first_block_number, 15, "behind the four blocks of the job that is there");
     let nowhere = jobs.move_job(request(Some("n0"), false)).await;
     let refused = assert_refused(nowhere, Code::FailedPrecondition, ErrorReason::MoveImpossible);
-    assert!(refused.message().contains("no other card of the same class"), "{refused}");
+    assert!(refused.message().contains("no other card that it may go on with"), "{refused}");
     assert_refused(jobs.move_job(request(Some("n9"), false)).await, Code::NotFound, ErrorReason::NodeUnknown);
     let unknown = v1::MoveJobRequest { job_id: 99, ..request(None, false) };
     assert_refused(jobs.move_job(unknown).await, Code::NotFound, ErrorReason::JobUnknown);
