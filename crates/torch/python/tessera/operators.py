@@ -16,7 +16,7 @@ WORDS = {
 # Chosen or composed by PyTorch, which knows better which one a device without kernels of its own wants.
 _WHOLE = {"aten::_fused_sdp_choice", "aten::is_pinned", "aten::_pin_memory"}
 _WHOLE_WORDS = ("quantize", "_scaled_dot_product")
-_ALWAYS = {"aten::convolution", "aten::convolution_backward"}
+_ALWAYS = {"aten::convolution", "aten::convolution_backward", "aten::conj_physical_"}
 
 
 def bound() -> list[str]:

@@ -36,7 +36,7 @@ void infer(Operator& op, Entry& entry, const Bytes& key, Slots& slots) {
     entry.resized.push_back({i, {metas[i].scalar_type(), 0, metas[i].sizes().vec(), metas[i].strides().vec(), metas[i].storage_offset()}});
   }
   std::vector<std::pair<const c10::StorageImpl*, uint32_t>> fresh;
-  auto expect = [&](const Tensor& result) {
+  auto expect = [&](const Tensor& result, bool aliases) {
     if (!result.defined()) {
       entry.send = true;
       entry.results.push_back({kUndefined});
@@ -49,6 +49,8 @@ void infer(Operator& op, Entry& entry, const Bytes& key, Slots& slots) {
     for (size_t i = 0; i < metas.size() && expected.kind == kNew; i++) {
       if (metas[i].storage().unsafeGetStorageImpl() == storage) expected.kind = kOfArgument, expected.of = i;
     }
+    // A number that is not in the key may decide whether an argument is given back.
+    TORCH_CHECK(expected.kind != kOfArgument || aliases || slots.changing.empty(), "it may give an argument back, or not");
     for (size_t i = 0; i < fresh.size() && expected.kind == kNew; i++) {
       if (fresh[i].first == storage) expected.kind = kOfResult, expected.of = fresh[i].second;
     }
@@ -62,13 +64,14 @@ void infer(Operator& op, Entry& entry, const Bytes& key, Slots& slots) {
   };
   for (size_t i = 0; i < stack.size(); i++) {
     uint32_t first = entry.results.size();
+    bool aliases = schema.returns()[i].alias_info() != nullptr;
     if (op.written[i] >= 0) {
       entry.returns.push_back({Returned::kArgument, uint32_t(op.written[i]), 0});
     } else if (stack[i].isTensor()) {
-      expect(stack[i].toTensor());
+      expect(stack[i].toTensor(), aliases);
       entry.returns.push_back({Returned::kTensor, first, 1});
     } else {
-      for (const Tensor& result : stack[i].toTensorVector()) expect(result);
+      for (const Tensor& result : stack[i].toTensorVector()) expect(result, aliases);
       entry.returns.push_back({Returned::kList, first, uint32_t(entry.results.size() - first)});
     }
   }

@@ -48,7 +48,8 @@ def _cast(value, dtype):
     if not _is_eligible(value) or value.dtype == dtype:
         return value
     is_parameter = value.dtype == torch.float32 and value.requires_grad and value.is_leaf and not value._is_view()
-    if dtype != _lower() or not is_parameter or not torch.is_autocast_cache_enabled():
+    # Without gradients a copy would be of no use to what has them.
+    if dtype != _lower() or not is_parameter or not (torch.is_autocast_cache_enabled() and torch.is_grad_enabled()):
         return value.to(dtype)
     # By identity; the tensor is kept beside its copy, so that nobody else can have the same one.
     if (known := _casts.get((id(value), dtype))) is None:

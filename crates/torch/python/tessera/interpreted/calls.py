@@ -66,6 +66,8 @@ class Signature:
         self.lists = "ListType" in kinds
         #: For each result, the argument that it is.
         self.written = [self._written(result, schema.arguments) for result in schema.returns]
+        #: For each result, whether the operator says that it is a view.
+        self.aliases = [result.alias_info is not None for result in schema.returns]
 
     @staticmethod
     def _written(result, arguments):

@@ -18,6 +18,7 @@ from tessera.interpreted import wire
 #: How many of the last operations have their lines known.
 _LINES = 1 << 15
 _DEPTH = 32
+_CODES = 4096
 
 LOCK = threading.RLock()
 QUEUE = _native.Queue()
@@ -123,6 +124,8 @@ class Client:
     def seed(self, seed: int) -> None:
         """Before anything is connected a seed is only kept: seeding alone is no use of the card."""
         with LOCK:
+            if self.forked:
+                self.need()
             if self.connected:
                 QUEUE.put(struct.pack("<BQ", _COMMAND["Seed"], seed))
             else:
@@ -164,6 +167,8 @@ class Client:
         number = self.operations + 1
         frame = sys._getframe().f_back
         known = self._of_library
+        if len(known) > _CODES:
+            known.clear()  # programs may make functions without end
         for _ in range(_DEPTH):
             if frame is None:
                 break

@@ -188,7 +188,7 @@ class Operator(Signature):
         """What the server says that a call has given; and an entry for those to come, when all of it are tensors."""
         learned, results, made = Entry(immediate=False), [], {}
 
-        def tensor():
+        def tensor(written=None):
             kind = answer.get("B")
             if kind == _UNDEFINED:
                 learned.expect(Expected(kind))
@@ -197,7 +197,8 @@ class Operator(Signature):
             if kind == _OF_ARGUMENT:
                 of = answer.get("I")
                 learned.expect(Expected(kind, layout, of))
-                return results.append(card.view(call.tensors[of], *layout))
+                # What is written to is given back as it came.
+                return results.append(card.view(call.tensors[of], *layout) if written is None else None)
             name, nbytes = answer.get("QQ")
             if name in made:
                 learned.expect(Expected(_OF_RESULT, layout, made[name]))
@@ -212,7 +213,7 @@ class Operator(Signature):
             if kind in (b"T", b"M"):
                 length = answer.get("I") if kind == b"M" else 1
                 for _ in range(length):
-                    tensor()
+                    tensor(self.written[at])
                 learned.returns.append((_TENSOR if kind == b"T" else _LIST, first, length))
                 given.append(results[first] if kind == b"T" else results[first:])
                 if self.written[at] is not None:
@@ -251,7 +252,10 @@ class Operator(Signature):
                 continue
             of_list = isinstance(result, (list, tuple))
             for each in result if of_list else (result,):
-                entry.expect(_expected(each, owners, len(entry.results)))
+                expected = _expected(each, owners, len(entry.results))
+                if expected.kind == _OF_ARGUMENT and call.changing and not self.aliases[len(entry.returns)]:
+                    raise NotImplementedError("whether it gives an argument back may be decided by a number that is not in the key")
+                entry.expect(expected)
             entry.returns.append((_LIST if of_list else _TENSOR, first, len(entry.results) - first))
         entry.send = self.mutates or entry.fresh > 0 or any(result.kind == _UNDEFINED for result in entry.results)
         entry.settle()
@@ -315,9 +319,11 @@ def _make_room() -> None:
     global _entries
     if _entries < MOST_ENTRIES:
         return
-    every = sorted(entry.used_at for operator in _operators.values() for entry in operator.cache.values())
+    # What is collected meanwhile may issue operations of its own.
+    operators = list(_operators.values())
+    every = sorted(entry.used_at for operator in operators for entry in list(operator.cache.values()))
     oldest_kept = every[len(every) // 2]
-    for operator in _operators.values():
+    for operator in operators:
         for key, entry in list(operator.cache.items()):
             if entry.used_at < oldest_kept:
                 del operator.cache[key]
@@ -326,7 +332,4 @@ def _make_room() -> None:
 
 
 def operator_of(overload, upload) -> Operator:
-    operator = _operators.get(overload)
-    if operator is None:
-        operator = _operators[overload] = Operator(overload, upload)
-    return operator
+    return _operators.get(overload) or _operators.setdefault(overload, Operator(overload, upload))

@@ -148,6 +148,8 @@ def histogram(self, bins=100, min=0, max=0):
 @used
 def _grow(tensor, nbytes: int) -> None:
     """While it grows, old and new are there at once."""
+    if card.is_shared(tensor):
+        raise NotImplementedError("a tensor grows here only when no other one shares its storage; the compiled dispatcher can do that")
     CLIENT.ask_for(nbytes)
     QUEUE.put(struct.pack("<BQQ", _RESIZE, card.name_of(tensor), nbytes))
     card.widen(tensor, nbytes)

@@ -135,6 +135,11 @@ def layout_of(tensor) -> tuple:
     return tensor.dtype, flags_of(tensor), tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
+def is_shared(tensor) -> bool:
+    """Whether other tensors have the same storage. One has the tensor itself, and one the object that asks."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > 2
+
+
 def widen(tensor, nbytes: int) -> None:
     """The server has made the storage of a tensor larger. PyTorch cannot tell its own storage so: this tensor gets another one of the
     same name, and its aliases go on with theirs, which is the same memory."""
