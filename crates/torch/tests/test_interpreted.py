@@ -134,8 +134,11 @@ def test_storages_grow_are_shared_and_are_freed(server):
 import copy, pickle, torch
 x = torch.arange(6.0).to("tessera")
 alias = x[1:4]
-x.resize_(100_000)                       # an alias goes on with the same memory
+try: x.resize_(100_000)
+except NotImplementedError as error: print("compiled dispatcher" in str(error), end=" ")
 alias.fill_(7)
+del alias
+x.resize_(100_000)                       # nobody else has it now
 print(x[:6].tolist(), x.untyped_storage().nbytes())
 out = torch.empty(0, device="tessera")
 torch.add(x[:6], 1, out=out)
@@ -148,7 +151,7 @@ print(out.tolist(), torch.UntypedStorage(8, device="tessera").nbytes(), out.to("
 try: torch.empty(0, device="tessera").set_(out.untyped_storage(), 0, (100,), (1,))
 except NotImplementedError as error: print("compiled dispatcher" in str(error))
 before = torch.tessera.memory_allocated(), torch.tessera.slice_status()["memory_used"]
-del x, alias, out, one, other, y
+del x, out, one, other, y
 torch.tessera.synchronize()
 status = torch.tessera.slice_status()
 print(before[0] == before[1], torch.tessera.memory_allocated(), status["memory_used"], status["storages"])
@@ -156,7 +159,7 @@ try: torch.zeros(1 << 26, device="tessera")
 except torch.OutOfMemoryError as error: print("of 64.00 MiB of which 64.00 MiB is free" in str(error).replace("total capacity ", ""))
 """)
     assert out.splitlines() == [
-        "[0.0, 7.0, 7.0, 7.0, 4.0, 5.0] 400000", "[1.0, 8.0, 8.0, 8.0, 5.0, 6.0] [1, 2, 3]", "True True tessera:0",
+        "True [0.0, 7.0, 7.0, 7.0, 4.0, 5.0] 400000", "[1.0, 8.0, 8.0, 8.0, 5.0, 6.0] [1, 2, 3]", "True True tessera:0",
         "[1.0, 0.0, 0.0, 0.0, 0.0, 6.0] 8 7.0", "True", "True 0 0 0", "True",
     ]  # fmt: skip
 
