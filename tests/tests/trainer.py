@@ -79,13 +79,14 @@ while step < steps:
         (out / f"at-{rank}").write_text(str(step))
         time.sleep(0.005)
     if "ignore" not in sys.argv and control.asked():
-        if control.stopping and (out / "gate").exists():
+        told = control.stopping  # it may be told while it saves because it was asked to
+        if told and (out / "gate").exists():
             note(f"stopping-{rank}", os.environ.get("TESSERA_ATTEMPT", "1"))
             while (out / "gate").exists():
                 time.sleep(0.005)
         save(step, slope, offset)
         kept = control.saved(step)
         note(f"saves-{rank}", f"{step} {kept}")
-        if control.stopping:
+        if told:
             sys.exit(0)
 print(f"{slope.hex()} {offset.hex()}")
