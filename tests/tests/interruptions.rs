@@ -54,9 +54,9 @@ impl Stage {
         Ok(Self { pool, client, trainer, job, step: 0, began: 0 })
     }
 
-    /// The newest attempt that runs, and the place of its node, once the program has come to the next step that it is let
-    /// to and that is kept on two nodes. However often it was begun for that, it began no earlier than where it had been
-    /// saved.
+    /// The newest attempt that runs, and the place of its node, once the program has come to the next step that it is
+    /// let to and that is kept on two nodes. However often it was begun for that, it began no earlier than where it had
+    /// been saved.
     async fn goes_on(&mut self) -> Result<(u32, usize)> {
         let saved = self.step;
         self.step += 20;
@@ -75,6 +75,16 @@ impl Stage {
         Ok((seen.attempts, self.place_of(node)?))
     }
 
+    async fn goes_on_after(&mut self, victim: Victim) -> Result<(u32, usize)> {
+        self.goes_on().await.with_context(|| format!("the death of {victim:?}"))
+    }
+
+    /// The attempt that runs, the place of its node, and that of a node that has nothing of it.
+    async fn ready_to_move(&mut self) -> Result<(u32, usize, usize)> {
+        let (attempt, source) = self.goes_on().await?;
+        Ok((attempt, source, self.elsewhere().await?))
+    }
+
     fn place_of(&self, node: &str) -> Result<usize> {
         self.pool.nodes.iter().position(|known| known.name == node).context("a node of the pool")
     }
@@ -90,6 +100,13 @@ impl Stage {
         let name = self.pool.nodes[target].name.clone();
         self.pool.cli_ok(&["job", "move", &self.job.to_string(), "--to", &name, "--yes"]).await?;
         Ok(())
+    }
+
+    /// Begins a move whose source has been told to stop, and waits for its gate.
+    async fn begin_move_at_gate(&self, attempt: u32, target: usize) -> Result<()> {
+        self.trainer.shut_gate()?;
+        self.begin_move(target).await?;
+        self.trainer.is_stopping(attempt).await
     }
 
     async fn is_in(&self, phase: MovePhase) -> Result<()> {
@@ -147,8 +164,7 @@ impl Stage {
 async fn whoever_dies_before_a_move_stops_the_program() -> Result<()> {
     let mut stage = Stage::new(LONG).await?;
     for victim in [Leader, SourceAgent, TargetAgent, Program] {
-        let (attempt, source) = stage.goes_on().await?;
-        let target = stage.elsewhere().await?;
+        let (attempt, source, target) = stage.ready_to_move().await?;
         let other = 3 - source - target;
         for node in [source, other] {
             stage.signal(node, Signal::SIGSTOP)?;
@@ -161,7 +177,7 @@ async fn whoever_dies_before_a_move_stops_the_program() -> Result<()> {
         if victim != SourceAgent {
             stage.signal(source, Signal::SIGCONT)?;
         }
-        let (after, place) = stage.goes_on().await.with_context(|| format!("the death of {victim:?}"))?;
+        let (after, place) = stage.goes_on_after(victim).await?;
         match victim {
             Leader | SourceAgent => assert!(after > attempt && place == target, "the move goes on: {after} at {place}"),
             Program => assert!(after > attempt, "it begins again"),
@@ -177,15 +193,12 @@ async fn whoever_dies_before_a_move_stops_the_program() -> Result<()> {
 async fn whoever_dies_while_a_moved_program_saves_itself() -> Result<()> {
     let mut stage = Stage::new(LONG).await?;
     for victim in [Leader, SourceAgent, TargetAgent, Program] {
-        let (attempt, source) = stage.goes_on().await?;
-        let target = stage.elsewhere().await?;
-        stage.trainer.shut_gate()?;
-        stage.begin_move(target).await?;
-        stage.trainer.is_stopping(attempt).await?;
+        let (attempt, source, target) = stage.ready_to_move().await?;
+        stage.begin_move_at_gate(attempt, target).await?;
         stage.is_in(MovePhase::Suspending).await?;
         stage.dies(victim, source, target).await?;
         stage.trainer.open_gate()?;
-        let (after, _) = stage.goes_on().await.with_context(|| format!("the death of {victim:?}"))?;
+        let (after, _) = stage.goes_on_after(victim).await?;
         assert!(after > attempt, "{victim:?}: it was told to stop");
     }
     stage.ends().await
@@ -196,11 +209,8 @@ async fn whoever_dies_while_a_moved_program_saves_itself() -> Result<()> {
 async fn whoever_dies_while_a_moved_program_begins() -> Result<()> {
     let mut stage = Stage::new(LONG).await?;
     for victim in [Leader, SourceAgent, TargetAgent, Program] {
-        let (attempt, source) = stage.goes_on().await?;
-        let target = stage.elsewhere().await?;
-        stage.trainer.shut_gate()?;
-        stage.begin_move(target).await?;
-        stage.trainer.is_stopping(attempt).await?;
+        let (attempt, source, target) = stage.ready_to_move().await?;
+        stage.begin_move_at_gate(attempt, target).await?;
         stage.signal(target, Signal::SIGSTOP)?;
         stage.trainer.open_gate()?;
         stage.is_in(MovePhase::Resuming).await?;
@@ -214,14 +224,14 @@ async fn whoever_dies_while_a_moved_program_begins() -> Result<()> {
                 stage.signal(target, Signal::SIGCONT)?;
             }
         }
-        let (after, _) = stage.goes_on().await.with_context(|| format!("the death of {victim:?}"))?;
+        let (after, _) = stage.goes_on_after(victim).await?;
         assert!(after > attempt, "{victim:?}: it had stopped");
     }
     stage.ends().await
 }
 
-/// The leader dies in the middle of whatever interrupts a program: it is suspended, preempted, its node drained, its node
-/// lost.
+/// The leader dies in the middle of whatever interrupts a program: it is suspended, preempted, its node drained, its
+/// node lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_dies_in_the_middle_of_each_interruption() -> Result<()> {
     let mut stage = Stage::new(SHORT).await?;

@@ -239,8 +239,8 @@ async fn a_program_that_ignores_everything_is_ended_and_begins_again() -> Result
     pool.verify().await
 }
 
-/// A program that is killed in the middle of writing what it needs, and one that does not hear that it is to stop: both go
-/// on from what they had saved while they ran, and nobody takes a half for a whole.
+/// A program that is killed in the middle of writing what it needs, and one that does not hear that it is to stop: both
+/// go on from what they had saved while they ran, and nobody takes a half for a whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_does_not_save_at_its_end_goes_on_from_what_it_saved_before() -> Result<()> {
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;

@@ -249,8 +249,8 @@ async fn a_gang_meets_again_where_it_was_moved() -> Result<()> {
     pool.verify().await
 }
 
-/// A node is to be empty by some time: what saves itself goes where it goes on, what would begin again stays until the time
-/// is over. The leader dies in between.
+/// A node is to be empty by some time: what saves itself goes where it goes on, what would begin again stays until the
+/// time is over. The leader dies in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_drained_by_some_time_is_left_without_haste() -> Result<()> {
     let mut pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;

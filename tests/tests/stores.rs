@@ -1,5 +1,5 @@
-//! Stores that all nodes share and that are full, slow or away, through real processes: a job says so, loses nothing, and
-//! comes bit for bit to what it comes to undisturbed.
+//! Stores that all nodes share and that are full, slow or away, through real processes: a job says so, loses nothing,
+//! and comes bit for bit to what it comes to undisturbed.
 
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ async fn a_full_store_is_told_of_and_loses_nothing() -> Result<()> {
     pool.verify().await
 }
 
-/// The bucket is slow, then it cannot be reached when a program is to be kept, and then when it is to go on: that waits,
-/// and says for what.
+/// The bucket is slow, then it cannot be reached when a program is to be kept, and then when it is to go on: that
+/// waits, and says for what.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_that_is_slow_or_away_costs_nothing_that_was_computed() -> Result<()> {
     let server = BucketServer::start()?;

@@ -87,8 +87,8 @@ impl Objects {
         Ok(used)
     }
 
-    /// Which store this is, whoever reaches it by whatever name; `None`: nobody has written that down. A folder in which
-    /// another file system should be mounted, and is not, is another store.
+    /// Which store this is, whoever reaches it by whatever name; `None`: nobody has written that down. A folder in
+    /// which another file system should be mounted, and is not, is another store.
     ///
     /// # Errors
     /// When that cannot be read.

@@ -27,7 +27,8 @@ fn planned(world: &World, order: &CompactionOrder) -> CompactionPlan {
     compact(&world.state, now(world), order)
 }
 
-/// What was on a card is brought back to one like it, and to no other; a program that saved itself takes what it may use.
+/// What was on a card is brought back to one like it, and to no other; a program that saved itself takes what it may
+/// use.
 #[test]
 fn only_dumped_processes_are_bound_to_cards_like_theirs() {
     for (mode, may) in [(CheckpointMode::Transparent, false), (CheckpointMode::Cooperative, true)] {

@@ -375,9 +375,9 @@ impl Checkpoints {
             return false;
         }
         let is_newer = |key: Option<CheckpointKey>| key > Some(part.checkpoint);
-        is_newer(self.newest_whole())
+        part.checkpoint.attempt < newest_attempt
+            || is_newer(self.newest_whole())
             || is_newer(self.told().get(&part.rank).copied())
-            || part.checkpoint.attempt < newest_attempt
     }
 }
 

@@ -191,7 +191,7 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
 #[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
 fn refresh_and_decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, grants) = saturated(size);
-    cluster.apply([Command::SetQueue { queue: cluster::queue("large") }]);
+    cluster.apply([Command::SetQueue { queue: QueueSettings::new("large") }]);
     let large = JobSpec { queue: "large".to_owned(), ..job(989, 81_920, &[CardKind::Gpu]) };
     cluster.apply([Command::SubmitJob { spec: Arc::new(large), traceparent: String::new(), secret: None }]);
     cluster.end(&grants[..1]);

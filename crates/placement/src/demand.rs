@@ -113,8 +113,8 @@ impl Demand {
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
         let mut changed = self.clone();
         change(&mut changed);
-        // What is let go of decides over several virtual cards or several cards, or among nodes, or whose turn it is, or is
-        // in what the offers need.
+        // What is let go of decides over several virtual cards or several cards, or among nodes, or whose turn it is,
+        // or is in what the offers need.
         let Request {
             host,
             memory,

@@ -1,5 +1,5 @@
-//! Storages of a program whose dispatcher is written in Python: names at addresses that nothing lies behind, handed to PyTorch as
-//! tensors by DLPack, so that PyTorch itself says when the last alias of one is gone.
+//! Storages of a program whose dispatcher is written in Python: names at addresses that nothing lies behind, handed to
+//! PyTorch as tensors by DLPack, so that PyTorch itself says when the last alias of one is gone.
 #![allow(unsafe_code)] // PyTorch gets pointers, and calls back with them.
 
 use std::{
@@ -39,7 +39,8 @@ pub(crate) struct Held {
 struct Gone {
     names: Vec<u64>,
     bytes: u64,
-    /// Storages that grew, and so have several handles: how many more than one, and what those that are gone counted for.
+    /// Storages that grew, and so have several handles: how many more than one, and what those that are gone counted
+    /// for.
     several: HashMap<u64, (u32, u64)>,
 }
 
@@ -253,7 +254,8 @@ unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// First of the addresses at which storages have their names, how many bytes of them there are, and how far they lie apart.
+/// First of the addresses at which storages have their names, how many bytes of them there are, and how far they lie
+/// apart.
 pub(crate) fn addresses(held: &Held) -> (usize, usize, usize) {
     (held.base, SPAN, STEP)
 }

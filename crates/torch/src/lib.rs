@@ -2,8 +2,8 @@
 //! for C++.
 //!
 //! The dispatcher in C++ issues an operation in a microsecond or two and must not go through Python for its frames. It
-//! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that gave it. The dispatcher in
-//! Python has its queue here (`queue.rs`), and what PyTorch takes for memory (`held.rs`).
+//! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that
+//! gave it. The dispatcher in Python has its queue here (`queue.rs`), and what PyTorch takes for memory (`held.rs`).
 
 mod held;
 mod queue;

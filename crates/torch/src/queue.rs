@@ -1,5 +1,6 @@
-//! The queue of a program whose dispatcher is written in Python. What is put into it leaves in batches; a thread of its own sends what
-//! has waited for too long, without Python's lock, which a program that computes would not give it in time.
+//! The queue of a program whose dispatcher is written in Python. What is put into it leaves in batches; a thread of its
+//! own sends what has waited for too long, without Python's lock, which a program that computes would not give it in
+//! time.
 #![allow(unsafe_code)] // Tensors are read and written where they lie.
 
 use std::{
@@ -76,7 +77,8 @@ impl State {
         }
     }
 
-    /// Puts commands into the batch, of which so many are operations. Tells whether it is full, and how many operations there were so far.
+    /// Puts commands into the batch, of which so many are operations. Tells whether it is full, and how many operations
+    /// there were so far.
     fn put(&mut self, commands: &[u8], operations: u64) -> Result<(bool, u64), String> {
         self.check()?;
         if self.waiting == 0 {
@@ -111,8 +113,8 @@ impl State {
         sent.map_err(|error| self.lose(format!("{error}. {LOST}")))
     }
 
-    /// Sends what waits, and waits for the answer to the last command. What is answered when its frame is done has the number of that
-    /// frame; all else has the one before.
+    /// Sends what waits, and waits for the answer to the last command. What is answered when its frame is done has the
+    /// number of that frame; all else has the one before.
     fn ask(&mut self, held: &Held, when_done: bool) -> Result<Vec<u8>, String> {
         self.flush(held, None)?;
         let connection = self.check()?;
@@ -140,7 +142,8 @@ impl State {
         let answer = self.ask(held, false)?;
         match (answer[0], answer.get(HEAD)) {
             (0, Some(0)) if answer.len() - HEAD - 1 == to.length => {
-                // SAFETY: Python passes what a tensor reports that it keeps, and it is as long as what is written there.
+                // SAFETY: Python passes what a tensor reports that it keeps, and it is as long as what is written
+                // there.
                 unsafe { std::ptr::copy_nonoverlapping(answer[HEAD + 1..].as_ptr(), to.address as *mut u8, to.length) };
             }
             (0, Some(1)) => {
@@ -226,8 +229,8 @@ impl Queue {
         self.0.held.fork();
     }
 
-    /// Puts commands into the batch, of which so many are operations, and sends that when it is full. Gives how many operations there were
-    /// so far: it is counted here, where nothing breaks off in between.
+    /// Puts commands into the batch, of which so many are operations, and sends that when it is full. Gives how many
+    /// operations there were so far: it is counted here, where nothing breaks off in between.
     #[pyo3(signature = (commands, operations=0))]
     fn put(&self, py: Python<'_>, commands: &[u8], operations: u64) -> PyResult<u64> {
         let put = match self.0.state.try_lock() {
@@ -341,7 +344,8 @@ impl Queue {
     }
 }
 
-/// So that the slice does not idle while the program thinks. An error is kept, and raised where the program uses the card next.
+/// So that the slice does not idle while the program thinks. An error is kept, and raised where the program uses the
+/// card next.
 fn send_what_is_old(shared: &Shared) {
     loop {
         thread::sleep(LOOK);

@@ -23,9 +23,9 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Asks again and again. The number of a checkpoint is that of its period since the worker started: the workers of a
-    /// gang count alike, and so does an agent that adopts one. `ran`: for how long it has run. What is `kept` was before,
-    /// whatever it was counted on.
+    /// Asks again and again. The number of a checkpoint is that of its period since the worker started: the workers of
+    /// a gang count alike, and so does an agent that adopts one. `ran`: for how long it has run. What is `kept` was
+    /// before, whatever it was counted on.
     pub async fn run(mut self, ran: Duration, kept: u64) {
         let ran =
             self.every.map_or(ran, |every| ran.max(every.saturating_mul(u32::try_from(kept).unwrap_or(u32::MAX))));

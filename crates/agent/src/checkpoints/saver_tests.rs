@@ -110,16 +110,14 @@ async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packe
     assert_eq!(sequences(&shelf), [1]);
 }
 
-/// An agent of before counted by the time of day, which was set back by an hour since: what is saved next is newer than what
-/// was.
+/// An agent of before counted by the time of day, which was set back by an hour since: what is saved next is newer than
+/// what was.
 #[tokio::test(start_paused = true)]
 async fn numbers_go_on_when_the_time_of_day_is_set_back() {
     let data = tempfile::tempdir().expect("a folder");
     let folder = WorkerFolder::at(data.path().join("worker"));
     std::fs::create_dir_all(folder.path()).expect("made");
-    let (bytes, hash, ticket, mode) = (1, [0; 32], 1, tessera_ledger::CheckpointMode::Cooperative);
-    let kept = SavedPart { sequence: 41, progress: 0, bytes, hash, ticket, shared: false, mode };
-    folder.note_saved(&kept).expect("writable");
+    folder.note_saved(&tessera_testkit::saved(41, 1)).expect("writable");
     let since = Instant::now();
     let (saver, shelf, mut program) = asked_in(data.path()).await;
     assert_eq!(since.elapsed().as_secs(), 10, "it is asked in time");

@@ -322,8 +322,8 @@ impl Shelf {
         Err(Unusable { why, message: failures.join("; ") })
     }
 
-    /// Which store the shared one is. This node has written down which one it found first under that name, and saves into no
-    /// other: where the share is not mounted, there is an empty folder.
+    /// Which store the shared one is. This node has written down which one it found first under that name, and saves
+    /// into no other: where the share is not mounted, there is an empty folder.
     async fn identity_of(&self, shared: &Objects) -> Result<u128, Error> {
         let (file, place) = (self.0.data.join(STORE_FILE), shared.place().to_owned());
         let known = std::fs::read_to_string(&file).unwrap_or_default();
@@ -351,8 +351,8 @@ impl Shelf {
         }
     }
 
-    /// Whether the shared store of this node is the one in which something lies. Another one, such as the folder in which
-    /// it is not mounted, says nothing about that.
+    /// Whether the shared store of this node is the one in which something lies. Another one, such as the folder in
+    /// which it is not mounted, says nothing about that.
     async fn is_store_of(&self, from: &wire::CheckpointSource) -> Result<(), String> {
         let Some(shared) = &self.0.shared else {
             return Err(

@@ -42,8 +42,8 @@ impl Copying {
 }
 
 impl Shelf {
-    /// Removes and copies what the leader says. It says all of it again: what is to be removed does not wait for copies,
-    /// and the next copy is one of those that it said last, of one job after the other.
+    /// Removes and copies what the leader says. It says all of it again: what is to be removed does not wait for
+    /// copies, and the next copy is one of those that it said last, of one job after the other.
     pub async fn tend(&self, orders: wire::CheckpointOrders) {
         let named = |source: wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source));
         *lock(&self.0.sources) = orders.sources.into_iter().filter_map(named).collect();
@@ -110,8 +110,8 @@ impl Shelf {
         }
     }
 
-    /// Removes what saves left that never came to their end, now and then. All agents look through all of a shared store,
-    /// so they do it seldom.
+    /// Removes what saves left that never came to their end, now and then. All agents look through all of a shared
+    /// store, so they do it seldom.
     pub async fn sweep(&self) {
         let shared = self.0.shared.as_ref().filter(|_| self.may_sweep_shared());
         let stores = [Some(&self.0.disk), shared];

@@ -114,14 +114,14 @@ impl Link {
                 Ok(()) => return true,
                 Err(unusable) => {
                     tracing::warn!(worker = %order.worker, error = %unusable, "a worker cannot go on from its checkpoint");
-                    let for_good = match unusable.why {
-                        Hindrance::Node => None,
-                        why => Some(why == Hindrance::Gone),
+                    let cause = match unusable.why {
+                        Hindrance::Node => Cause::NodeFault,
+                        why => {
+                            let for_good = why == Hindrance::Gone;
+                            self.line.tell_of_checkpoint(CheckpointNews::Unusable { for_good }).await;
+                            Cause::StartFailed
+                        }
                     };
-                    if let Some(for_good) = for_good {
-                        self.line.tell_of_checkpoint(CheckpointNews::Unusable { for_good }).await;
-                    }
-                    let cause = if for_good.is_some() { Cause::StartFailed } else { Cause::NodeFault };
                     (cause, unusable.to_string())
                 }
             },

@@ -6,6 +6,8 @@ use tessera_api::v1::{
 };
 use tessera_client::ClientError;
 use tessera_client::watch::Start;
+use tessera_ledger::Level;
+use tessera_ledger::wire::duration_to_wire;
 
 use super::Desk;
 use super::desk::{PAGE, node_named};
@@ -16,7 +18,7 @@ use crate::print::{confirm, remark};
 use crate::view::{MutationView, NodeDetailView, NodeView, PoolUpdateView};
 
 /// The release level from which on members drain nodes by some time.
-const DEADLINES_FROM: u32 = 2;
+const DEADLINES_FROM: Level = Level::Two;
 
 /// Does a verb of `tessera node`.
 pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
@@ -37,7 +39,7 @@ pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
             if deadline.is_some() {
                 knows_deadlines(&desk, &node).await?;
             }
-            let deadline = deadline.and_then(|time| time.try_into().ok());
+            let deadline = deadline.map(duration_to_wire);
             let request = DrainNodeRequest { request_id, node: Some(node_named(&node)), reason, deadline };
             let answer = desk.client.drain_node(request).await.map(|answer| answer.revision);
             done(desk, &node, "is being drained", "drained", answer)
@@ -80,7 +82,7 @@ async fn knows_deadlines(desk: &Desk, node: &str) -> Result<(), Failure> {
     let failed = || format!("node {node} was not drained");
     let status = desk.client.get_cluster_status(GetClusterStatusRequest::default()).await;
     let level = status.map_err(|error| Failure::call(failed(), &error))?.level;
-    if level >= DEADLINES_FROM {
+    if level >= DEADLINES_FROM.number() {
         return Ok(());
     }
     let why = format!("--deadline needs release level {DEADLINES_FROM}, and {level} is in force");

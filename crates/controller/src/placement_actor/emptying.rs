@@ -1,5 +1,5 @@
-//! Nodes that are to be empty by some time: their jobs are moved away a few at a time while there is time. When it is over,
-//! placement has what is left suspended. All of it follows from the ledger, so that every leader goes on with it.
+//! Nodes that are to be empty by some time: their jobs are moved away a few at a time while there is time. When it is
+//! over, placement has what is left suspended. All of it follows from the ledger, so that every leader goes on with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +64,8 @@ fn nodes(pool: &Pool, state: &State, now: LogTime) -> impl Iterator<Item = NodeI
     pool.draining().filter(move |node| state.node(*node).is_some_and(|node| !node.must_be_left(now)))
 }
 
-/// The jobs of a node that go on elsewhere where they were, as far as more of them may move now. Others run on until the
-/// node must be left, and one whose move has just failed has a rest: its target may be about to be missed.
+/// The jobs of a node that go on elsewhere where they were, as far as more of them may move now. Others run on until
+/// the node must be left, and one whose move has just failed has a rest: its target may be about to be missed.
 fn may_move(state: &State, node: NodeId, now: LogTime) -> Vec<JobId> {
     let jobs = || {
         state

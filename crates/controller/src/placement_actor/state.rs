@@ -194,10 +194,14 @@ impl Placement {
         let Some(known) = self.known.as_mut().filter(|_| self.flight == Flight::Landed) else { return };
         let parts = self.emptying.parts(&mut known.pool, &known.state, now);
         if !parts.is_empty() {
-            self.flight = Flight::Proposed;
             let plan = Plan { revision: known.state.revision(), parts };
-            effects.push(Effect::Propose { request: Box::new(request(plan)), within: self.propose_within });
+            self.propose(plan, effects);
         }
+    }
+
+    fn propose(&mut self, plan: Plan, effects: &mut Vec<Effect>) {
+        self.flight = Flight::Proposed;
+        effects.push(Effect::Propose { request: Box::new(request(plan)), within: self.propose_within });
     }
 
     /// Goes on with compaction when nothing else is to be done: jobs that wait go first.
@@ -212,9 +216,8 @@ impl Placement {
             effects.extend(errand.map(|errand| Effect::Compact(Box::new(errand))));
             return;
         }
-        self.flight = Flight::Proposed;
         let plan = Plan { revision: known.state.revision(), parts };
-        effects.push(Effect::Propose { request: Box::new(request(plan)), within: self.propose_within });
+        self.propose(plan, effects);
     }
 
     fn decide(&mut self, now: LogTime, effects: &mut Vec<Effect>) {
@@ -242,10 +245,9 @@ impl Placement {
             return;
         }
         tracing::debug!(revision = decision.plan.revision.0, parts = decision.plan.parts.len(), "a plan is decided");
-        self.flight = Flight::Proposed;
         // The count begins anew when the settings changed.
         effects.push(Effect::Planned { tried: known.pool.work().tried.saturating_sub(tried) });
-        effects.push(Effect::Propose { request: Box::new(request(decision.plan)), within: self.propose_within });
+        self.propose(decision.plan, effects);
     }
 
     fn answer(&mut self, question: Question, now: LogTime) {

@@ -39,8 +39,8 @@ impl State {
     }
 
     /// Every copy of a part that is to be made, with the node that is to keep it too: where a job is about to be moved
-    /// to, and one more node for what is to outlive one. That one is the same for all checkpoints of a worker for as long
-    /// as it is there.
+    /// to, and one more node for what is to outlive one. That one is the same for all checkpoints of a worker for as
+    /// long as it is there.
     pub fn copies_to_make(&self) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
         let ahead = self.moves().flat_map(|movement| self.copies_ahead(movement));
         let ready: Vec<NodeId> =
@@ -62,8 +62,8 @@ impl State {
         })
     }
 
-    /// The checkpoint that is brought to the target of a move first, unless one that will do is there: the first of them
-    /// that stays for as long as that takes.
+    /// The checkpoint that is brought to the target of a move first, unless one that will do is there: the first of
+    /// them that stays for as long as that takes.
     fn copied_ahead(&self, movement: &Move) -> Option<(JobId, &Arc<Checkpoint>, &Arc<Allocation>)> {
         let job = self.jobs.get(&movement.job).filter(|_| movement.phase == MovePhase::Reserved)?;
         let CheckpointPolicy { mode: CheckpointMode::Cooperative, every: Some(_), .. } = job.spec.checkpoint else {

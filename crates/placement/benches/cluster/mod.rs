@@ -147,22 +147,6 @@ impl Cluster {
     }
 }
 
-/// A queue to which nothing is guaranteed.
-pub fn queue(name: &str) -> QueueSettings {
-    let (name, guaranteed) = (name.to_owned(), QueueAmount::default());
-    QueueSettings {
-        name,
-        parent: String::new(),
-        guaranteed,
-        maximum: None,
-        weight: 1,
-        packing: None,
-        windows: Vec::new(),
-        idle: None,
-        checkpoints: None,
-    }
-}
-
 /// A job of one virtual card on one card.
 pub fn job(tflops: u64, memory: u64, kinds: &[CardKind]) -> JobSpec {
     let spec = tessera_testkit::job(tflops, memory);

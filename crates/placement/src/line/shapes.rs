@@ -202,8 +202,8 @@ impl Shapes {
         }
     }
 
-    /// Counts a job in its shape, or takes it out; `key`: where it stands, if it is in line. Where others of the shape do
-    /// not fit, it does not either.
+    /// Counts a job in its shape, or takes it out; `key`: where it stands, if it is in line. Where others of the shape
+    /// do not fit, it does not either.
     pub(super) fn count(&mut self, id: ShapeId, key: Option<WaitingKey>, enter: bool) {
         self.change(id, |shape| match key {
             Some(key) => put(&mut shape.jobs, key, enter),

@@ -147,8 +147,8 @@ impl Pool {
     }
 
     /// Plans the move of one running job to other cards of the classes that it is on, or else of others that it may use
-    /// and go on with; on a given node or wherever it costs least. `None`: not all of it runs, its places depend on other
-    /// workers or jobs, or there is no room. Leaves everything as it was.
+    /// and go on with; on a given node or wherever it costs least. `None`: not all of it runs, its places depend on
+    /// other workers or jobs, or there is no room. Leaves everything as it was.
     pub fn move_one(&mut self, state: &State, now: LogTime, job: JobId, to: Option<NodeId>) -> Option<PlannedMove> {
         self.settle(state, state.time());
         self.reprice_if_due(state);
@@ -194,8 +194,8 @@ impl Pool {
         done
     }
 
-    /// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like those
-    /// that they had, since a driver brings back what was on them to no others.
+    /// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like
+    /// those that they had, since a driver brings back what was on them to no others.
     fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
         let applicant = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
         let own = applicant.demand.of_gang(mover.allocation.members());

@@ -88,8 +88,8 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     nearest
 }
 
-/// Blocks that are missing for a virtual card on the cards of a node, or on the one of them where fewest are, when so many
-/// blocks and so much memory are left of each.
+/// Blocks that are missing for a virtual card on the cards of a node, or on the one of them where fewest are, when so
+/// many blocks and so much memory are left of each.
 fn missing(node: &NodeEntry, demand: &Demand, left: impl Fn(&CardEntry) -> (u64, u64)) -> u64 {
     let open = node.cards.iter().filter(|card| card.is_open());
     let of_card = open.filter_map(|card| Some((u64::from(demand.offer_of(card.class)?.need), card, left(card))));

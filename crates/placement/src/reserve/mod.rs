@@ -146,8 +146,8 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
     Some(Kept { free_by: choice.wait.over(), endless_since: endless_since.unwrap_or(LogTime(0)), ..choice.kept })
 }
 
-/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work: it is divided as if all
-/// of that were free.
+/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work: it is divided as if
+/// all of that were free.
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
     demands_by_region(index, demand).iter().any(|demand| {
         let sought = Sought { index, state, demand };

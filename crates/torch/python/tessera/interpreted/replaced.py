@@ -22,34 +22,30 @@ def _wait(of) -> None:
 
 
 class _AsPyTorchs(type):
-    """What C++ has made is of PyTorch's own type, and passes for this one."""
+    """What C++ has made is of PyTorch's own type, the last base, and passes for this one."""
 
     def __instancecheck__(cls, value):
-        return isinstance(value, cls.__mro__[1])
+        return isinstance(value, cls.__bases__[-1])
 
 
-class Event(_Event, metaclass=_AsPyTorchs):
+class _Honest:
+    """Is done when the card is."""
+
+    def query(self):
+        _wait(self)
+        return super().query()
+
+    def synchronize(self):
+        _wait(self)
+        super().synchronize()
+
+
+class Event(_Honest, _Event, metaclass=_AsPyTorchs):
     """`torch.Event`."""
 
-    def query(self):
-        _wait(self)
-        return super().query()
 
-    def synchronize(self):
-        _wait(self)
-        super().synchronize()
-
-
-class Stream(_Stream, metaclass=_AsPyTorchs):
+class Stream(_Honest, _Stream, metaclass=_AsPyTorchs):
     """`torch.Stream`."""
-
-    def query(self):
-        _wait(self)
-        return super().query()
-
-    def synchronize(self):
-        _wait(self)
-        super().synchronize()
 
     def record_event(self, event=None):
         event = Event(device=self.device) if event is None else event
