@@ -9,7 +9,7 @@ use crate::Chunk;
 use crate::published::Hash;
 
 /// How much of a chunk is compressed to see whether it pays.
-const PROBE: usize = 1 << 20;
+const PROBE: usize = 1 << 18;
 /// It pays when an eighth is saved.
 const PAYS: fn(usize, usize) -> bool = |plain, compressed| compressed < plain - plain / 8;
 /// Level of zstd: what is quicker than most disks.

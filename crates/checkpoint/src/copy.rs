@@ -35,7 +35,7 @@ pub async fn copy(from: &dyn Store, to: &dyn Store, id: &CheckpointId, limits: &
             };
         }
         for stored in lacking {
-            if !earlier.share(&stored).await {
+            if !earlier.share(&stored, None).await {
                 limits.pace(stored.stored_bytes).await;
                 let bytes = read_stored(from, &stored).await?;
                 to.put_chunk(id, stored.index, &stored.hash, bytes).await?;

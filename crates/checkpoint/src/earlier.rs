@@ -51,10 +51,11 @@ impl<'a> Earlier<'a> {
         self.chunks.get(&(chunk.hash, chunk.stored_bytes))
     }
 
-    /// Keeps a chunk, if one of them has it.
-    pub async fn share(&self, chunk: &StoredChunk) -> bool {
+    /// Keeps a chunk, if one of them has it. `bytes`: what is in it, for whoever has that at hand.
+    pub async fn share(&self, chunk: &StoredChunk, bytes: Option<&Bytes>) -> bool {
         let Some(same) = self.same_as(chunk).filter(|_| !self.given_up.load(Ordering::Relaxed)) else { return false };
-        self.store.share_chunk(same, &chunk.id, chunk.index).await.unwrap_or_else(|error| self.give_up(chunk, &error))
+        let shared = self.store.share_chunk(same, &chunk.id, chunk.index, bytes).await;
+        shared.unwrap_or_else(|error| self.give_up(chunk, &error))
     }
 
     fn give_up(&self, chunk: &StoredChunk, error: &Error) -> bool {

@@ -124,7 +124,13 @@ impl Store for Remote {
         Err(self.read_only())
     }
 
-    async fn share_chunk(&self, _from: &StoredChunk, _id: &CheckpointId, _index: u32) -> Result<bool, Error> {
+    async fn share_chunk(
+        &self,
+        _from: &StoredChunk,
+        _id: &CheckpointId,
+        _index: u32,
+        _bytes: Option<&Bytes>,
+    ) -> Result<bool, Error> {
         Err(self.read_only())
     }
 

@@ -85,7 +85,7 @@ impl Saving<'_> {
         while let Some(Cut { chunk, bytes }) = cuts.recv().await {
             let index = u32::try_from(chunks.len()).map_err(|_| Error::Ended)?;
             let Chunk { hash, stored_bytes, .. } = chunk;
-            if !earlier.share(&StoredChunk { id: *self.id, index, hash, stored_bytes }).await {
+            if !earlier.share(&StoredChunk { id: *self.id, index, hash, stored_bytes }, Some(&bytes)).await {
                 self.limits.pace(stored_bytes).await;
                 self.store.put_chunk(self.id, index, &hash, bytes).await?;
             }

@@ -43,11 +43,18 @@ pub trait Store: fmt::Debug + Send + Sync {
     async fn stored(&self, id: &CheckpointId) -> Result<Vec<StoredChunk>, Error>;
 
     /// Keeps a chunk that is there under another name too, without moving it: as `index` of `id`. Either can be removed
-    /// without the other. Answers `false` when it is not there any more, or is not what it was.
+    /// without the other. Answers `false` when it is not there any more, or is not what it was: `bytes`, for whoever has
+    /// that at hand.
     ///
     /// # Errors
     /// What stands against it; then it is not there under that name.
-    async fn share_chunk(&self, from: &StoredChunk, id: &CheckpointId, index: u32) -> Result<bool, Error>;
+    async fn share_chunk(
+        &self,
+        from: &StoredChunk,
+        id: &CheckpointId,
+        index: u32,
+        bytes: Option<&Bytes>,
+    ) -> Result<bool, Error>;
 
     /// Whether nobody else keeps copies of what is here: then checkpoints had better not lie in the same files.
     fn is_only_copy(&self) -> bool;

@@ -90,8 +90,14 @@ impl Store for Breaking<'_> {
         self.step(self.store.stored(id)).await
     }
 
-    async fn share_chunk(&self, from: &StoredChunk, id: &CheckpointId, index: u32) -> Result<bool, Error> {
-        self.step(self.store.share_chunk(from, id, index)).await
+    async fn share_chunk(
+        &self,
+        from: &StoredChunk,
+        id: &CheckpointId,
+        index: u32,
+        bytes: Option<&Bytes>,
+    ) -> Result<bool, Error> {
+        self.step(self.store.share_chunk(from, id, index, bytes)).await
     }
 
     fn is_only_copy(&self) -> bool {

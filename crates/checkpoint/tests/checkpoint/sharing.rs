@@ -109,7 +109,7 @@ async fn a_save_that_adds_nothing_but_old_chunks_is_not_swept_from_under_it() {
     }
     let published = read_published(&shelf.objects, &id(1)).await.expect("it is whole");
     let first = published.stored(0).expect("it has chunks");
-    assert!(shelf.objects.share_chunk(&first, &id(2), 0).await.expect("it answers"));
+    assert!(shelf.objects.share_chunk(&first, &id(2), 0, None).await.expect("it answers"));
     assert_eq!(shelf.objects.sweep(Duration::from_secs(3600)).await.expect("it answers"), []);
     assert_eq!(shelf.objects.sweep(Duration::ZERO).await.expect("it answers"), [id(2)]);
 }
@@ -143,7 +143,7 @@ async fn in_a_bucket_what_did_not_change_is_not_sent_again() {
     let folder = Trained::new();
     let published = save(&store, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
     let second = published.stored(1).expect("it has chunks");
-    assert!(store.share_chunk(&second, &id(2), 1).await.expect("it answers"));
+    assert!(store.share_chunk(&second, &id(2), 1, None).await.expect("it answers"));
     folder.step(2);
     save(&store, &id(2), folder.path(), &small_chunks()).await.expect("it is saved");
     store.delete(&id(1)).await.expect("it is removed");
