@@ -161,6 +161,8 @@ variables=$("$root/deploy/build-rocksdb.sh")
 case $what in
     build) ;;
     test)
+        # numpy with a library that computes in threads of its own: for the programs of end-to-end tests.
+        debian python3-numpy libopenblas0-pthread
         # From systemd on: what checks packages and manifests (deploy/README.md).
         debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
         python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0

@@ -15,6 +15,8 @@ use tokio::time::sleep;
 enum State {
     /// Each piece that is passed on waits so long before.
     Open(Duration),
+    /// Connections stay, and nothing comes through.
+    Silent,
     /// Connections end, and new ones do too.
     Cut,
 }
@@ -58,6 +60,11 @@ impl Link {
         self.state.send_replace(State::Open(delay));
     }
 
+    /// Lets nothing through, and says so to nobody.
+    pub fn silence(&self) {
+        self.state.send_replace(State::Silent);
+    }
+
     /// Ends all connections, and those that come.
     pub fn cut(&self) {
         self.state.send_replace(State::Cut);
@@ -82,7 +89,10 @@ async fn pass(client: TcpStream, server: String, state: watch::Receiver<State>) 
 async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, state: &watch::Receiver<State>) {
     let mut piece = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut piece).await {
-        let State::Open(delay) = *state.borrow() else { return };
+        let mut seen = state.clone();
+        let Ok(State::Open(delay)) = seen.wait_for(|state| *state != State::Silent).await.map(|state| *state) else {
+            return;
+        };
         sleep(delay).await;
         if to.write_all(&piece[..length]).await.is_err() {
             return;

@@ -7,6 +7,18 @@ use anyhow::{Result, ensure};
 
 use crate::wait::until;
 
+/// Python with numpy: Debian's, which every account finds.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// A program in Python with numpy, as workers run it: with nothing of this environment, in which numpy's libraries may be
+/// told to compute in other steps, to other bits.
+#[must_use]
+pub fn python(program: &str) -> Command {
+    let mut run = Command::new(PYTHON);
+    run.env_clear().arg(program);
+    run
+}
+
 /// The folder of such a program.
 pub struct Paced(PathBuf);
 

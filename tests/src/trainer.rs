@@ -1,14 +1,12 @@
 //! A program that computes as far as it is let, for tests of work that is interrupted: what it comes to is compared bit
 //! for bit with what it comes to undisturbed.
 
-use std::process::Command;
-
 use anyhow::Result;
 use tessera_api::v1::{CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, Span};
 use tessera_client::Client;
 
 use crate::jobs::{get, on, output, shell, wait_for};
-use crate::paced::{Paced, comes_to};
+use crate::paced::{PYTHON, Paced, comes_to, python};
 use crate::pool::Pool;
 use crate::wait::until;
 
@@ -31,7 +29,7 @@ impl Trainer {
     /// The job, on so many TFLOPS of one card; asked to save every so many seconds, if at all.
     #[must_use]
     pub fn spec(&self, tflops: u64, every: Option<i64>) -> JobSpec {
-        let line = format!("exec python3 {TRAINER} {} {STEPS}", self.0.folder().display());
+        let line = format!("exec {PYTHON} {TRAINER} {} {STEPS}", self.0.folder().display());
         let mut spec = on(shell(&line), tflops, Span::Card);
         spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
         spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
@@ -123,12 +121,11 @@ impl Trainer {
 /// It does not run here.
 pub fn undisturbed() -> Result<String> {
     let folder = tempfile::tempdir()?;
-    let mut run = Command::new("python3");
-    run.args([TRAINER, &folder.path().display().to_string(), &STEPS.to_string()])
+    let mut run = python(TRAINER);
+    run.args([&folder.path().display().to_string(), &STEPS.to_string()])
         .env("PYTHONPATH", HELPER)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("TESSERA_CHECKPOINT_DIR", folder.path())
-        .env_remove("TESSERA_CONTROL");
+        .env("TESSERA_CHECKPOINT_DIR", folder.path());
     comes_to(&mut run)
 }
 

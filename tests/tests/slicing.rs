@@ -2,21 +2,20 @@
 //! becomes of them when their agent dies while they stand still, and what compaction spares.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tessera_api::v1::{CheckpointMode, CheckpointPolicy, JobSpec, JobState, Span};
+use tessera_api::v1::{JobSpec, JobState, Span};
 use tessera_client::Client;
 use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::page;
 use tessera_tests::pool::{Options, Pool};
+use tessera_tests::trainer::{Trainer, comes_to_the_same};
 use tessera_tests::wait::until;
 
 const TENANT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tenant.py");
-const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer.py");
-const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
 /// Processor time in seconds over which shares are judged.
 const JUDGED: f64 = 2.0;
 
@@ -169,55 +168,28 @@ async fn compaction_spares_switches() -> Result<()> {
     pool.verify().await
 }
 
-/// Steps that a trainer makes, and with what it ends when nobody disturbs it.
-const STEPS: u64 = 300;
-
-fn undisturbed(folder: &Path) -> Result<String> {
-    let run = Command::new("python3")
-        .args([TRAINER, &folder.display().to_string(), &STEPS.to_string()])
-        .env("PYTHONPATH", HELPER)
-        .env("TESSERA_CHECKPOINT_DIR", folder)
-        .env_remove("TESSERA_CONTROL")
-        .output()?;
-    Ok(String::from_utf8(run.stdout)?)
-}
-
 /// Of two programs on a full card one stands still at any time. Their agent is killed: nothing of them is left when the
 /// lease is over, both have saved themselves, and both come to what they should.
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_that_stand_still_when_their_agent_dies_end_with_their_lease_and_go_on_later() -> Result<()> {
     let mut pool = card(8, "4s").await?;
     let client = pool.client();
+    let trainers = [Trainer::new(&pool, "left")?, Trainer::new(&pool, "right")?];
     let mut jobs = Vec::new();
-    for name in ["left", "right"] {
-        let out = pool.shared_folder(name)?;
-        std::fs::write(out.join("limit"), "100")?;
-        let mut spec = on(shell(&format!("exec python3 {TRAINER} {} {STEPS}", out.display())), 4, Span::Card);
-        spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
-        spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
-        let (mode, grace) = (CheckpointMode::Cooperative.into(), prost_types::Duration { seconds: 50, nanos: 0 });
-        spec.checkpoint = Some(CheckpointPolicy { mode, grace: Some(grace), ..CheckpointPolicy::default() });
-        jobs.push((submit(&client, spec).await?, out));
+    for trainer in trainers {
+        trainer.limit(100)?;
+        jobs.push((submit(&client, trainer.spec(4, None)).await?, trainer));
     }
-    for (job, out) in &jobs {
-        wait_for(&client, *job, JobState::Running).await?;
-        until("a program to be half way", async || {
-            std::fs::read_to_string(out.join("at-0")).is_ok_and(|at| at == "100").then_some(())
-        })
-        .await?;
+    for (_, trainer) in &jobs {
+        trainer.is_at(0, 1, 100).await?;
     }
     until("turns to be taken", async || slicing(&pool).await.filter(|told| told["workers"] == 2)).await?;
     pool.kill_agent(0);
     until("nothing of them to be left", async || pool.processes_on(0).is_empty().then_some(())).await?;
     pool.start_agent(0)?;
-    for (job, out) in &jobs {
-        std::fs::write(out.join("limit"), STEPS.to_string())?;
-        wait_for(&client, *job, JobState::Completed).await?;
-        let runs = std::fs::read_to_string(out.join("runs-0"))?;
-        let began: Vec<&str> = runs.lines().filter_map(|line| line.split(' ').nth(2)).collect();
-        assert_eq!(began, ["0", "100"], "it saved itself before it was ended");
-        let folder = tempfile::tempdir()?;
-        assert_eq!(output(&client, *job, 0).await?, undisturbed(folder.path())?);
+    for (job, trainer) in &jobs {
+        // Each saved itself before it was ended.
+        comes_to_the_same(&client, trainer, *job, &[0, 100]).await?;
         assert_eq!(get(&client, *job).await?.attempts, 2);
     }
     pool.verify().await

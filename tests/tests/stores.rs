@@ -75,8 +75,8 @@ async fn a_full_store_is_told_of_and_loses_nothing() -> Result<()> {
     pool.verify().await
 }
 
-/// The bucket is slow, then it cannot be reached when a program is to be kept, and then when it is to go on: that
-/// waits, and says for what.
+/// The bucket is slow, then it cannot be reached when a program is to be kept, then it hangs, and then it cannot be
+/// reached when the program is to go on: that waits, and says for what.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_that_is_slow_or_away_costs_nothing_that_was_computed() -> Result<()> {
     let server = BucketServer::start()?;
@@ -104,22 +104,30 @@ async fn a_bucket_that_is_slow_or_away_costs_nothing_that_was_computed() -> Resu
     resume(&client, job).await?;
     trainer.is_at(0, 3, 100).await?;
 
+    link.silence();
+    trainer.limit(120)?;
+    trainer.is_at(0, 3, 120).await?;
+    let suspended = suspend(&client, job).await?;
+    assert!(suspended.checkpoints[0].progress == 120 && kept_by(&suspended)? >= 1, "nobody waits for its answer");
+    resume(&client, job).await?;
+    trainer.is_at(0, 4, 120).await?;
+
     link.open(Duration::ZERO);
     trainer.limit(150)?;
-    trainer.is_at(0, 3, 150).await?;
+    trainer.is_at(0, 4, 150).await?;
     let suspended = suspend(&client, job).await?;
     assert_eq!((suspended.checkpoints[0].progress, kept_by(&suspended)?), (150, 0), "it is in the bucket again");
     link.cut();
     resume(&client, job).await?;
     until("its agent to say that the checkpoint cannot be had now", async || {
         let seen = get(&client, job).await.ok()?;
-        let node = &seen.history.last().filter(|last| last.number == 4)?.nodes[0];
+        let node = &seen.history.last().filter(|last| last.number == 5)?.nodes[0];
         let log = std::fs::read_to_string(pool.folder().join(format!("{node}.log"))).ok()?;
         log.contains("a checkpoint cannot be had now; it is tried again").then_some(())
     })
     .await?;
     assert_eq!(get(&client, job).await?.state(), JobState::Starting, "nothing begins from the beginning");
     link.open(Duration::ZERO);
-    comes_to_the_same(&client, &trainer, job, &[0, 50, 100, 150]).await?;
+    comes_to_the_same(&client, &trainer, job, &[0, 50, 100, 120, 150]).await?;
     pool.verify().await
 }

@@ -5,7 +5,6 @@
 //! Where CRIU cannot be used these tests fail, and say what the node says.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use tessera_api::v1::{
@@ -15,7 +14,7 @@ use tessera_client::Client;
 use tessera_tests::dumping::{pool_that_dumps, socket_of_a_stranger};
 use tessera_tests::jobs::{get, on, output, resume, shell, submit, suspend, wait_for};
 use tessera_tests::library::build;
-use tessera_tests::paced::{Paced, comes_to};
+use tessera_tests::paced::{PYTHON, Paced, comes_to, python};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 
@@ -36,7 +35,7 @@ impl Program {
     }
 
     fn spec(&self, tflops: u64) -> JobSpec {
-        let line = format!("exec python3 {PROGRAM} {} {STEPS} {}", self.paced.folder().display(), self.words);
+        let line = format!("exec {PYTHON} {PROGRAM} {} {STEPS} {}", self.paced.folder().display(), self.words);
         let mut spec = on(shell(&line), tflops, Span::Card);
         let grace = Some(prost_types::Duration { seconds: 50, nanos: 0 });
         let mode = CheckpointMode::Transparent.into();
@@ -67,8 +66,8 @@ impl Program {
     fn undisturbed(&self) -> Result<String> {
         let folder = tempfile::tempdir()?;
         let words = self.words.split_whitespace();
-        let mut run = Command::new("python3");
-        run.arg(PROGRAM).arg(folder.path()).arg(STEPS.to_string()).args(words).current_dir(folder.path());
+        let mut run = python(PROGRAM);
+        run.arg(folder.path()).arg(STEPS.to_string()).args(words).current_dir(folder.path());
         comes_to(&mut run)
     }
 

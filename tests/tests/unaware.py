@@ -1,6 +1,6 @@
 """A program that computes for a while and prints what it came to. It knows nothing of signals, checkpoints or Tessera.
 
-It fits a line to noisy points by stochastic gradient descent, and keeps what it went through in a file that stays open: a
+It fits a line to noisy points by stochastic gradient descent in numpy, whose library has threads of its own, and keeps what it went through in a file that stays open: a
 run which loses or repeats a step, or a byte of that file, ends with other text. It goes no further than the number in
 OUT/limit.
 
@@ -18,10 +18,11 @@ import ctypes
 import hashlib
 import os
 import pathlib
-import random
 import socket
 import sys
 import time
+
+import numpy as np
 
 out, steps, words = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 
@@ -34,8 +35,8 @@ def limit():
 
 
 def follows(slope, offset, x, y):
-    error = slope * x + offset - y
-    return slope - 0.05 * error * x, offset - 0.05 * error
+    parameters, point = np.array([slope, offset]), np.array([x, 1.0])
+    return tuple((parameters - 0.05 * (parameters @ point - y) * point).tolist())
 
 
 class Child:
@@ -88,18 +89,18 @@ if "names" in words:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind("here.sock")
     listener.listen()
-memory = random.Random(1).randbytes(int(words[words.index("big") + 1]) << 20) if "big" in words else b""
+memory = np.random.default_rng(1).bytes(int(words[words.index("big") + 1]) << 20) if "big" in words else b""
 follow = Child() if "tree" in words else follows
 trace = open("trace", "w+")
 log = open(out / "log", "w") if "log" in words else None
-random.seed(7)
+random = np.random.default_rng(7)
 step, slope, offset = 0, 0.0, 0.0
 with open(out / "runs", "a") as file:
     file.write(f"{os.environ.get('TESSERA_ATTEMPT', 1)} {os.environ.get('TESSERA_NODE_NAME', '-')}\n")
 while step < steps:
     if step < limit():
         x = random.uniform(-1, 1)
-        slope, offset = follow(slope, offset, x, 3 * x - 2 + random.gauss(0, 0.1))
+        slope, offset = follow(slope, offset, x, 3 * x - 2 + random.normal(0, 0.1))
         step += 1
         trace.write(f"{step} {slope.hex()} {offset.hex()}\n")
     else:
